@@ -1,13 +1,13 @@
 """agentflow: typed events through one priority-sorted chain of hooks around an LLM agent's ReAct loop.
 
-Here stands what most programs need. The rest is found by what it is: `agentflow.errors`, `agentflow.events`, `agentflow.hooks`,
-`agentflow.tools`, `agentflow.turns`, `agentflow.models`, `agentflow.stores`, `agentflow.plugins`, `agentflow.testing`. The
-name of a model (`"openai/gpt-5"`) loads its adapter when it is first called.
+The names that most programs need are here. The others are in modules by topic: `agentflow.errors`, `agentflow.events`,
+`agentflow.hooks`, `agentflow.tools`, `agentflow.turns`, `agentflow.models`, `agentflow.stores`, `agentflow.plugins`,
+`agentflow.testing`. The adapter of a model name (`"openai/gpt-5"`) is imported when the model is first called.
 """
 
 import sys
 
-# `python -m agentflow`, while it looks for the module to run: Ctrl-C is to end this import as well.
+# `python -m agentflow` imports this package before it runs the command: Ctrl-C should end this import too.
 if sys.argv[:1] == ["-m"] and ("-m", "agentflow") in zip(sys.orig_argv, sys.orig_argv[1:], strict=False):
     import agentflow_command
 

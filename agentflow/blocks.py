@@ -1,6 +1,6 @@
-"""The blocks of messages: words, thoughts, files, tool calls and their results.
+"""The blocks of messages: text, thinking, files, tool calls and tool results.
 
-Reading never raises: a tool call whose JSON is malformed has an empty `input` and says why in `input_error`.
+Reading never raises: if a tool call's JSON is malformed, its `input` is empty and `input_error` has the reason.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _set = object.__setattr__
 
 @frozen
 class Citation:
-    """Where something stands that a model says: the provider's annotation of its words.
+    """The source of a statement in the model's text, as the provider annotated it.
 
     Attributes:
-        url: The address of what is cited, if it has one.
-        title: Its title, or the name of the file.
-        text: The words there that are cited.
-        raw: All that the provider said, in its own form; goes back to it with the words.
-        model: The name of the model that cited; `None` means unknown.
+        url: The address of the source, if it has one.
+        title: The title of the source, or its file name.
+        text: The passage that is cited.
+        raw: The provider's annotation, unchanged; sent back with the text.
+        model: The name of the model that cited it; `None` if it is unknown.
 
     Example:
         >>> Citation.of({"type": "char_location", "document_title": "Contract", "cited_text": "30 days"}).title
@@ -79,7 +79,7 @@ class Citation:
 
     @staticmethod
     def of(raw: Mapping[str, Any], model: str | None = None) -> Citation:
-        """Read a provider's annotation, whichever provider's."""
+        """Read the annotation of any provider."""
         inner = raw.get("url_citation")
         said = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else raw
         first = {
@@ -94,16 +94,16 @@ _CITED: Final = {
     "title": ("title", "document_title", "filename"),
     "text": ("cited_text", "content", "quote"),
 }
-"""What providers call the parts of a citation."""
+"""The keys that providers use for each part of a citation."""
 
 
 @frozen
 class TextBlock:
-    """Words.
+    """A block of text.
 
     Attributes:
-        text: The words.
-        citations: Where what they say stands, as the provider annotated it.
+        text: The text.
+        citations: The sources of the text, as the provider annotated them.
     """
 
     text: str
@@ -113,19 +113,19 @@ class TextBlock:
 
 @fast_build(TextBlock)
 def text_block(text: str) -> TextBlock:
-    """Build a `TextBlock` the fast way (the loop's)."""
+    """Build a `TextBlock` on the loop's fast path."""
     return TextBlock(text)
 
 
 @frozen
 class ThinkingBlock:
-    """What the model thought, as the provider handed it out; sent back untouched, and only to the same model.
+    """The model's thinking, as the provider returned it; sent back unchanged, and only to the same model.
 
     Attributes:
-        text: The thought (may be empty although the block is real: some models sign thoughts that they hide).
-        signature: The provider's seal over the thought.
-        redacted: Encrypted thought that only the provider reads; `text` is then empty.
-        model: The name of the model that made it; `None` means unknown.
+        text: The thinking. It can be empty: some models sign thinking that they hide.
+        signature: The provider's signature of the thinking.
+        redacted: Encrypted thinking that only the provider can read; `text` is then empty.
+        model: The name of the model that produced it; `None` if it is unknown.
     """
 
     text: str
@@ -137,14 +137,14 @@ class ThinkingBlock:
 
 @frozen
 class DataBlock:
-    """An image, a sound, a video or a file: its content, or where it is.
+    """An image, a sound, a video or a file: its content, or its address.
 
-    Shown, it is its type and size (`[image/png, 34 kB]`): what it holds is for models, not for logs.
+    `str(block)` shows the type and the size (`[image/png, 34 kB]`), never the content.
 
     Attributes:
         media_type: MIME type, such as `"image/png"`.
         data: The content in base64; exactly one of `data` and `url` is set.
-        url: Where the content is; the provider fetches it, or refuses to.
+        url: The address of the content. The provider fetches it, or refuses to.
         name: A file name to show.
 
     Example:
@@ -173,16 +173,17 @@ class DataBlock:
 
         Args:
             data: The content.
-            media_type: What it is; by default told from its first bytes, then from the name.
+            media_type: The MIME type; by default detected from the first bytes, then from the name.
             name: A file name to show.
-            max_bytes: The largest content to take; None takes any.
+            max_bytes: The maximum size; None means no limit.
 
         Raises:
-            UsageError: There is nothing in it, or too much.
+            UsageError: The content is empty or larger than `max_bytes`.
         """
         if not isinstance(data, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
             raise UsageError(
-                f"DataBlock.from_bytes takes bytes, not {type(data).__name__}. For a path write DataBlock.from_path(...), "
+                f"DataBlock.from_bytes takes bytes, not {type(data).__name__}. For a path write "
+                "DataBlock.from_path(...), "
                 "for base64 text DataBlock(media_type, data=...)."
             )
         data = bytes(data)
@@ -200,34 +201,34 @@ class DataBlock:
         name: str | None = None,
         max_bytes: int | None = MAX_BYTES,
     ) -> DataBlock:
-        """Build a block from a file, which is read here and now.
+        """Build a block from a file. The file is read at once.
 
         Args:
-            path: Where it is.
-            media_type: What it is; by default told from its first bytes, then from its name.
+            path: The file.
+            media_type: The MIME type; by default detected from the first bytes, then from the file's name.
             name: A file name to show; the file's own by default.
-            max_bytes: The largest file to take; None takes any.
+            max_bytes: The maximum size; None means no limit.
 
         Raises:
-            UsageError: The file is empty, too large, or no regular file.
-            OSError: It cannot be read.
+            UsageError: The file is empty, too large, or not a regular file.
+            OSError: The file cannot be read.
         """
         data = read_file(path, max_bytes)
         return cls.from_bytes(data, media_type, name=name or basename(path), max_bytes=max_bytes)
 
     @classmethod
     def from_url(cls, url: str, media_type: str | None = None, *, name: str | None = None) -> DataBlock:
-        """Build a block from an address that the provider is to fetch; nothing is fetched here.
+        """Build a block from an address that the provider should fetch; nothing is fetched here.
 
-        `agentflow.content.fetch` fetches. An address that holds its content (`data:...`) becomes the content.
+        Use `agentflow.content.fetch` to fetch the content yourself. A data URL (`data:...`) is decoded into content.
 
         Args:
-            url: Where the content is: `https://`, or what the provider knows besides (`gs://`, `s3://`).
-            media_type: What it is; by default told from the ending of the address.
+            url: The address: `https://`, or another scheme that the provider knows (`gs://`, `s3://`).
+            media_type: The MIME type; by default detected from the file extension in the address.
             name: A file name to show.
 
         Raises:
-            UsageError: It is no address, or does not tell what it is.
+            UsageError: `url` is not an address, or its type cannot be detected.
         """
         scheme, separator, rest = url.partition(":")
         if scheme.lower() == "data" and separator:
@@ -235,32 +236,33 @@ class DataBlock:
             return cls.from_bytes(data, media_type or told, name=name)
         if not rest.startswith("//") or scheme.lower() == "file":
             raise UsageError(
-                f"DataBlock.from_url({url!r}): this is no address that a provider could fetch. For a file write "
+                f"DataBlock.from_url({url!r}): this is not an address that a provider could fetch. For a file write "
                 "DataBlock.from_path(...)."
             )
         known = media_type or type_of_name(url)
         if known is None:
             raise UsageError(
-                f"DataBlock.from_url({url!r}): the address does not tell what it is. Say it: media_type='image/png'."
+                f"DataBlock.from_url({url!r}): the address does not show the media type. Pass it: "
+                "media_type='image/png'."
             )
         return cls(known, url=url, name=name)
 
     @property
     def kind(self) -> MediaKind:
-        """What it is to a model."""
+        """The kind of media, as models distinguish it."""
         return kind_of(self.media_type)
 
     @property
     def size(self) -> int | None:
-        """How many bytes it holds; None where only the address is known."""
+        """The size in bytes; None if only the address is known."""
         data = self.data
         return None if data is None else len(data) * 3 // 4 - data[-2:].count("=")
 
     def to_bytes(self) -> bytes:
-        """The content.
+        """Return the content.
 
         Raises:
-            UsageError: Only the address is known, or what somebody gave as base64 is none.
+            UsageError: Only the address is known, or `data` is not valid base64.
 
         Example:
             >>> DataBlock.from_bytes(b"hello").to_bytes()
@@ -287,14 +289,14 @@ class DataBlock:
 
 
 class ToolUseBlock:
-    """The model asks for a tool.
+    """A tool call that the model asks for.
 
-    The model's JSON text is kept as it came (`raw`), and parsed when `input` is first read. `input` never raises: text
-    that is not a JSON object gives an empty mapping, with the reason in `input_error`; such a call is never run. NaN and
-    the infinities are not JSON, whether a model wrote them or a program put them into `input`.
+    The model's JSON text is kept unchanged (`raw`), and parsed when `input` is first read. `input` never raises: if the
+    text is not a JSON object, it is an empty mapping, and `input_error` has the reason; such a call never runs. NaN and
+    the infinities are not JSON, whether they come from a model or from a program.
 
     Args:
-        id: Answers refer to it.
+        id: The id that the result refers to.
         name: The tool's name as the model wrote it.
         input: The arguments, by name.
 
@@ -329,7 +331,7 @@ class ToolUseBlock:
 
     @classmethod
     def from_json(cls, id: str, name: str, raw: str) -> ToolUseBlock:  # noqa: A002
-        """Build a call from the JSON text that a model wrote; it is parsed when somebody reads `input`."""
+        """Build a call from a model's JSON text, which is parsed when `input` is first read."""
         block = cast("ToolUseBlock", object.__new__(_ToolUseDraft))
         block.id = id  # pyright: ignore[reportAttributeAccessIssue] - the draft may be written to
         block.name = name  # pyright: ignore[reportAttributeAccessIssue]
@@ -347,7 +349,7 @@ class ToolUseBlock:
 
     @property
     def input(self) -> Mapping[str, Any]:
-        """The arguments by name; empty where the model's text is not a JSON object (see `input_error`)."""
+        """The arguments by name; empty if the model's text is not a JSON object (see `input_error`)."""
         parsed = self._input
         return parsed if parsed is not None else self._parse()
 
@@ -360,16 +362,16 @@ class ToolUseBlock:
 
     @property
     def raw(self) -> str:
-        """The arguments as JSON text: the model's own where there is one."""
+        """The arguments as JSON text: the model's own, if there is one."""
         return self._raw if self._raw is not None else to_json(self._input, inf_nan_mode="constants").decode()
 
     @property
     def arguments(self) -> str:
-        """The arguments as JSON text that is certainly an object: `{}` stands for text that does not parse."""
+        """The arguments as JSON text that is always an object: `{}` if the model's text does not parse."""
         raw = self.raw
         if self._raw is None:
             try:
-                check_numbers(raw)  # an object in the input may hold what the input itself does not
+                check_numbers(raw)  # `all_finite` sees the input's own values only, not those inside objects
             except NotFiniteError:
                 return "{}"
             return raw
@@ -471,10 +473,10 @@ def _tool_use_out(block: ToolUseBlock) -> dict[str, Any]:
 
 @frozen
 class ToolResultBlock:
-    """A tool's answer to one call.
+    """The result of one tool call.
 
     Attributes:
-        tool_use_id: The call that it answers.
+        tool_use_id: The id of the call.
         name: The tool's name.
         content: Text, or text and data blocks.
         state: How the call ended.
@@ -488,7 +490,7 @@ class ToolResultBlock:
 
     @property
     def text(self) -> str:
-        """The words of the result."""
+        """The text of the result."""
         content = self.content
         if isinstance(content, str):
             return content
@@ -496,7 +498,7 @@ class ToolResultBlock:
 
     @property
     def shown(self) -> str:
-        """The words, with data as its type and size: what a person should read."""
+        """The text, with each data block as its type and size: the form for people."""
         content = self.content
         return content if isinstance(content, str) else shown(content)
 
@@ -510,16 +512,16 @@ class ToolResultBlock:
 def tool_result(
     tool_use_id: str, name: str, content: str | tuple[TextBlock | DataBlock, ...], state: ToolState = "success"
 ) -> ToolResultBlock:
-    """Build a `ToolResultBlock` the fast way (the loop's)."""
+    """Build a `ToolResultBlock` on the loop's fast path."""
     return ToolResultBlock(tool_use_id, name, content, state)
 
 
 ContentBlock: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | DataBlock
-"""What a message is made of."""
+"""A block of a message."""
 
 
 def shown(blocks: Iterable[ContentBlock]) -> str:
-    """The words of blocks, with data as its type and size.
+    """Return the text of blocks, with each data block as its type and size.
 
     Example:
         >>> shown([TextBlock("Look: "), DataBlock("image/png", data="aGVsbG8=")])
@@ -555,4 +557,4 @@ WireBlock = Annotated[
         },
     ),
 ]
-"""A block as it comes from outside: its `type` says which."""
+"""A block from outside, validated by its `type`."""

@@ -1,10 +1,10 @@
-"""`ModelChunk`, one piece of a streamed reply, and `fold`, which makes the reply of the pieces.
+"""`ModelChunk`, one chunk of a streamed reply, and `fold`, which builds the reply from its chunks.
 
 Rules:
 
 1. Tool-call fragments belong together by `index`, never by arrival: providers interleave parallel calls.
 2. Usage is cumulative: the last report counts.
-3. A chunk with `restart=True` says that what came before is void: the fold starts over with it.
+3. A chunk with `restart=True` discards everything before it: the fold starts over.
 4. Tool-use ids that are empty, illegal on a wire, or already used in the conversation are replaced.
 """
 
@@ -39,10 +39,10 @@ class ToolUseDelta:
     """A fragment of one tool call.
 
     Attributes:
-        index: Which call of the reply it belongs to, from 0.
+        index: The position of the call in the reply, from 0.
         id: The call's id, in its first fragment.
         name: The tool's name, in its first fragment.
-        arguments: The next piece of the arguments' JSON text.
+        arguments: The next part of the arguments' JSON text.
     """
 
     index: int
@@ -53,19 +53,19 @@ class ToolUseDelta:
 
 @frozen
 class ModelChunk:
-    """One piece of a streamed reply; most set one field.
+    """One chunk of a streamed reply; most set one field.
 
     Attributes:
-        text: The next words.
-        thinking: The next piece of thought.
-        signature: The seal over the thought that it ends.
+        text: The next text.
+        thinking: The next part of the thinking.
+        signature: The signature of the thinking that this chunk completes.
         tool_uses: Fragments of tool calls.
-        blocks: Whole blocks (images, redacted thoughts, complete calls).
-        usage: What the reply consumed so far.
-        finish_reason: Why the reply ended, in its last pieces.
+        blocks: Whole blocks (images, redacted thinking, complete calls).
+        usage: The usage of the reply so far.
+        finish_reason: Why the reply ended, in its last chunks.
         restart: The reply starts over with this chunk.
-        model: The model that thinks, so that thoughts go back only to it.
-        citations: Where the words so far stand; the words behind them begin a block of their own.
+        model: The model that thinks, so that thinking goes back only to it.
+        citations: The sources of the text so far; text after them begins a new block.
 
     Example:
         >>> fold([ModelChunk("Hel"), ModelChunk("lo")]).text
@@ -85,25 +85,25 @@ class ModelChunk:
 
     @staticmethod
     def of(msg: Msg) -> ModelChunk:
-        """The whole message as one chunk."""
+        """Return the whole message as one chunk."""
         return ModelChunk(blocks=msg.content, usage=msg.usage, finish_reason=msg.finish_reason)
 
 
 @fast_build(ModelChunk)
 def text_chunk(text: str) -> ModelChunk:
-    """Build a chunk of words the fast way (the wires')."""
+    """Build a chunk of text on the fast path of the model adapters."""
     return ModelChunk(text)
 
 
 class _Folding:
-    """The blocks of a reply while they grow."""
+    """The blocks of a reply while it is folded."""
 
     __slots__ = ("blocks", "calls", "cited", "current", "finish_reason", "model", "parts", "usage")
 
     def __init__(self) -> None:
         self.blocks: list[
             ContentBlock | list[str]
-        ] = []  # a call that grows: its id, its name, fragments of its arguments
+        ] = []  # a list is an unfinished call: its id, its name, fragments of its arguments
         self.calls: dict[int, list[str]] = {}
         self.parts: list[str] = []
         self.cited: tuple[Citation, ...] = ()
@@ -113,7 +113,7 @@ class _Folding:
         self.model: str | None = None
 
     def switch(self, kind: str, signature: str | None = None) -> None:
-        """End the block that grows and begin one of `kind`."""
+        """End the current block and begin one of `kind`."""
         if self.current == "text" and self.parts:
             text = encodable("".join(self.parts))
             self.blocks.append(TextBlock(text, citations=self.cited) if self.cited else text_block(text))
@@ -152,7 +152,7 @@ class _Folding:
 
     def add_call(self, delta: ToolUseDelta) -> None:
         call = self.calls.get(delta.index)
-        # Some servers number every call 0: another id with a name is another call.
+        # Some servers number every call 0: another id with a name means another call.
         if call is None or (delta.id and call[0] and delta.id != call[0] and delta.name):
             if self.current:
                 self.switch("")
@@ -173,13 +173,13 @@ def fold(
     used_ids: Collection[str] = (),
     new_id: Callable[[str], str] = fresh_id,
 ) -> Msg:
-    """Make the assistant's message of its chunks.
+    """Build the assistant's message from its chunks.
 
     Args:
-        chunks: The pieces, in order.
+        chunks: The chunks, in order.
         id: The message's id; a fresh one by default.
-        used_ids: Tool-use ids of the conversation so far: a call that repeats one gets a fresh id.
-        new_id: Where ids come from.
+        used_ids: Tool-use ids of the conversation so far. A call that repeats one gets a fresh id.
+        new_id: The source of ids.
 
     Returns:
         The message: blocks in order of arrival, tool calls whole.
@@ -193,7 +193,7 @@ def fold(
     words: list[str] = []
     usage: Usage | None = None
     finish_reason: str | None = None
-    for chunk in pieces:  # most replies are words and nothing else, thousands of pieces of them
+    for chunk in pieces:  # the fast path: most replies are thousands of chunks of text alone
         if (
             chunk.tool_uses
             or chunk.thinking
@@ -226,7 +226,7 @@ def _fold_rest(
     used_ids: Collection[str],
     new_id: Callable[[str], str],
 ) -> tuple[ContentBlock, ...]:
-    """Fold what follows the words that a reply began with."""
+    """Fold the rest of a reply from the first chunk that is not text alone."""
     chunk: ModelChunk | None = first
     while chunk is not None:
         if chunk.restart:
@@ -249,7 +249,7 @@ def _fold_rest(
 
 
 def _lone_call(chunk: ModelChunk, used_ids: Collection[str]) -> tuple[ContentBlock, ...]:
-    """One whole call in one chunk, as many servers send it; empty: it is something else."""
+    """Return the content of a reply that is one whole call in one chunk, as many servers send it; else an empty tuple."""
     deltas = chunk.tool_uses
     if (
         len(deltas) != 1

@@ -1,6 +1,7 @@
-"""`RunContext`: what hooks and tools may ask of the call they run in; `AgentView`: what they may know of the agent.
+"""`RunContext`, the interface of hooks and tools to the call they run in, and `AgentView`, their read-only view of the
+agent.
 
-The context belongs to one call. What it does to the run goes through `CallPort`, which the loop implements.
+The context belongs to one call. It acts on the run through `CallPort`, which the loop implements.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ NO_OPTIONS: Final = ModelOptions()
 
 
 class Reads(Protocol[T_co]):
-    """What makes a value of an answer's text, such as an `Output`."""
+    """Parses an answer's text into a value, such as an `Output`."""
 
     def read(self, text: str) -> T_co:
-        """The value that a text says."""
+        """Parse a text."""
         ...
 
 
 class AgentView(Protocol):
-    """What a hook may know of an agent."""
+    """The part of an agent that hooks can read."""
 
     @property
     def name(self) -> str:
@@ -54,12 +55,12 @@ class AgentView(Protocol):
 
     @property
     def description(self) -> str:
-        """What it is for."""
+        """The agent's description."""
         ...
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """Its tools, as a model sees them."""
+        """The specs of its tools, as a model sees them."""
         ...
 
     @property
@@ -69,11 +70,11 @@ class AgentView(Protocol):
 
 
 class CallPort(Protocol):
-    """What a context asks of the loop."""
+    """The loop's interface to a context."""
 
     @property
     def usage(self) -> Usage:
-        """What the call consumed so far."""
+        """The call's usage so far."""
         ...
 
     def facts(self) -> Sequence[Fact]:
@@ -81,7 +82,7 @@ class CallPort(Protocol):
         ...
 
     def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
-        """Store messages at the next legal place, or lay them over the next request."""
+        """Store messages at the next legal position, or add them to the next request only."""
         ...
 
     @property
@@ -90,7 +91,7 @@ class CallPort(Protocol):
         ...
 
     def approve(self, tool_use_id: str) -> None:
-        """A person has allowed a tool call."""
+        """Mark a tool call as approved by a person."""
         ...
 
     async def complete(self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions) -> Msg:
@@ -100,7 +101,7 @@ class CallPort(Protocol):
     async def complete_typed(
         self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions, output: Any
     ) -> Reply[Any]:
-        """Make side model calls until the answer is of a form."""
+        """Make side model calls until the answer fits a form."""
         ...
 
     def compact(self, until: int, messages: tuple[Msg, ...]) -> Compaction:
@@ -108,11 +109,11 @@ class CallPort(Protocol):
         ...
 
     def window(self) -> ContextWindow:
-        """How much of the model's window the conversation takes."""
+        """Estimate how much of the model's window the conversation takes."""
         ...
 
     async def measure(self, messages: Sequence[Msg] | None) -> ContextWindow:
-        """The same, counted."""
+        """Count how much of the model's window the conversation takes."""
         ...
 
     def interrupt(self, reason: str) -> None:
@@ -120,7 +121,7 @@ class CallPort(Protocol):
         ...
 
     def legal_reply(self, msg: Msg) -> Msg:
-        """The reply with tool-use ids that are unique in the conversation: what hooks assign to a reply passes here."""
+        """Return the reply with tool-use ids that are unique in the conversation; applied to replies that hooks assign."""
         ...
 
 
@@ -129,8 +130,8 @@ class ContextWindow(NamedTuple):
 
     Attributes:
         used: Tokens.
-        limit: The most that fit, answer included where the vendor counts it so; None where nobody knows.
-        how: Where `used` comes from: `"provider"` (its own counter), `"reported"` (the usage of the last reply),
+        limit: The maximum, including the answer if the vendor counts it; None if it is unknown.
+        how: The source of `used`: `"provider"` (its own counter), `"reported"` (the usage of the last reply),
             `"tokenizer"` (the model's own), or `"estimate"`.
     """
 
@@ -140,7 +141,7 @@ class ContextWindow(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """`used` of `limit`; None where the limit is not known.
+        """`used` divided by `limit`; None if the limit is unknown.
 
         Example:
             >>> ContextWindow(50_000, 200_000, "reported").share
@@ -150,15 +151,15 @@ class ContextWindow(NamedTuple):
 
 
 class Compaction(NamedTuple):
-    """What a hook has replaced at the start of a session's later requests.
+    """A replacement of the start of a session's later requests, made by a hook.
 
     Attributes:
-        iteration: The round whose request was the first one without it.
+        iteration: The round whose request was the first to use it.
         messages: How many messages were replaced.
-        tokens: What they took, estimated.
-        into: How many messages stand for them.
-        into_tokens: What these take, estimated.
-        by: The hook, where it has said so.
+        tokens: Their estimated tokens.
+        into: How many messages replace them.
+        into_tokens: The estimated tokens of these.
+        by: The name of the hook, if it passed one.
 
     Example:
         >>> str(Compaction(7, 12, 9_000, 2, 400, "SummaryCompaction"))
@@ -180,7 +181,7 @@ class Compaction(NamedTuple):
 
 
 class Shadow(NamedTuple):
-    """What a hook with `shadow=True` would have done."""
+    """The changes and the verdict of a hook with `shadow=True`, which were not applied."""
 
     hook: str
     event: str
@@ -190,7 +191,8 @@ class Shadow(NamedTuple):
 
 
 class Trace:
-    """What happened in the run so far, read from its facts; in a Post hook with what it sees the end of, as it stands.
+    """The run so far, read from its facts. In a Post hook it includes the work that just ended, with its current
+    result.
 
     Attributes:
         turns: The tool calls that ended: name, arguments, status, result, duration in milliseconds.
@@ -204,12 +206,14 @@ class Trace:
 
     @property
     def turns(self) -> tuple[TurnRecord, ...]:
-        """The tool calls that ended, in the order in which they did; in `after_each_tool` the last is the hook's own."""
+        """The finished tool calls, in the order in which they ended; in `after_each_tool` the last one is the hook's
+        own.
+        """
         return turns_of(self._facts())
 
     @property
     def model_calls(self) -> tuple[ModelRecord, ...]:
-        """The model calls that ended; in `after_llm` the last is the hook's own."""
+        """The finished model calls; in `after_llm` the last one is the hook's own."""
         return model_calls_of(self._facts())
 
 
@@ -221,11 +225,11 @@ class RunContext:
         call_id: The call.
         session_id: The session.
         source: The path of sub-agent names; empty at the top.
-        agent: What may be known of the agent.
-        clock: Time of the run, virtual in tests.
-        new_id: Ids of the run, repeatable in replays.
+        agent: A read-only view of the agent.
+        clock: The run's clock; virtual in tests.
+        new_id: The run's source of ids; repeatable in replays.
         session_state: Typed state, kept with the session.
-        compaction: The last compaction that hooks have made in this call; None: there was none.
+        compaction: The last compaction by a hook in this call, or None.
     """
 
     __slots__ = (
@@ -274,7 +278,7 @@ class RunContext:
 
     @property
     def usage(self) -> Usage:
-        """What the call consumed so far, sub-agents and side calls included."""
+        """The call's usage so far, sub-agents and side calls included."""
         return self._port.usage
 
     @property
@@ -286,46 +290,46 @@ class RunContext:
 
     @property
     def shadows(self) -> list[Shadow]:
-        """What hooks with `shadow=True` would have done in this call."""
+        """The changes that hooks with `shadow=True` would have made in this call."""
         if self._shadows is None:
             self._shadows = []
         return self._shadows
 
     @property
     def trace(self) -> Trace:
-        """What happened in the run so far."""
+        """The trace of the run so far."""
         return Trace(self._port.facts)
 
     def deps(self, kind: type[T], name: str = "") -> T:
-        """Return what the caller passed as `deps=` for this type.
+        """Return the object that the caller passed as `deps=` for this type.
 
         Args:
             kind: The type.
-            name: Under which name, where several of one type were passed by name.
+            name: The name of the object, if several of one type were passed by name.
 
         Raises:
-            UsageError: Nothing of that type was passed, or several and none under that name.
+            UsageError: No object of that type was passed, or several were and none has that name.
         """
         return find_dep(self._deps, kind, name)
 
     def has_dep(self, kind: type[object], name: str = "") -> bool:
-        """Whether `deps` would find something."""
+        """Whether `deps` would find an object."""
         return _dep_in(self._deps, kind, name) is not None
 
     def inject(self, *messages: Msg | str, keep: bool = True, source: str = "hook") -> None:
-        """Add messages to the conversation, at the first legal place from here.
+        """Add messages to the conversation, at the next legal position.
 
         Args:
             messages: User messages (a plain text is one) or assistant messages without tool calls.
-            keep: Store them; False: they are part of the next request only.
-            source: Noted on each as `metadata["synthetic"]`.
+            keep: Whether to store them; if False, they are part of the next request only.
+            source: Noted on each message as `metadata["synthetic"]`.
         """
         self._port.inject(as_messages(messages, self.new_id), keep, source)
 
     def approve(self, tool_use_id: str) -> None:
-        """Say that a person has allowed a tool call: a tool with `requires_approval` then runs without suspending.
+        """Record that a person has approved a tool call: a tool with `requires_approval` then runs without suspending.
 
-        Hooks of `PreActing` that ask somebody call it; the hooks behind them judge the call all the same.
+        A `PreActing` hook that asks a person should call this. The hooks after it still evaluate the call.
 
         Args:
             tool_use_id: The call, `event.tool_use.id`.
@@ -334,22 +338,24 @@ class RunContext:
 
     @property
     def history(self) -> Sequence[Msg]:
-        """The stored conversation as of now; read-only, and taking it costs the same however long it is."""
+        """The stored conversation as of now; read-only. The cost does not depend on its length."""
         return self._port.history
 
     @property
     def window(self) -> ContextWindow:
-        """How much of the model's context window the next request takes, as of now: `used`, `limit`, `share`, and `how` known.
+        """How much of the model's context window the next request takes, as of now: `used`, `limit`, `share`, and `how`
+        it is known.
 
-        Nobody is asked: it is what the last reply's usage told, and an estimate of what came behind it.
+        No request is made: it is the usage of the last reply and an estimate of the messages after it.
         """
         return self._port.window()
 
     async def measure(self, messages: Sequence[Msg] | None = None) -> ContextWindow:
-        """The same, counted before it is sent: by the provider's counter (a request of its own), or by a tokenizer.
+        """Count how much of the context window a request would take: with the provider's counter (one request) or a
+        tokenizer.
 
         Args:
-            messages: What is to be sent, such as `event.input_messages`; by default the conversation as it is.
+            messages: The messages to count, such as `event.input_messages`; by default the current conversation.
 
         Raises:
             ModelError: The provider's counter failed.
@@ -388,15 +394,15 @@ class RunContext:
         """Ask a model on the side: no tools, no events, nothing stored; the cost is added to this run.
 
         Args:
-            messages: What to ask.
+            messages: The question.
             model: A model or its name; the agent's own by default.
-            source: What the call is for; noted on the returned message (`name`, and `metadata["side"]`).
-            options: Its options; the agent's own are for its answers, and are not taken over.
-            output: What the answer is to be, a type or an `Output`; the returned message is then a reply that carries it as
-                `output`. The model is asked by its JSON-schema mode, or in words.
+            source: The purpose of the call; noted on the returned message (`name`, and `metadata["side"]`).
+            options: The options of this call; the agent's options do not apply.
+            output: The form of the answer, a type or an `Output`. The returned message is then a `Reply` with the value
+                as its `output`. The model is asked through its JSON-schema mode, or in the prompt if it has none.
 
         Raises:
-            ModelError: The model failed; or, an `OutputError`, gave no answer of that form.
+            ModelError: The model failed, or (as an `OutputError`) gave no answer of that form.
         """
         if output is not None:
             port, asked = self._port, as_messages(messages, self.new_id)
@@ -404,21 +410,23 @@ class RunContext:
         return await self._port.complete(as_messages(messages, self.new_id), model, source, checked_options(options))
 
     def compact(self, until: int, messages: str | Msg | Sequence[Msg], *, by: str = "") -> None:
-        """Let later requests start with `messages` in place of the first `until` messages; history keeps the originals.
+        """Let later requests start with `messages` instead of the first `until` messages; history keeps the originals.
 
         Args:
-            until: How many messages of the history are replaced; must not cut between calls and their results.
-            messages: What stands for them, such as a summary.
-            by: Who does it, for those who read of it: a hook's name.
+            until: How many messages of the history to replace. It must not separate calls from their results.
+            messages: The replacement, such as a summary.
+            by: The name of the hook, for traces.
 
         Raises:
-            UsageError: The cut lies within a round or outside the history.
+            UsageError: `until` lies within a round or outside the history.
         """
         done = self._port.compact(until, as_messages(messages, self.new_id))
         self.compaction = done._replace(by=by) if by else done
 
     def interrupt(self, reason: str = "interrupted") -> None:
-        """End this call at once: what runs is cancelled, open calls are answered, the reply's outcome is `interrupted`."""
+        """End this call at once: running work is cancelled, open calls are answered, and the reply's outcome is
+        `interrupted`.
+        """
         self._port.interrupt(reason)
 
     def __repr__(self) -> str:
@@ -426,37 +434,39 @@ class RunContext:
 
 
 called_from: ContextVar[CallPort | None] = ContextVar("agentflow_called_from", default=None)
-"""The call whose hook is running here, in a thread of its own."""
+"""The call whose hook runs in this thread."""
 
 
 def note_caller(context: RunContext) -> None:
-    """Note, in a copied context, which call's hook runs in it."""
+    """Set, in a copied context, the call whose hook runs in it."""
     called_from.set(port_of(context))
 
 
 def port_of(context: RunContext) -> CallPort:
-    """The call behind a context, as the package sees it: what it asks of it, users do not."""
+    """Return a context's port to the loop, for the package's own use."""
     return context._port  # pyright: ignore[reportPrivateUsage] - no subclass, as for other facades: it is made for each call
 
 
 def find_dep(deps: object, kind: type[T], name: str = "") -> T:
-    """Return the object of a type among what was passed as `deps=`: itself, a mapping by type or by name, or a sequence.
+    """Return the object of a type in `deps=`: the value itself, an item of a sequence, or a value of a mapping by type
+    or name.
 
     Args:
-        deps: What was passed.
+        deps: The value of `deps=`.
         kind: The type.
-        name: Of the parameter that asks for it: where a mapping has it, that is it.
+        name: The name of the parameter; an entry of a mapping with this name is preferred.
 
     Raises:
-        UsageError: There is none, or there are several and no name tells them apart.
+        UsageError: There is none, or there are several and the name selects none of them.
     """
     found = _dep_in(deps, kind, name)
     if found is not None:
         return found
     given = "nothing" if deps is None else type(deps).__name__
     raise UsageError(
-        f"A dependency of type {kind.__name__} is asked for and deps= holds {given}. Pass it with the call, "
-        f"agent.call(..., deps=my_{kind.__name__.lower()}), or with the turn, Turn(..., deps=my_{kind.__name__.lower()}) "
+        f"A dependency of type {kind.__name__} is needed, but deps= holds {given}. Pass it with the call, "
+        f"agent.call(..., deps=my_{kind.__name__.lower()}), or with the turn, Turn(..., "
+        f"deps=my_{kind.__name__.lower()}) "
         "(an object, a list of objects, or a mapping by type or by parameter name)."
     )
 
@@ -477,7 +487,7 @@ def _dep_in(deps: object, kind: type[T], name: str) -> T | None:
 
 
 def _only(kind: type[T], name: str, found: list[T], names: tuple[str, ...]) -> T | None:
-    """The one object of a type; of several the one that is exactly of that type."""
+    """Return the only object of a type; of several, the one that is exactly of that type."""
     if len(found) > 1:
         found = [item for item in found if type(item) is kind] or found
     if len(found) > 1:
@@ -491,10 +501,10 @@ def _only(kind: type[T], name: str, found: list[T], names: tuple[str, ...]) -> T
 
 
 def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str], str] = fresh_id) -> tuple[Msg, ...]:
-    """Make a tuple of messages of a text (a user's), a message, or several of either.
+    """Return a tuple of messages from a text (a user's), a message, or several of either.
 
     Raises:
-        UsageError: Something else is among them.
+        UsageError: An item is neither a text nor a message.
     """
     if isinstance(messages, str):
         return (Msg.user(messages, id=new_id("msg_")),)

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. One root, `AgentFlowError`; below it the families say who has to act: `UsageError` you, `ModelError` the provider,
-   `ToolError` a tool, `HookError` a hook, `StoreError` the store. Apart from it stands `ScriptError`, a test's mistake.
+1. One root, `AgentFlowError`; the families below it show who has to act: `UsageError` you, `ModelError` the provider,
+   `ToolError` a tool, `HookError` a hook, `StoreError` the store. `ScriptError`, a mistake in a test, is outside it.
 2. A message says what was done, in what state, what would have been legal, and who did it.
 3. Cancellation (`asyncio.CancelledError`), `KeyboardInterrupt` and `SystemExit` are never wrapped.
 """
@@ -55,13 +55,14 @@ __all__ = [
 ModelFault: TypeAlias = Literal[
     "context_overflow", "quota", "authentication", "content_policy", "rate_limit", "unsupported_content"
 ]
-"""Failures of a model that hooks can do something about."""
+"""Failures of a model that hooks can react to."""
 
 
 class Aside(str):
-    """A note on somebody's exception about what happened around it: `error.add_note(Aside("while ..., hook 'x' failed"))`.
+    """A note on an exception about another failure around it: `error.add_note(Aside("while ..., hook 'x' failed"))`.
 
-    It is for whoever handles the exception. A model is not told: it reads a tool's exception as the tool raised it.
+    It is for the code that handles the exception. A model never sees it: it reads a tool's exception as the tool raised
+    it.
     """
 
     __slots__ = ()
@@ -76,7 +77,7 @@ class UsageError(AgentFlowError):
 
 
 class TranscriptError(UsageError):
-    """A message or result does not fit the conversation as it stands (see `agentflow.transcript.Transcript`)."""
+    """A message or result does not fit the conversation (see `agentflow.transcript.Transcript`)."""
 
 
 class MissingOutputError(UsageError):
@@ -84,10 +85,10 @@ class MissingOutputError(UsageError):
 
 
 class NotIterableError(UsageError, TypeError):
-    """A Mono or a Flux was read with a plain `for` (or `list`, unpacking), which cannot wait for what it gives.
+    """A Mono or a Flux was read with a plain `for` (or `list`, unpacking), which cannot wait for its values.
 
     Args:
-        kind: What was to be read, such as `AgentFlux`.
+        kind: The kind of stream, such as `AgentFlux`.
     """
 
     def __init__(self, kind: str) -> None:
@@ -99,13 +100,13 @@ class NotIterableError(UsageError, TypeError):
 
 
 class NotRegisteredError(UsageError, LookupError):
-    """A name was looked up that nobody registered.
+    """A name was looked up that is not registered.
 
     Args:
-        kind: What was looked for, such as `tool`.
-        name: The name that was asked for.
-        known: The names that exist here.
-        close: Those of them that look like it.
+        kind: The kind of object, such as `tool`.
+        name: The requested name.
+        known: The registered names.
+        close: The registered names that look similar.
     """
 
     def __init__(self, kind: str, name: str, known: tuple[str, ...], close: tuple[str, ...] = ()) -> None:
@@ -119,14 +120,14 @@ class NotRegisteredError(UsageError, LookupError):
 
 
 class DuplicateNameError(UsageError, ValueError):
-    """Two different things were registered under one name.
+    """Two different objects were registered under one name.
 
     Args:
-        kind: What they are, such as `tool`.
+        kind: Their kind, such as `tool`.
         name: The name.
-        first: What has the name, and where it was written and registered.
-        second: What was to get it, likewise.
-        fix: What would be legal.
+        first: The object that has the name, and where it was defined and registered.
+        second: The object that was to get it, likewise.
+        fix: A legal alternative.
     """
 
     def __init__(self, kind: str, name: str, first: str, second: str, fix: str) -> None:
@@ -135,11 +136,11 @@ class DuplicateNameError(UsageError, ValueError):
         self.name = name
 
 
-class Veto(AgentFlowError):  # noqa: N818 - a hook raises a veto; it is control flow that reads as a word, not a fault
-    """Raised by a hook (or signalled through `Mono.error`), it equals returning `Deny(reason)`.
+class Veto(AgentFlowError):  # noqa: N818 - control flow, not a fault
+    """Raised by a hook (or passed to `Mono.error`), it equals returning `Deny(reason)`.
 
     Args:
-        reason: What the model or the caller is told.
+        reason: The reason, for the model or the caller.
 
     Example:
         >>> raise Veto("not on a Friday")
@@ -153,7 +154,7 @@ class Veto(AgentFlowError):  # noqa: N818 - a hook raises a veto; it is control 
 
 
 class CallTimeoutError(AgentFlowError, TimeoutError):
-    """A call passed its `timeout=`; what was done so far is in the history.
+    """A call passed its `timeout=`; finished work is in the history.
 
     Args:
         timeout: The limit, in seconds.
@@ -163,13 +164,13 @@ class CallTimeoutError(AgentFlowError, TimeoutError):
     def __init__(self, timeout: float, agent: str) -> None:
         super().__init__(
             f"The call on agent {agent!r} did not end within timeout={timeout:g} s. Finished tool results are kept in "
-            "the session; call again to go on, or give it more time."
+            "the session; call again to continue, or give it more time."
         )
         self.timeout = timeout
 
 
 class SuspendedError(AgentFlowError):
-    """A plain call was made on a session whose round is open: `agent.resume(session, decisions)` is what is legal.
+    """A plain call was made on a session with an open round. Call `agent.resume(session, decisions)` instead.
 
     Args:
         session: The session's id.
@@ -188,19 +189,19 @@ class SuspendedError(AgentFlowError):
 
 
 class ShutdownError(AgentFlowError):
-    """An agent shuts down: no call begins any more, and one that was running stops; a later process goes on with it.
+    """An agent is shutting down: no new call begins, and a running call was stopped. A later process can continue it.
 
     Args:
         agent: The agent's name.
-        session: The session's id; None: a block of code ends with its agents.
-        stopped: Whether the call was running; else it did not begin.
+        session: The session's id; None if a block of code ends with its agents.
+        stopped: Whether the call was running; if not, it did not begin.
     """
 
     def __init__(self, agent: str, session: str | None, *, stopped: bool) -> None:
         if session is None:
-            what = "its calls have stopped, and with them this block. agent.unfinished() lists what the next process can resume"
+            what = "its calls and this block were stopped. agent.unfinished() lists the calls that the next process can resume"
         elif stopped:
-            what = f"its call on session {session!r} was stopped, with everything kept that is done. Continue it in the next"
+            what = f"its call on session {session!r} was stopped; finished work is kept. Continue it in the next"
             what += f" process: agent.resume({session!r})"
         else:
             what = (
@@ -214,15 +215,15 @@ class ShutdownError(AgentFlowError):
 
 
 class ModelError(AgentFlowError):
-    """A model provider failed or answered nonsense; the provider's own error is the `__cause__`.
+    """A model provider failed or sent an invalid answer; the provider's own error is the `__cause__`.
 
     Args:
-        message: What happened.
-        retryable: Whether the same request may succeed later.
-        retry_after: Seconds that the provider asked to wait, if it said so.
+        message: A description of the failure.
+        retryable: Whether the same request could succeed later.
+        retry_after: The number of seconds that the provider asked to wait, if any.
         status: The HTTP status, if there was one.
         model: The model's name.
-        kind: What it was, where hooks can do something about it: `"context_overflow"`, `"quota"`, `"authentication"`,
+        kind: The kind of failure, if hooks can react to it: `"context_overflow"`, `"quota"`, `"authentication"`,
             `"content_policy"`, `"rate_limit"`, `"unsupported_content"`.
     """
 
@@ -245,13 +246,13 @@ class ModelError(AgentFlowError):
 
 
 class UnsupportedContentError(ModelError):
-    """A model was to be shown what its provider does not take; nothing was sent.
+    """The request contains content that the model's provider does not accept; nothing was sent.
 
     Args:
         model: The model's name.
-        shown: What was to be sent, as it is shown.
-        why: What the model takes in its place.
-        media_type: The type of what was to be sent.
+        shown: The content, as it is shown to people.
+        why: The content that the model accepts instead.
+        media_type: The type of the content.
     """
 
     def __init__(self, model: str, shown: str, why: str, media_type: str) -> None:
@@ -265,36 +266,37 @@ class UnsupportedContentError(ModelError):
 
 
 class FetchError(AgentFlowError):
-    """The content of an address could not be fetched, or is not to be.
+    """The content of an address could not be fetched, or must not be.
 
     Args:
         url: The address.
-        why: What stands in the way.
-        retryable: Whether it may succeed later.
+        why: The reason.
+        retryable: Whether it could succeed later.
     """
 
     def __init__(self, url: str, why: str, *, retryable: bool = False) -> None:
-        shown = url.partition("?")[0]  # what stands behind it may be a key
+        shown = url.partition("?")[0]  # the query may hold a key
         super().__init__(f"{shown} was not fetched: {why}.")
         self.url = url
         self.retryable = retryable
 
 
 class OutputError(ModelError):
-    """No answer of the model was accepted as the output that the call asked for, as often as it was asked.
+    """None of the model's answers was accepted as the output that the call asked for.
 
     Args:
-        form: What was asked for.
+        form: The form that was asked for.
         times: How often the model answered.
-        problem: What is wrong with its last answer, as the model was told.
-        answer: That answer, a `Msg`; it is in the error and not in the history.
+        problem: The problem with its last answer, as the model was told.
+        answer: That answer, a `Msg`; it is only in the error, not in the history.
         model: The model's name.
     """
 
     def __init__(self, form: str, times: int, problem: str, answer: object, model: str) -> None:
         often = "once" if times == 1 else f"{times} times"
         super().__init__(
-            f"The model answered {often}, and no answer was accepted as output={form}. The last time: {problem.rstrip('.')}. "
+            f"The model answered {often}, and no answer was accepted as output={form}. The last time: "
+            f"{problem.rstrip('.')}. "
             f"More attempts: Output(..., retries={times}); another way of asking: Output(..., via='tool').",
             model=model or None,
         )
@@ -305,18 +307,18 @@ class OutputError(ModelError):
 
 
 class ScriptError(BaseException):  # like a test framework's own failures
-    """A scripted model was asked for more than its script holds, or the script was not used up.
+    """A scripted model received more requests than its script holds, or the script was not used up.
 
-    It tells of a mistake in a test, so it is no `Exception`: whatever handles failures in what is tested (tools of
-    sub-agents, `on_failure`, retries, fallbacks, judges) lets it pass, and it reaches the test.
+    It reports a mistake in a test, so it is not an `Exception`: handlers in the code under test (tools of sub-agents,
+    `on_failure`, retries, fallbacks, judges) do not catch it, and it reaches the test.
     """
 
 
 class ToolError(AgentFlowError):
-    """What can go wrong with one tool; and what a tool raises to tell the model what it should do instead.
+    """A failure of one tool; a tool raises it to tell the model how to correct the call.
 
-    The model reads the text of a plain `ToolError` as it is. Any other exception that leaves a tool reaches the model too,
-    with the name of its class, and is logged as a warning with its traceback: it may be a bug.
+    The model reads the text of a plain `ToolError` as it is. Any other exception of a tool reaches the model too, with
+    the name of its class, and is logged as a warning with its traceback, because it may be a bug.
 
     Example:
         >>> raise ToolError("There is no customer 17; the ids begin with C-, such as C-17.")
@@ -326,11 +328,11 @@ class ToolError(AgentFlowError):
 
 
 class ToolNotFoundError(ToolError):
-    """A tool was asked for by a name that nobody registered.
+    """A tool was requested by a name that is not registered.
 
     Args:
-        name: The name that was asked for.
-        known: The names that exist here.
+        name: The requested name.
+        known: The registered names.
     """
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
@@ -341,17 +343,17 @@ class ToolNotFoundError(ToolError):
 
 
 class ToolArgumentError(ToolError):
-    """The arguments of a tool call do not fit its signature; the message names each field that is wrong."""
+    """The arguments of a tool call do not fit its signature; the message names each wrong field."""
 
 
 class ToolContractError(ToolError, UsageError):
-    """A tool does not keep what its `type` promises: its author has to act.
+    """A tool does not keep the contract of its `type`; its author has to fix it.
 
     Args:
         tool: The tool's name.
         type: Its type, such as `completion_check`.
-        got: What it does or gave instead.
-        demand: What the type demands.
+        got: The actual behaviour or value.
+        demand: The contract of the type.
     """
 
     def __init__(self, tool: str, type: str, got: str, demand: str) -> None:  # noqa: A002 - as the tool's attribute
@@ -367,11 +369,11 @@ class TurnTimeoutError(ToolError, TimeoutError):
         tool: The tool's name.
         timeout: The limit, in seconds.
         turn: The id of the turn (in a call: of the tool use).
-        late: Whether it ignored that and finished later; what it made then is dropped.
+        late: Whether it ignored the cancellation and finished later; that result is discarded.
     """
 
     def __init__(self, tool: str, timeout: float, turn: str = "", late: bool = False) -> None:
-        dropped = " It finished all the same, later: that came too late and was dropped." if late else ""
+        dropped = " It ignored the cancellation and finished later; that result was discarded." if late else ""
         super().__init__(f"Tool {tool!r} did not finish within {timeout:g} s and was cancelled.{dropped}")
         self.tool = tool
         self.timeout = timeout
@@ -380,11 +382,11 @@ class TurnTimeoutError(ToolError, TimeoutError):
 
 
 class TurnDeniedError(ToolError):
-    """A turn that was run by hand or by a queue was refused: a hook denied it, or it needs an approval that it has not.
+    """A turn outside a call (run by hand or by a queue) was refused: a hook denied it, or it lacks a required approval.
 
     Args:
         tool: The tool's name.
-        reason: Why.
+        reason: The reason.
     """
 
     def __init__(self, tool: str, reason: str) -> None:
@@ -402,24 +404,25 @@ class SafeExecutionError(ToolError):
 
 
 class QueueFullError(UsageError):
-    """A turn was put into a queue that has no place left.
+    """A turn was put into a full queue.
 
     Args:
-        agent: The agent whose queue it is.
+        agent: The agent that owns the queue.
         size: How many turns wait in it.
-        why: Why the turn could not wait for a place.
+        why: Why the turn could not wait for a free slot.
     """
 
     def __init__(self, agent: str, size: int, why: str) -> None:
         super().__init__(
-            f"The queue of agent {agent!r} is full: {size} turns wait, and {why}. Let it run (agent.run()), put the turn "
+            f"The queue of agent {agent!r} is full: {size} turns wait, and {why}. Let it run (agent.run()), put the "
+            "turn "
             "later, or give the agent a larger queue_limit."
         )
         self.agent = agent
 
 
 class NeverEndsError(UsageError):
-    """A turn waits for a turn of a queue that cannot go on before it has ended.
+    """A deadlock: a turn waits for a turn in a queue that cannot continue before the first one has ended.
 
     Args:
         way: The names of the agents whose queues wait for each other, from the first back to it.
@@ -432,24 +435,25 @@ class NeverEndsError(UsageError):
             f"agent {way[0]!r} runs one at a time" if alone else f"{line}: each of these agents waits for the next one"
         )
         super().__init__(
-            f"This is awaited within a turn that would have to end first ({why}), so neither would ever answer. Send a turn "
+            f"This is awaited within a turn that would have to end first ({why}), so neither would ever answer. Send a "
+            "turn "
             "without awaiting its receipt there, or await it after the turn."
         )
         self.way = way
 
 
 class HookError(AgentFlowError):
-    """The family of what a hook can do wrong by contract (a hook's own exception stays itself)."""
+    """A hook broke its contract (an exception raised by the hook itself is not wrapped)."""
 
 
 class HookContractError(HookError, UsageError):
-    """A hook returned something that is not legal for the event it was given.
+    """A hook returned a value that is not legal for its event.
 
     Args:
         hook: The hook's name.
         event: The event's name.
-        got: What came back.
-        legal: What would have been legal.
+        got: The returned value.
+        legal: The legal values.
     """
 
     def __init__(self, hook: str, event: str, got: str, legal: str) -> None:
@@ -475,11 +479,11 @@ class HookTimeoutError(HookError, TimeoutError):
 
 
 class StoreError(AgentFlowError):
-    """A session store could not do what was asked; the message says what to do about it.
+    """A session store could not do what was asked; the message shows the fix.
 
     Args:
-        message: What happened.
-        retryable: Whether the same may succeed later: the database was locked, full, or could not be reached.
+        message: A description of the failure.
+        retryable: Whether the same operation could succeed later: the database was locked, full, or unreachable.
     """
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
@@ -488,11 +492,11 @@ class StoreError(AgentFlowError):
 
 
 class SessionConflictError(StoreError):
-    """Somebody else has written to the session since it was read."""
+    """Another process has written to the session since it was read."""
 
 
 def close_to(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6) -> tuple[str, ...]:
-    """The known names that somebody may have meant, the closest first; for the texts of errors.
+    """Return the known names that look like a name, the closest first; for error messages.
 
     Example:
         >>> close_to("prioritty", ["priority", "timeout"])
@@ -506,13 +510,13 @@ def close_to(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6
 def unknown_keyword(
     what: str, given: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] | None = None
 ) -> UsageError:
-    """Return the error about keyword arguments that a function does not take, with those that were probably meant.
+    """Return the error about keyword arguments that a function does not take, with the closest legal ones.
 
     Args:
         what: The function, as users write it.
         given: The unknown keywords.
-        known: Those that it takes.
-        elsewhere: What other libraries call them, and what they are called here.
+        known: The legal keywords.
+        elsewhere: Keywords of other libraries, with the names used here.
 
     Example:
         >>> raise unknown_keyword("agent.call(...)", ["sesion"], ["session", "timeout"])

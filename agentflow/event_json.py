@@ -1,10 +1,10 @@
-"""Events as JSON: one object each, for `agentflow run --json`, for streams of other processes, and for whoever logs events.
+"""Events as JSON, one object each: for `agentflow run --json`, for streams to other processes, and for event logs.
 
 Rules:
 
-1. What comes out is JSON-safe: text, numbers, booleans, None, lists, and dicts with text keys.
-2. Converting never raises: what JSON does not know becomes its `repr`.
-3. Nothing is repeated that other events carry already: `ReasoningChunk` has the piece, not the reply so far.
+1. The result is JSON-safe: text, numbers, booleans, None, lists, and dicts with text keys.
+2. Converting never raises: a value that JSON does not know becomes its `repr`.
+3. Data of earlier events is not repeated: `ReasoningChunk` has the chunk, not the reply so far.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _COMMON = ("seq", "iteration", "time")
 
 
 def event_to_dict(event: Event) -> dict[str, Json]:
-    """Turn a sealed event into JSON-safe data.
+    """Convert a sealed event to JSON-safe data.
 
     Args:
-        event: An event of a run, or one built by hand (then the ids of the run are missing).
+        event: An event of a run. If it was built by hand, the ids of the run are missing.
 
     Returns:
-        `type`, `seq`, `iteration`, `time`, the ids of run, call and session, `source`, the event's own fields by name, and
-        `decision` if its chain decided something. Messages are as `Msg.to_dict` gives them, an error is
-        `{"type", "message"}`, a verdict `{"type", ...its fields}`.
+        `type`, `seq`, `iteration`, `time`, the ids of run, call and session, `source`, the event's own fields by name,
+            and `decision` if a hook decided something. Messages are in the form of `Msg.to_dict`, an error is `{"type",
+            "message"}`, a verdict `{"type", ...its fields}`.
 
     Example:
         >>> event_to_dict(PreActing(tool_use=ToolUseBlock("t1", "add", {"a": 1})))["tool_use"]
@@ -48,7 +48,7 @@ def event_to_dict(event: Event) -> dict[str, Json]:
     """
     said: dict[str, Json] = {"type": type(event).__name__}
     said.update({name: _json(getattr(event, name)) for name in _COMMON})
-    frame = event._frame  # pyright: ignore[reportPrivateUsage] - `frame` raises where there is none
+    frame = event._frame  # pyright: ignore[reportPrivateUsage] - `frame` raises if there is none
     if frame is not None:
         said.update(source=frame.source, run_id=frame.run_id, call_id=frame.call_id, session_id=frame.session_id)
     for field in fields(event):
@@ -60,19 +60,19 @@ def event_to_dict(event: Event) -> dict[str, Json]:
 
 
 def event_line(event: Event) -> str:
-    """The event as one line of JSON (ASCII, so that any pipe takes it)."""
+    """Return the event as one line of ASCII JSON."""
     return json_line(event_to_dict(event))
 
 
 def json_line(data: Mapping[str, object]) -> str:
-    """JSON data as one line that any pipe and any terminal takes: ASCII, without control characters."""
+    """Return JSON data as one line that is safe for any pipe and any terminal: ASCII, without control characters."""
     return printable_json(json.dumps(data, separators=(",", ":"), allow_nan=False))
 
 
 def _safe(value: object) -> Json:
     try:
         return _json(value)
-    except Exception:  # any: values of tools and hooks may hold themselves, or raise when they are read
+    except Exception:  # any: values of tools and hooks can contain themselves, or raise when read
         return object.__repr__(value)
 
 
@@ -120,8 +120,8 @@ def _tool_use(block: ToolUseBlock) -> dict[str, Json]:
 
 
 def _foreign(value: object) -> Json:
-    """What is none of our words: numbers that JSON lacks, dates, models of pydantic, anything."""
+    """Convert a value of another library: numbers that JSON lacks, dates, pydantic models, anything."""
     try:
         return cast("Json", to_jsonable_python(value, inf_nan_mode="null", bytes_mode="base64", fallback=repr))
-    except Exception:  # any: objects may raise in whatever pydantic reads of them
+    except Exception:  # any: an object can raise while pydantic reads it
         return object.__repr__(value)

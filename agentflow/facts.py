@@ -1,11 +1,11 @@
-"""Facts: what a run has decided and done, as an append-only list. History is the fold of its facts.
+"""Facts: the decisions and results of a run, as an append-only list. History is the fold of its facts.
 
 Rules:
 
 1. A fact is an output or a decision, never an input again and never a single token.
-2. Natural keys: the run with the iteration, or the call with the tool-use id and the attempt; what hooks and tools add is
-   numbered within its call. So the same fact is known when it is delivered twice.
-3. Committed decisions are never taken again: a resume goes on at the first fact that is missing.
+2. Natural keys: the run with the iteration, or the call with the tool-use id and the attempt; additions of hooks and
+   tools are numbered within their call. So a fact that is delivered twice is recognised.
+3. Committed decisions are never taken again: a resume continues at the first missing fact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,17 +44,19 @@ class _NewFact(Protocol):
 
 
 new_fact = cast("_NewFact", cast("Any", tuple).__new__)
-"""Builds a fact of all its fields, in order, at half the price: `new_fact(ToolStarted, (run_id, use_id, attempt, call_id))`."""
+"""Builds a fact from all its fields, in order, at half the cost: `new_fact(ToolStarted, (run_id, use_id, attempt,
+call_id))`.
+"""
 
 
 class SessionBegan(NamedTuple):
-    """The conversation starts with messages that were made elsewhere; the first fact of a session, where there is one."""
+    """The conversation starts with messages from elsewhere; always the first fact of a session."""
 
     messages: tuple[Msg, ...]
 
 
 class CallOpened(NamedTuple):
-    """A call's input was accepted (after the `PreCall` chain); `answer`: the chain gave the reply already."""
+    """A call's input was accepted (after the `PreCall` chain). `answer` is set if the chain already gave the reply."""
 
     run_id: str
     call_id: str
@@ -64,7 +66,9 @@ class CallOpened(NamedTuple):
 
 
 class CallResumed(NamedTuple):
-    """A run that was suspended, or cut by a crash, goes on in a new call; `decisions` answer what it waited for, by key."""
+    """A run that was suspended, or interrupted by a crash, continues in a new call; `decisions` holds its answers, by
+    key.
+    """
 
     run_id: str
     call_id: str
@@ -74,9 +78,9 @@ class CallResumed(NamedTuple):
 class Reasoned(NamedTuple):
     """A model's reply was accepted (after the `PostReasoning` chain).
 
-    `accepted=False`: the chain said `Again`; `follow_up` holds its messages.
-    `stop`: the call ends with this reason; `summary`: it is the tool-less reply at the limit.
-    `model`: the one that answered, after a fallback another than the agent's; empty where a hook did.
+    `accepted=False`: the chain returned `Again`; `follow_up` holds its messages. `stop`: the call ends with this
+    reason; `summary`: it is the tool-less reply at the limit. `model`: the model that answered, which can be a
+    fallback; empty if a hook did.
     """
 
     run_id: str
@@ -92,7 +96,7 @@ class Reasoned(NamedTuple):
 
 
 class ToolDecided(NamedTuple):
-    """What the `PreActing` chain made of a call; once in each call of the run that vets it."""
+    """The `PreActing` chain's decision on a call; once in each call of the run that evaluates it."""
 
     run_id: str
     tool_use_id: str
@@ -132,7 +136,9 @@ class RoundClosed(NamedTuple):
 
 
 class RoundSuspended(NamedTuple):
-    """The run waits for somebody outside; finished results are kept, the round stays open. All others are vetted again."""
+    """The run waits for a decision from outside. Finished results are kept, the round stays open, and unfinished calls
+    are evaluated again.
+    """
 
     run_id: str
     pending: tuple[Pending, ...]
@@ -142,8 +148,8 @@ class RoundSuspended(NamedTuple):
 class Injected(NamedTuple):
     """Messages joined the conversation; while a round is open they wait for its end, ordered by call index.
 
-    `key`: where in the run that was, if the chain that added them may run again after a crash.
-    `number`: which of the things it is that hooks and tools have added to this call, from 1.
+    `key`: the position in the run, if the chain that added them can run again after a crash. `number`: the number of
+    the addition among those of hooks and tools in this call, from 1.
     """
 
     run_id: str
@@ -165,13 +171,13 @@ class Compacted(NamedTuple):
 
 
 class StateKept(NamedTuple):
-    """The session's typed state as it now is: JSON data by `"module:qualname"` of its class."""
+    """The session's current typed state: JSON data by `"module:qualname"` of its class."""
 
     values: Mapping[str, Any]
 
 
 class CallClosed(NamedTuple):
-    """A call is over; `final` is stored as its last message (after the `PostCall` chain)."""
+    """A call has ended; `final` is stored as its last message (after the `PostCall` chain)."""
 
     run_id: str
     call_id: str
@@ -194,7 +200,7 @@ Fact: TypeAlias = (
     | StateKept
     | CallClosed
 )
-"""Everything that a store keeps of a session, in the order in which it happened."""
+"""A fact: an entry of the list that a store keeps for a session, in order."""
 
 
 class TurnRecord(NamedTuple):
@@ -210,7 +216,7 @@ class TurnRecord(NamedTuple):
 
 
 class ModelRecord(NamedTuple):
-    """One model call in a run's trace; `model` is empty where a hook gave the reply."""
+    """One model call in a run's trace; `model` is empty if a hook gave the reply."""
 
     iteration: int
     usage: Usage
@@ -219,7 +225,7 @@ class ModelRecord(NamedTuple):
 
 
 def turns_of(facts: Sequence[Fact]) -> tuple[TurnRecord, ...]:
-    """The tool calls that ended, in the order in which they did."""
+    """Return the finished tool calls, in the order in which they ended."""
     return tuple(
         TurnRecord(
             f.tool_use_id,
@@ -236,5 +242,5 @@ def turns_of(facts: Sequence[Fact]) -> tuple[TurnRecord, ...]:
 
 
 def model_calls_of(facts: Sequence[Fact]) -> tuple[ModelRecord, ...]:
-    """The model calls that ended."""
+    """Return the finished model calls."""
     return tuple(ModelRecord(f.iteration, f.usage, f.duration_ms, f.model) for f in facts if isinstance(f, Reasoned))

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["log_to_std"]
 
 _LEVELS = {5: "TRACE", 25: "SUCCESS"}
-"""Levels of loguru's that the standard library has no name for."""
+"""Levels of loguru that the standard library has no name for."""
 
 
 class _Forwarding:
-    """What is forwarded at the moment: a second `log_to_std` replaces the first."""
+    """The active sink: a second `log_to_std` replaces the first."""
 
     sink: int | None = None
 
@@ -29,16 +29,17 @@ class _Forwarding:
 def log_to_std(level: str | int = "DEBUG") -> Callable[[], None]:
     """Send the library's log to the standard `logging`, under the names of its modules (`agentflow.loop.emitting`).
 
-    It enables the log. What the standard loggers' levels and handlers do with it is the program's affair; each record has
-    `run_id`, `call_id`, `session_id` and `source` as attributes (`"%(run_id)s"`), `""` where one does not apply. Where nobody
-    has configured loguru, its own handler no longer writes agentflow's records to standard error; those of others stay there.
+    This enables the log. The standard loggers' levels and handlers apply as usual. Each record has the attributes
+    `run_id`, `call_id`, `session_id` and `source` (`"%(run_id)s"`), which are `""` if they do not apply. If loguru is
+    not configured, its default handler no longer writes agentflow's records to standard error; it still writes those of
+    other packages.
 
     Args:
-        level: The lowest level that is forwarded. The lines of an `EventLog` below it are not even made; `"TRACE"` brings
+        level: The lowest level to forward. Lines of an `EventLog` below it are not even built; `"TRACE"` includes
             tracebacks.
 
     Returns:
-        A function that ends it; the log is as it was at the beginning again.
+        A function that stops the forwarding and restores the previous log.
 
     Raises:
         ValueError: Loguru has no such level.
@@ -50,7 +51,7 @@ def log_to_std(level: str | int = "DEBUG") -> Callable[[], None]:
     sink = logger.add(_forward, level=level, format=lambda _: "{message}", filter="agentflow")
     _stop()
     try:
-        logger.remove(0)  # loguru's own; if it is not there, somebody has configured loguru, and that stays
+        logger.remove(0)  # loguru's default; if it is missing, the program has configured loguru
     except ValueError:
         pass
     else:
@@ -93,4 +94,4 @@ def _forward(message: Message) -> None:
 
 
 _TAKEN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
-"""What a record has already, and `makeRecord` refuses."""
+"""Attributes that every record has, which `makeRecord` refuses."""

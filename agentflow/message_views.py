@@ -1,6 +1,7 @@
-"""Windows on the messages of a conversation: what requests are made of, at a cost that does not grow with it.
+"""Read-only views of a conversation's messages, from which requests are built at a cost that does not grow with the
+history.
 
-Messages are only ever appended, so a view of the first n messages stays true and costs nothing.
+Messages are only ever appended, so a view of the first n messages stays valid.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _CHANGED_BY = {
         f"{_READ_ONLY}; assign others: event.input_messages = [msg for msg in event.input_messages if ...]",
     ),
 }
-"""What to write in the place of a list's methods."""
+"""The fix to show for each method of a list."""
 
 
 class MessageTuple(tuple[Msg, ...]):
-    """The messages that a call begins with: a tuple that says what to write in the place of a list's methods."""
+    """The messages that a call begins with: a tuple whose errors show the fix for each method of a list."""
 
     __slots__ = ()
 
@@ -40,9 +41,8 @@ class MessageTuple(tuple[Msg, ...]):
 
 
 class Replacements:
-    """Messages that take the place of others in requests of one conversation; only ever added to.
-
-    So a request with many of them costs no more to make than one with none.
+    """Messages that replace others in the requests of one conversation. Entries are only ever added, so building a
+    request does not cost more with many of them.
 
     Example:
         >>> view, replacements = MessageView([Msg.user("a"), Msg.assistant("b")], 2), Replacements()
@@ -59,15 +59,15 @@ class Replacements:
         self.order: list[int] = []
 
     def put(self, view: MessageView, index: int, instead: Msg) -> bool:
-        """Add one.
+        """Add a replacement.
 
         Args:
-            view: A request, as it is without replacements.
-            index: The place of the message in it.
-            instead: What takes its place: of the same role, with the same calls or results.
+            view: A request without replacements.
+            index: The position of the message in the view.
+            instead: The replacement: of the same role, with the same calls or results.
 
         Returns:
-            Whether it can take that place; one that has been added stays.
+            Whether it was added. A message that has a replacement keeps it.
         """
         place = view.place(index)
         if place is None or place in self.by_place or _shape(view[index]) != _shape(instead):
@@ -78,16 +78,16 @@ class Replacements:
 
 
 def _shape(msg: Msg) -> tuple[object, ...]:
-    """What decides whether a message is legal where it stands."""
+    """The properties that decide whether a message is legal at its position."""
     ids = [block.id for block in msg.content if isinstance(block, ToolUseBlock)]
     answered = [block.tool_use_id for block in msg.content if isinstance(block, ToolResultBlock)]
     return msg.role, bool(msg.content), ids, answered
 
 
 class MessageView(Sequence[Msg]):
-    """A read-only window on a growing list: an optional head, then the first `stop` messages, then an optional tail.
+    """A read-only view of a growing list: an optional head, then the first `stop` messages, then an optional tail.
 
-    Building it is O(1), and so is laying something before or behind it (`with_head`, `with_tail`).
+    Building it is O(1), and so is adding messages before or after it (`with_head`, `with_tail`).
 
     Example:
         >>> [m.text for m in MessageView([Msg.user("a"), Msg.user("b")], 1, head=(Msg.system("s"),))]
@@ -123,30 +123,30 @@ class MessageView(Sequence[Msg]):
 
     @property
     def head(self) -> tuple[Msg, ...]:
-        """What stands before the stored messages: the system prompt, a summary."""
+        """The messages before the stored ones: the system prompt, a summary."""
         return self._head
 
     def with_head(self, head: tuple[Msg, ...]) -> MessageView:
-        """The same with another head."""
+        """Return the same view with another head."""
         return MessageView(self._messages, self._stop, head, self._start, self._tail, self._replaced)
 
     def with_tail(self, *messages: Msg) -> MessageView:
-        """The same with messages laid behind it."""
+        """Return the same view with messages appended."""
         tail = (*self._tail, *messages)
         return MessageView(self._messages, self._stop, self._head, self._start, tail, self._replaced)
 
     def with_replacements(self, replacements: Replacements) -> MessageView:
-        """The same with what has been added to the replacements by now in its place."""
+        """Return the same view with the replacements added so far."""
         replaced = replacements, len(replacements.order)
         return MessageView(self._messages, self._stop, self._head, self._start, self._tail, replaced)
 
     def place(self, index: int) -> int | None:
-        """Where in the conversation a message of the view is stored; None where it is laid before or behind it."""
+        """Return the index of a message in the stored conversation; None if it is in the head or the tail."""
         at = index - len(self._head) + self._start
         return at if self._start <= at < self._stop else None
 
     def shared(self, earlier: Sequence[Msg]) -> int:
-        """How many messages from the start are certainly the same as in an earlier view, without looking at them."""
+        """Return how many messages from the start are certainly the same as in an earlier view, without comparing them."""
         if (
             not isinstance(earlier, MessageView)
             or earlier._messages is not self._messages
@@ -160,7 +160,7 @@ class MessageView(Sequence[Msg]):
         return len(self._head) + max(0, shared - self._start)
 
     def _shared_in(self, earlier: MessageView, stop: int) -> int:
-        """Up to where the same messages are replaced; what was added since then ends it."""
+        """Return the index up to which both views have the same replacements."""
         (mine, now), (theirs, then) = self._replaced or _NONE_REPLACED, earlier._replaced or _NONE_REPLACED
         if mine is not theirs and now and then:
             return self._start
@@ -168,7 +168,7 @@ class MessageView(Sequence[Msg]):
         return min([stop, *order[min(now, then) : max(now, then)]])
 
     def lays_over(self, base: MessageView) -> bool:
-        """Whether this is another view with nothing but system messages before it and words of the user behind it."""
+        """Whether this is the other view with only system messages before it and only the user's text after it."""
         if self._messages is not base._messages or self._start != base._start or self._stop != base._stop:
             return False
         if self._head is not base._head:
@@ -202,7 +202,7 @@ class MessageView(Sequence[Msg]):
         raise IndexError("message index out of range")
 
     def _part(self, first: int, last: int) -> tuple[Msg, ...]:
-        """What lies between two places, at a cost that its own length decides and not that of the history."""
+        """Return a slice; the cost depends on its length only, not on that of the history."""
         if self._replaced is not None:
             return tuple([self[index] for index in range(first, last)])
         head, start, stop = len(self._head), self._start, self._stop
@@ -243,7 +243,7 @@ def _same(one: tuple[Msg, ...], other: tuple[Msg, ...]) -> bool:
 
 
 def _plain(msg: Msg) -> bool:
-    """Whether a message is words of the user: legal behind any message but an open round."""
+    """Whether a message is only text of the user: legal after any message except in an open round."""
     if msg.role != "user" or not msg.content:
         return False
     for block in msg.content:  # noqa: SIM110 - `all` takes three times as long
@@ -253,5 +253,7 @@ def _plain(msg: Msg) -> bool:
 
 
 def laid_behind(messages: Sequence[Msg], *added: Msg) -> Sequence[Msg]:
-    """The messages with more behind them; where they are a view of the history, at a cost that its length does not change."""
+    """Return the messages with more appended. If they are a view of the history, the cost does not depend on its
+    length.
+    """
     return messages.with_tail(*added) if isinstance(messages, MessageView) else (*messages, *added)

@@ -1,9 +1,9 @@
-"""Messages: what a user, a model and tools say to each other; and the reply of a call, with what it waits for.
+"""Messages between the user, the model and tools; and the reply of a call, with the decisions that it waits for.
 
 Rules:
 
 1. Every value here is frozen; `dataclasses.replace` makes changed copies.
-2. Plain dataclasses when built; pydantic checks only what comes from outside (`Msg.from_dict`, `Msg.from_json`).
+2. Plain dataclasses when built; pydantic validates only data from outside (`Msg.from_dict`, `Msg.from_json`).
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ __all__ = [
 ]
 
 T_co = TypeVar("T_co", default=Any, covariant=True)
-"""The output of a call: what it was asked for, None where nothing was; `Reply` alone is a reply with any."""
+"""The type of a reply's output. A bare `Reply` is a reply with any output."""
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
-"""Who speaks in a message."""
+"""The author of a message."""
 
 Outcome: TypeAlias = Literal["completed", "denied", "stopped", "suspended", "limited", "failed", "interrupted"]
 """How a call ended (`docs/glossary.md`, "How things end")."""
@@ -98,13 +98,15 @@ class Msg:
     """One message of a conversation.
 
     Attributes:
-        role: Who speaks; `"tool"` holds all results of one round, in call order.
+        role: The author; `"tool"` holds all results of one round, in call order.
         content: The blocks, in order.
-        name: Who it is, where a role has several voices.
+        name: The author's name, if several share a role.
         id: Unique.
-        metadata: JSON-like notes; `synthetic` (a text saying where it comes from) marks what nobody said.
-        usage: What the model call behind it consumed.
-        finish_reason: The model's own word for why it ended (`stop`, `tool_calls`, `length`, `content_filter`, ...).
+        metadata: JSON-like notes. `synthetic` marks a message that neither the user nor the model wrote; its value is
+            the origin.
+        usage: The usage of the model call that produced the message.
+        finish_reason: The provider's reason for the end of the reply (`stop`, `tool_calls`, `length`, `content_filter`,
+            ...).
 
     Example:
         >>> Msg.user("hi").text
@@ -121,7 +123,7 @@ class Msg:
 
     @classmethod
     def user(cls, content: Content, *more: Content, **fields: Unpack[MsgFields]) -> Msg:
-        """A user's message from text, a block, or several of either.
+        """Build a user's message from text, a block, or several of either.
 
         Example:
             >>> Msg.user("What is this?", DataBlock.from_bytes(b"%PDF-1.7")).shown
@@ -133,22 +135,22 @@ class Msg:
 
     @classmethod
     def assistant(cls, content: Content, *more: Content, **fields: Unpack[MsgFields]) -> Msg:
-        """A model's message."""
+        """Build a model's message."""
         return Msg("assistant", _content(content, more), **fields)
 
     @classmethod
     def system(cls, content: Content, *more: Content, **fields: Unpack[MsgFields]) -> Msg:
-        """Instructions."""
+        """Build a system message: instructions."""
         return Msg("system", _content(content, more), **fields)
 
     @classmethod
     def tool(cls, results: Iterable[ToolResultBlock], **fields: Unpack[MsgFields]) -> Msg:
-        """All results of one round, in call order."""
+        """Build the message that holds all results of one round, in call order."""
         return Msg("tool", tuple(results), **fields)
 
     @property
     def text(self) -> str:
-        """The words: all text blocks (and, in a tool message, all results), joined."""
+        """The text: all text blocks (and, in a tool message, all results), joined."""
         content = self.content
         if len(content) == 1 and type(content[0]) is TextBlock:
             return content[0].text
@@ -156,7 +158,7 @@ class Msg:
 
     @property
     def shown(self) -> str:
-        """The words, with data as its type and size (`[image/png, 34 kB]`): what a person should read."""
+        """The text, with each data block as its type and size (`[image/png, 34 kB]`): the form for people."""
         content = self.content
         return content[0].text if len(content) == 1 and type(content[0]) is TextBlock else shown(content)
 
@@ -167,12 +169,12 @@ class Msg:
 
     @property
     def citations(self) -> tuple[Citation, ...]:
-        """Where what the words say stands, in order."""
+        """The sources of the text, in order."""
         return tuple([cited for b in self.content if type(b) is TextBlock for cited in b.citations])
 
     @property
     def thinking(self) -> str:
-        """The thoughts, joined."""
+        """The thinking, joined."""
         return "".join(b.text for b in self.content if isinstance(b, ThinkingBlock))
 
     @property
@@ -201,7 +203,7 @@ class Msg:
         """Build a message from JSON-compatible data.
 
         Raises:
-            UsageError: The data is not a message; the text names each wrong field.
+            UsageError: The data is not a message; the error names each wrong field.
         """
         try:
             return adapter_of(Msg).validate_python(dict(data))
@@ -226,21 +228,22 @@ def message(
     usage: Usage | None = None,
     finish_reason: str | None = None,
 ) -> Msg:
-    """Build a `Msg` the fast way (the loop's): the caller vouches for the content."""
+    """Build a `Msg` on the loop's fast path; the content is not checked."""
     return Msg(role, content, None, id, metadata, usage, finish_reason)
 
 
 @frozen
 class Pending:
-    """What a suspended call waits for.
+    """A decision that a suspended call waits for.
 
     Attributes:
-        id: The key of the decision that answers it: the tool-use id, or `"call"` where no tool call is open.
-        kind: `"approval"` (may the tool run?), `"external"` (somebody else runs it), `"parked"` (no tool is open).
-        request: What the hook said in `Suspend(request)`.
+        id: The key under which `agent.resume` takes the decision: the tool-use id, or `"call"` if no tool call is open.
+        kind: `"approval"` (may the tool run?), `"external"` (the tool runs elsewhere), `"parked"` (no tool call is
+            open).
+        request: The value of the hook's `Suspend(request)`.
         tool_use: The call that waits, with its effective arguments.
-        hook: Who asked.
-        within: The call of this conversation behind which a sub-agent waits; None: it is this conversation's own.
+        hook: The hook that suspended it.
+        within: The call of this conversation whose sub-agent waits; None if this conversation itself waits.
         source: The path of that sub-agent's name.
     """
 
@@ -253,7 +256,7 @@ class Pending:
     source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-compatible data; what JSON does not know in `request` is told as text.
+        """Return JSON-compatible data; values in `request` that JSON does not know become text.
 
         Example:
             >>> Pending("t1", tool_use=ToolUseBlock("t1", "pay", {"euros": 40})).to_dict()["tool_use"]["name"]
@@ -263,36 +266,36 @@ class Pending:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Pending:
-        """Build what `to_dict` made.
+        """Build a `Pending` from the data of `to_dict`.
 
         Raises:
-            StoreError: The data is nothing that a call could wait for.
+            StoreError: The data is not a saved `Pending`.
         """
         try:
             return adapter_of(Pending).validate_python(data)
         except ValidationError as error:
             problem = first_problem(error)
-            raise StoreError(f"This is no saved Pending: {problem}. Load what to_dict() has made.") from error
+            raise StoreError(f"This is not a saved Pending: {problem}. Load data from to_dict().") from error
 
 
 @frozen
 class Reply(Msg, Generic[T_co]):
-    """The message that a call returns: a `Msg` that knows how the call ended.
+    """The message that a call returns: a `Msg` with the call's outcome.
 
     Attributes:
         outcome: How the call ended.
         run_id: The run (a call and its resumes).
-        pending: What a suspended call waits for.
-        session_id: The session that it belongs to: what `agent.resume` takes.
-        usage: What the whole call consumed, sub-agents and side calls included.
-        value: What `output` gives.
+        pending: The decisions that a suspended call waits for.
+        session_id: The session, for `agent.resume`.
+        usage: The usage of the whole call, sub-agents and side calls included.
+        value: The value of `output`.
         typed: Whether the call has a typed output.
     """
 
     outcome: Outcome = "completed"
     run_id: str = ""
     pending: tuple[Pending, ...] = ()
-    value: T_co | None = None  # pyright: ignore[reportGeneralTypeIssues] - nobody can write to it
+    value: T_co | None = None  # pyright: ignore[reportGeneralTypeIssues] - frozen, so covariance is safe
     session_id: str = ""
     typed: bool = False
     if TYPE_CHECKING:
@@ -300,10 +303,10 @@ class Reply(Msg, Generic[T_co]):
 
     @property
     def output(self) -> T_co:
-        """The typed output: what `output=` of the agent or the call asked for.
+        """The typed output that `output=` of the agent or the call asked for.
 
         Raises:
-            MissingOutputError: The call asked for none, ended before there was one, or a hook has put other words in its place.
+            MissingOutputError: The call asked for no output, ended before there was one, or a hook replaced the answer.
 
         Example:
             >>> agent = Agent("clerk", ScriptedModel(['{"answer": 3}']))
@@ -312,13 +315,15 @@ class Reply(Msg, Generic[T_co]):
         """
         if not self.typed:
             raise MissingOutputError(
-                f"This reply (run {self.run_id!r}, outcome {self.outcome!r}) carries no typed output; read reply.text. Ask for "
-                "one with agent.call(..., output=Invoice); a call that is denied, stopped, suspended or at its limit has none."
+                f"This reply (run {self.run_id!r}, outcome {self.outcome!r}) carries no typed output; read reply.text. "
+                "Ask for "
+                "one with agent.call(..., output=Invoice); a call that is denied, stopped, suspended or at its limit "
+                "has none."
             )
         return cast("T_co", self.value)
 
     def to_message(self) -> Msg:
-        """The plain message, as the history keeps it (without what is said of the call)."""
+        """Return the plain message, as the history keeps it (without the fields about the call)."""
         return Msg(self.role, self.content, self.name, self.id, self.metadata, self.usage, self.finish_reason)
 
     def __str__(self) -> str:
@@ -341,7 +346,7 @@ class Reply(Msg, Generic[T_co]):
     def of(
         msg: Msg, outcome: Outcome, run_id: str, usage: Usage, pending: tuple[Pending, ...], session_id: str = ""
     ) -> Reply:
-        """Build the reply of a call (the loop's)."""
+        """Build the reply of a call, for the loop."""
         return _reply(
             msg.role,
             msg.content,
@@ -376,5 +381,5 @@ _reply = maker(
 
 
 def with_metadata(msg: Msg, **notes: object) -> Msg:
-    """Return the message with notes added to its metadata."""
+    """Return a copy of the message with notes added to its metadata."""
     return message(msg.role, msg.content, msg.id, FrozenDict({**msg.metadata, **notes}), msg.usage, msg.finish_reason)

@@ -1,4 +1,4 @@
-"""Small words that models, tools and clocks share: `Usage`, `ToolSpec`, `ModelOptions`, `Clock`."""
+"""Types that models, tools and clocks share: `Usage`, `ToolSpec`, `ModelOptions`, `Clock`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ __all__ = [
 ToolType: TypeAlias = Literal[
     "research", "read", "write", "reasoning", "action", "memory_read", "memory_write", "completion_check"
 ]
-"""What a tool does. It decides when a round runs it (`TOOL_ORDER`), and what the tool has to keep to."""
+"""The kind of work of a tool. It decides when a round runs the tool (`TOOL_ORDER`), and the contract that the tool must
+keep.
+"""
 
 _WRITES: Final = 2
 
@@ -44,17 +46,17 @@ TOOL_ORDER: Final[Mapping[ToolType, int]] = {
     "memory_write": _WRITES,
     "completion_check": _WRITES,
 }
-"""In a round research runs first, then what reads, both in parallel; then what writes, one by one."""
+"""The order in a round: research first, then readers, both in parallel; then writers, one by one."""
 
 WORKFLOW: Final = "workflow"
-"""The name of the model of an agent that has none: code decides in its place."""
+"""The model name of an agent without a model: code decides instead."""
 
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | str
 """`"auto"`, `"none"`, `"required"`, or the name of the one tool that the model must call."""
 
 
 Effort: TypeAlias = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
-"""How much a model is to think, in the words of the providers."""
+"""How much a model should think, in the terms of the providers."""
 
 EFFORTS: Final[tuple[Effort, ...]] = get_args(Effort)
 """All efforts, the smallest first."""
@@ -62,7 +64,7 @@ EFFORTS: Final[tuple[Effort, ...]] = get_args(Effort)
 
 @frozen
 class Usage:
-    """What model calls consumed. Token counts are as the provider reports them; `cost` is in US dollars.
+    """The usage of model calls. Token counts are as the provider reports them; `cost` is in US dollars.
 
     Attributes:
         input_tokens: Prompt tokens, cached ones included.
@@ -70,8 +72,8 @@ class Usage:
         cache_read_tokens: The part of the input that was read from a prompt cache.
         cache_write_tokens: The part of the input that was written to a prompt cache.
         reasoning_tokens: The part of the output that was reasoning.
-        cost: Dollars; `None` where the price is not known.
-        model_calls: How many model calls these figures add up.
+        cost: Dollars; `None` if the price is unknown.
+        model_calls: How many model calls these figures sum up.
 
     Example:
         >>> (Usage(input_tokens=3, model_calls=1) + Usage(input_tokens=4, model_calls=1)).input_tokens
@@ -96,7 +98,7 @@ class Usage:
 
     @staticmethod
     def total(usages: Iterable[Usage]) -> Usage:
-        """Several usages added up; its cost is that of those whose price is known.
+        """Return the sum of several usages; `cost` is the sum of the known prices.
 
         Example:
             >>> Usage.total([Usage(cost=0.5), Usage(model_calls=1), Usage(cost=0.25)]).cost
@@ -121,7 +123,7 @@ _ONE_CALL = Usage(model_calls=1)
 
 
 def one_call(usage: Usage | None) -> Usage:
-    """The usage of one model call, whatever the model reported."""
+    """Return the usage of one model call, whatever the model reported."""
     if usage is None:
         return _ONE_CALL
     if usage.model_calls:
@@ -138,19 +140,19 @@ def one_call(usage: Usage | None) -> Usage:
 
 
 class ToolSpec:
-    """What a model is told about a tool, and what a hook may know of it.
+    """A tool as a model and hooks see it.
 
     Args:
         name: The tool's name, `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`.
-        description: What it does, for the model. A function is called on first reading.
+        description: The description for the model. A function is called on first reading.
         parameters: JSON schema of an object. A function is called on first reading (building a schema costs 50 µs).
-        type: What it does, which decides when a round runs it.
+        type: The kind of work, which decides when a round runs the tool.
         tags: Free labels.
         requires_approval: Whether a call waits for a person.
-        streaming: Whether it hands out values while it works.
+        streaming: Whether it yields values while it works.
 
     Attributes:
-        writes: It may change something, so a round runs it alone.
+        writes: Whether it can change something; a round then runs it alone.
     """
 
     __slots__ = ("_description", "_parameters", "name", "requires_approval", "streaming", "tags", "type", "writes")
@@ -180,7 +182,7 @@ class ToolSpec:
 
     @property
     def description(self) -> str:
-        """What the tool does, for the model."""
+        """The description for the model."""
         if not isinstance(self._description, str):
             self._description = self._description()
         return self._description
@@ -198,16 +200,16 @@ class ToolSpec:
 
 
 class AnyTool(Protocol):
-    """A tool, as far as words know it."""
+    """The part of a tool that the vocabulary layer knows."""
 
     @property
     def name(self) -> str:
-        """What the model calls it."""
+        """The name that the model uses."""
         ...
 
     @property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
+        """The tool as the model sees it."""
         ...
 
 
@@ -222,15 +224,15 @@ class ModelOptions:
         stop: Texts that end the answer.
         seed: For providers that sample repeatably.
         tool_choice: `"auto"`, `"none"`, `"required"` or a tool's name.
-        thinking: `True`, `False`, an effort or a budget in tokens. Every model takes the efforts `"low"`, `"medium"` and
-            `"high"`; OpenAI's take `"minimal"` and `"xhigh"` too, Claude `"xhigh"` and `"max"`.
+        thinking: `True`, `False`, an effort or a budget in tokens. Every model takes the efforts `"low"`, `"medium"`
+            and `"high"`; OpenAI's take `"minimal"` and `"xhigh"` too, Claude `"xhigh"` and `"max"`.
         answer_schema: The JSON schema of an object that the answer's text must fit, for models that have such a mode.
-        cache: Whether the provider's prompt cache is to keep what requests have in common, where it has to be asked for that;
+        cache: Whether to ask the provider's prompt cache to keep the common start of requests, if it has to be asked;
             `"1h"` for longer than the usual five minutes.
-        extra: What the provider's adapter passes on as it is.
+        extra: Options that the provider's adapter passes on unchanged.
 
     Raises:
-        UsageError: A value is NaN or infinite: no request could hold it; or `thinking` is none of the values above.
+        UsageError: A value is NaN or infinite, which JSON cannot hold, or `thinking` is none of the values above.
 
     Example:
         >>> ModelOptions(temperature=0.0).merge(ModelOptions(max_tokens=50)).temperature
@@ -256,13 +258,13 @@ class ModelOptions:
             wrong = next(name for name in _OPTION_NAMES if not all_finite(getattr(self, name)))
             raise UsageError(
                 f"ModelOptions({wrong}={getattr(self, wrong)!r}): a request is JSON, which knows finite numbers only. Leave it "
-                "out for the provider's own."
+                "out for the provider's default."
             )
         if self.thinking is not None:
             _check_thinking(self.thinking)
 
     def merge(self, nearer: ModelOptions | None) -> ModelOptions:
-        """Return these options with what `nearer` sets laid over them; `extra` is merged key by key."""
+        """Return these options overridden by those that `nearer` sets; `extra` is merged key by key."""
         if nearer is None or checked_options(nearer) == _UNSET:
             return self
         if self == _UNSET:
@@ -282,16 +284,17 @@ def _check_thinking(given: object) -> None:
     elif isinstance(given, bool) or (isinstance(given, int) and given > 0):
         return
     raise UsageError(
-        f"ModelOptions(thinking={given!r:.60}): legal are True, False (off), a budget in tokens above 0, or an effort: 'low', "
+        f"ModelOptions(thinking={given!r:.60}): legal are True, False (off), a budget in tokens above 0, or an effort: "
+        "'low', "
         "'medium', 'high' for every model; 'minimal', 'xhigh' for OpenAI's; 'xhigh', 'max' for Claude."
     )
 
 
 def checked_options(given: object) -> ModelOptions:
-    """Return options that somebody gave, if they are such.
+    """Return the value if it is a `ModelOptions`.
 
     Raises:
-        UsageError: They are something else.
+        UsageError: It is something else; the error shows the options to write.
 
     Example:
         >>> checked_options({"temperature": 0.3})
@@ -310,7 +313,7 @@ def checked_options(given: object) -> ModelOptions:
 
 
 def is_seconds(given: object) -> bool:
-    """Whether what somebody gave is a time limit in seconds: a number above 0.
+    """Whether a value is a time limit in seconds: a number above 0.
 
     Example:
         >>> [is_seconds(value) for value in (0.5, 0, "1", True, float("nan"))]
@@ -325,7 +328,7 @@ _UNSET = ModelOptions()
 
 @runtime_checkable
 class Clock(Protocol):
-    """Where time comes from: the seam for virtual time and replay."""
+    """The source of time: replaced by virtual time and by replays."""
 
     def now(self) -> float:
         """Seconds since the epoch."""

@@ -1,4 +1,4 @@
-"""Run logs by name, for commands: a file, or a store, with a run of it behind a `#`: `sqlite:///runs.db#run_1`."""
+"""Run logs by name, for commands: a file, or a store with a run after a `#`: `sqlite:///runs.db#run_1`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from agentflow.runlog.keeping import load_from
 __all__ = ["HOW_TO_GET_ONE", "is_store", "load_named", "nothing_in", "open_named"]
 
 HOW_TO_GET_ONE = (
-    "A Recorder writes run logs; `agentflow export` makes one of a session or a durable run that a database keeps."
+    "A Recorder writes run logs; `agentflow export` makes one from a session or a durable run in a database."
 )
 _MOST_NAMED = 10
 
 
 def is_store(name: str | Path) -> bool:
-    """Whether a name is that of a store, and not a path.
+    """Whether a name is a store's URL, not a path.
 
     Example:
         >>> is_store("sqlite:///runs.db"), is_store("runs/")
@@ -30,13 +30,13 @@ def is_store(name: str | Path) -> bool:
 
 
 def open_named(name: str) -> tuple[stores.SqlStore, str | None]:
-    """Open the store of a name, to read it; and the run that the name names.
+    """Open a store for reading by its name; also return the run in the name.
 
     Args:
-        name: A database's URL, and a run of it behind a `#`.
+        name: A database's URL, optionally with a run after a `#`.
 
     Raises:
-        StoreError: There is no such database, or what it needs is not installed.
+        StoreError: The database does not exist, or a package that it needs is not installed.
     """
     url, run_id = _parts(name)
     path = url.partition(":///")[2].partition("?")[0]
@@ -49,32 +49,32 @@ def open_named(name: str) -> tuple[stores.SqlStore, str | None]:
 
 
 def nothing_in(name: str) -> StoreError:
-    """The error for the name of a store in which there is no run log, or not the one that is named.
+    """Return the error for a store that holds no run log, or not the requested one.
 
     Args:
-        name: A database's URL, and a run of it behind a `#`.
+        name: A database's URL, optionally with a run after a `#`.
     """
     url, run_id = _parts(name)
     what = f"no run {run_id!r}" if run_id else "no run log"
-    return StoreError(f"{without_password(url)} keeps {what}. {HOW_TO_GET_ONE}")
+    return StoreError(f"{without_password(url)} holds {what}. {HOW_TO_GET_ONE}")
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """A database's URL and the run that is named behind it."""
+    """Split a name into the database's URL and the run."""
     url, mark, run_id = name.rpartition("#")
     return (name, "") if not mark or "@" in run_id else (url, run_id)  # (a # in a password)
 
 
 def load_named(name: str | Path, run_id: str | None = None) -> RunLog:
-    """Read a run log by its name; not where an event loop runs.
+    """Read a run log by its name; not callable while an event loop runs.
 
     Args:
         name: A file, or a store.
-        run_id: Which run of it; a file's may be read as one where it is None, a store has to have one only.
+        run_id: The run. If it is None, a file is read as one log, and a store must hold exactly one run.
 
     Raises:
-        UsageError: The store keeps several runs, and none is named.
-        StoreError: It cannot be read, or holds no such run.
+        UsageError: The store holds several runs, and no run is named.
+        StoreError: The log cannot be read, or holds no such run.
     """
     if isinstance(name, Path) or not is_store(name):
         log = load(name)
@@ -93,7 +93,7 @@ async def _loaded(name: str, run_id: str | None) -> RunLog:
             if len(known) != 1:
                 some = ", ".join(known[:_MOST_NAMED])
                 raise UsageError(
-                    f"{store.url} keeps {len(known)} runs; name one behind a #, such as '{store.url}#run_1'. "
+                    f"{store.url} holds {len(known)} runs; name one after a #, such as '{store.url}#run_1'. "
                     f"The last written: {some}."
                 )
             wanted = known[0]

@@ -1,15 +1,15 @@
-"""The transcript: a conversation that cannot be put into an order a strict provider refuses.
+"""The transcript: a conversation that is always in an order that strict providers accept.
 
-Rules (the union of what OpenAI, Anthropic, Gemini, Mistral and Bedrock refuse):
+Rules (the union of the orders that OpenAI, Anthropic, Gemini, Mistral and Bedrock refuse):
 
-1. Every tool call of an assistant message is answered exactly once, by one tool message directly after it, in
-   call order.
-2. Between a call and its results nothing can be stored: what comes in meanwhile waits and lands behind the results.
+1. Every tool call of an assistant message is answered exactly once, by one tool message directly after it, in call
+   order.
+2. Nothing can be stored between a call and its results: other messages wait and are stored after the results.
 3. Tool-use ids are unique in the whole conversation.
-4. No system message is stored: the system prompt is laid in front of a request.
+4. No system message is stored: the system prompt is added to the front of each request.
 5. A request starts with a user message and never ends with an assistant's (`legalise`).
 
-Messages are only ever appended, so a view of the first n messages stays true and costs nothing.
+Messages are only ever appended, so a view of the first n messages stays valid.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ _new = object.__new__
 
 _NO_CALLS: tuple[ToolUseBlock, ...] = ()
 _NO_IDS: set[str] = {""}  # no call can have the empty id: results and decisions name calls by it
-"""Of conversations without calls, by far most; never added to."""
+"""The ids of a conversation without calls, shared by all of these; never added to."""
 
 
 class Transcript:
     """The ordered messages of a session; see the module's rules.
 
     Args:
-        messages: What the conversation starts with.
+        messages: The first messages of the conversation.
 
     Attributes:
-        stored: The messages; only ever appended to. What is certainly legal (the words of a call that just opened or closed)
-            a fold appends here itself; all else goes through the methods.
+        stored: The messages; only ever appended to. A fold may append messages directly that are certainly legal (the
+            text of a call that just opened or closed); everything else goes through the methods.
         open_round: The calls of the last assistant message that wait for results.
         used_ids: The tool-use ids of all its calls, and the empty one.
 
     Raises:
-        TranscriptError: The given messages break a rule; the text names the message and the rule.
+        TranscriptError: The given messages break a rule; the error names the message and the rule.
     """
 
     __slots__ = ("_waiting", "open_round", "stored", "used_ids")
@@ -64,14 +64,14 @@ class Transcript:
         self.stored: list[Msg] = []
         self.open_round = _NO_CALLS
         self._waiting: tuple[tuple[int, Msg], ...] = ()
-        self.used_ids = _NO_IDS  # a set of its own with the first call
+        self.used_ids = _NO_IDS  # replaced by an own set with the first call
         for msg in messages:
             if msg.role == "tool":
                 self.close_round(msg.tool_results, id=msg.id)
             elif self.open_round:
                 raise TranscriptError(
-                    f"Message {len(self.stored)} ({msg.role}) stands between tool calls and their results; results of "
-                    f"{[use.id for use in self.open_round]} have to come first."
+                    f"Message {len(self.stored)} ({msg.role}) is between tool calls and their results; results of "
+                    f"{[use.id for use in self.open_round]} must come first."
                 )
             else:
                 self.append(msg)
@@ -82,7 +82,7 @@ class Transcript:
         return self.view()
 
     def view(self, head: tuple[Msg, ...] = (), start: int = 0) -> MessageView:
-        """A view of what is stored now, with `head` in front and the first `start` messages left out."""
+        """Return a view of the messages stored now, with `head` in front and without the first `start` messages."""
         view: Any = _new(MessageView)  # a call from C into `__init__` costs as much as all of this
         view._messages = messages = self.stored
         view._stop = len(messages)
@@ -93,7 +93,7 @@ class Transcript:
         return view
 
     def since(self, start: int) -> list[Msg]:
-        """The messages stored from a place on."""
+        """Return the messages stored from an index on."""
         return self.stored[start:]
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class Transcript:
 
     @property
     def sendable(self) -> bool:
-        """Whether the conversation as it stands starts with a user and ends with a user or with results."""
+        """Whether the current conversation starts with a user message and ends with a user message or results."""
         messages = self.stored
         return bool(messages) and messages[-1].role != "assistant" and messages[0].role == "user"
 
@@ -109,7 +109,7 @@ class Transcript:
         """Store a user's or the assistant's message.
 
         Returns:
-            Whether it was stored at once; False: a round is open, it waits for the round's end.
+            Whether it was stored at once; False if a round is open, and the message waits for its end.
 
         Raises:
             TranscriptError: The message cannot be part of a conversation (role, repeated tool-use id).
@@ -121,7 +121,7 @@ class Transcript:
             self.stored.append(msg)
             return True
         if role != "assistant":
-            legal = "results are stored with close_round" if role == "tool" else "it is laid in front of requests"
+            legal = "results are stored with close_round" if role == "tool" else "it is added to the front of requests"
             raise TranscriptError(f"A {role} message cannot be appended to a conversation: {legal}.")
         for block in msg.content:
             if type(block) is ToolUseBlock:
@@ -166,7 +166,7 @@ class Transcript:
         return False
 
     def check_uses(self, uses: Sequence[ToolUseBlock]) -> None:
-        """Refuse tool calls that could not be stored.
+        """Check that tool calls can be stored.
 
         Raises:
             TranscriptError: An id is empty, or used already.
@@ -183,11 +183,11 @@ class Transcript:
             )
 
     def inject(self, msg: Msg, at: int | None = None) -> bool:
-        """Store a message at the first legal place.
+        """Store a message at the first legal position.
 
         Args:
             msg: A user's or an assistant's message without tool calls.
-            at: The index of the call in whose course it was injected: messages that wait are ordered by it.
+            at: The index of the call during which it was injected; waiting messages are ordered by it.
 
         Returns:
             Whether it was stored at once.
@@ -203,7 +203,7 @@ class Transcript:
         results: Sequence[ToolResultBlock],
         id: str | None = None,  # noqa: A002
     ) -> tuple[Msg, tuple[Msg, ...]]:
-        """Store the results of the open round as one tool message, then what waited for it.
+        """Store the results of the open round as one tool message, then the messages that waited for it.
 
         Args:
             results: One result for each open call; any order.
@@ -233,7 +233,7 @@ class Transcript:
         return msg, landed
 
     def check_round(self, results: Sequence[ToolResultBlock]) -> None:
-        """Refuse results that do not answer the open round.
+        """Check that results answer the open round.
 
         Raises:
             TranscriptError: No round is open, or results are missing, repeated or unknown.
@@ -250,11 +250,11 @@ class Transcript:
 
     @property
     def waiting(self) -> tuple[Msg, ...]:
-        """Messages that wait for the open round's end, in the order in which they will land."""
+        """Messages that wait for the end of the open round, in the order in which they will be stored."""
         return tuple(msg for _, msg in sorted(self._waiting, key=_call_index))
 
     def fork(self) -> Transcript:
-        """An independent copy."""
+        """Return an independent copy."""
         copy = Transcript()
         copy.stored = list(self.stored)
         copy.open_round = self.open_round
@@ -264,7 +264,7 @@ class Transcript:
 
 
 def check_injected(msg: Msg) -> None:
-    """Refuse a message that cannot join a conversation from aside.
+    """Check that a message can be injected into a conversation.
 
     Raises:
         TranscriptError: It asks for tools, answers them, or is an instruction.
@@ -281,25 +281,25 @@ def _call_index(entry: tuple[int, Msg]) -> int:
 
 
 NOTE = "[{source}] {text}"
-"""How a message that a wire cannot take in its own role is shown to the model, in a user message."""
+"""The form in which a user message shows a message whose own role is not legal there."""
 
 CONTINUED = "(the conversation goes on)"
-"""The user message that stands where a request would otherwise start or end without one."""
+"""The user message that is inserted if a request would otherwise start or end without one."""
 
 
 def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -> tuple[Msg, ...]:
     """Put any messages into an order that every provider accepts, changing as little as possible.
 
-    What hooks make of a request goes through here before it is sent; the history is legal by construction.
-    Results move behind their calls; calls without a result are answered "(no result)", results without a call and
-    repeated ones are dropped; late system messages and trailing assistant messages become marked notes of the user.
+    Requests that hooks edited go through here before they are sent; the history is legal by construction. Results move
+    directly after their calls. Calls without a result are answered "(no result)"; results without a call and repeated
+    results are removed. Late system messages and trailing assistant messages become marked notes of the user.
 
     Args:
         messages: Any messages in any order.
-        new_id: Where ids of made-up messages come from.
+        new_id: The source of ids for new messages.
 
     Returns:
-        The legal conversation; messages that were right already are the same objects.
+        The legal conversation; messages that need no change are the same objects.
     """
     given = tuple(messages)
     if _is_legal(given):
@@ -337,9 +337,9 @@ def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -
 
 
 def _is_legal(messages: tuple[Msg, ...]) -> bool:
-    """Whether nothing has to be changed; most requests pass here, and it costs a quarter of building them anew."""
+    """Whether nothing has to be changed. Most requests pass, at a quarter of the cost of rebuilding them."""
     used: set[str] = set()
-    calls: list[str] = []  # of the message before, which the next one has to answer
+    calls: list[str] = []  # of the previous message, which the next one must answer
     before = "system"
     for msg in messages:
         role, content = msg.role, msg.content
@@ -365,7 +365,7 @@ def _is_legal(messages: tuple[Msg, ...]) -> bool:
 
 
 def note(msg: Msg, source: str) -> Msg:
-    """Return the message as a marked note of the user, for a place where its own role is not legal."""
+    """Return the message as a marked note of the user, for a position at which its own role is not legal."""
     text = msg.text.strip()
     marked = Msg.user(NOTE.format(source=source, text=text), id=msg.id) if text else Msg.user(CONTINUED, id=msg.id)
     return with_metadata(marked, synthetic=source)
@@ -392,7 +392,7 @@ def _without(msg: Msg, *kinds: type[ContentBlock]) -> Msg:
 
 
 def _unique_calls(msg: Msg, used: set[str]) -> Msg:
-    """Drop calls whose id stood before: a copied message must not ask twice."""
+    """Remove calls whose id was used before: a copied message must not ask twice."""
     content: list[ContentBlock] = []
     for block in msg.content:
         if isinstance(block, ToolUseBlock):

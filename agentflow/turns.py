@@ -1,4 +1,4 @@
-"""Turns: tools that are run without a model, and their queue (`docs/turns.md`, `docs/queues.md`)."""
+"""Turns: runs of tools without a model, and their queue (`docs/turns.md`, `docs/queues.md`)."""
 
 from agentflow.agent.queue import TurnQueue
 from agentflow.events import Paused, PostPut, PostTurn, PrePut, PreTurn, Resumed, TurnEvent, TurnValue, TurnView

@@ -1,4 +1,4 @@
-"""`StateMap`: objects of a run or a session by their class, saved as JSON data and made again when they are asked for."""
+"""`StateMap`: objects of a run or a session by their class, saved as JSON data and rebuilt on first use."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["StateMap", "state_name"]
 
 T = TypeVar("T")
 _NOTHING: Final[dict[type, Any]] = {}
-"""The objects of a state that nobody has asked for; never added to."""
+"""The objects of an unused state, shared by all of these; never added to."""
 
 
 class StateMap:
-    """Typed state: one object per class, made on first use.
+    """Typed state: one object per class, created on first use.
 
-    The state of a session is stored when a call opens, a round ends and a call closes. An object of a class with an attribute
-    `unsaved` is stored with the next fact, whatever that is, as soon as the attribute is true.
+    The state of a session is stored when a call opens, a round ends and a call closes. If a class has an attribute
+    `unsaved`, its object is also stored with the next fact of any kind once the attribute is true.
 
     Example:
         >>> class Counter:
@@ -39,7 +39,7 @@ class StateMap:
         self._urgent: tuple[Any, ...] = ()
         self._objects: dict[type, Any] = _NOTHING
         self._stored: Mapping[str, Any] = EMPTY
-        """What was saved and nobody has asked for yet: JSON data by `"module:qualname"` of its class."""
+        """Saved values that have not been used yet: JSON data by `"module:qualname"` of its class."""
 
     def __getitem__(self, kind: type[T]) -> T:
         found = self._objects.get(kind)
@@ -50,8 +50,8 @@ class StateMap:
                 found = kind()
             except TypeError as error:
                 raise UsageError(
-                    f"state[{kind.__name__}] does not exist yet and {kind.__name__}() needs arguments ({error}); put one "
-                    f"there first: state[{kind.__name__}] = {kind.__name__}(...)."
+                    f"state[{kind.__name__}] does not exist yet and {kind.__name__}() needs arguments ({error}). Set "
+                    f"it first: state[{kind.__name__}] = {kind.__name__}(...)."
                 ) from error
             self._put(kind, found)
         return found
@@ -70,8 +70,8 @@ class StateMap:
 
     @property
     def unsaved(self) -> bool:
-        """Whether an object is to be stored with the next fact."""
-        for one in self._urgent:  # noqa: SIM110 - looked at with each fact
+        """Whether an object must be stored with the next fact."""
+        for one in self._urgent:  # noqa: SIM110 - checked with each fact
             if one.unsaved:
                 return True
         return False
@@ -93,18 +93,18 @@ class StateMap:
             made: T = adapter_of(kind).validate_python(data)
         except ValueError as error:
             raise StoreError(
-                f"The saved state of {state_name(kind)} does not fit the class any more ({error}). Give new fields a "
-                f"default, or start it afresh: state[{kind.__name__}] = {kind.__name__}(...)."
+                f"The saved state of {state_name(kind)} no longer fits the class ({error}). Give new fields a "
+                f"default, or reset it: state[{kind.__name__}] = {kind.__name__}(...)."
             ) from error
         self._put(kind, made)
         return made
 
     def restore(self, values: Mapping[str, Any], *, replace: bool = False) -> None:
-        """Take in what `saved` gave; each object is made again when it is asked for by its class.
+        """Load saved values; each object is rebuilt when its class is first used.
 
         Args:
             values: JSON data by `"module:qualname"`.
-            replace: Forget the objects that are here; else they win.
+            replace: Whether to forget the existing objects; if False, they take precedence.
         """
         if replace:
             self._objects = _NOTHING
@@ -112,7 +112,8 @@ class StateMap:
         self._stored = values
 
     def saved(self) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The state as JSON data by `"module:qualname"`, and the names of the classes that pydantic cannot write.
+        """Return the state as JSON data by `"module:qualname"`, and the names of the classes that pydantic cannot
+        serialise.
 
         Example:
             >>> from dataclasses import dataclass
@@ -137,5 +138,5 @@ class StateMap:
 
 
 def state_name(kind: type) -> str:
-    """The name under which the state of a class is saved."""
+    """Return the name under which the state of a class is saved."""
     return f"{kind.__module__}:{kind.__qualname__}"

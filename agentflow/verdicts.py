@@ -1,16 +1,16 @@
-"""Verdicts: what a hook returns to steer a run. Frozen values; control flow is never an exception.
+"""Verdicts: values that a hook returns to steer a run. They are frozen; control flow is never an exception.
 
 | Verdict | On | Effect |
 |---|---|---|
-| `Deny(reason)` | every Pre event | the work does not happen; the reason takes its place |
-| `Answer(value)` | `PreCall`, `PreReasoning`, `PreActing` | the work does not happen; the value takes its place |
+| `Deny(reason)` | every Pre event | the work does not happen; the reason replaces it |
+| `Answer(value)` | `PreCall`, `PreReasoning`, `PreActing` | the work does not happen; the value replaces it |
 | `Again(messages)` | `PostReasoning` | the reply is not accepted; the model is asked again |
 | `Stop(reason)` | `PreReasoning`, `PostReasoning`, rounds, `PostActing` | the call ends at the next legal place |
 | `Suspend(request)` | `PostReasoning`, rounds, `PreActing` | the call ends and waits to be resumed |
-| `Recover(value)` | fatal `Error` | the value takes the failed work's place |
+| `Recover(value)` | fatal `Error` | the value replaces the failed work |
 
-A verdict has one field, what it carries; whoever stores, shows or cleans it goes by that, and by what its class says of
-it. So a new one is a class here, a member of the union, the events that name it, and the stage that acts on it.
+A verdict has one field, its value. Code that stores, shows or redacts verdicts uses that field and the class attributes
+only. So a new verdict is a class here, a member of the union, the events that name it, and the stage that acts on it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ __all__ = [
 
 @frozen
 class Deny:
-    """The work behind the event must not happen.
+    """The work of the event must not happen.
 
     Args:
-        reason: What the model (or on `PreCall` the caller) is told.
+        reason: The reason, for the model (on `PreCall` for the caller).
     """
 
     reason: str = "denied"
@@ -54,11 +54,11 @@ class Deny:
 
 @frozen
 class Answer:
-    """The work behind the event need not happen: here is what it would have given.
+    """The work of the event need not happen: this value is its result.
 
     Args:
-        value: On `PreCall` and `PreReasoning` a `Msg` (or its text); on `PreActing` a `ToolResultBlock` or what the
-            tool would have returned.
+        value: On `PreCall` and `PreReasoning` a `Msg` (or its text); on `PreActing` a `ToolResultBlock` or the tool's
+            return value.
     """
 
     value: Any
@@ -73,7 +73,7 @@ class Again:
     """The model's reply is not accepted: it is asked again, with these messages after the rejected reply.
 
     Args:
-        messages: A text, a message, or several messages; what the model is told.
+        messages: A text, a message, or several messages, for the model.
     """
 
     messages: str | Msg | Sequence[Msg] = ()
@@ -100,10 +100,10 @@ class Stop:
 
 @frozen
 class Suspend:
-    """The call ends and waits for somebody outside; `agent.resume` continues it.
+    """The call ends and waits for a decision from outside; `agent.resume` continues it.
 
     Args:
-        request: JSON-like data for whoever decides.
+        request: JSON-like data for the person who decides.
     """
 
     request: Any = None
@@ -115,11 +115,11 @@ class Suspend:
 
 @frozen
 class Recover:
-    """A fatal error is made good.
+    """The run recovers from a fatal error.
 
     Args:
-        value: A `Msg` (or text) where a call or the model failed, a result where a tool failed; ignored where a hook
-            failed (the hook is then skipped).
+        value: A `Msg` (or text) if a call or the model failed, a result if a tool failed; ignored if a hook failed (the
+            hook is then skipped).
     """
 
     value: Any = None
@@ -134,25 +134,26 @@ class Approve:
     """A person allows a suspended tool call.
 
     Args:
-        input: Edited arguments; None keeps the model's. They are validated and judged by the whole chain again.
+        input: Edited arguments; None keeps the model's. They are validated and evaluated by the whole chain again.
     """
 
     input: Mapping[str, Any] | None = None
 
 
 Verdict: TypeAlias = Deny | Answer | Again | Stop | Suspend | Recover
-"""What a hook may return besides the event. Each class says of itself: `said`, in one word for people; `by_guards`, whether
-guards may give it; `strength`, where several are given on a Post event the strongest counts."""
+"""A value that a hook may return besides the event. Class attributes: `said`, one word for people; `by_guards`, whether
+guards may return it; `strength`, which decides if several are returned on a Post event (the strongest counts).
+"""
 
 AnyVerdict: TypeAlias = Verdict | Approve
-"""What hooks and people say; all of it can be written down (`agentflow.saving.codec.verdict_to_dict`)."""
+"""Verdicts of hooks and people; all can be serialised (`agentflow.saving.codec.verdict_to_dict`)."""
 
 Resolution: TypeAlias = Approve | Deny | Answer
-"""What a suspended tool call is resumed with."""
+"""A decision with which a suspended tool call is resumed."""
 
 
 def carried(verdict: AnyVerdict) -> Any:
-    """What a verdict carries: the value of its one field.
+    """Return the value of a verdict's one field.
 
     Example:
         >>> carried(Deny("not today"))
@@ -163,11 +164,11 @@ def carried(verdict: AnyVerdict) -> Any:
 
 @frozen
 class Decided:
-    """What an event's chain decided, readable on the sealed event.
+    """The decision of an event's chain, readable on the sealed event.
 
     Attributes:
-        verdict: The verdict; None where the chain failed.
-        hook: The name of the hook that gave it or failed.
+        verdict: The verdict; None if the chain failed.
+        hook: The name of the hook that returned it or failed.
         error: The exception or cancellation that ended the chain, if it failed.
     """
 

@@ -1,4 +1,4 @@
-"""What somebody may have meant who asks the package for a name that it has not."""
+"""Suggestions for names that the package root does not have."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _PLACES = (
     "terminal",
     "facts",
 )
-"""Modules whose names are public, in the order in which they are looked through."""
+"""Modules with public names, in the order in which they are searched."""
 
 
 def wrong_name(name: str) -> AttributeError | ImportError:
-    """The error for a name that the package has not; it says where the name is, or which one is close.
+    """Return the error for a name that the package root does not have; it shows the right module, or a similar name.
 
     Args:
-        name: What `from agentflow import …`, or `agentflow.…`, asked for.
+        name: The name in `from agentflow import …` or `agentflow.…`.
 
     Example:
         >>> print(wrong_name("UsageError"))

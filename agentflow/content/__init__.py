@@ -1,4 +1,4 @@
-"""Content from elsewhere: `fetch` makes a `DataBlock` of an address. See `docs/content.md`."""
+"""Content from addresses: `fetch` downloads it into a `DataBlock`. See `docs/content.md`."""
 
 from agentflow.content.fetching import fetch
 

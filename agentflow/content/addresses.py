@@ -1,11 +1,11 @@
-"""Which addresses may be connected to, checked where the connection is made.
+"""Checks which addresses may be connected to, at the moment of connecting.
 
 Rules:
 
-1. A name is resolved once, and what is connected to is what was checked: a name that answers otherwise a moment later
-   gains nothing.
-2. One address of a name that may not be connected to refuses the name.
-3. What an IPv6 address carries inside (IPv4-mapped, 6to4, Teredo, NAT64) is judged as well.
+1. A name is resolved once, and the checked address is the one connected to. So a name that resolves differently a
+   moment later gains nothing.
+2. If one address of a name is refused, the name is refused.
+3. Addresses embedded in IPv6 (IPv4-mapped, 6to4, Teredo, NAT64) are checked as well.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["CheckedResolver", "RefusedAddressError", "check_literal", "why_refus
 _NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 _COMPATIBLE: Final = IPv6Network("::/96")
 _HOSTS_OWN: Final = frozenset({IPv4Address("168.63.129.16")})
-"""What stands among public addresses, and answers to the machine alone: Azure's host."""
+"""Addresses in public ranges that only the machine itself can reach: Azure's host."""
 
 
 class RefusedAddressError(OSError):
-    """A name leads to an address that may not be connected to."""
+    """A name resolves to an address that must not be connected to."""
 
 
 def why_refused(address: str) -> str | None:
-    """Why an address is no public one; None where it is.
+    """Return why an address is not public; None if it is.
 
     Example:
         >>> why_refused("169.254.169.254"), why_refused("::ffff:10.0.0.1"), why_refused("93.184.216.34")
@@ -57,7 +57,7 @@ def _carried(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
 
 def _kind(address: IPv4Address | IPv6Address) -> str | None:
     if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64[0]):
-        return None  # judged by what it carries
+        return None  # the embedded address is checked instead
     for kind in ("loopback", "link_local", "multicast", "unspecified", "private", "reserved"):
         if getattr(address, f"is_{kind}"):
             return kind.replace("_", "-")
@@ -65,10 +65,10 @@ def _kind(address: IPv4Address | IPv6Address) -> str | None:
 
 
 def check_literal(host: str) -> None:
-    """Judge a host that is an address itself: no resolver is asked for it.
+    """Check a host that is a literal address: no resolver is called for it.
 
     Raises:
-        RefusedAddressError: It may not be connected to.
+        RefusedAddressError: The address must not be connected to.
     """
     try:
         why = why_refused(host)
@@ -79,7 +79,7 @@ def check_literal(host: str) -> None:
 
 
 class CheckedResolver(AbstractResolver):
-    """Resolves names, and refuses those that lead to addresses which are not public."""
+    """Resolves names, and refuses those that lead to addresses that are not public."""
 
     def __init__(self) -> None:
         self._resolver = ThreadedResolver()
@@ -87,7 +87,7 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """The addresses of a name.
+        """Return the addresses of a name.
 
         Raises:
             RefusedAddressError: One of them is not public.
@@ -99,5 +99,5 @@ class CheckedResolver(AbstractResolver):
         return found
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Close the wrapped resolver."""
         await self._resolver.close()

@@ -1,11 +1,11 @@
-"""`fetch`: the content of an address, within limits.
+"""`fetch`: download the content of an address, within limits.
 
 Rules:
 
-1. Nothing here runs unless a program calls it: an address in a message goes to the provider as it is.
-2. Each hop is checked: scheme, address, size; an encrypted way never goes on unencrypted.
-3. No proxy, no cookies, no `.netrc`; headers of the caller's do not leave the host that they were meant for.
-4. Sizes are counted while reading, in what is unpacked: what a server declares is only its first chance to be refused.
+1. Nothing here runs unless a program calls it: an address in a message goes to the provider unchanged.
+2. Each hop is checked (scheme, address, size), and https is never followed to http.
+3. No proxy, no cookies, no `.netrc`; the caller's headers are sent only to the host of the given address.
+4. The unpacked size is counted while reading; the size that a server declares only allows an earlier refusal.
 """
 
 from __future__ import annotations
@@ -42,23 +42,24 @@ async def fetch(
     private: bool = False,
     headers: Mapping[str, str] | None = None,
 ) -> DataBlock:
-    """Fetch the content of an address, and make a block of it.
+    """Download the content of an address into a block.
 
     Args:
         url: `http://` or `https://`.
-        media_type: What it is; by default told from its first bytes, then from what the server says, then from the name.
-        name: A file name to show; the address's own by default.
-        types: Patterns of the types to take, such as `["image/*", "application/pdf"]`; None takes any.
-        max_bytes: The largest content to take, unpacked.
-        timeout: Seconds for all of it.
-        redirects: So many are followed.
-        private: Whether addresses that are not public may be connected to: loopback, private, link-local (where clouds answer
-            with credentials), and such.
-        headers: HTTP headers to send along, to the host of `url` alone.
+        media_type: The MIME type; by default detected from the first bytes, then from the server's header, then from
+            the name.
+        name: A file name to show; by default the one in the address.
+        types: Patterns of accepted types, such as `["image/*", "application/pdf"]`; None accepts any.
+        max_bytes: The maximum size, unpacked.
+        timeout: The limit for the whole download, in seconds.
+        redirects: The maximum number of redirects.
+        private: Whether non-public addresses are allowed: loopback, private, link-local (where clouds serve
+            credentials), and so on. It should stay off for addresses that a model or a user chose.
+        headers: HTTP headers to send, to the host of `url` only.
 
     Raises:
-        FetchError: It could not be had, or is not to be: address, size, type, status.
-        UsageError: The address is no HTTP address.
+        FetchError: The download failed or was refused: address, size, type, status.
+        UsageError: `url` is not an HTTP address.
 
     Example:
         >>> try:
@@ -107,7 +108,7 @@ def _checked(url: str) -> URL:
     try:
         place = URL(url)
     except ValueError as error:
-        raise UsageError(f"fetch({url!r}): this is no address: {error}.") from error
+        raise UsageError(f"fetch({url!r}): this is not an address: {error}.") from error
     if place.scheme not in ("http", "https") or not place.host:
         raise UsageError(
             f"fetch({url!r}): an address begins with https:// or http://. For a file: DataBlock.from_path."
@@ -121,9 +122,11 @@ def _next(place: URL, answer: aiohttp.ClientResponse, sent: Mapping[str, str]) -
     try:
         there = place.join(URL(answer.headers["location"]))
     except ValueError as error:
-        raise FetchError(str(place), "it redirects to what is no address") from error
+        raise FetchError(str(place), "it redirects to something that is not an address") from error
     if there.scheme not in ("http", "https") or not there.host or there.user or there.password:
-        raise FetchError(str(place), f"it redirects to {there.scheme or 'what is no address'}, which is not followed")
+        raise FetchError(
+            str(place), f"it redirects to {there.scheme or 'something that is not an address'}, which is not followed"
+        )
     if place.scheme == "https" and there.scheme == "http":
         raise FetchError(str(place), "it redirects from https to http, which is not followed")
     return there, sent if there.origin() == place.origin() else {"accept-encoding": "identity"}
@@ -156,7 +159,7 @@ async def _block(
 
 
 def _type(data: bytes, declared: str, name: str | None) -> str:
-    """What content is: by its first bytes, then as the server says, unless that tells nothing."""
+    """Return the type of content: from its first bytes, then from the server's header unless that is generic."""
     known = sniffed(data)
     if known is not None:
         return known
@@ -166,7 +169,7 @@ def _type(data: bytes, declared: str, name: str | None) -> str:
 
 
 async def _unpacked(answer: aiohttp.ClientResponse, url: str, limit: int) -> AsyncIterator[bytes]:
-    """The content in pieces; of packed content never more at once than may still come."""
+    """Yield the content in chunks; packed content is never unpacked beyond the limit."""
     packed = answer.headers.get("content-encoding", "identity").strip().lower()
     if packed in ("", "identity"):
         async for piece in answer.content.iter_chunked(_PIECE):
@@ -183,7 +186,7 @@ async def _unpacked(answer: aiohttp.ClientResponse, url: str, limit: int) -> Asy
                 rest = unpacking.unconsumed_tail
         yield unpacking.flush(1 << 20)
     except zlib.error as error:
-        raise FetchError(url, f"what it sends is no {packed}") from error
+        raise FetchError(url, f"its content is not valid {packed}") from error
 
 
 def _too_large(url: str, limit: int) -> FetchError:

@@ -1,1 +1,1 @@
-"""The ground: what everything stands on and nothing of the library's subject is in: values, ids, locks, names, texts."""
+"""Base utilities without agent concepts: values, ids, locks, names, text."""

@@ -1,6 +1,6 @@
-"""Annotations of functions, also of those that name what the running program does not know.
+"""Annotations of functions, including those with names that do not exist at run time.
 
-Python 3.14 evaluates annotations when they are read, and then fails; here they are the texts that they are up to 3.13 with
+Python 3.14 evaluates annotations when they are read, and then fails; here they are returned as text, as up to 3.13 with
 `from __future__ import annotations`.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["annotations_of", "signature_of"]
 
 
 def annotations_of(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """What a function is annotated with; texts, if there is a name in it that is not known."""
+    """Return a function's annotations; as text if they contain an unknown name."""
     try:
         return getattr(function, "__annotations__", {})
     except NameError:
@@ -28,11 +28,11 @@ def annotations_of(function: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a function, its annotations as above.
+    """Return the signature of a function, with annotations as in `annotations_of`.
 
     Raises:
-        TypeError: It is not called.
-        ValueError: It has none that Python could tell.
+        TypeError: It is not callable.
+        ValueError: Python cannot determine its signature.
 
     Example:
         >>> str(signature_of(lambda a, *, b=1: a))

@@ -1,7 +1,7 @@
 """Blocking work in a thread that does not keep the process alive.
 
-`asyncio.to_thread` uses the event loop's pool, whose threads are joined when the loop and the process end: one call to a
-database that does not answer keeps a program from ending. A thread of one's own costs some 50 µs more.
+`asyncio.to_thread` uses the event loop's pool, whose threads are joined when the loop and the process end: one call to
+a database that does not answer keeps a program from ending. A separate thread costs about 50 µs more.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ P = ParamSpec("P")
 
 
 async def in_daemon(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """Run a function in a daemon thread, in a copy of the context, and wait for what it returns.
+    """Run a function in a daemon thread, in a copy of the context, and return its result.
 
-    Cancelling the wait abandons the thread: what it does is done, or ends with the process.
+    Cancelling the wait abandons the thread: its work is either completed, or ends with the process.
 
     Example:
         >>> await in_daemon(sum, [1, 2])

@@ -1,11 +1,11 @@
-"""Facades: a class has what users need; its objects are of a subclass that has what the package needs besides.
+"""Facades: a public class with the members for users, whose instances are of a subclass with the package's own members.
 
 Rules:
 
-1. The subclass of `X` is called `FullX`, and `X(...)` makes one. So there is one object, and nothing is handed on.
-2. The package says `FullX` where it needs more than users see. What users give is narrowed once, where it comes in; from there
-   on the type checker holds the border.
-3. `dir` of an object names what users need.
+1. The subclass of `X` is called `FullX`, and `X(...)` creates one. So there is one object, and nothing is delegated.
+2. The package writes `FullX` if it needs more than users see. A user's value is narrowed once, at the entry point; from
+   there on the type checker enforces the border.
+3. `dir` of an object lists the public members.
 4. An object of a user's own subclass of `X` is a `FullX` too.
 """
 
@@ -20,21 +20,22 @@ C = TypeVar("C")
 
 
 def public_names(cls: type) -> frozenset[str]:
-    """What a class and its bases define or annotate under names without an underscore."""
+    """Return the names without an underscore that a class and its bases define or annotate."""
     annotated = (name for base in cls.__mro__ for name in vars(base).get("__annotations__", ()))
     return frozenset(name for name in (*dir(cls), *annotated) if name[0] != "_")
 
 
 def _also(cls: type[Any], full: type[Any]) -> type[Any]:
-    """A user's subclass, as a subclass of the full class too; made once, and kept with it."""
+    """Return a user's subclass as a subclass of the full class too; created once, and stored on it."""
     found: Any = vars(cls).get("_also")
     if found is None:
         body = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
         try:
             found = cast("Any", type(cls))(cls.__name__, (cls, full), body)
-        except TypeError as error:  # of Python's, about layouts
+        except TypeError as error:  # raised by Python for conflicting layouts
             raise TypeError(
-                f"{cls.__name__} cannot be made: a subclass of {full.__name__} has no __slots__ of its own; leave them out."
+                f"{cls.__name__} cannot be made: a subclass of {full.__name__} has no __slots__ of its own; leave them "
+                "out."
             ) from error
         type.__setattr__(cls, "_also", found)
     return found
@@ -43,11 +44,11 @@ def _also(cls: type[Any], full: type[Any]) -> type[Any]:
 def objects_of(
     public: type[Any], refuse: Callable[[Iterable[str], Sequence[str]], None] | None = None
 ) -> Callable[[type[C]], type[C]]:
-    """Let the objects of a class be of the decorated subclass, which goes by its name.
+    """Make instances of a class be of the decorated subclass, which takes its name.
 
     Args:
-        public: What users see.
-        refuse: Raises for arguments that it has not, given the names that were written, and those that there are.
+        public: The class that users see.
+        refuse: Raises for unknown arguments, given the written names and the known ones.
 
     Example:
         >>> class Session:
@@ -65,7 +66,7 @@ def objects_of(
         code = cast("Any", public.__init__).__code__
         known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
 
-    def behind(full: type[C]) -> type[C]:
+    def decorate(full: type[C]) -> type[C]:
         def new(cls: type[Any], *_args: object, **options: object) -> Any:
             if refuse is not None and cls.__init__ is public.__init__:
                 refuse(options, known)
@@ -78,10 +79,10 @@ def objects_of(
         made = cast("Any", full)
         made.__name__, made.__qualname__, made.__doc__ = public.__name__, public.__qualname__, public.__doc__
         made.__dir__ = shown
-        if "__init__" in vars(full):  # a wrong argument is told of by the name that was called
+        if "__init__" in vars(full):  # errors about arguments should name the public class
             made.__init__.__qualname__ = f"{public.__qualname__}.__init__"
-        new.__wrapped__ = public.__init__  # pyright: ignore[reportFunctionMemberAccess] - whose arguments `inspect` shows
+        new.__wrapped__ = public.__init__  # pyright: ignore[reportFunctionMemberAccess] - for `inspect.signature`
         public.__new__ = new
         return full
 
-    return behind
+    return decorate

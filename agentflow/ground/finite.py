@@ -1,6 +1,7 @@
-"""Numbers that JSON knows: NaN and the infinities are Python's, and a request that holds one is refused by every provider.
+"""Numbers that JSON can hold: NaN and the infinities exist only in Python, and every provider refuses a request with
+one.
 
-Python's parsers take them in (`NaN`, `-Infinity`, and `1e999`, which no float holds), so they are looked for here.
+Python's parsers accept them (`NaN`, `-Infinity`, and `1e999`, which does not fit a float), so they are rejected here.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ _TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:Infinity|NaN|[0-9][-+.0-9eE
 
 
 class NotFiniteError(ValueError):
-    """JSON text holds a number that JSON, or a float, does not know.
+    """JSON text holds a number that JSON, or a float, cannot represent.
 
     Args:
         number: The number as it is written.
-        place: Where it stands in the text.
+        place: Its position in the text.
     """
 
     def __init__(self, number: str, place: str = "") -> None:
         self.number = number
-        super().__init__(f"{number:.40}{place} is no number that JSON knows, or none that fits a float")
+        super().__init__(f"{number:.40}{place} is not a JSON number or does not fit a float")
 
 
 def _constant(name: str) -> NoReturn:
@@ -44,20 +45,20 @@ def _number(text: str) -> float:
 _decoder = json.JSONDecoder(parse_constant=_constant, parse_float=_number, strict=False)
 
 scan_numbers: Callable[[str, int], object] = vars(_decoder)["scan_once"]
-"""`check_numbers` without a frame of Python, for the loop: the text, and where its value begins."""
+"""`check_numbers` without a Python frame, for the loop: takes the text, and the start of its value."""
 
 
 def check_numbers(text: str) -> None:
-    """Refuse JSON text with a number that is not finite; the text was parsed already.
+    """Refuse JSON text with a number that is not finite; the text must be parsed already.
 
     Raises:
-        NotFiniteError: It holds one; the text says where.
+        NotFiniteError: It holds one; the error shows its position.
 
     Example:
         >>> check_numbers('{"a": 1e308}')
         >>> check_numbers('{"a": [1e309]}')
         Traceback (most recent call last):
-        agentflow.ground.finite.NotFiniteError: 1e309 at line 1 column 8 is no number that JSON knows, or none that fits a float
+        agentflow.ground.finite.NotFiniteError: 1e309 at line 1 column 8 is not a JSON number or does not fit a float
     """
     try:
         scan_numbers(text, len(text) - len(text.lstrip()))
@@ -66,7 +67,7 @@ def check_numbers(text: str) -> None:
 
 
 def _place(text: str) -> str:
-    """Where the first such number stands in a text that holds one, in the words of pydantic's errors."""
+    """Return the position of the first such number in a text, in the format of pydantic's errors."""
     for found in _TOKENS.finditer(text):
         token, start = found[0], found.start()
         if token[-1] in "yN" or (

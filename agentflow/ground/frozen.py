@@ -1,4 +1,4 @@
-"""A dict that refuses to change, so that a value which holds one is frozen all the way."""
+"""A read-only dict, so that a value that holds one is frozen at all levels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class FrozenDict(dict[K, V]):
 
     def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
         raise TypeError(
-            "this mapping is read-only; build a new one from it: {**mapping, key: value}. The arguments of a tool call are "
+            "this mapping is read-only; build a new one from it: {**mapping, key: value}. The arguments of a tool call "
+            "are "
             "changed with event.tool_use = event.tool_use.replace(input={**event.tool_use.input, key: value})."
         )
 
@@ -46,7 +47,7 @@ class FrozenDict(dict[K, V]):
 
 
 class FrozenList(list[V]):
-    """A read-only list, equal to the list it was made of."""
+    """A read-only list, equal to the list it was made from."""
 
     __slots__ = ()
 
@@ -68,14 +69,14 @@ EMPTY: FrozenDict[str, Any] = FrozenDict()
 
 
 def freeze(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
-    """Return `mapping` itself where it is frozen already, else a frozen shallow copy."""
+    """Return `mapping` itself if it is frozen already, else a frozen shallow copy."""
     if type(mapping) is FrozenDict:
         return mapping  # pyright: ignore[reportUnknownVariableType] - `type(x) is` does not carry the parameters
     return FrozenDict(mapping)
 
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
-"""What most of JSON-like data is, told without the checks of abstract classes."""
+"""The most common types of JSON-like data, recognised without the checks of abstract classes."""
 
 
 def deep_freeze(value: Any) -> Any:
@@ -83,7 +84,7 @@ def deep_freeze(value: Any) -> Any:
     if type(value) in _ATOMS:
         return value
     if isinstance(value, FrozenDict | FrozenList):
-        return value  # pyright: ignore[reportUnknownVariableType] - frozen things are made here, all the way down
+        return value  # pyright: ignore[reportUnknownVariableType] - frozen at all levels already
     if isinstance(value, Mapping):
         return FrozenDict({key: deep_freeze(item) for key, item in cast("Mapping[Any, Any]", value).items()})
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 """Ids: a random prefix for the process and a counter (0.14 µs; `uuid4().hex` costs 1.9 µs).
 
-Unique over processes by the prefix (40 random bits and the process id), within one by the counter; a forked child draws
-a new prefix. Every id matches `^[a-zA-Z0-9_-]{1,40}$`, the narrowest pattern that OpenAI and Anthropic share.
+Unique across processes by the prefix (40 random bits and the process id), within one by the counter; a forked child
+draws a new prefix. Every id matches `^[a-zA-Z0-9_-]{1,40}$`, the narrowest pattern that OpenAI and Anthropic share.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from itertools import count
 __all__ = ["CONVERSATION", "GENERATED", "conversation_key", "inner_session_id", "inside", "new_id"]
 
 CONVERSATION = "@"
-"""What the key of a sub-agent's conversation starts with; tool-use ids that are made here do not."""
+"""The first character of the key of a sub-agent's conversation; generated tool-use ids do not start with it."""
 
 GENERATED = re.compile(r"\b(?:[a-z]+_)?[0-9a-f]{11,}_[0-9]+(?:-[0-9a-f]{8})?\b", re.ASCII)
-"""What `new_id` returns, wherever it stands in a text, also with the digest of a workflow's step behind it."""
+"""Matches ids of `new_id` anywhere in a text, also with the digest of a workflow's step appended."""
 
 _LONGEST_PART = 64
 _LONGEST = 255
@@ -27,7 +27,7 @@ _next = count(1).__next__
 
 
 def _draw_prefix() -> None:
-    global _prefix, _next  # noqa: PLW0603 - one generator per process, drawn anew in a forked child
+    global _prefix, _next  # noqa: PLW0603 - one generator per process, renewed in a forked child
     _prefix = f"{os.urandom(5).hex()}{os.getpid():x}_"
     _next = count(1).__next__
 
@@ -41,7 +41,7 @@ def new_id(kind: str = "") -> str:
     """Return a fresh id.
 
     Args:
-        kind: A few letters that say what it names, such as `"run_"`.
+        kind: A short prefix that shows the kind of object, such as `"run_"`.
 
     Example:
         >>> new_id("call_") != new_id("call_")
@@ -51,10 +51,10 @@ def new_id(kind: str = "") -> str:
 
 
 def inner_session_id(session_id: str, tool_use_id: str) -> str:
-    """Return the id of the session of a sub-agent that works behind a tool call.
+    """Return the id of the session of a sub-agent that runs in a tool call.
 
-    A provider chooses tool-use ids, and may make them kilobytes long. What is too long for a database's key, or cannot be
-    printed, is put in by its digest.
+    A provider chooses tool-use ids, which can be kilobytes long. A part that is too long for a database's key, or not
+    printable, is replaced by its digest.
 
     Args:
         session_id: The caller's session.
@@ -69,7 +69,7 @@ def inner_session_id(session_id: str, tool_use_id: str) -> str:
 
 
 def conversation_key(agent: str) -> str:
-    """Return what stands in the place of a tool-use id where a sub-agent keeps one conversation inside of its caller's.
+    """Return the key that replaces a tool-use id if a sub-agent keeps one conversation inside its caller's session.
 
     Example:
         >>> inner_session_id("desk", conversation_key("billing"))
@@ -79,13 +79,13 @@ def conversation_key(agent: str) -> str:
 
 
 def inside(session_ids: Iterable[str]) -> Callable[[str], bool]:
-    """Return a test of whether a session's id is that of a sub-agent inside one of these sessions.
+    """Return a predicate: whether a session id is that of a sub-agent inside one of these sessions.
 
     Example:
         >>> inside(["payments"])("payments/t1/t2"), inside(["payments/t1"])("payments")
         (True, False)
     """
-    shortest = _LONGEST - 1 - _LONGEST_PART  # a longer one may stand there by its digest
+    shortest = _LONGEST - 1 - _LONGEST_PART  # a longer id can be replaced by its digest
     outer = {form for id in session_ids for form in ((id,) if len(id) <= shortest else (id, _fit(id, shortest)))}  # noqa: A001
 
     def found(session_id: str) -> bool:
@@ -98,6 +98,6 @@ def inside(session_ids: Iterable[str]) -> Callable[[str], bool]:
 def _fit(text: str, longest: int) -> str:
     if 0 < len(text) <= longest and text.isprintable():
         return text
-    import hashlib  # 1 ms that most programs never need
+    import hashlib  # 1 ms to import, rarely needed
 
     return f"sha256-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"

@@ -1,10 +1,10 @@
-"""The machine behind `agentflow.ground.json_schema`: subschemas as nodes, how they are made, and one check of a value.
+"""The engine of `agentflow.ground.json_schema`: subschemas as nodes, their compilation, and one check of a value.
 
 Rules:
 
-1. A schema is compiled without recursion; a value is checked with one, whose depth is limited (`MOST_LEVELS`).
-2. What takes time is paid for before it is done: `Compiler.spend` for the schema, `Run.spend` for a check.
-3. The keywords are a table that the compiler is given (`agentflow.ground.json_keywords`).
+1. A schema is compiled without recursion; a value is checked with recursion of limited depth (`MOST_LEVELS`).
+2. Expensive steps are counted before they run: `Compiler.spend` for the schema, `Run.spend` for a check.
+3. The keywords are a table that is passed to the compiler (`agentflow.ground.json_keywords`).
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ __all__ = [
 ]
 
 MOST_COST: Final = 20_000
-"""What one schema may cost: subschemas, values of enumerations, names, and a share for each pattern."""
+"""The maximum cost of one schema: subschemas, values of enumerations, names, and a share for each pattern."""
 MOST_STEPS: Final = 500_000
-"""Steps that one check may take: some tenths of a second."""
+"""The maximum number of steps of one check: some tenths of a second."""
 MOST_LEVELS: Final = 150
-"""Subschemas that may be open at once: a level of the value takes one, and each `$ref`, `allOf` and such on the way another."""
+"""The maximum depth of open subschemas: each level of the value takes one, and each `$ref`, `allOf` and so on another."""
 _MOST_IN_PLACE: Final = 50
 _LONGEST_REF: Final = 1_000
 _LONGEST_SHOWN: Final = 200
 
 Marks: TypeAlias = "set[str | int] | None"
-"""What of a value some keyword has looked at, where `unevaluated...` asks for it."""
+"""The parts of a value that a keyword has evaluated, if `unevaluated...` needs them."""
 At: TypeAlias = "tuple[Any, str | int] | None"
-"""A path, as the path before it and one more step."""
+"""A path: the parent path and one more step."""
 Check: TypeAlias = "Callable[[Any, At, Run, Marks], None]"
 
 
 class Keywords(NamedTuple):
-    """The keywords that are known.
+    """The known keywords.
 
     Attributes:
-        make: By name: what makes a keyword's check of its subschema, its name and its value; None where it checks nothing.
-        last: Those that need to know what the others have looked at.
-        new: Those that drafts before 2019 do not know.
+        make: By name: builds a keyword's check from its subschema, its name and its value; None if it checks nothing.
+        last: The keywords that depend on the parts that other keywords evaluated.
+        new: The keywords that drafts before 2019 do not have.
     """
 
     make: Mapping[str, Callable[[Place, str, Any], Check | None]]
@@ -77,22 +77,22 @@ _BY_NAME: Final = frozenset(
 
 
 class JsonSchemaError(ValueError):
-    """A schema is none, or passes a limit."""
+    """A value is not a schema, or a schema passes a limit."""
 
 
 class TooCostlyError(ValueError):
-    """A check was given up: the schema asks for more steps, or more levels, than one check may take."""
+    """A check was aborted: it needs more steps, or more levels, than one check may take."""
 
 
 class Problem(NamedTuple):
-    """Something in a value that does not fit.
+    """A part of a value that does not fit.
 
     Attributes:
-        at: Where, as nested pairs (see `path`).
-        keyword: Which keyword says so; empty for the schema `false`.
-        rule: What the keyword demands.
-        value: What is there.
-        forms: The problems of each form, for `anyOf` and `oneOf`; none where several fit.
+        at: Its path, as nested pairs (see `path`).
+        keyword: The keyword that it violates; empty for the schema `false`.
+        rule: The keyword's value in the schema.
+        value: The actual value.
+        forms: The problems of each form, for `anyOf` and `oneOf`; empty if several forms fit.
     """
 
     at: At
@@ -103,12 +103,12 @@ class Problem(NamedTuple):
 
     @property
     def path(self) -> list[str | int]:
-        """The names and indices that lead to it."""
+        """The names and indices that lead to the value."""
         return steps_of(self.at)
 
 
 class Run:
-    """One check: the steps that are left, and what was found."""
+    """One check: the remaining steps, and the problems found."""
 
     __slots__ = ("depth", "found", "left")
 
@@ -127,7 +127,7 @@ class Run:
         self.found.append(Problem(at, keyword, rule, value, forms))
 
     def tried(self, node: Node, value: Any, at: At, marks: Marks) -> list[Problem]:
-        """What does not fit one of several subschemas; what fits has marked what it looked at."""
+        """Return the problems with one of several subschemas; if there are none, the evaluated parts are marked."""
         self.spend(3)
         outer, self.found = self.found, []
         mine: Marks = None if marks is None else set()
@@ -149,7 +149,9 @@ class Node:
         self._checks: tuple[tuple[Check, ...], tuple[Check, ...]] = ((), ())
 
     def fill(self, checks: list[Check], last: list[Check]) -> None:
-        """What it checks; `last` needs to know what the others, and those in the same place, have looked at."""
+        """Set the checks; those in `last` depend on the parts that the others, and those at the same value, have
+        evaluated.
+        """
         self._checks = tuple(checks), tuple(last)
 
     def check(self, value: Any, at: At, run: Run, marks: Marks) -> None:
@@ -171,7 +173,7 @@ class Node:
 
 
 class Compiler:
-    """Makes nodes of a schema, without recursion: what is found below is put on a list."""
+    """Compiles a schema to nodes, without recursion: subschemas are put on a list."""
 
     def __init__(self, schema: Any, keywords: Keywords) -> None:
         self.cost = 0
@@ -202,12 +204,12 @@ class Compiler:
     def spend(self, cost: int) -> None:
         self.cost += cost
         if self.cost > MOST_COST:
-            raise JsonSchemaError(f"it is too large: its subschemas, names and patterns come to more than {MOST_COST}")
+            raise JsonSchemaError(f"it is too large: its subschemas, names and patterns cost more than {MOST_COST}")
 
     # ---- names
 
     def _name_all(self) -> None:
-        """Find what references may lead to: `$id` and anchors."""
+        """Collect the targets of references: `$id` and anchors."""
         todo: list[tuple[Any, str, bool]] = [(self._schema, "", False)]
         while todo:
             raw, base, by_name = todo.pop()
@@ -246,22 +248,22 @@ class Compiler:
         return base
 
     def _once(self, anchor: str) -> None:
-        """Refuse a second anchor of a kind whose meaning would depend on the way that led there."""
+        """Refuse a second anchor of a kind that would depend on the path of references to it."""
         if anchor in self._dynamic:
-            raise JsonSchemaError(f"it has {anchor} more than once: which of them is meant, is not found out")
+            raise JsonSchemaError(f"it has {anchor} more than once, which is not supported: they are ambiguous")
         self._dynamic.add(anchor)
 
     def _joined(self, base: str, ref: str) -> str:
         if len(ref) > _LONGEST_REF or len(base) > _LONGEST_REF:
             raise JsonSchemaError(f"a reference or `$id` in it is longer than {_LONGEST_REF} characters: {_cut(ref)}")
         if ref.startswith("#"):
-            return base + ref  # also where the base is a URN, which nothing can be joined to
+            return base + ref  # also if the base is a URN, which cannot be joined
         from urllib.parse import urljoin  # not loaded with the package
 
         try:
             return urljoin(base, ref)
         except ValueError:
-            raise JsonSchemaError(f"it refers to {_cut(ref)}, which is no address") from None
+            raise JsonSchemaError(f"it refers to {_cut(ref)}, which is not an address") from None
 
     def _referred(self, ref: str, holder: dict[str, Any]) -> Any:
         address, _, fragment = self._joined(self._bases.get(id(holder), ""), ref).partition("#")
@@ -291,7 +293,7 @@ class Compiler:
     # ---- nodes
 
     def node(self, raw: Any, where: At) -> Node:
-        """The node of a subschema; it is filled in later."""
+        """Return the node of a subschema; it is filled in later."""
         self.spend(1)
         if not isinstance(raw, dict | bool):
             raise no_schema(where, "a schema is an object, true or false", raw)
@@ -330,7 +332,7 @@ class Compiler:
         keywords = self._keywords
         for key, rule in raw.items():
             if self.old and "$ref" in raw and key != "$ref":
-                continue  # what stands beside it meant nothing then
+                continue  # old drafts ignore the siblings of `$ref`
             make = keywords.make.get(key)
             if make is None or (self.old and key in keywords.new):
                 continue
@@ -341,7 +343,7 @@ class Compiler:
 
 
 class Place:
-    """A subschema while it is compiled, for the functions below."""
+    """A subschema during compilation, for the keyword functions."""
 
     __slots__ = ("compiler", "node", "raw")
 
@@ -357,11 +359,11 @@ class Place:
         return at
 
     def inner(self, raw: Any, *steps: str | int) -> Node:
-        """A subschema that is about a part of the value."""
+        """Return the node of a subschema for a part of the value."""
         return self.compiler.node(raw, self.where(*steps))
 
     def same(self, raw: Any, *steps: str | int) -> Node:
-        """A subschema that is about the same value."""
+        """Return the node of a subschema for the same value."""
         return self.took(self.compiler.node(raw, self.where(*steps)))
 
     def took(self, node: Node) -> Node:
@@ -397,7 +399,7 @@ class Place:
 
 
 def _refuse_circles(nodes: Iterable[Node]) -> None:
-    """Refuse a schema that comes back to itself at the same value, or takes too many steps there."""
+    """Refuse a schema that refers back to itself at the same value, or takes too many steps there."""
     heights: dict[Node, int] = {}
     for start in nodes:
         path: list[tuple[Node, Iterator[Node]]] = [(start, iter(start.in_place))] if start not in heights else []
@@ -411,7 +413,8 @@ def _refuse_circles(nodes: Iterable[Node]) -> None:
                 heights[node] = 1 + max((heights[one] for one in node.in_place), default=0)
                 if heights[node] > _MOST_IN_PLACE:
                     raise JsonSchemaError(
-                        f"more than {_MOST_IN_PLACE} subschemas follow each other for one value (at {_named(node.where)})"
+                        f"more than {_MOST_IN_PLACE} subschemas follow each other for one value (at "
+                        f"{_named(node.where)})"
                     )
             elif below in on_path:
                 raise JsonSchemaError(
@@ -445,7 +448,7 @@ TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 
 def canonical(value: Any, spend: Callable[[int], None]) -> str:
-    """A text that is the same for equal values, and for no others: 1 and 1.0 are equal, 1 and true are not."""
+    """Return a text that is equal for equal values only: 1 and 1.0 are equal, 1 and true are not."""
     spend(3)
     if isinstance(value, str):
         spend(len(value) >> 6)
@@ -474,14 +477,14 @@ def steps_of(at: At) -> list[str | int]:
 
 
 def _named(where: At) -> str:
-    """A place in the schema, as a reference to it."""
+    """Return a position in the schema, as a reference."""
     return _cut("/".join([str(step) for step in ("#", *steps_of(where))]), str)
 
 
 def _cut(value: Any, shown: Callable[[Any], str] = repr) -> str:
     try:
         text = shown(value)
-    except ValueError:  # an integer of more digits than Python writes
+    except ValueError:  # an integer with more digits than Python converts
         return f"a {type(value).__name__}"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 

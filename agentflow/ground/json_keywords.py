@@ -1,7 +1,7 @@
 """The keywords of JSON schema, for `agentflow.ground.json_schema`: each is compiled to a function that checks a value.
 
-A keyword is made of its subschema (`Place`), its own name and its value. Several that are one thing, such as `minLength` and
-`maxItems`, share a function.
+A keyword function takes the subschema (`Place`), the keyword's name and its value. Similar keywords, such as
+`minLength` and `maxItems`, share a function.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _enum(place: Place, key: str, rule: Any) -> Check:
 
 
 def _limit(place: Place, key: str, rule: Any) -> Check | None:
-    """`minimum` and such."""
+    """Compile `minimum`, `maximum` and their exclusive forms."""
     if isinstance(rule, bool) and key.startswith("exclusive"):  # draft 4: it is about the other keyword
         return None
     limit = place.number(key, rule)
@@ -112,7 +112,7 @@ def _multiple_of(place: Place, key: str, rule: Any) -> Check:
 
 
 def _length(place: Place, key: str, rule: Any) -> Check:
-    """`minLength`, `maxItems` and such."""
+    """Compile `minLength`, `maxItems` and similar."""
     limit = place.count(key, rule)
     kind = str if key.endswith("Length") else list if key.endswith("Items") else dict
     least = key.startswith("min")
@@ -199,7 +199,7 @@ def _if(place: Place, key: str, rule: Any) -> Check:
 
 
 def _items(place: Place, key: str, rule: Any) -> Check:
-    """`items`: for the entries after those that `prefixItems`, or a list of schemas here, is about."""
+    """Compile `items`: for the entries after those of `prefixItems`, or of a list of schemas here."""
     if isinstance(rule, list):
         return _prefix_items(place, key, cast("Any", rule))
     first = place.raw.get("prefixItems")
@@ -366,7 +366,7 @@ def _unevaluated_properties(place: Place, key: str, rule: Any) -> Check:
 
 
 def _of_name(node: Node, key: str, rule: Any, given: dict[str, Any], name: str, at: At, run: Run) -> None:
-    """A property that no other keyword knows."""
+    """Check a property that no other keyword covers."""
     if rule is False:
         run.add((at, name), key, rule, given[name])
     else:
@@ -405,7 +405,7 @@ def _need(names: list[str], given: dict[str, Any], at: At, run: Run) -> None:
 
 
 def _dependencies(place: Place, key: str, rule: Any) -> Check | None:
-    """`dependentRequired`, `dependentSchemas`, and the keyword that was both before."""
+    """Compile `dependentRequired`, `dependentSchemas`, and the older keyword that was both."""
     if key == "dependencies" and not place.compiler.old:
         return None
     names: dict[str, list[str]] = {}

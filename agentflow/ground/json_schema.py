@@ -1,18 +1,18 @@
 """JSON schemas from outside, compiled once within limits, and values checked against them within limits.
 
-Both the schema and the value may be hostile. A validator that interprets the schema as it stands can be kept busy for
+Both the schema and the value can be hostile. A validator that interprets the schema directly can be kept busy for
 hours, or made to exhaust the stack, by either of them.
 
 Rules:
 
-1. A schema is compiled to functions when it comes in (`JsonSchema`); nothing looks at its JSON afterwards. What is no
+1. A schema is compiled to functions when it is loaded (`JsonSchema`); its JSON is not read again. A value that is not a
    schema, refers to something outside, or refers to itself without a step into the value, is refused there.
-2. The compiled size is limited, and so are patterns (`agentflow.ground.patterns_outside`). `JsonSchema.cost` is the size:
-   a caller that takes many schemas can limit their sum.
-3. A check takes a limited number of steps: each keyword at each place of the value counts, and so does each entry of a
-   list or object and each match of a pattern. A check that would take more raises `TooCostlyError`: it neither passes nor
-   fails.
-4. It follows the draft of 2020-12, and what earlier drafts (4 and later) spell differently: `definitions`, lists in
+2. The compiled size is limited, and so are patterns (`agentflow.ground.patterns_outside`). `JsonSchema.cost` is the
+   size: a caller that loads many schemas should limit their sum.
+3. A check takes a limited number of steps: each keyword at each position of the value counts, and so does each entry of
+   a list or object and each match of a pattern. A check that would take more raises `TooCostlyError`: it neither passes
+   nor fails.
+4. It follows the draft of 2020-12, and supports the older spellings of drafts from 4 on: `definitions`, lists in
    `items`, `dependencies`, booleans in `exclusiveMinimum`. `format` and `content...` are annotations and check nothing.
    A `$dynamicRef` works like a `$ref`; a schema in which that would make a difference is refused.
 """
@@ -43,10 +43,10 @@ class JsonSchema:
         schema: The schema: JSON, as parsed. It is not changed, and must not change.
 
     Attributes:
-        cost: How large it is, in the units of `MOST_COST`.
+        cost: Its size, in the units of `MOST_COST`.
 
     Raises:
-        JsonSchemaError: It is no schema, passes a limit, or refers to what is not in it.
+        JsonSchemaError: It is not a schema, passes a limit, or has a reference that it does not contain.
 
     Example:
         >>> schema = JsonSchema({"type": "array", "items": {"type": "string", "pattern": "^(a+)+$"}})
@@ -65,7 +65,7 @@ class JsonSchema:
         self.cost = compiler.cost
 
     def problems(self, value: Any) -> list[Problem]:
-        """What in a value does not fit; nothing where it fits.
+        """Return the problems of a value; an empty list if it fits.
 
         Args:
             value: JSON, as parsed.

@@ -1,11 +1,12 @@
-"""JSON text from outside, within limits: nothing that is written in it can make a reader raise anything but `ValueError`.
+"""JSON text from outside, within limits: no text can make a reader raise anything but `ValueError`.
 
 Rules:
 
-1. No other module calls `json.loads` (tests/test_json_from_outside.py): its `RecursionError` is one that nobody expects, and
-   what it takes is deep enough to end whoever walks through the value.
-2. A text of more than 200 levels is refused; `pydantic_core` does so, which reads almost everything here.
-3. Half of a surrogate pair is read: a server that cuts a text within a character sends it, and only `json` takes it.
+1. No other module calls `json.loads` (tests/test_json_from_outside.py): its `RecursionError` is unexpected, and it
+   accepts values that are deep enough to exhaust the stack of any code that walks them.
+2. A text of more than 200 levels is refused, as by `pydantic_core`, which parses almost everything here.
+3. Half of a surrogate pair is accepted: a server sends it if it splits a text within a character, and only `json` reads
+   it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ def read_json_text(text: str | bytes, *, constants: bool = True) -> Any:
 
     Args:
         text: JSON, in UTF-8 if it is bytes.
-        constants: Whether `NaN` and `Infinity` are values; JSON does not know them.
+        constants: Whether to accept `NaN` and `Infinity`, which JSON does not know.
 
     Raises:
-        ValueError: It is none, or nested too deeply.
+        ValueError: It is not JSON, or nested too deeply.
 
     Example:
         >>> read_json_text('{"a": [1, 2]}')
@@ -53,7 +54,7 @@ def read_json_text(text: str | bytes, *, constants: bool = True) -> Any:
 
 
 def _refused(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _is_too_deep(value: object) -> bool:

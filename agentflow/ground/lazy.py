@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first asked for (PEP 562), so that importing it stays cheap."""
+"""Names of a package that are loaded on first use (PEP 562), so that importing the package stays cheap."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["lazily", "no_such_name"]
 
 
 def lazily(package: str, places: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make the `__getattr__` and `__dir__` of a package.
+    """Return the `__getattr__` and `__dir__` of a package.
 
     Args:
         package: Its name.
@@ -36,20 +36,20 @@ def lazily(package: str, places: Mapping[str, str]) -> tuple[Callable[[str], Any
 
 
 def no_such_name(package: str, name: str, text: str, depth: int = 2) -> AttributeError | ImportError:
-    """The error for a name that a package has not, to be raised by what its `__getattr__` calls.
+    """Return the error for a name that a package does not have, to be raised by its `__getattr__`.
 
     Args:
-        package: Its name.
-        name: The name that was asked for.
-        text: What the error says. Python replaces the text of an `AttributeError` where somebody wrote
-            `from package import name`; an `ImportError` is shown there.
-        depth: How many frames above this function the one that asks is.
+        package: The package's name.
+        name: The requested name.
+        text: The message. For `from package import name` Python replaces the text of an `AttributeError`, so an
+            `ImportError` is returned then.
+        depth: How many frames above this function the requesting one is.
     """
     asked = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
     imported = opcode.opname[asked.f_code.co_code[asked.f_lasti]] == "IMPORT_FROM"
     if (
         imported and f"{package}.{name}" not in sys.modules
-    ):  # else a module that is being imported: Python finds it there
+    ):  # a module that is being imported: Python finds it in sys.modules
         return ImportError(text, name=name)
     return AttributeError(text, name=name, obj=sys.modules[package])
 

@@ -1,10 +1,10 @@
-"""A lock that lets those who wait in by order of arrival, across event loops and threads.
+"""A lock that admits waiters in order of arrival, across event loops and threads.
 
 Rules:
 
-1. Who waits gets what is held handed over, still held: nobody who comes later can take it in between.
-2. A waiter that was cancelled, or whose event loop is closed, gives its turn on.
-3. Taking what is free costs no future and no deque.
+1. The lock is handed over to the next waiter while still held, so that a newcomer cannot take it in between.
+2. A waiter that was cancelled, or whose event loop is closed, passes its turn on.
+3. Taking a free lock costs no future and no deque.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ Place: TypeAlias = tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]
 
 
 class FairLine:
-    """What `FairLock` and sessions are built on: whether something is held, and the line of those who wait for it.
+    """The base of `FairLock` and of sessions: a held flag, and the line of waiters.
 
-    What is free is taken, and let go of, in one step of a plain lock. Whoever joins the line tries once more then, and whoever
-    has let go looks at the line once more: so one of the two sees the other.
+    A free lock is taken, and released, in one step of a plain lock. After joining the line, a waiter tries once more;
+    after releasing, the holder checks the line once more. So one of the two always sees the other.
     """
 
     __slots__ = ("_line", "_lock")
 
-    _guard = threading.RLock()  # of all lines; whoever holds it may let go from within a garbage collection
+    _guard = (
+        threading.RLock()
+    )  # of all lines; reentrant, because a garbage collection can release a line while it is held
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
-        # Made when somebody waits: an empty deque is 600 bytes.
+        # Created for the first waiter: an empty deque is 600 bytes.
         self._line: deque[Place] | None = None
 
     @property
@@ -41,11 +43,11 @@ class FairLine:
         return self._lock.locked()
 
     def _take(self) -> bool:
-        """Take it if it is free and nobody waits."""
+        """Take it if it is free and has no waiters."""
         return not self._line and self._lock.acquire(False)
 
     def _line_up(self) -> Place | None:
-        """Take it if it is free, or get a place in the line."""
+        """Take it if it is free, or return a place in the line."""
         with self._guard:
             if self._take():
                 return None
@@ -54,7 +56,7 @@ class FairLine:
             if self._line is None:
                 self._line = deque()
             self._line.append(place)
-        if self._lock.acquire(False):  # let go of meanwhile, by somebody who did not see the line
+        if self._lock.acquire(False):  # released in the meantime, by a holder that did not see the line
             self._hand_on()
         return place
 
@@ -68,13 +70,13 @@ class FairLine:
                 if self._line and place in self._line:
                     self._line.remove(place)
             if not waiter.done():
-                waiter.cancel()  # tells `_wake`, should it be on its way
-            elif not waiter.cancelled():  # the turn had come: pass it on
+                waiter.cancel()  # for `_wake`, in case it is scheduled already
+            elif not waiter.cancelled():  # it was handed over already: pass it on
                 self._hand_on()
             raise
 
     def _hand_on(self) -> None:
-        """Hand it to the first in the line, or let go."""
+        """Hand it to the first waiter, or release it."""
         while True:
             if self._line and self._handed_on():
                 return
@@ -83,20 +85,20 @@ class FairLine:
                 return
 
     def _handed_on(self) -> bool:
-        """Hand it to the first in the line that is still there; False: nobody is."""
+        """Hand it to the first waiter that still exists; return False if there is none."""
         with self._guard:
             while self._line:
                 loop, waiter = self._line.popleft()
                 try:
                     loop.call_soon_threadsafe(_wake, waiter, self)
-                except RuntimeError:  # the loop is closed: nobody waits there any more
+                except RuntimeError:  # the loop is closed, and the waiter with it
                     continue
                 return True
         return False
 
 
 def _wake(waiter: asyncio.Future[None], line: FairLine) -> None:
-    if waiter.cancelled():  # whoever waited has gone
+    if waiter.cancelled():  # the waiter was cancelled
         line._hand_on()  # pyright: ignore[reportPrivateUsage] - the other half of the line
     else:
         waiter.set_result(None)
@@ -117,11 +119,11 @@ class FairLock(FairLine):
 
     @property
     def locked(self) -> bool:
-        """Whether somebody holds it."""
+        """Whether it is held."""
         return self._held
 
     def try_acquire(self) -> bool:
-        """Take it if it is free and nobody waits for it; never waits."""
+        """Take it if it is free and has no waiters; never waits."""
         return self._take()
 
     async def acquire(self) -> None:
@@ -131,12 +133,12 @@ class FairLock(FairLine):
             await self._wait(place)
 
     def release(self) -> None:
-        """Hand it to whoever has waited longest. Any thread may do so; letting go of a free lock does nothing."""
+        """Hand it to the waiter that has waited longest. Legal from any thread; releasing a free lock does nothing."""
         if self._lock.locked():
             self._hand_on()
 
     def __deepcopy__(self, memo: object) -> FairLock:
-        return self  # copies of what has a lock must not run at once either
+        return self  # copies of its owner must not run concurrently either
 
     def __repr__(self) -> str:
         return f"FairLock(locked={self._held})"

@@ -1,15 +1,15 @@
-"""The library's log: loguru's, silent until somebody asks for it, each record bound to the run that it tells of.
+"""The library's log: loguru's, silent until enabled, each record bound to its run.
 
 Rules:
 
-1. Nothing is logged until `logger.enable("agentflow")`, or `log_to_std()`: a library does not write to a program's standard
-   error. There are two exceptions: `EventLog`, because whoever attaches it has asked for its lines, and bugs in tools and
-   hooks that end no run, because no person would learn of them otherwise (`agentflow.ground.once`).
-2. A record's `extra` has `run_id`, `call_id`, `session_id` and `source`; what does not apply is `""`, so that formats may
-   name them.
-3. One line says what failed; the traceback stands at level TRACE. A traceback of loguru has a hundred lines, and shows the
-   values of variables: whoever looks for one asks for it (`logger.add(sys.stderr, level="TRACE")`). DEBUG would not do:
-   loguru shows it to everybody who has configured nothing.
+1. Nothing is logged until `logger.enable("agentflow")`, or `log_to_std()`: a library should not write to a program's
+   standard error. There are two exceptions: `EventLog`, because attaching it is a request for its lines, and bugs in
+   tools and hooks that end no run, because they would be invisible otherwise (`agentflow.ground.once`).
+2. A record's `extra` has `run_id`, `call_id`, `session_id` and `source`; an id that does not apply is `""`, so that
+   formats can use all of them.
+3. One line names the failure; the traceback is logged at level TRACE. A traceback of loguru has a hundred lines, and
+   shows the values of variables, so it should be requested (`logger.add(sys.stderr, level="TRACE")`). DEBUG would not
+   do: loguru shows it by default.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["ids_of", "log_failure", "logger", "reset_to_default"]
 _IDS = ("run_id", "call_id", "session_id", "source")
 
 logger = _loguru.bind(**dict.fromkeys(_IDS, ""))
-"""What modules of the library log with."""
+"""The logger of the library's modules."""
 
 _ENABLED_BY_DEFAULT = ("agentflow.plugins.logging", "agentflow.tools.unexpected", "agentflow.hooks.skipped")
 
 
 def reset_to_default() -> None:
-    """Disable the library's log, but for the parts that are enabled by default."""
+    """Disable the library's log, except for the parts that are enabled by default."""
     _loguru.disable("agentflow")
     for name in _ENABLED_BY_DEFAULT:
         _loguru.enable(name)
@@ -41,10 +41,10 @@ reset_to_default()
 
 
 def ids_of(where: object) -> dict[str, str]:
-    """The ids that a record is bound to: `logger.bind(**ids_of(event)).warning(...)`.
+    """Return the ids to bind a record to: `logger.bind(**ids_of(event)).warning(...)`.
 
     Args:
-        where: An event, what events share, a context; anything that has some of them.
+        where: An event, an event's frame, a context, or any object with some of these attributes.
 
     Example:
         >>> ids_of(None)
@@ -60,14 +60,14 @@ def log_failure(
     *values: object,
     where: object = None,
 ) -> None:
-    """Log that something failed.
+    """Log a failure.
 
     Args:
-        level: Loguru's.
-        error: Why.
-        what: What failed and what became of it, in loguru's form (`"hook {} was skipped"`); the error stands behind it.
+        level: The level.
+        error: The cause.
+        what: The failure and its consequence, in loguru's format (`"hook {} was skipped"`); the error is appended.
         values: For the braces.
-        where: The run that it belongs to, as `ids_of` takes it.
+        where: The run that it belongs to, as for `ids_of`.
     """
     told = [one_line(value) if isinstance(value, str) else value for value in values]
     bound = logger.bind(**ids_of(where))

@@ -1,10 +1,11 @@
-"""What kind of data bytes are, how much of it there is, and how a file is read that may be too large.
+"""The media type and size of data, and reading files of limited size.
 
 Rules:
 
-1. What the bytes say beats what their name says: providers check that the declared type is the real one.
-2. What many formats are packed in (ZIP) tells nothing; there the name counts.
-3. The types of names are those of the standard library, without the files of the machine: everywhere the same answer.
+1. The content takes precedence over the name: providers check that the declared type is the real one.
+2. A container that many formats use (ZIP) is not conclusive; there the name counts.
+3. The types of names are those of the standard library, without the machine's own files, so every machine gives the
+   same result.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ __all__ = [
 ]
 
 MediaKind: TypeAlias = Literal["image", "audio", "video", "text", "pdf", "file"]
-"""What data is to a model."""
+"""The kind of data, as models distinguish it."""
 
 MAX_BYTES: Final = 20_000_000
-"""The largest content that is taken without asking: in base64 it still fits the 32 MB that vendors take as one request."""
+"""The default maximum of content: in base64 it still fits the 32 MB that vendors accept in one request."""
 
-# Signatures at the start; `at` is where the second part stands, for formats in a container that says its kind there.
+# Signatures at the start; `at` is the position of the second part, for containers that name their format there.
 _STARTS: Final[tuple[tuple[bytes, int, bytes, str], ...]] = (
     (b"\x89PNG\r\n\x1a\n", 0, b"", "image/png"),
     (b"\xff\xd8\xff", 0, b"", "image/jpeg"),
@@ -63,7 +64,7 @@ _STARTS: Final[tuple[tuple[bytes, int, bytes, str], ...]] = (
     (b"\x1aE\xdf\xa3", 0, b"", "video/webm"),
     (b"\x1f\x8b", 0, b"", "application/gzip"),
 )
-# What stands behind `ftyp` in the containers of the MPEG-4 family (ISO/IEC 14496-12).
+# Brands after `ftyp` in the containers of the MPEG-4 family (ISO/IEC 14496-12).
 _BRANDS: Final = (
     (b"avif", "image/avif"),
     (b"heic", "image/heic"),
@@ -74,7 +75,7 @@ _BRANDS: Final = (
     (b"qt  ", "video/quicktime"),
 )
 _NO_PATH: Final = str.maketrans("/\\\0", "___")
-"""An address may hide in its last part what would be a path, for whoever saves a file under that name."""
+"""The last part of an address can contain path separators, which would be unsafe in a file name."""
 
 _HEAD: Final = 4096
 _UNITS: Final = ("bytes", "kB", "MB", "GB")
@@ -82,7 +83,7 @@ _UNKNOWN: Final = "application/octet-stream"
 
 
 def sniffed(data: bytes) -> str | None:
-    """The media type that the first bytes tell, if they tell one.
+    """Return the media type of the first bytes, if they are conclusive.
 
     Example:
         >>> sniffed(b"%PDF-1.7"), sniffed(b"hello")
@@ -97,7 +98,7 @@ def sniffed(data: bytes) -> str | None:
 
 
 def type_of_name(name: str) -> str | None:
-    """The media type that a file's name, or the path of an address, tells by its ending.
+    """Return the media type of a file's name, or of an address, by its extension.
 
     Example:
         >>> type_of_name("report.PDF"), type_of_name("https://example.com/cat.webp?size=2"), type_of_name("README")
@@ -120,7 +121,7 @@ def _types() -> MimeTypes:
 
 
 def type_of_bytes(data: bytes, name: str | None = None) -> str:
-    """The media type of data: by what it begins with, then by its name; else text where it reads as text.
+    """Return the media type of data: by its first bytes, then by its name; else text, if it decodes as text.
 
     Example:
         >>> type_of_bytes(b"a,b", "t.csv"), type_of_bytes(b"hello"), type_of_bytes(bytes(8))
@@ -135,13 +136,13 @@ def type_of_bytes(data: bytes, name: str | None = None) -> str:
     try:
         head.decode()
     except UnicodeDecodeError as error:
-        if error.start < len(head) - 3 or len(head) == len(data):  # a character may be cut where the head ends
+        if error.start < len(head) - 3 or len(head) == len(data):  # the head can end within a character
             return _UNKNOWN
     return "text/plain" if data and b"\0" not in head else _UNKNOWN
 
 
 def kind_of(media_type: str) -> MediaKind:
-    """What data of a type is to a model.
+    """Return the kind of data of a media type.
 
     Example:
         >>> kind_of("image/png"), kind_of("application/pdf"), kind_of("application/zip")
@@ -154,7 +155,7 @@ def kind_of(media_type: str) -> MediaKind:
 
 
 def in_bytes(size: int) -> str:
-    """A size in words.
+    """Return a size as text.
 
     Example:
         >>> in_bytes(812), in_bytes(34_120), in_bytes(20_000_000)
@@ -168,10 +169,10 @@ def in_bytes(size: int) -> str:
 
 
 def check_size(size: int, limit: int | None, what: str) -> None:
-    """Complain about content that is larger than was allowed.
+    """Refuse content that is larger than the limit.
 
     Raises:
-        UsageError: It is.
+        UsageError: It is larger.
     """
     if limit is not None and size > limit:
         raise UsageError(
@@ -181,29 +182,29 @@ def check_size(size: int, limit: int | None, what: str) -> None:
 
 
 def read_file(path: str | os.PathLike[str], limit: int | None) -> bytes:
-    """The content of a file.
+    """Return the content of a file.
 
     Raises:
-        UsageError: It is larger than the limit, or no regular file.
+        UsageError: It is larger than the limit, or not a regular file.
         OSError: It cannot be read.
     """
     shown = os.fspath(path)
     with open(path, "rb", opener=_without_waiting) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
-            raise UsageError(f"DataBlock.from_path({shown!r}): this is no regular file.")
+            raise UsageError(f"DataBlock.from_path({shown!r}): this is not a regular file.")
         check_size(found.st_size, limit, f"The file {shown!r}")
-        data = file.read(-1 if limit is None else limit + 1)  # it may have grown
+        data = file.read(-1 if limit is None else limit + 1)  # it can have grown
         check_size(len(data), limit, f"The file {shown!r}")
         return data
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for whoever writes to it
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # opening a pipe would wait for its writer
 
 
 def name_in(place: str) -> str | None:
-    """The last part of a path or of an address's path.
+    """Return the last part of a path or of an address's path.
 
     Example:
         >>> name_in("https://example.com/a/the%20cat.png?x=1"), name_in("docs/cat.png"), name_in("https://example.com")
@@ -218,10 +219,10 @@ def name_in(place: str) -> str | None:
 
 
 def from_data_url(rest: str) -> tuple[bytes, str | None]:
-    """The content and the media type of what stands behind `data:` (RFC 2397).
+    """Return the content and the media type of a data URL, given the part after `data:` (RFC 2397).
 
     Raises:
-        UsageError: It holds no content, or what it says is base64 is none.
+        UsageError: It holds no content, or the content is not valid base64.
 
     Example:
         >>> from_data_url("text/plain;base64,aGVsbG8=")

@@ -1,4 +1,4 @@
-"""Logging of something that cannot be reached for a while: once when it fails, once a minute, once when it answers again."""
+"""Logs an outage: once when it starts, once a minute, and once when it is over."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from agentflow.ground.shown import described
 __all__ = ["Outage"]
 
 EVERY = 60.0
-"""Seconds between two warnings of one outage."""
+"""Seconds between two warnings about one outage."""
 
 
 class Outage:
-    """Says that something is unreachable, without a line for each attempt; for any thread.
+    """Reports that something is unreachable, without a line for each attempt; usable from any thread.
 
     Args:
-        what: What it is, such as `"the database of worker w1"`.
-        now: Seconds that only grow.
+        what: Its name, such as `"the database of worker w1"`.
+        now: A monotonic clock, in seconds.
 
     Attributes:
-        failures: How often it has failed in a row.
+        failures: The number of failures in a row.
 
     Example:
         >>> outage = Outage("the database")
@@ -41,7 +41,7 @@ class Outage:
         self._said: float | None = None
 
     def failed(self, error: BaseException, where: object = None) -> None:
-        """Note a failure; it is logged if it is the first one, or the last line is a minute old."""
+        """Record a failure; it is logged if it is the first one, or the last line is a minute old."""
         now = self._now()
         with self._lock:
             self.failures += 1
@@ -55,7 +55,7 @@ class Outage:
         bound = logger.bind(**ids_of(where)).opt(depth=1)
         if first:
             bound.warning(
-                "{} cannot be used; it is tried again, and said once a minute: {}", self._what, described(error)
+                "{} cannot be used; it is retried, and this is logged once a minute: {}", self._what, described(error)
             )
         else:
             bound.warning(
@@ -63,7 +63,7 @@ class Outage:
             )
 
     def answered(self) -> None:
-        """Note that it answers; it is logged if it did not before."""
+        """Record a success; it is logged if it ends an outage."""
         if not self.failures:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""Patterns of names, such as `"delete_*"`: the same few are asked about the same few names again and again."""
+"""Patterns of names, such as `"delete_*"`; cached, because the same few are matched again and again."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """Regular expressions from outside, matched without backtracking.
 
-Python's `re` backtracks: a pattern of ten characters can hold the process for hours. These are the patterns of JSON schema
-(ECMA 262), translated to the syntax of Rust's `regex`, which pydantic brings and which matches in linear time.
+Python's `re` backtracks: a pattern of ten characters can block the process for hours. These are the patterns of JSON
+schema (ECMA 262), translated to the syntax of Rust's `regex`, which is part of pydantic and matches in linear time.
 
 Rules:
 
-1. What cannot be matched in linear time (look-around, back references) is refused, and the error says so.
-2. A pattern has a weight, roughly the states of its automaton. The time of a match is at most weight times length, so whoever
-   limits both limits the time (`Pattern.weight`).
-3. Letters are those of ECMA 262: `\\d` and `\\w` are ASCII, `$` is the end of the text. `\\A` and `\\Z`, which Python writes,
-   are understood too.
+1. A pattern that cannot be matched in linear time (look-around, back references) is refused, and the error shows why.
+2. A pattern has a weight, roughly the states of its automaton. The time of a match is at most weight times length, so
+   limiting both limits the time (`Pattern.weight`).
+3. Escapes are those of ECMA 262: `\\d` and `\\w` are ASCII, `$` is the end of the text. `\\A` and `\\Z`, which Python
+   uses, are supported too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ANCHORS: Final = {"b": r"(?-u:\b)", "B": r"\B", "A": r"\A", "z": r"\z", "Z": r"
 
 
 class PatternError(ValueError):
-    """A pattern cannot be matched in linear time, or is no regular expression."""
+    """A pattern cannot be matched in linear time, or is not a regular expression."""
 
 
 class Pattern:
@@ -54,11 +54,11 @@ class Pattern:
         text: The expression, in the syntax of ECMA 262.
 
     Attributes:
-        text: As it was given.
-        weight: Roughly the states of its automaton, at most 4,000: what a match costs for each character, at worst.
+        text: The given expression.
+        weight: Roughly the states of its automaton, at most 4,000: the worst-case cost of a match per character.
 
     Raises:
-        PatternError: It looks around, refers back, is too large, or is no regular expression.
+        PatternError: It looks around, refers back, is too large, or is not a regular expression.
 
     Example:
         >>> Pattern("^(a+)+$").found_in("a" * 10_000 + "!")
@@ -79,7 +79,7 @@ class Pattern:
             )
         except SchemaError as error:
             why = str(error).strip().rpartition("error: ")[2].splitlines()[0]
-            raise PatternError(f"the pattern {text[:200]!r} is no regular expression ({why})") from error
+            raise PatternError(f"the pattern {text[:200]!r} is not a regular expression ({why})") from error
 
     def found_in(self, text: str) -> bool:
         """Whether it matches anywhere in a text."""
@@ -94,14 +94,14 @@ class _Translation:
         self._at = 0
         self._out: list[str] = []
         self._groups = [0]  # the weight of each open group
-        self._last: int | None = None  # the weight of what a quantifier would repeat
+        self._last: int | None = None  # the weight of the atom that a quantifier would repeat
         self._dot = r"[^\n\r\x{2028}\x{2029}]"
 
     def result(self) -> tuple[str, int]:
         """The pattern for Rust, and its weight."""
         text = self._text
         if len(text) > _LONGEST:
-            raise PatternError(f"a pattern of {len(text)} characters is too long: {_LONGEST} are the most")
+            raise PatternError(f"a pattern of {len(text)} characters is too long; the maximum is {_LONGEST}")
         while self._at < len(text):
             self._step(text[self._at])
             if self._groups[-1] + (self._last or 0) > _HEAVIEST:
@@ -114,7 +114,7 @@ class _Translation:
         return PatternError(f"the pattern {self._text[:200]!r} {why}")
 
     def _atom(self, out: str, weight: int | None, taken: int = 0) -> None:
-        """Take something, which a quantifier may follow where it has a weight."""
+        """Append an atom; a quantifier can follow it if it has a weight."""
         self._out.append(out)
         self._groups[-1] += self._last or 0
         self._last = weight
@@ -155,7 +155,7 @@ class _Translation:
         self._last = None
         self._out.append(quantifier)
         self._at += len(quantifier)
-        if self._text[self._at : self._at + 1] == "?":  # as few as can be: the same, where only a match is asked for
+        if self._text[self._at : self._at + 1] == "?":  # lazy: the same, because only the existence of a match counts
             self._at += 1
         self._groups[-1] += weight
 
@@ -177,12 +177,12 @@ class _Translation:
             elif group := _GROUP.match(text, after):
                 taken = 1 + len(group[0])
             else:
-                raise self._refused(f"has a group of a kind that is not known ({text[self._at : self._at + 4]!r})")
+                raise self._refused(f"has a group of an unknown kind ({text[self._at : self._at + 4]!r})")
         self._atom(out, None, taken)
         self._groups.append(0)
 
     def _escape(self, classes: dict[str, str]) -> tuple[str, int | None]:
-        """What is escaped at this place, outside of a class or in it, and its weight."""
+        """Return the escape at this position, inside or outside a class, and its weight."""
         text, at = self._text, self._at + 1
         char = text[at : at + 1]
         self._at = at + 1
@@ -206,18 +206,18 @@ class _Translation:
         if char in ("n", "r", "t", "f", "v"):
             return f"\\{char}", 1
         if not char or (char.isascii() and char.isalpha()):
-            raise self._refused(f"has an escape that is not known ('\\{char}')")
+            raise self._refused(f"has an unknown escape ('\\{char}')")
         return (char if char in "<>" or not char.isascii() or char == "_" else f"\\{char}"), 1
 
     def _code(self, code: int) -> str:
-        """A character by its code; half of a surrogate pair takes its other half along."""
+        """Return a character by its code; half of a surrogate pair also consumes its other half."""
         if 0xD800 <= code < 0xDC00 and (
             low := re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})").match(self._text, self._at)
         ):
             self._at = low.end()
             code = 0x10000 + ((code - 0xD800) << 10) + (int(low[1], 16) - 0xDC00)
         if 0xD800 <= code < 0xE000 or code > 0x10FFFF:
-            raise self._refused(f"names a character that is none (U+{code:04X})")
+            raise self._refused(f"names an invalid character (U+{code:04X})")
         return f"\\x{{{code:x}}}"
 
     def _class(self) -> None:
@@ -234,7 +234,7 @@ class _Translation:
                 self._at += 2 if one == "\\-" else 0
                 weight = max(weight, cost or 1)
             else:
-                # What only Rust knows in a class (nesting, &&, ~~, --) is escaped; the - of a range is none of it.
+                # Escape the operators that only Rust has in a class (nesting, &&, ~~, --), but not the - of a range.
                 escaped = char in "[&~" or (char == "-" and (not out or out[-1] == "-"))
                 one = f"\\{char}" if escaped else char
                 weight = max(weight, 1 if char.isascii() else _WIDE)

@@ -1,9 +1,9 @@
-"""Things found by name: what the registries of tools and of agents have in common.
+"""Objects by name: the common part of the registries of tools and of agents.
 
 Rules:
 
-1. A name stands for one thing; taking it for another is an error that names both places.
-2. Nothing registers itself: no import of a module changes a registry, unless it says so.
+1. A name belongs to one object; registering another under it is an error that names both places.
+2. Nothing registers itself: importing a module does not change a registry, unless its docs say that it does.
 3. Reading needs no lock: a change swaps one entry of a dict.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["Named", "NamedRegistry"]
 
 
 class Named(Protocol):
-    """What has a name of its own."""
+    """An object with a name."""
 
     @property
     def name(self) -> str:
@@ -33,17 +33,17 @@ T = TypeVar("T", bound=Named)
 
 
 class NamedRegistry(Generic[T]):
-    """Things of one kind, by name.
+    """Objects of one kind, by name.
 
-    A subclass says what they are (`_kind`, `_check`), and may say how one is stored under another name (`_stored`), where
-    one was written (`_place`) and what helps when a name is taken (`_fix`).
+    A subclass defines the kind (`_kind`, `_check`). It can also define how an object is stored under another name
+    (`_stored`), where it was defined (`_place`), and the fix if a name is taken (`_fix`).
     """
 
     _kind: ClassVar[str] = "item"
     _fix: ClassVar[str] = "Give one another name: register(..., name=...)."
 
     def __init__(self) -> None:
-        self._entries: dict[str, tuple[T, T, str]] = {}  # what was given, what is found, who registered it
+        self._entries: dict[str, tuple[T, T, str]] = {}  # the given object, the stored one, the place of registration
         self._guard = threading.RLock()
 
     @overload
@@ -51,15 +51,15 @@ class NamedRegistry(Generic[T]):
     @overload
     def register(self, /, *, name: str) -> Callable[[T], T]: ...
     def register(self, item: Any = None, /, *, name: str | None = None) -> Any:
-        """Register something, and return it as it came. Registering the same object again does nothing.
+        """Register an object, and return it unchanged. Registering the same object again does nothing.
 
         Args:
-            item: What is registered; without it, a decorator is returned.
-            name: Under which name it is found here; its own by default.
+            item: The object; without it, a decorator is returned.
+            name: The name to register it under; its own by default.
 
         Raises:
             UsageError: It is not of the registry's kind.
-            DuplicateNameError: Something else has the name; the message names both places. It is a `ValueError`.
+            DuplicateNameError: Another object has the name; the message names both places. It is a `ValueError`.
         """
         if item is None and name is not None:
             return partial(self.register, name=name)
@@ -78,14 +78,14 @@ class NamedRegistry(Generic[T]):
         return given
 
     def _check(self, item: object) -> None:
-        """Refuse what is not of the registry's kind."""
+        """Refuse an object that is not of the registry's kind."""
 
     def _stored(self, item: T, name: str) -> T:
-        """What is found under a name."""
+        """Return the object to store under a name."""
         return item
 
     def _place(self, item: T) -> str | None:
-        """Where an item was written, as `file:line`."""
+        """Return the place of an item's definition, as `file:line`."""
         return None
 
     def _described(self, item: T, where: str) -> str:
@@ -94,10 +94,10 @@ class NamedRegistry(Generic[T]):
         return f"{item!r} ({written}registered at {where})"
 
     def get(self, name: str) -> T:
-        """Return what is registered under a name.
+        """Return the object that is registered under a name.
 
         Raises:
-            NotRegisteredError: Nothing is; the message lists what is. It is a `LookupError`.
+            NotRegisteredError: There is none; the message lists the registered names. It is a `LookupError`.
         """
         entry = self._entries.get(name)
         if entry is None:
@@ -108,10 +108,10 @@ class NamedRegistry(Generic[T]):
         return self.get(name)
 
     def unregister(self, name: str) -> T:
-        """Take out what is registered under a name, and return it.
+        """Remove the object that is registered under a name, and return it.
 
         Raises:
-            NotRegisteredError: Nothing is.
+            NotRegisteredError: There is none.
         """
         with self._guard:
             entry = self._entries.pop(name, None)
@@ -120,7 +120,7 @@ class NamedRegistry(Generic[T]):
         return entry[1]
 
     def clear(self) -> None:
-        """Take out everything."""
+        """Remove all objects."""
         with self._guard:
             self._entries.clear()
 
@@ -136,7 +136,7 @@ class NamedRegistry(Generic[T]):
         return len(self._entries)
 
     def __iter__(self) -> Iterator[T]:
-        """Go through what is registered as of now, in the order of registration."""
+        """Iterate over the currently registered objects, in the order of registration."""
         with self._guard:
             entries = tuple(self._entries.values())
         return iter([entry[1] for entry in entries])
@@ -150,7 +150,7 @@ class NamedRegistry(Generic[T]):
 
 
 def _caller() -> str:
-    """Who registered: the first frame outside the registries."""
+    """Return the place of the registration: the first frame outside the registries."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - as `inspect.currentframe` does
     while frame.f_back is not None and isinstance(frame.f_locals.get("self"), NamedRegistry):
         frame = frame.f_back

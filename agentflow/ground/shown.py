@@ -1,10 +1,10 @@
-"""Text that others wrote, made fit to be shown: one filter for terminals and logs, one for secrets in addresses.
+"""Foreign text made safe to show: one filter for terminals and logs, one for secrets in addresses.
 
 Rules:
 
-1. What a model, a tool, a provider or a database says is text: shown, it moves no cursor, and hides or forges nothing.
-2. What is taken out stays visible as an escape; nothing is dropped in silence.
-3. A database URL is shown without its password also where nobody can parse it.
+1. Output of a model, a tool, a provider or a database is text: shown, it moves no cursor, and hides or forges nothing.
+2. Removed characters stay visible as escapes; nothing is dropped silently.
+3. A database URL is shown without its password, even if it cannot be parsed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["controls", "described", "one_line", "printable", "printable_json", "
 
 _LONGEST_FAILURE = 1_000
 _HIDDEN = "***"
-# These run over texts of others, of any length: each takes linear time (tests/words/test_hostile_texts.py).
-# `user:password@host` is what our own texts show as an example.
+# These run over foreign text of any length: each takes linear time (tests/words/test_hostile_texts.py).
+# `user:password@host` is the example in our own messages.
 _WORD = r"[^\s'\"]+"
 _IN_URL = r"(?i)\b(?!https?:|wss?:)[a-z][\w+.\-]{0,50}://[^\s:/@]*:(?!password@host)"
 _IN_WEB_URL = r"(?i)(?P<start>\b(?:https?|wss?)://[^\s:/@]*):[^\s'\"/@]*@"
@@ -29,12 +29,14 @@ _SHORTEST_SECRET = 8
 
 
 _pattern = cache(re.compile)
-"""Compiled with the first text that is looked through: importing the package pays for none."""
+"""Compiled on first use, so that importing the package costs nothing."""
 
 
 @cache
 def controls() -> re.Pattern[str]:
-    """What steers a terminal, breaks a line, turns text round or is unseen; not line feed, tab and the joiners of scripts."""
+    """Characters that steer a terminal, break a line, reverse text or are invisible; not line feed, tab and the joiners
+    of scripts.
+    """
     return re.compile(
         "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
         "\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -46,11 +48,11 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def printable(text: str, *, exact: bool = False) -> str:
-    """The text with control characters as escapes; line feeds and tabs stay.
+    """Return the text with control characters as escapes; line feeds and tabs stay.
 
     Args:
-        text: Anybody's.
-        exact: Escape all that is not printed as itself (odd spaces, joiners), where each character counts.
+        text: Any text.
+        exact: Whether to escape every character that is not printed as itself (odd spaces, joiners).
 
     Example:
         >>> printable("a\\x1b[31mb\\r\\n\\u202e")
@@ -64,7 +66,7 @@ def printable(text: str, *, exact: bool = False) -> str:
 
 
 def printable_json(text: str) -> str:
-    """JSON text with the control characters that JSON lets through as JSON's escapes.
+    """Return JSON text in which the control characters that JSON allows are JSON escapes.
 
     Example:
         >>> printable_json('{"a":"\\x9b\\x7f"}')
@@ -78,7 +80,7 @@ def _escaped_in_json(found: re.Match[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same on one line, with single spaces.
+    """Return the printable text on one line, with single spaces.
 
     Example:
         >>> one_line("first\\n  second\\x1b[31m")
@@ -88,7 +90,7 @@ def one_line(text: str) -> str:
 
 
 def described(error: BaseException) -> str:
-    """An error on one line: its type and what it says, without passwords.
+    """Return an error on one line: its type and its message, without passwords.
 
     Example:
         >>> described(ValueError("no such\\n thing"))
@@ -103,7 +105,7 @@ def described(error: BaseException) -> str:
 
 
 def without_password(text: str) -> str:
-    """The text with the passwords of the addresses in it hidden, whether or not anybody can parse them.
+    """Return the text with the passwords of addresses hidden, even if the addresses cannot be parsed.
 
     Example:
         >>> without_password("postgresql://ann:s3:cr@t@db:54x32/prod?sslpassword=abc")
@@ -116,7 +118,7 @@ def without_password(text: str) -> str:
 
 
 def _without_database_password(found: re.Match[str]) -> str:
-    """Up to the last @ of the word: whoever does not escape the @ or / of a password writes a URL that nobody can parse."""
+    """Hide up to the last @ of the word: a password with an unescaped @ or / makes a URL that cannot be parsed."""
     word = found[0]
     last = word.rfind("@")
     login = _pattern(_IN_URL).search(word) if last > 0 and "://" in word else None
@@ -124,11 +126,11 @@ def _without_database_password(found: re.Match[str]) -> str:
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """The text with the passwords of addresses, credentials of HTTP, and the given secrets hidden.
+    """Return the text with the passwords of addresses, HTTP credentials, and the given secrets hidden.
 
     Args:
-        text: Such as what a provider answered.
-        secrets: What must not be shown; what is shorter than eight characters is no secret.
+        text: A text, such as a provider's answer.
+        secrets: Texts to hide; those shorter than eight characters are ignored.
 
     Example:
         >>> without_secrets("Incorrect API key: sk-12345678.", ["sk-12345678"])

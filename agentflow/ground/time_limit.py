@@ -1,11 +1,12 @@
-"""Time that a task may work for somebody: what tools, `timeout` and `deadline` count with.
+"""A limit on the working time of a task: for tools, `timeout` and `deadline`.
 
 Rules:
 
-1. Only what is counted counts: while somebody else has the word (a reader, a hook), the limit is paused.
-2. When the time is used up the task is cancelled, and whoever set the limit takes that cancellation back (`absorb`), as
-   `asyncio.timeout` does: a cancellation from outside at the same moment stands.
-3. One timer serves many pieces of work: one that fires too early is moved, instead of being set and cancelled each time.
+1. Only working time counts: while other code runs (a reader, a hook), the limit is paused.
+2. When the time is used up, the task is cancelled, and the owner of the limit uncancels it (`absorb`), as
+   `asyncio.timeout` does: a cancellation from outside at the same moment stays in effect.
+3. One timer serves many parts of the work: a timer that fires too early is moved, instead of being set and cancelled
+   each time.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from typing import Any, Final
 
 __all__ = ["TimeLimit"]
 
-_SLACK: Final = 1e-9  # the loop may call a timer this much early; without it a timer that is moved could spin
+_SLACK: Final = 1e-9  # the loop can call a timer this much early; without it a moved timer could spin
 
 
 class TimeLimit:
     """A limit on working time.
 
     Args:
-        seconds: How much there is; None: no limit.
+        seconds: The limit; None means no limit.
 
     Attributes:
         seconds: The limit.
@@ -42,12 +43,12 @@ class TimeLimit:
         self.expired = False
 
     def renew(self, seconds: float) -> None:
-        """Give anew so many seconds, for the next piece of work."""
+        """Set the limit again, for the next part of the work."""
         self.seconds = self._left = seconds
         self.expired = False
 
     def start(self) -> None:
-        """Count against the current task, if there is a limit and it is not counting."""
+        """Start counting against the current task, if there is a limit and it is not counting."""
         if self.seconds is None or self._counting or self.expired:
             return
         self._task = task = asyncio.current_task()
@@ -55,7 +56,7 @@ class TimeLimit:
         self.resume()
 
     def resume(self) -> None:
-        """Count on, against the task that began."""
+        """Continue to count, against the task of `start`."""
         if self._counting or self.expired or self._task is None:
             return
         loop = asyncio.get_running_loop()
@@ -68,7 +69,7 @@ class TimeLimit:
             self._handle = loop.call_at(due, self._fire)
 
     def pause(self) -> bool:
-        """Stop counting; returns whether it was."""
+        """Stop counting; return whether it was counting."""
         if not self._counting:
             return False
         self._counting = False
@@ -76,7 +77,7 @@ class TimeLimit:
         return True
 
     def stop(self) -> None:
-        """Stop counting, and let go of task and timer; for `finally`."""
+        """Stop counting, and release the task and the timer; for `finally`."""
         self.pause()
         self._task = None
         if self._handle is not None:
@@ -84,7 +85,7 @@ class TimeLimit:
             self._handle = None
 
     def absorb(self) -> bool:
-        """Take the limit's own cancellation back; False: somebody else cancelled too, so the cancellation stands."""
+        """Undo the limit's own cancellation; return False if the task was also cancelled from outside."""
         task = self._task
         return task is None or task.uncancel() <= self._base
 

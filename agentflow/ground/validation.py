@@ -1,4 +1,4 @@
-"""Pydantic's validators, loaded with the first one that is needed: what is behind `TypeAdapter` takes 25 ms to import."""
+"""Pydantic's validators, loaded on first use: importing `TypeAdapter` takes 25 ms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def adapter_of(form: Any) -> TypeAdapter[Any]:
-    """Return the validator and serializer of a type; made once where the type can be a key.
+    """Return the validator and serializer of a type; cached if the type is hashable.
 
     Raises:
         PydanticUserError: The type describes no data.
@@ -63,10 +63,10 @@ class Within:
 
 
 class Refers:
-    """A reference for `Annotated` strings: what is validated with a `context` must name something that the context has.
+    """A reference for `Annotated` strings: validated with a `context`, it must name an existing object of the context.
 
     Args:
-        kind: What it refers to; the context's `has(kind, ref)` says whether it exists.
+        kind: The kind of object; the context's `has(kind, ref)` returns whether it exists.
     """
 
     def __init__(self, kind: str) -> None:
@@ -108,10 +108,10 @@ def fits(kind: Any) -> Checked:
 
 
 class TaggedBy:
-    """Tells the members of an `Annotated` union apart by a tag.
+    """Distinguishes the members of an `Annotated` union by a tag.
 
     Args:
-        tag: Returns the tag of data or of an object; None where it has none.
+        tag: Returns the tag of data or of an object; None if it has none.
         members: The types by tag.
     """
 
@@ -125,13 +125,13 @@ class TaggedBy:
 
 
 def closed(form: type[T]) -> type[T]:
-    """Let no key through that a `TypedDict` does not name (what `pydantic.with_config` does, without loading its models)."""
+    """Forbid keys that a `TypedDict` does not name (like `pydantic.with_config`, without loading its models)."""
     setattr(form, "__pydantic_config__", {"extra": "forbid"})  # noqa: B010 - no declared attribute
     return form
 
 
 def first_problem(error: Exception) -> str:
-    """What is wrong first with data, and where."""
+    """Return the first problem of data, and its position."""
     if not isinstance(error, ValidationError):
         return f"{type(error).__name__}: {error}"
     found = error.errors(include_url=False, include_input=False)[0]

@@ -1,16 +1,16 @@
-"""Values that cannot be changed, built at the price of values that can.
+"""Immutable values, built at the cost of mutable ones.
 
-`@frozen` makes a frozen, slotted dataclass. The one of the standard library pays one `object.__setattr__` call per field
-when it is built (1.0 µs for the nine fields of a `ModelChunk` on CPython 3.12) and compiles eight methods when it is
-defined (0.45 ms). Here a class has a *draft*, a subclass of the same layout whose attributes may be assigned: building
+`@frozen` makes a frozen, slotted dataclass. The one of the standard library pays one `object.__setattr__` call per
+field when it is built (1.0 µs for the nine fields of a `ModelChunk` on CPython 3.12) and compiles eight methods when it
+is defined (0.45 ms). Here a class has a *draft*, a subclass of the same layout with assignable attributes: building
 fills a draft and switches its `__class__` to the real one (0.3 µs), and the methods are shared. It is a dataclass to
 `fields`, `replace`, `match`, pydantic and type checkers.
 
-`NamedTuple` is that of `typing`, which compiles each annotation and checks it when the class is made; here they stay the texts
-that they are, and are read by `typing.get_type_hints` and pydantic all the same (a class costs half as much).
+`NamedTuple` is like that of `typing`, which compiles and checks each annotation when the class is created. Here
+annotations stay text, and `typing.get_type_hints` and pydantic read them anyway (a class costs half as much).
 
-`fast_build` and `maker` compile functions that fill drafts directly, for the loop: one frame, and no call from C into an
-`__init__` (0.1 µs up to CPython 3.12).
+`fast_build` and `maker` compile functions that fill drafts directly, for the loop: one frame, and no call from C into
+an `__init__` (0.1 µs up to CPython 3.12).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] |
 def _frozen(cls: type[T], kw_only: bool) -> type[T]:
     own_repr = "__repr__" in cls.__dict__
     own_eq = "__eq__" in cls.__dict__
-    # A subclass of a frozen dataclass has to be one; that costs it what is saved elsewhere.
+    # A subclass of a frozen dataclass must be frozen too, which costs it the savings.
     below_frozen = any(
         getattr(getattr(base, "__dataclass_params__", None), "frozen", False) for base in cls.__mro__[1:]
     )
@@ -90,13 +90,16 @@ def _refuse_set(self: Any, name: str, value: object) -> None:
     known = [f.name for f in fields(self)]
     if name not in known:
         said = (
-            f"{cls}.{name} is worked out from its fields"
+            f"{cls}.{name} is computed from its fields"
             if hasattr(cast("object", type(self)), name)
             else f"{cls} has no field {name!r}"
         )
-        shown = "content" if "content" in known else known[0]  # what a message or a result says is made of its content
+        shown = (
+            "content" if "content" in known else known[0]
+        )  # the text of a message or a result comes from its content
         raise FrozenInstanceError(
-            f"{said} ({', '.join(known)}), and those are read-only; make a changed copy: replace({cls.lower()}, {shown}=...)"
+            f"{said} ({', '.join(known)}), and those are read-only; make a changed copy: replace({cls.lower()}, "
+            f"{shown}=...)"
         )
     raise FrozenInstanceError(f"{cls}.{name} is read-only; make a changed copy: replace({cls.lower()}, {name}=...)")
 
@@ -130,7 +133,7 @@ def _hash(self: Any) -> int:
 
 
 class _InitLater:
-    """An `__init__` that is compiled when it is first asked for, and then stands in its own place: most are not, at first."""
+    """An `__init__` that is compiled on first use and then replaces itself: most are never used."""
 
     __slots__ = ("_cls",)
 
@@ -174,11 +177,11 @@ def _compiled_init(cls: Any) -> Callable[..., None]:
 
 
 class _Made:
-    """Stands in signatures where a factory makes the default."""
+    """The default in signatures of fields with a default factory."""
 
 
 def _fill(self: Any, given: tuple[object, ...]) -> None:
-    """The `__init__` of a subclass: its layout is another one, so it has no draft."""
+    """The `__init__` of a subclass: its layout differs, so it has no draft."""
     for f, content in zip(_fields_of_frozen(cast("type[Any]", type(self))), given, strict=True):
         _put(self, f.name, content)
     post_init = getattr(self, "__post_init__", None)
@@ -187,13 +190,13 @@ def _fill(self: Any, given: tuple[object, ...]) -> None:
 
 
 def _fields_of_frozen(cls: type[Any]) -> tuple[Field[Any], ...]:
-    """The fields that the nearest frozen class among the classes above takes."""
+    """Return the fields of the nearest frozen base class."""
     return next(fields(base) for base in cls.__mro__ if "_compared" in base.__dict__)
 
 
 # ---- named tuples
 
-if TYPE_CHECKING or sys.version_info >= (3, 14):  # there annotations are not evaluated anyway
+if TYPE_CHECKING or sys.version_info >= (3, 14):  # annotations are not evaluated there
     from typing import NamedTuple as NamedTuple
 else:
 
@@ -217,7 +220,7 @@ else:
 def draft_class(cls: type[T]) -> type[T]:
     """Return the draft of a slotted class: same layout, same name, plain attribute writes.
 
-    `instance.__class__ = cls` turns an instance into the real thing.
+    `instance.__class__ = cls` turns an instance into the real class.
     """
     draft = _drafts.get(cls)
     if draft is None:
@@ -226,7 +229,7 @@ def draft_class(cls: type[T]) -> type[T]:
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__,
-            # The C slots themselves, both: the interpreter then specialises the stores as for a plain class.
+            # Both are the C slots: the interpreter then specialises the stores as for a plain class.
             "__setattr__": object.__setattr__,
             "__delattr__": object.__delattr__,
         }
@@ -242,8 +245,9 @@ def maker(
     Args:
         cls: The dataclass.
         given: The fields that the function takes, by position; the others get their defaults.
-        form: What the instance is in the end, where that is not `cls` but a layout twin of it.
-        packed: How many of them stand alone; the others come as one tuple behind (unpacking costs 0.1 µs less than `*`).
+        form: The final class of the instance, if it is not `cls` but a class with the same layout.
+        packed: How many of the fields are separate parameters; the others follow as one tuple (unpacking costs 0.1 µs
+            less than `*`).
     """
     names: dict[str, object] = {"_new": object.__new__, "_draft": draft_class(cls), "_real": form or cls}
     lines = ["self = _new(_draft)"]
@@ -268,7 +272,7 @@ def maker(
 def fast_build(cls: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Compile a function whose parameters are fields of a slotted dataclass into one that fills its draft.
 
-    The function's own body says what it means, and stays reachable as `__wrapped__`.
+    The function's own body defines the meaning, and stays reachable as `__wrapped__`.
 
     Example:
         >>> @frozen
@@ -294,5 +298,5 @@ def fast_build(cls: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 def _compiled(name: str, parameters: str, lines: list[str], names: dict[str, object]) -> Callable[..., Any]:
     source = f"def {name}({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
-    exec(source, names)  # field names of our own dataclasses, as dataclasses itself does
+    exec(source, names)  # only field names of our own dataclasses, like the dataclasses module
     return cast("Callable[..., Any]", names[name])

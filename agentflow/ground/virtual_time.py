@@ -3,8 +3,8 @@
 Rules:
 
 1. Nothing sleeps: when all tasks wait, time moves to the next timer at once; an hour's delay takes no time.
-2. While a thread works (`to_thread`, `run_in_executor`) the loop waits for real and virtual time stands still, so no
-   timer overtakes the thread.
+2. While a thread works (`to_thread`, `run_in_executor`) the loop waits in real time and virtual time does not advance,
+   so no timer overtakes the thread.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["VirtualClockLoop", "WrappedSelector", "run_virtual"]
 
 T = TypeVar("T")
 
-# Seconds (46 days) up to which a float tells a nanosecond.
+# Up to this many seconds (46 days) a float resolves a nanosecond.
 _FINE = 4e6
 
 
 class WrappedSelector(selectors.BaseSelector):
-    """The system's selector, for those who wait otherwise."""
+    """The system's selector, for subclasses that wait differently."""
 
     def __init__(self) -> None:
         self._inner = selectors.DefaultSelector()
@@ -51,7 +51,7 @@ class WrappedSelector(selectors.BaseSelector):
 
 
 class _JumpingSelector(WrappedSelector):
-    """Polls instead of waiting, and counts the waiting it saved."""
+    """Polls instead of waiting, and sums up the saved time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,8 @@ class _JumpingSelector(WrappedSelector):
         if not ready and timeout > 0:
             self.saved += timeout
             if self.saved > _FINE:
-                # The loop runs a timer that is due before now plus a nanosecond, which is now itself in floats so large.
+                # The loop runs timers that are due within a nanosecond of now, which is now itself in floats this
+                # large.
                 self.saved = math.nextafter(self.saved, math.inf)
         return ready
 
@@ -83,18 +84,18 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
 
     def time(self) -> float:
-        """The virtual seconds since the loop was made."""
+        """The virtual seconds since the loop was created."""
         return self._jumping.saved
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """As in any loop; time stands still until the thread is done."""
+        """As in any loop; virtual time does not advance until the thread is done."""
         future = super().run_in_executor(executor, func, *args)
         self._jumping.threads += 1
         future.add_done_callback(self._thread_done)
         return future
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Wait for the threads, however long; the time limit of Python 3.12 would be over at once in virtual time."""
+        """Wait for the threads, however long; the time limit of Python 3.12 would pass at once in virtual time."""
         await super().shutdown_default_executor()
 
     def _thread_done(self, _future: asyncio.Future[Any]) -> None:
@@ -108,7 +109,7 @@ def run_virtual(main: Coroutine[Any, Any, T]) -> T:
         main: The coroutine (or a Mono).
 
     Returns:
-        What it returns.
+        The coroutine's result.
 
     Example:
         >>> run_virtual(Mono.just("late").delay(3600))

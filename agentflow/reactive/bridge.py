@@ -1,13 +1,13 @@
-"""The crossing between reactivex's push and our pull.
+"""The bridge between reactivex's push and our pull.
 
 Rules:
 
-1. A foreign observable is subscribed with `LoopScheduler`: work for now runs at once, timers run on the running loop in
-   the context of whoever subscribed. So nothing calls back on another thread unless the observable itself does.
-2. What it pushes before it is asked waits in an unbounded buffer: reactivex has no back-pressure, so neither has this
-   side. What it emits while being subscribed is read without a trip through the loop.
-3. It is disposed as soon as nothing more is wanted: at the first value, at the end, on an error, on cancellation.
-   `dispose()` cannot wait; so our own runs inside it are known by their scheduler, and their cleanup is awaited.
+1. A foreign observable is subscribed with `LoopScheduler`: immediate work runs at once, timers run on the running loop
+   in the subscriber's context. So nothing calls back on another thread unless the observable itself does.
+2. Values that it pushes before they are read wait in an unbounded buffer: reactivex has no back-pressure. Values that
+   it emits while being subscribed are read without a trip through the loop.
+3. It is disposed as soon as nothing more is wanted: at the first value, on completion, on an error, on cancellation.
+   `dispose()` cannot wait, so our own runs inside it are tracked by their scheduler, and their cleanup is awaited.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ State = TypeVar("State")
 class LoopScheduler(PeriodicScheduler):
     """A reactivex scheduler on the running loop: `schedule` runs at once (trampolined), timers are the loop's.
 
-    Its clock is the loop's, so virtual time moves it too. It may be called from other threads.
+    Its clock is the loop's, so virtual time moves it too. It can be called from other threads.
 
     Example:
         >>> flux.delay(0.5, scheduler=LoopScheduler(asyncio.get_running_loop()))
@@ -54,12 +54,12 @@ class LoopScheduler(PeriodicScheduler):
         self._running = False
         self._runs: set[Subscription] = set()
         self.on_signal: Callable[[BaseException], object] | None = None
-        """Told when an adopted run ends by a signal, which reactivex's operators cannot pass on."""
+        """Called when an adopted run ends by a signal that reactivex's operators cannot pass on."""
         self._epoch = datetime.now(UTC) - timedelta(seconds=loop.time())
 
     @property
     def now(self) -> datetime:
-        """The loop's time as a UTC moment."""
+        """The loop's time as a UTC datetime."""
         return self._epoch + timedelta(seconds=self._loop.time())
 
     def schedule(self, action: abc.ScheduledAction[State], state: State | None = None) -> DisposableBase:
@@ -108,15 +108,15 @@ class LoopScheduler(PeriodicScheduler):
         return self.schedule_relative(self.to_datetime(duetime) - self.now, action, state)
 
     def adopt(self, run: Subscription) -> None:
-        """Remember a run of ours that was started under this scheduler, until its end."""
+        """Track a run of ours that was started under this scheduler, until it is closed."""
         self._runs.add(run)
         run.on_signal = self.on_signal
         run.when_closed(self._runs.discard)
 
     async def settled(self) -> None:
-        """Wait for the cleanup of the adopted runs that were disposed; one that is shared with others goes on.
+        """Wait for the cleanup of the adopted runs that were disposed; a run that is shared with others continues.
 
-        A cancellation that comes meanwhile is passed on to them, and raised when they are over.
+        A cancellation during the wait is passed on to the runs, and raised when they are closed.
         """
         cut: asyncio.CancelledError | None = None
         while left := [run for run in tuple(self._runs) if run.is_disposed and not run.is_closed]:
@@ -143,7 +143,7 @@ class LoopScheduler(PeriodicScheduler):
 
 
 class _Inbox(ObserverBase[T], Generic[T]):
-    """Receives what an observable pushes, from any thread, and wakes the one reader."""
+    """Receives the values that an observable pushes, from any thread, and wakes the one reader."""
 
     __slots__ = ("_loop", "_scheduler", "_thread", "_waiter", "disposable", "done", "error", "items")
 
@@ -189,7 +189,7 @@ class _Inbox(ObserverBase[T], Generic[T]):
         self.disposable = disposable
 
     async def wait(self) -> None:
-        """Wait until there is something new to read."""
+        """Wait until there is something to read."""
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
@@ -197,7 +197,7 @@ class _Inbox(ObserverBase[T], Generic[T]):
             self._waiter = None
 
     async def close(self) -> None:
-        """Dispose the observable and wait for what can be waited for."""
+        """Dispose the observable and wait for the cleanup of our own runs in it."""
         self.done = True
         disposable, self.disposable = self.disposable, None
         if disposable is not None:
@@ -221,7 +221,7 @@ class _Inbox(ObserverBase[T], Generic[T]):
 
 
 async def drain(source: Observable[T]) -> AsyncIterator[T]:
-    """Iterate a foreign observable. What it pushes ahead of the reader is buffered without bound."""
+    """Iterate a foreign observable. Values that it pushes ahead of the reader are buffered without bound."""
     inbox = _Inbox[T](None)
     try:
         inbox.subscribe_to(source)
@@ -239,7 +239,7 @@ async def drain(source: Observable[T]) -> AsyncIterator[T]:
 
 
 async def last_value(source: Observable[T]) -> T | Empty:
-    """The last value of a foreign observable, as reactivex's own `await` gives it; `EMPTY` if there was none."""
+    """Return the last value of a foreign observable, like reactivex's own `await`; `EMPTY` if there was none."""
     inbox = _Inbox[T](1)
     try:
         inbox.subscribe_to(source)
@@ -253,7 +253,7 @@ async def last_value(source: Observable[T]) -> T | Empty:
 
 
 async def first_value(source: Observable[T]) -> T | Empty:
-    """The first value of a foreign observable, which is disposed at once; `EMPTY` if it completed without one.
+    """Return the first value of a foreign observable and dispose it; `EMPTY` if it completed without one.
 
     Example:
         >>> await first_value(reactivex.of(1, 2, 3))

@@ -1,4 +1,4 @@
-"""A mono that stands for a call, such as `agent.call("Hi")`: dropping it unused warns."""
+"""A mono for a call, such as `agent.call("Hi")`, which warns if it is never used."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class CallMono(Mono[T_co], Generic[T_co]):
-    """A mono that stands for a call: dropping it unused is a mistake, and warns like a coroutine never awaited.
+    """A mono for a call: dropping it unused is a mistake, and warns like a coroutine that was never awaited.
 
     Args:
         source: Starts one run, which is awaited at once.
         label: The call as its author wrote it, for the warning, for example `agent.call('Hi')`.
     """
 
-    _instead: ClassVar[str] = ": it is a call that has not run. Await it, or .block() in plain code, and ask its reply"
+    _instead: ClassVar[str] = ": it is a call that has not run. Await it, or .block() in plain code, and read the reply"
 
     def __init__(self, source: Callable[[], Awaitable[T_co | Empty]], label: str) -> None:
         self._source = source
@@ -37,14 +37,14 @@ class CallMono(Mono[T_co], Generic[T_co]):
         self._used = False
 
     def resolve(self) -> Awaitable[T_co | Empty]:
-        """Start a run, when what is returned is first awaited."""
+        """Return an awaitable that starts a run when it is first awaited."""
         self._used = True
         return _begun_later(self._source)
 
     def __await__(self) -> Generator[Any, None, T_co]:
-        """Start a run; a call always gives a value, so nothing stands between it and whoever awaits it."""
+        """Start a run. A call always has a value, so its coroutine is awaited directly."""
         self._used = True
-        return self._source().__await__()  # pyright: ignore[reportReturnType] - `EMPTY` is none of a call's values
+        return self._source().__await__()  # pyright: ignore[reportReturnType] - a call never returns `EMPTY`
 
     def subscribe(
         self,
@@ -70,7 +70,7 @@ class CallMono(Mono[T_co], Generic[T_co]):
         tb: TracebackType | None = None,
         /,
     ) -> Any:
-        """Raise inside this task's run; a task that is cancelled before its first step was no mistake."""
+        """Raise inside this task's run; a task that is cancelled before its first step does not warn."""
         self._used = True
         try:
             return super().throw(typ, val, tb)
@@ -78,7 +78,7 @@ class CallMono(Mono[T_co], Generic[T_co]):
             del typ, val, tb  # its traceback holds this frame
 
     def close(self) -> None:
-        """End this task's run; closed on purpose is no mistake, as with a coroutine."""
+        """End this task's run; closing on purpose does not warn, as with a coroutine."""
         self._used = True
         super().close()
 

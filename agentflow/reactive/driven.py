@@ -1,9 +1,9 @@
-"""How a mono is run: awaited, driven as a coroutine by a task, or blocked on.
+"""Ways to run a mono: await it, drive it as a coroutine in a task, or block on it.
 
 Rules:
 
-1. Each `await`, and each task that drives the mono, has a run of its own.
-2. A run that ended, well or not, is forgotten: driven again, the work runs anew.
+1. Each `await`, and each task that drives the mono, has its own run.
+2. A finished run, whether it succeeded or failed, is forgotten: driving the mono again runs the work again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ A = TypeVar("A")
 
 
 class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
-    """What makes a `Mono` a `collections.abc.Coroutine` too."""
+    """The part of `Mono` that makes it a `collections.abc.Coroutine`."""
 
     _active_runs: dict[asyncio.Task[Any] | None, Generator[Any, Any, Any]] | None = None
 
@@ -39,14 +39,14 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
         return cast("T_co", None) if value is EMPTY else value
 
     def send(self, value: Any, /) -> Any:
-        """Advance this task's run; each task that drives the mono has a run of its own."""
+        """Advance this task's run; each task that drives the mono has its own run."""
         runs, driver = self._active_runs or self._runs(), _driver()
         run = runs.get(driver)
         if run is None:
             run = runs[driver] = self.__await__()
         try:
             return run.send(value)
-        except BaseException:  # StopIteration with the value, or the run's failure: this run is over
+        except BaseException:  # StopIteration with the value, or the run's failure: this run has ended
             del runs[driver]
             raise
 
@@ -62,7 +62,7 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
         runs, driver = self._runs(), _driver()
         run = runs.get(driver)
         try:
-            if run is None:  # nothing has begun: making a run would take the session
+            if run is None:  # nothing has begun: starting a run would acquire the session
                 raise error if tb is None else error.with_traceback(tb)
             return run.throw(error if tb is None else error.with_traceback(tb))
         except BaseException:
@@ -86,13 +86,13 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
     def block(self, timeout: float | timedelta | None = None) -> T_co:
         """Run to the end from synchronous code and return the value (None if there is none).
 
-        Each call runs in an event loop of its own, in this thread, with this thread's context variables.
+        Each call uses a new event loop, in this thread, with this thread's context variables.
 
         Args:
             timeout: Seconds after which the work is cancelled and `SourceTimeoutError` raised.
 
         Raises:
-            UsageError: Called inside a running event loop, which it would block forever.
+            UsageError: Called inside a running event loop, which it would block indefinitely.
         """
         refuse_running_loop("block")
         if timeout is None:
@@ -102,7 +102,7 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
         return cast("T_co", None) if value is EMPTY else value
 
     def run(self, scheduler: abc.SchedulerBase | None = None) -> T_co:
-        """The same as `block()`, by reactivex's name."""
+        """The same as `block()`, under reactivex's name."""
         return self.block()
 
 

@@ -2,11 +2,11 @@
 
 Rules:
 
-1. A Flux is cold: each iteration, subscription or await runs the source anew.
-2. It is pulled: nothing works ahead of the reader, except where an operator's docstring states a prefetch.
+1. A Flux is cold: each iteration, subscription or await runs the source again.
+2. It is pulled: nothing works ahead of the reader, unless an operator's docstring states a prefetch.
 3. Operators that look at one item at a time are fused into one loop; the others are one async generator each.
-4. `Flux.merge(a, b)`, `concat`, `zip`, `amb`, `combine_latest` are methods that also read well on the class.
-5. What is inherited from reactivex and not defined here runs in reactivex and comes back as a Flux (see `pipe`).
+4. `Flux.merge(a, b)`, `concat`, `zip`, `amb`, `combine_latest` are methods that can also be called on the class.
+5. Operators that are inherited from reactivex and not defined here run in reactivex and return a Flux (see `pipe`).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ C = TypeVar("C")
 D = TypeVar("D")
 
 DEFAULT_CONCURRENCY = 32
-"""How many inner runs `flat_map` keeps going at once unless told otherwise."""
+"""The default number of inner runs that `flat_map` keeps active at once."""
 
 
 class _FluxType(ABCMeta):
-    """Gives the class-level forms; see `agentflow.reactive.combining`."""
+    """Provides the class-level forms; see `agentflow.reactive.combining`."""
 
     # Nothing is registered as a virtual subclass, and ABCMeta's own check costs ten times as much.
     __instancecheck__ = type.__instancecheck__
@@ -89,8 +89,8 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
             async iterator.
 
     Attributes:
-        inner: The flux that this one only stands for: steps before and behind it run in one loop. A subclass's affair.
-        opens: Opens each stream of what it stands for, if its owner closes those that are left open.
+        inner: The flux that this one wraps: steps before and after it run in one loop. For subclasses only.
+        opens: Opens each stream of `inner`, if its owner closes the streams that are still open.
 
     Example:
         >>> async for line in Flux(read_lines).filter(bool).take(10):
@@ -100,15 +100,15 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     inner: Flux[Any] | None = None
     opens: Callable[[Callable[[], AsyncIterator[Any]]], AsyncIterator[Any]] | None = None
     _entered: list[tuple[asyncio.Task[Any] | None, AsyncIterator[Any]]] | None = None
-    """The streams of `async with` blocks that are open, with the tasks that are in them."""
+    """The open streams of `async with` blocks, with their tasks."""
 
     def __init__(self, source: Callable[[], AsyncIterator[T_co]]) -> None:
         self._source = source
 
     def open(self) -> AsyncIterator[T_co]:
-        """Start a run as a bare iterator, for operators; whoever opens it closes it.
+        """Start a run as a bare iterator, for operators; the caller must close it.
 
-        A source that fails while being made is a stream that fails, so `catch` and `retry` see that too.
+        If creating the source fails, the stream fails, so that `catch` and `retry` handle that too.
         """
         try:
             return self._source()
@@ -133,7 +133,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     ) -> None:
         entered, task = self._entered or [], asyncio.current_task()
         place = len(entered) - 1
-        while entered[place][0] is not task:  # other tasks may have entered it meanwhile
+        while entered[place][0] is not task:  # other tasks can have entered it in the meantime
             place -= 1
         await close(entered.pop(place)[1])
 
@@ -156,7 +156,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
     @staticmethod
     def from_iterable(values: Iterable[A]) -> Flux[A]:
-        """The items of an iterable; each run iterates it anew, item by item, as the reader asks."""
+        """The items of an iterable; each run iterates it again, one item at a time, as the reader asks."""
 
         async def run() -> AsyncIterator[A]:
             for value in values:
@@ -185,7 +185,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
     @staticmethod
     def from_observable(source: Observable[A]) -> Flux[A]:
-        """Any observable as a Flux. It pushes, so what comes before the reader asks is buffered without bound."""
+        """Any observable as a Flux. It pushes, so values that arrive before the reader asks are buffered without bound."""
         if isinstance(source, Publisher):
             return Flux(source.open)
         return Flux(lambda: drain(source))
@@ -222,17 +222,17 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
     @staticmethod
     def defer(factory: Callable[[], Source[A]]) -> Flux[A]:
-        """A stream made anew for each run."""
+        """A stream created again for each run."""
         return Flux(lambda: cast("AsyncIterator[A]", open_source("defer", factory())))
 
     @staticmethod
     def range(start: int, stop: int | None = None, step: int = 1) -> Flux[int]:
-        """Whole numbers, as the builtin `range` counts them."""
+        """Integers, as the builtin `range` counts them."""
         return Flux.from_iterable(range(start) if stop is None else range(start, stop, step))
 
     @staticmethod
     def interval(period: float | timedelta) -> Flux[int]:
-        """0, 1, 2 … one each period, forever; ticks that a slow reader missed are not made up."""
+        """0, 1, 2 … one each period, without end; ticks that a slow reader missed are skipped."""
         seconds = seconds_of("interval", period)
         return Flux(lambda: timed.interval(seconds, seconds))
 
@@ -251,12 +251,12 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         return _StepFlux(self, factory, anew=True)
 
     def map(self, mapper: Callable[[T_co], B]) -> Flux[B]:
-        """Each item, changed by a plain function; `concat_map` awaits one."""
+        """Each item, transformed by a plain function. For a coroutine function use `concat_map`."""
         plain_function("map", mapper, "concat_map")
         return _StepFlux(self, mapper)
 
     def map_indexed(self, mapper_indexed: Callable[[T_co, int], B] | None = None) -> Flux[B]:
-        """Each item, changed by a function of it and its index."""
+        """Each item, transformed by a function of the item and its index."""
         function = cast("Callable[[object, int], object]", mapper_indexed or _first_argument)
         return self._step(items.indexed(function))
 
@@ -276,7 +276,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         on_error: Callable[[Exception], object] | None = None,
         on_completed: Callable[[], object] | None = None,
     ) -> Flux[T_co]:
-        """Watch items, the failure or the end go by, without changing them."""
+        """Observe items, the failure or the completion without changing them."""
         source: Flux[T_co] = self
         if on_next is not None:
             plain_function("tap", on_next, "concat_map")
@@ -293,7 +293,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     @overload
     def scan(self, accumulator: Callable[[A, T_co], A], seed: A) -> Flux[A]: ...
     def scan(self, accumulator: Callable[[Any, Any], Any], seed: Any = items.DROP) -> Flux[Any]:
-        """What has been folded so far, after each item."""
+        """The result of the fold so far, after each item."""
         return self._step(items.scan(accumulator, seed))
 
     def skip(self, count: int) -> Flux[T_co]:
@@ -313,14 +313,14 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def distinct_until_changed(
         self, key_mapper: Callable[[Any], Any] | None = None, comparer: Callable[[Any, Any], bool] | None = None
     ) -> Flux[T_co]:
-        """Items that differ from the one before."""
+        """Items that differ from the previous one."""
         return self._step(items.distinct_until_changed(key_mapper, comparer))
 
     def pairwise(self) -> Flux[tuple[T_co, T_co]]:
-        """Each item together with the one before it."""
+        """Each item together with the previous one."""
         return self._step(items.pairwise)
 
-    # ---- fewer items, or others at the ends
+    # ---- fewer items, or other items at the start or end
 
     def take(self, count: int) -> Flux[T_co]:
         """The first `count` items; the source is closed when the reader asks for more, and never pulled further."""
@@ -332,7 +332,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         return Flux(lambda: trim.take_while(self, predicate, inclusive))
 
     def take_until(self, other: Source[Any]) -> Flux[T_co]:
-        """Items until `other` gives one."""
+        """Items until `other` emits one."""
         return Flux(lambda: many.take_until(self, other))
 
     def take_last(self, count: int) -> Flux[T_co]:
@@ -367,7 +367,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def buffer_with_time(
         self, timespan: timedelta | float, timeshift: timedelta | float | None = None, scheduler: Any = None
     ) -> Flux[list[T_co]]:
-        """Lists of what came in each `timespan` after the reader asked (also empty ones).
+        """Lists of the items that arrived in each `timespan` after the reader asked (lists can be empty).
 
         With a `timeshift` or a scheduler, reactivex's own operator runs, without back-pressure.
         """
@@ -394,10 +394,11 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def flat_map(
         self, mapper: Callable[[T_co], Source[Any]] | None = None, max_concurrent: int = DEFAULT_CONCURRENCY
     ) -> Flux[Any]:
-        """What `mapper` makes of each item (Mono, Flux, awaitable, observable), all at once, as it comes.
+        """The items of the source that `mapper` returns for each item (Mono, Flux, awaitable, observable),
+        concurrently.
 
-        Order is that of arrival; `concat_map` keeps the items' order. At most `max_concurrent` runs go on at once, and
-        the source is pulled ahead by that many items.
+        Items come in order of arrival; `concat_map` keeps the source's order. At most `max_concurrent` runs are active
+        at once, and the source is pulled ahead by that many items.
         """
         if max_concurrent < 1:
             raise UsageError(f"flat_map(max_concurrent={max_concurrent}) would never run anything; give 1 or more")
@@ -405,12 +406,16 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         return Flux(lambda: many.flat_map(self.open(), function, max_concurrent, "flat_map"))
 
     def concat_map(self, project: Callable[[T_co], Source[B]]) -> Flux[B]:
-        """What `project` makes of each item, one after the other, in order; nothing is pulled ahead."""
+        """The items of the source that `project` returns for each item, one after the other, in order; nothing is
+        pulled ahead.
+        """
         function = cast("many.Mapper", project)
         return Flux(lambda: cast("AsyncIterator[B]", many.concat_map(self.open(), function, "concat_map")))
 
     def switch_map(self, project: Callable[[T_co], Source[B]]) -> Flux[B]:
-        """What `project` makes of the newest item; the run of the item before it is cancelled."""
+        """The items of the source that `project` returns for the newest item; the run of the previous item is
+        cancelled.
+        """
         function = cast("many.Mapper", project)
         return Flux(lambda: cast("AsyncIterator[B]", many.switch_map(self.open(), function, "switch_map")))
 
@@ -459,7 +464,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         return _combine_latest(self, *sources)
 
     def amb(self, right_source: Source[A], *sources: Source[A]) -> Flux[T_co | A]:
-        """The source that signals first; the others are cancelled then."""
+        """The source that signals first; the others are then cancelled."""
         return _amb(self, right_source, *sources)
 
     race = amb
@@ -469,9 +474,9 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def catch(
         self, handler: Observable[A] | Awaitable[A] | Callable[[Exception, Flux[T_co]], Source[A]]
     ) -> Flux[T_co | A]:
-        """If it fails, go on with what `handler(error, source)` returns, or with a second source.
+        """If it fails, continue with the source that `handler(error, source)` returns, or with a second source.
 
-        Items already delivered stay delivered. Cancellation and the other `BaseException`s are not failures and pass.
+        Items already delivered stay delivered. Cancellation and other `BaseException`s are not failures and pass.
         """
         if isinstance(handler, Observable | Awaitable):
             second = cast("Source[A]", handler)
@@ -479,11 +484,11 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         return Flux(lambda: cast("AsyncIterator[T_co | A]", recovering.catch(self, handler)))
 
     def on_error_resume_next(self, second: Source[A]) -> Flux[T_co | A]:
-        """The items, then those of `second`, whether this ended well or failed."""
+        """The items, then those of `second`, whether this source completed or failed."""
         return Flux(lambda: recovering.on_error_resume_next(self, cast("Source[T_co | A]", second)))
 
     def retry(self, retry_count: int | None = None) -> Flux[T_co]:
-        """Run until it ends well, at most `retry_count` times altogether (the first run counts, as in reactivex).
+        """Run until it succeeds, at most `retry_count` times in total (the first run counts, as in reactivex).
 
         Items delivered by a run that then fails stay delivered.
         """
@@ -491,12 +496,12 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         return Flux(lambda: recovering.retry(self, retry_count))
 
     def repeat(self, repeat_count: int | None = None) -> Flux[T_co]:
-        """The whole stream `repeat_count` times, one run after the other; None is forever."""
+        """The whole stream `repeat_count` times, one run after the other; None repeats without end."""
         positive("repeat", "repeat_count", repeat_count)
         return Flux(lambda: recovering.repeat(self, repeat_count))
 
     def finally_action(self, action: Callable[[], object]) -> Flux[T_co]:
-        """Call (or await) `action` when the run is over: ended, failed, closed or cancelled."""
+        """Call (or await) `action` when the run has ended: completed, failed, closed or cancelled."""
         return Flux(lambda: recovering.finally_action(self, action))
 
     # ---- time
@@ -509,8 +514,8 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     ) -> Flux[T_co | A]:
         """Fail with `SourceTimeoutError` (or switch to `other`) if the source takes longer than `duetime` for one item.
 
-        The reader's own time is not counted, nor is its sleep ever cancelled. A `TimeoutError` of the source's own is
-        an ordinary failure. With a scheduler, reactivex's own operator runs.
+        The reader's own time is not counted, and its own awaits are never cancelled. A `TimeoutError` raised by the
+        source itself is an ordinary failure. With a scheduler, reactivex's own operator runs.
         """
         if scheduler is not None:
             return Flux.from_observable(super().timeout(duetime, cast("Observable[T_co]", other), scheduler))
@@ -518,7 +523,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         return Flux(lambda: timed.timeout(cast("Flux[T_co | A]", self), due, other))
 
     def deadline(self, seconds: float | timedelta) -> Flux[T_co]:
-        """Fail with `SourceTimeoutError` if the source works longer than `seconds` altogether.
+        """Fail with `SourceTimeoutError` if the source works longer than `seconds` in total.
 
         Only the time in which the reader waits for the source is counted.
         """
@@ -526,7 +531,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         return Flux(lambda: timed.deadline(self, limit))
 
     def delay(self, duetime: timedelta | float, scheduler: abc.SchedulerBase | None = None) -> Flux[T_co]:
-        """Each item `duetime` after it came, gaps kept; reads up to 256 items ahead for that."""
+        """Each item `duetime` after it arrived, with the gaps kept; reads up to 256 items ahead for that."""
         if scheduler is not None:
             return Flux.from_observable(super().delay(duetime, scheduler))
         seconds = seconds_of("delay", duetime)
@@ -535,7 +540,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def delay_subscription(
         self, duetime: datetime | timedelta | float, scheduler: abc.SchedulerBase | None = None
     ) -> Flux[T_co]:
-        """Open the source `duetime` later (or at that moment)."""
+        """Open the source after `duetime` (or at that moment)."""
         if scheduler is not None:
             return Flux.from_observable(super().delay_subscription(duetime, scheduler))
         due = duetime if isinstance(duetime, datetime) else seconds_of("delay_subscription", duetime)
@@ -543,7 +548,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
 
 class _StepFlux(Flux[T_co], Generic[T_co]):
-    """One fused step; a run collects all neighbouring ones into one loop."""
+    """One fused step; a run collects all neighbouring steps into one loop."""
 
     def __init__(self, upstream: Flux[Any], step: Any, anew: bool = False) -> None:
         self._upstream = upstream

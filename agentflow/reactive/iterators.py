@@ -1,11 +1,11 @@
-"""The pull side: what `async for` and `async with` over a flux hand out, and how a source is closed.
+"""The pull side: the iterators of `async for` and `async with` over a flux, and closing a source.
 
 Rules:
 
-1. A stream iterator has one reader at a time; a second concurrent one gets a `UsageError`, and the first goes on.
+1. A stream iterator has one reader at a time; a second concurrent one gets a `UsageError`, and the first continues.
 2. `__anext__` is a real coroutine, so `asyncio.create_task(anext(stream))` works.
-3. `aclose()` returns when the source's cleanup is done; calling it again does nothing. A read in flight in another task
-   is cancelled first where the stream was opened by `async with`; elsewhere that is the reader's to do.
+3. `aclose()` returns when the source's cleanup is done; calling it again does nothing. If the stream was opened by
+   `async with`, a read in flight in another task is cancelled first; otherwise that is the reader's responsibility.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 def close(iterator: AsyncIterator[object]) -> Awaitable[None]:
-    """Close an iterator that can be closed, to be awaited; others have nothing to clean up."""
+    """Return an awaitable that closes an iterator, if it can be closed."""
     aclose: Callable[[], Awaitable[None]] | None = getattr(iterator, "aclose", None)
     return _NOTHING if aclose is None else aclose()
 
 
 class _Nothing:
-    """What is awaited where there is nothing to do."""
+    """An awaitable that does nothing."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ _NOTHING = cast("Awaitable[None]", _Nothing())
 
 
 async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:
-    """Pass a foreign iterator on from an async generator, so that a dropped one is closed by the loop's hooks too."""
+    """Wrap a foreign iterator in an async generator, so that the loop's hooks close it if it is abandoned."""
     try:
         while True:
             try:
@@ -53,13 +53,13 @@ async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:
             except StopAsyncIteration:
                 return
             yield item
-    except BaseException:  # one that has ended needs no closing
+    except BaseException:  # a completed iterator needs no closing
         await close(iterator)
         raise
 
 
 async def raise_in(stream: AsyncIterator[object], error: asyncio.CancelledError) -> None:
-    """Raise a cancellation in a stream that is between two items; return if it does not turn it into another error."""
+    """Raise a cancellation in a stream that is between two items; return if it does not become another error."""
     throw: Callable[[BaseException], Awaitable[object]] | None = getattr(stream, "athrow", None)
     if throw is not None:
         with suppress(StopAsyncIteration, asyncio.CancelledError):
@@ -67,7 +67,7 @@ async def raise_in(stream: AsyncIterator[object], error: asyncio.CancelledError)
 
 
 class SingleIterator(AsyncIterator[T_co]):
-    """Iterates the at most one value of an awaitable."""
+    """Iterates an awaitable's value, if there is one."""
 
     __slots__ = ("_resolve",)
 
@@ -80,7 +80,7 @@ class SingleIterator(AsyncIterator[T_co]):
             raise StopAsyncIteration
         try:
             value = await resolve()
-        except StopAsyncIteration as error:  # else it would read as "no more values"
+        except StopAsyncIteration as error:  # it would mean "no more values" here
             raise RuntimeError("a mono raised StopAsyncIteration") from error
         if value is EMPTY:
             raise StopAsyncIteration
@@ -88,12 +88,12 @@ class SingleIterator(AsyncIterator[T_co]):
 
 
 class _IteratorType(ABCMeta):
-    # Nothing is registered as a virtual subclass, and ABCMeta's own check costs ten times as much.
+    # No virtual subclass is registered, and ABCMeta's own check costs ten times as much.
     __instancecheck__ = type.__instancecheck__
 
 
 class StreamIterator(AsyncIterator[T], Generic[T], metaclass=_IteratorType):
-    """One run of a flux, as its reader holds it.
+    """One run of a flux, for its reader.
 
     Args:
         source: The source's own iterator. Closing this one closes it.
@@ -144,7 +144,9 @@ class StreamIterator(AsyncIterator[T], Generic[T], metaclass=_IteratorType):
 
 
 class ManagedStream(StreamIterator[T]):
-    """What `async with flux` hands out: knows who reads (0.2 µs an item on 3.11), so that leaving can end that read."""
+    """The stream of `async with flux`. It knows its reader (0.2 µs an item on 3.11), so leaving the block can end that
+    read.
+    """
 
     __slots__ = ()
 

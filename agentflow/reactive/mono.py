@@ -1,10 +1,10 @@
-"""`Mono[T]`: work that gives one value or none.
+"""`Mono[T]`: work with one value or none.
 
 Rules:
 
-1. A Mono is cold: each `await`, subscription or task made of it runs the work anew.
-2. `await mono` gives the value, or None if there was none; `mono.resolve()` tells the two apart (`EMPTY`).
-3. `map`, `filter`, `flat_map`, `catch` … are links of one chain that one loop works off, so neither a long chain nor a
+1. A Mono is cold: each `await`, subscription or task made of it runs the work again.
+2. `await mono` returns the value, or None if there was none; `mono.resolve()` distinguishes the two (`EMPTY`).
+3. `map`, `filter`, `flat_map`, `catch` … are links of one chain that one loop executes, so neither a long chain nor a
    `flat_map` that returns another chain (recursion) can exhaust the stack.
 4. A Mono is a `collections.abc.Coroutine` too: `asyncio.run(mono)`, `create_task(mono)`, `gather(mono)`.
 """
@@ -40,7 +40,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 
-# What a link does; see `_work_off`. Plain numbers: reading an enumeration's member costs 0.06 µs each time on 3.11.
+# The kinds of links; see `_work_off`. Plain numbers: reading an enum member costs 0.06 µs each time on 3.11.
 _MAP: Final = 0
 _FLAT: Final = 1
 _IF_EMPTY: Final = 2
@@ -51,9 +51,9 @@ _SEE: Final = 6
 
 
 class _MonoType(ABCMeta):
-    """Gives the class-level forms; see `agentflow.reactive.combining`."""
+    """Provides the class-level forms; see `agentflow.reactive.combining`."""
 
-    # Nothing is registered as a virtual subclass, and ABCMeta's own check costs ten times as much.
+    # No virtual subclass is registered, and ABCMeta's own check costs ten times as much.
     __instancecheck__ = type.__instancecheck__
 
     @property
@@ -73,11 +73,11 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     """One value or none, later.
 
     Args:
-        source: Starts one run: a coroutine function without arguments, or anything callable that returns an awaitable.
-            What it gives is the value (None included); `EMPTY` means there is none.
+        source: Starts one run: a coroutine function without arguments, or any callable that returns an awaitable. Its
+            result is the value (None included); `EMPTY` means there is none.
 
     Attributes:
-        inner: The mono that this one only stands for: links before and behind it are one chain. A subclass's affair.
+        inner: The mono that this one wraps: links before and after it are one chain. For subclasses only.
 
     Example:
         >>> greeting = Mono(fetch_name).map(lambda name: f"Hello {name}")
@@ -91,7 +91,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         self._source = source
 
     def resolve(self) -> Awaitable[T_co | Empty]:
-        """Start a run; awaiting what it returns gives the value, or `EMPTY` if there is none."""
+        """Start a run; the returned awaitable resolves to the value, or `EMPTY` if there is none."""
         return self._source()
 
     def open(self) -> AsyncIterator[T_co]:
@@ -102,7 +102,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
 
     @staticmethod
     def just(value: A) -> Just[A]:
-        """A mono of a value that is already there.
+        """A mono of an existing value.
 
         Example:
             >>> await Mono.just(42)
@@ -117,7 +117,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
 
     @staticmethod
     def never() -> Mono[Never]:
-        """A mono that gives nothing and never completes."""
+        """A mono that never completes."""
         return Mono(_never)
 
     @staticmethod
@@ -135,12 +135,12 @@ class Mono(Driven[T_co], metaclass=_MonoType):
 
     @staticmethod
     def defer(factory: Callable[[], Source[A]]) -> Mono[A]:
-        """A mono made anew for each run; recursion through `defer` has no depth limit."""
+        """A mono created again for each run; recursion through `defer` has no depth limit."""
         return StepMono(_NONE, _FLAT, lambda _: factory(), "defer")
 
     @staticmethod
     def from_callable(function: Callable[[], A]) -> Mono[A]:
-        """A mono of what a plain function returns; blocking ones belong on `subscribe_on(threads())`.
+        """A mono of a plain function's result; a blocking function should run on `subscribe_on(threads())`.
 
         Example:
             >>> await Mono.from_callable(lambda: 6 * 7)
@@ -172,7 +172,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
 
     @staticmethod
     def from_observable(source: Observable[A]) -> Mono[A]:
-        """A mono of the last value of any observable, as reactivex's own `await` gives it; empty if there was none.
+        """A mono of the last value of any observable, like reactivex's own `await`; empty if there was none.
 
         For the first value, with the observable disposed at once: `Mono(lambda: first_value(observable))`.
         """
@@ -201,7 +201,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     # ---- one value in, one out
 
     def map(self, mapper: Callable[[T_co], B]) -> Mono[B]:
-        """The value, changed by a plain function."""
+        """The value, transformed by a plain function."""
         plain_function("map", mapper, "flat_map")
         return StepMono(self, _MAP, mapper, "map")
 
@@ -210,7 +210,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     @overload
     def flat_map(self, mapper: None = None) -> Mono[object]: ...
     def flat_map(self, mapper: Callable[[T_co], Source[Any]] | None = None) -> Mono[Any]:
-        """The value of what `mapper` makes of the value: a Mono, an awaitable (`async def` is fine), an observable."""
+        """The value of the source that `mapper` returns: a Mono, an awaitable (`async def` is fine), an observable."""
         return StepMono(self, _FLAT, identity if mapper is None else mapper, "flat_map")
 
     def concat_map(self, project: Callable[[T_co], Source[B]]) -> Mono[B]:
@@ -232,7 +232,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         on_error: Callable[[Exception], object] | None = None,
         on_completed: Callable[[], object] | None = None,
     ) -> Mono[T_co]:
-        """Watch the value, the failure or the end go by, without changing them."""
+        """Observe the value, the failure or the completion without changing them."""
         if on_next is not None and on_error is None and on_completed is None:
             plain_function("tap", on_next, "flat_map")
             return StepMono(self, _SEE, on_next, "tap")
@@ -254,11 +254,11 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         return StepMono(self, _IF_EMPTY, lambda _: other, "switch_if_empty")
 
     def ignore_elements(self) -> Mono[Never]:
-        """Only the end or the failure; the value is dropped."""
+        """Only the completion or the failure; the value is discarded."""
         return StepMono(self, _MAP, lambda _: EMPTY, "ignore_elements")
 
     def then(self, other: Source[A]) -> Mono[A]:
-        """When this has completed, `other`; the value is dropped, a failure is not."""
+        """After this has completed, the value of `other`; this value is discarded, a failure is not."""
         return StepMono(self, _THEN, lambda _: other, "then")
 
     # ---- with others
@@ -279,7 +279,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         return _zip(self, *sources)
 
     def amb(self, right_source: Source[A], *sources: Source[A]) -> Mono[T_co | A]:
-        """The one that signals first (value, end or failure); the others are cancelled then."""
+        """The one that signals first (value, completion or failure); the others are then cancelled."""
         return _amb(self, right_source, *sources)
 
     race = amb
@@ -289,7 +289,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         return self.flux_type(self.open)
 
     def flat_map_many(self, mapper: Callable[[T_co], Source[B]]) -> Flux[B]:
-        """All items of what `mapper` makes of the value."""
+        """All items of the source that `mapper` returns for the value."""
         return self.as_flux().concat_map(mapper)
 
     def merge(self, *sources: Source[A], max_concurrent: int | None = None) -> Flux[T_co | A]:
@@ -301,7 +301,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         return self.as_flux().concat(*sources)
 
     def repeat(self, repeat_count: int | None = None) -> Flux[T_co]:
-        """The values of `repeat_count` runs, one after the other; None is forever."""
+        """The values of `repeat_count` runs, one after the other; None repeats without end."""
         return self.as_flux().repeat(repeat_count)
 
     # ---- when it fails
@@ -309,9 +309,9 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     def catch(
         self, handler: Observable[A] | Awaitable[A] | Callable[[Exception, Mono[T_co]], Source[A]]
     ) -> Mono[T_co | A]:
-        """If it fails, the value of what `handler(error, source)` returns, or of a second source.
+        """If it fails, the value of the source that `handler(error, source)` returns, or of a second source.
 
-        Cancellation and the other `BaseException`s are not failures and pass.
+        Cancellation and other `BaseException`s are not failures and pass.
 
         Example:
             >>> await Mono.error(OSError()).catch(lambda error, source: Mono.just("offline"))
@@ -327,7 +327,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         return self.catch(lambda _error, _source: second)
 
     def retry(self, retry_count: int | None = None) -> Mono[T_co]:
-        """Run until it succeeds, at most `retry_count` times altogether (the first run counts, as in reactivex)."""
+        """Run until it succeeds, at most `retry_count` times in total (the first run counts, as in reactivex)."""
         positive("retry", "retry_count", retry_count)
 
         async def run() -> T_co | Empty:
@@ -344,7 +344,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         return Mono(run)
 
     def finally_action(self, action: Callable[[], object]) -> Mono[T_co]:
-        """Call (or await) `action` when the run is over: completed, failed or cancelled."""
+        """Call (or await) `action` when the run has ended: completed, failed or cancelled."""
 
         async def run() -> T_co | Empty:
             try:
@@ -366,7 +366,8 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     ) -> Mono[T_co | A]:
         """Fail with `SourceTimeoutError` (or switch to `other`) if there is no value within `duetime`.
 
-        A `TimeoutError` of the source's own is an ordinary failure. With a scheduler, reactivex's own operator runs.
+        A `TimeoutError` raised by the source itself is an ordinary failure. With a scheduler, reactivex's own operator
+        runs.
         """
         if scheduler is not None:
             return Mono.from_observable(super().timeout(duetime, cast("Observable[T_co]", other), scheduler))
@@ -380,7 +381,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         return Mono(lambda: limit_value(self.resolve, limit, f"deadline({limit:g})", "the source did not end", None))
 
     def delay(self, duetime: timedelta | float, scheduler: abc.SchedulerBase | None = None) -> Mono[T_co]:
-        """The value, `duetime` after it came."""
+        """The value, `duetime` after it arrived."""
         if scheduler is not None:
             return Mono.from_observable(super().delay(duetime, scheduler))
         seconds = seconds_of("delay", duetime)
@@ -396,7 +397,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     def delay_subscription(
         self, duetime: datetime | timedelta | float, scheduler: abc.SchedulerBase | None = None
     ) -> Mono[T_co]:
-        """Start the work `duetime` later (or at that moment)."""
+        """Start the work after `duetime` (or at that moment)."""
         if scheduler is not None:
             return Mono.from_observable(super().delay_subscription(duetime, scheduler))
         due = duetime if isinstance(duetime, datetime) else seconds_of("delay_subscription", duetime)
@@ -407,12 +408,13 @@ class Mono(Driven[T_co], metaclass=_MonoType):
 
         return Mono(run)
 
-    # ---- where it runs
+    # ---- threads
 
     def subscribe_on(self, scheduler: abc.SchedulerBase) -> Mono[T_co]:
         """Run the blocking callable at the head of this chain on `threads()`; the links after it run on the loop.
 
-        Context variables are copied into the thread. A thread cannot be interrupted: cancelling stops waiting for it.
+        Context variables are copied into the thread. A thread cannot be interrupted: cancelling only stops the wait for
+        it.
         """
         if not isinstance(scheduler, Threads):
             return Mono.from_observable(super().subscribe_on(scheduler))
@@ -431,13 +433,13 @@ class Mono(Driven[T_co], metaclass=_MonoType):
 
 
 class Just(Mono[T_co], Generic[T_co]):
-    """A mono whose value is already there; recognisable by its exact type, the value readable as `.value`."""
+    """A mono of an existing value; recognisable by its exact type, with the value as `.value`."""
 
     def __init__(self, value: T_co) -> None:
         self.value = value
 
     def resolve(self) -> Awaitable[T_co | Empty]:
-        """The value; awaiting it never suspends."""
+        """Return an awaitable of the value; it never suspends."""
         return self
 
     def __await__(self) -> Generator[Any, None, T_co]:
@@ -459,7 +461,7 @@ class _CallableMono(Mono[T_co], Generic[T_co]):
 
 
 class StepMono(Mono[T_co], Generic[T_co]):
-    """One link of a chain: what is done with what the link before it gave."""
+    """One link of a chain: applied to the result of the previous link."""
 
     def __init__(self, upstream: Mono[Any], kind: int, function: Callable[[Any], Any], operator: str) -> None:
         self.upstream = upstream
@@ -468,7 +470,7 @@ class StepMono(Mono[T_co], Generic[T_co]):
         self.operator = operator
 
     def resolve(self) -> Awaitable[T_co | Empty]:
-        """Work off the whole chain."""
+        """Run the whole chain."""
         return _work_off(self)
 
 
@@ -499,7 +501,7 @@ class _Watcher:
 
 
 def _unwind(mono: Mono[Any], links: list[StepMono[Any]]) -> Mono[Any]:
-    """Push a chain's links so that the first to run is popped first; the result is what feeds them."""
+    """Push a chain's links so that the first to run is popped first; return the source that feeds them."""
     while True:
         if type(mono) is StepMono:
             link = cast("StepMono[Any]", mono)
@@ -514,8 +516,8 @@ def _unwind(mono: Mono[Any], links: list[StepMono[Any]]) -> Mono[Any]:
 async def _work_off(chain: Mono[Any]) -> Any:
     """Run a chain link by link.
 
-    What a link returns as a further chain is put on the same stack instead of being awaited within, so that depth is
-    bounded by memory only. `failure` is set while an error looks for the link that catches it.
+    If a link returns a further chain, its links are put on the same stack instead of being awaited within, so only
+    memory bounds the depth. `failure` is set while an error looks for the link that catches it.
     """
     links: list[StepMono[Any]] = []
     failure: Exception | None = None

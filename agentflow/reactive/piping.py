@@ -2,12 +2,12 @@
 
 Rules:
 
-1. The operators are reactivex's own. They push: what they emit before the reader asks is buffered without bound, so put
-   the operators that reduce the flow (`filter`, `map`, `take`) before the pipe where back-pressure matters.
+1. The operators are reactivex's own. They push: items emitted before the reader asks are buffered without bound. If
+   back-pressure matters, operators that reduce the flow (`filter`, `map`, `take`) should come before the pipe.
 2. Their timers run on the running loop (see `LoopScheduler`), whatever their default scheduler is.
-3. An observable comes back as a `Flux`; a connectable one, or what is no observable, as it is.
+3. An observable comes back as a `Flux`; a connectable one, or a result that is not an observable, comes back unchanged.
 
-The methods of reactivex's mixins (`debounce`, `group_by`, `sample`, …) call `pipe`, so they come back as a Flux too.
+The methods of reactivex's mixins (`debounce`, `group_by`, `sample`, …) call `pipe`, so they return a Flux too.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ G = TypeVar("G")
 
 
 class Piping(Publisher[T_co]):
-    """Adds `pipe`, and the one place where the layer below Flux makes a Flux."""
+    """Adds `pipe`, and the one reference to Flux in the layer below it."""
 
     flux_type: ClassVar[type[Flux[Any]]]
-    """The class `Flux`, entered by its module: Mono and Flux make each other, and modules import one way only."""
+    """The class `Flux`, set by its module: Mono and Flux create each other, and modules import one way only."""
 
     @overload
     def pipe(self, __op1: Callable[[Observable[T_co]], Observable[A]]) -> Flux[A]: ...
@@ -134,7 +134,7 @@ class Piping(Publisher[T_co]):
     ) -> G: ...
     # pyright matches a base overload with the first override that overlaps it; ours only refine the inherited ones.
     def pipe(self, *operators: Callable[[Any], Any]) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Hand over to reactivex's operators.
+        """Apply reactivex's operators.
 
         Example:
             >>> from reactivex import operators as ops

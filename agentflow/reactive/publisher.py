@@ -1,9 +1,9 @@
-"""What Mono and Flux share: being a reactivex Observable without paying for one, `subscribe`, `pipe`, and how a run begins.
+"""The common base of Mono and Flux: a lightweight reactivex Observable, `subscribe`, `pipe`, and the start of a run.
 
 Rules:
 
 1. Cold: every subscription, await or iteration is a new run.
-2. `open()` and `resolve()` are the two ways a run starts; all operators, `subscribe` and `pipe` are built on them.
+2. `open()` and `resolve()` are the two ways to start a run; all operators, `subscribe` and `pipe` are built on them.
 3. `subscribe` has reactivex's parameters and returns our own `Subscription`.
 """
 
@@ -33,24 +33,25 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 Source = Observable[T] | Awaitable[T]
-"""What an operator takes as another source: one of ours, any observable, or an awaitable (which runs once)."""
+"""A source for an operator: a Mono or Flux, any observable, or an awaitable (which runs once)."""
 
 
 class Publisher(Observable[T_co]):
-    """The common base of `Mono` and `Flux`; not made by users."""
+    """The common base of `Mono` and `Flux`; not for direct use."""
 
     _instead: ClassVar[str] = ""
-    """What an error for an attribute that it has not adds: where that attribute is to be found."""
+    """An addition to the error for a missing attribute: the place where that attribute can be found."""
 
     if TYPE_CHECKING:
         __iter__: None  # a plain `for` is a mistake that the checker finds
     else:
 
         def __init__(self) -> None:
-            """Leave out Observable's: its lock alone costs four times as much as the rest of a Mono."""
+            """Skip Observable's: its lock alone costs four times as much as the rest of a Mono."""
 
         def __getattr__(self, name: str) -> object:
-            # Reached only for what Observable's __init__ would have set: reactivex's own operators ask for the lock.
+            # Reached only for attributes that Observable's __init__ would have set: reactivex's own operators need the
+            # lock.
             if name == "lock":
                 self.lock = lock = threading.RLock()
                 return lock
@@ -59,7 +60,7 @@ class Publisher(Observable[T_co]):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{self._instead}")
 
         def __iter__(self) -> Never:
-            # Observable has __getitem__, so without this a plain `for` would ask it for [0], [1], ... without an end.
+            # Observable has __getitem__, so without this a plain `for` would call it with 0, 1, ... without end.
             raise NotIterableError(type(self).__name__)
 
     @abstractmethod
@@ -80,14 +81,14 @@ class Publisher(Observable[T_co]):
     ) -> Subscription:
         """Start a run that pushes into callbacks or an observer.
 
-        Inside a running loop the run is a task of it, with the caller's context variables; elsewhere it runs on a
-        background thread. The next item is only pulled when `on_next` returned (a coroutine function is awaited).
+        Inside a running loop the run is a task of that loop, with the caller's context variables; otherwise it runs on
+        a background thread. The next item is only pulled after `on_next` returned (a coroutine function is awaited).
 
         Args:
             on_next: Called with each item, or an observer, whose three methods are then used.
             on_error: Called once if the source fails. Without it the error goes to the loop's exception handler.
-            on_completed: Called once when the source has ended well.
-            scheduler: An `AsyncIOScheduler` names the loop to run on; others are not needed and ignored.
+            on_completed: Called once when the source has completed.
+            scheduler: An `AsyncIOScheduler` selects the loop to run on; others are not needed and ignored.
 
         Returns:
             The subscription: `dispose()` cancels, `await closed()` waits for cleanup.
@@ -156,7 +157,7 @@ def _report(error: Exception, source: object) -> None:
 
 
 def refuse_running_loop(method: str) -> None:
-    """Raise where waiting would block the running loop forever."""
+    """Raise a `UsageError` if waiting would block a running loop indefinitely."""
     if running_loop() is not None:
         raise UsageError(
             f"{method}() inside a running event loop would block the loop that has to do the work; "
@@ -165,7 +166,7 @@ def refuse_running_loop(method: str) -> None:
 
 
 def open_source(operator: str, source: object) -> AsyncIterator[object]:
-    """Iterate whatever a user's function gave an operator as a source; anything else is a `UsageError`."""
+    """Iterate a source that a user's function returned to an operator; other values raise a `UsageError`."""
     if isinstance(source, Publisher):
         return cast("Publisher[object]", source).open()
     if isinstance(source, Observable):
@@ -179,7 +180,7 @@ def open_source(operator: str, source: object) -> AsyncIterator[object]:
 
 
 def resolve_source(operator: str, source: object) -> Awaitable[object]:
-    """Await the value (or `EMPTY`) of whatever a user's function gave an operator as a source."""
+    """Return an awaitable of the value (or `EMPTY`) of a source that a user's function returned to an operator."""
     if isinstance(source, Publisher):
         return cast("Publisher[object]", source).resolve()
     if isinstance(source, Observable):
@@ -190,7 +191,7 @@ def resolve_source(operator: str, source: object) -> Awaitable[object]:
 
 
 def not_a_source(operator: str, source: object) -> UsageError:
-    """The error for a function that had to return a source and did not."""
+    """Return the error for a function that had to return a source and did not."""
     return UsageError(
         f"{operator}() got {source!r:.80} ({type(source).__name__}); legal are a Mono, a Flux, any reactivex "
         "Observable and an awaitable. For a plain value use map(), or wrap it: Mono.just(value)"

@@ -1,4 +1,4 @@
-"""A stream down to one value: awaited, `first`, `to_list`, `reduce` and their kin, which give a `Mono`."""
+"""Reducing a stream to one value: await, `first`, `to_list`, `reduce` and similar, which return a `Mono`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ A = TypeVar("A")
 
 
 class Reducing(Piping[T_co]):
-    """What `Flux` has for its reader's last step."""
+    """The methods of `Flux` that reduce it to one value."""
 
     async def resolve(self) -> T_co | Empty:
-        """Run to the end; the last item, or `EMPTY` if there was none."""
+        """Run to the end; return the last item, or `EMPTY` if there was none."""
         return await _last(self, None)
 
     def __await__(self) -> Generator[Any, None, T_co]:
-        """The last item, as reactivex's observables give it; an empty stream raises."""
+        """Return the last item, like reactivex's observables; an empty stream raises."""
         value = yield from self.resolve().__await__()
         if value is EMPTY:
             raise SequenceContainsNoElementsError(
-                "This Flux gave no item, and awaiting a Flux gives its last one. Read it with `async for`, or await "
+                "This Flux has no items, and awaiting a Flux returns its last one. Read it with `async for`, or await "
                 "flux.to_list(), flux.default_if_empty(...) or flux.last()."
             )
         return value
@@ -98,11 +98,11 @@ class Reducing(Piping[T_co]):
         return self.first().map(_false).default_if_empty(True)
 
     def ignore_elements(self) -> Mono[Never]:
-        """Only the end or the failure."""
+        """Only the completion or the failure."""
         return Mono(self.resolve).ignore_elements()
 
     def then(self, other: Source[A]) -> Mono[A]:
-        """When this has ended, the value of `other`; the items are dropped, a failure is not."""
+        """After this has completed, the value of `other`; the items are discarded, a failure is not."""
         return Mono(self.resolve).then(other)
 
     def block_first(self, timeout: float | timedelta | None = None) -> T_co:
@@ -114,7 +114,7 @@ class Reducing(Piping[T_co]):
         return self.last().block(timeout)
 
     def run(self, scheduler: abc.SchedulerBase | None = None) -> T_co:
-        """Block for the last item, by reactivex's name; an empty stream raises, as there."""
+        """Block for the last item, under reactivex's name; an empty stream raises, as there."""
         refuse_running_loop("run")
 
         async def run() -> T_co:

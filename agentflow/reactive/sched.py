@@ -1,4 +1,4 @@
-"""Where blocking work runs: `subscribe_on(threads())`."""
+"""Worker threads for blocking work: `subscribe_on(threads())`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Threads(NewThreadScheduler):
     async def call(self, function: Callable[[], R]) -> R:
         """Run `function` in a worker with a copy of the caller's context variables.
 
-        A thread cannot be interrupted: cancelling gives up waiting, and the function runs to its end unobserved.
+        A thread cannot be interrupted: cancelling stops the wait, and the function runs to its end unobserved.
         """
         context = contextvars.copy_context()
         return await asyncio.get_running_loop().run_in_executor(self._pool, context.run, function)

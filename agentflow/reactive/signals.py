@@ -1,10 +1,10 @@
-"""Words shared by the reactive core: the absence of a value, the core's own errors, and how durations are read.
+"""Definitions shared by the reactive core: the absence of a value, the core's own errors, and parsing durations.
 
 Rules:
 
 1. `EMPTY` means "completed without a value"; `None` is a value like any other.
 2. Only `Exception` is an error. `CancelledError`, `KeyboardInterrupt`, `SystemExit` and `GeneratorExit` pass every
-   operator untouched.
+   operator unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COROUTINE: Final = inspect.CO_COROUTINE
 
 
 class Empty(Enum):
-    """The type of `EMPTY`; an enumeration of one, so that checkers narrow on `is EMPTY`."""
+    """The type of `EMPTY`; an enum with one member, so that checkers narrow on `is EMPTY`."""
 
     EMPTY = "empty"
 
@@ -44,19 +44,19 @@ class Empty(Enum):
 
 
 EMPTY: Final[Literal[Empty.EMPTY]] = Empty.EMPTY
-"""What `Mono.resolve()` gives when the mono completes without a value."""
+"""The result of `Mono.resolve()` if the mono completes without a value."""
 
 
 class SourceTimeoutError(AgentFlowError, TimeoutError):
     """A limit set by `timeout`, `deadline` or `block` has passed.
 
-    It is a `TimeoutError`, but not the `TimeoutError` that a source may raise itself: `timeout(…, other)` switches to
-    `other` only for its own limit.
+    It is a `TimeoutError`, but not one that a source can raise itself: `timeout(…, other)` switches to `other` only for
+    its own limit.
 
     Args:
-        operator: The operator that set the limit, as the reader would write it.
+        operator: The operator that set the limit, as users write it.
         seconds: The limit.
-        what: What did not happen in time.
+        what: The event that did not happen in time.
     """
 
     def __init__(self, operator: str, seconds: float, what: str) -> None:
@@ -66,7 +66,7 @@ class SourceTimeoutError(AgentFlowError, TimeoutError):
 
 
 def seconds_of(operator: str, duration: float | timedelta) -> float:
-    """Read a duration as seconds; a negative one is a `UsageError` that names the operator."""
+    """Convert a duration to seconds; a negative one raises a `UsageError` that names the operator."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
     if not seconds >= 0:
         raise UsageError(f"{operator}: a duration of {seconds} s is not possible; give seconds >= 0 or a timedelta")
@@ -74,28 +74,28 @@ def seconds_of(operator: str, duration: float | timedelta) -> float:
 
 
 def seconds_until(moment: datetime) -> float:
-    """How many seconds of wall-clock time are left until `moment` (a naive one is read as UTC); never negative."""
+    """Return the seconds of wall-clock time until `moment` (a naive one is read as UTC); never negative."""
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return max(0.0, (aware - datetime.now(UTC)).total_seconds())
 
 
 def plain_function(operator: str, function: Callable[..., object], instead: str) -> None:
-    """Refuse a coroutine function where a plain function is called, and say which operator awaits."""
+    """Refuse a coroutine function if a plain function is needed, and name the operator that awaits."""
     code = getattr(function, "__code__", None)  # inspect.iscoroutinefunction costs more than a whole link
     if code is not None and code.co_flags & _COROUTINE:
         name = getattr(function, "__qualname__", repr(function))
         raise UsageError(
             f"{operator}() calls a plain function, but {name} is a coroutine function, whose result would be a "
-            f"coroutine that nobody awaits; use {instead}, which awaits it"
+            f"coroutine that is never awaited; use {instead}, which awaits it"
         )
 
 
 def positive(operator: str, name: str, count: int | None) -> None:
-    """Refuse a number of runs that would run nothing."""
+    """Refuse a number of runs below 1."""
     if count is not None and count < 1:
         raise UsageError(f"{operator}({name}={count}) would never run the source; give 1 or more, or None for no limit")
 
 
 def identity(value: Any) -> Any:
-    """The value."""
+    """Return the value."""
     return value

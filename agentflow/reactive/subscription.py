@@ -1,10 +1,10 @@
-"""What `subscribe()` returns, and the background loop for programs that have none.
+"""The result of `subscribe()`, and the background loop for programs without a loop.
 
 Rules:
 
-1. With a running loop the work is a task of that loop; without one it runs on one daemon thread with a loop of its own.
-2. `dispose()` only asks; `await closed()` (or `wait()` from synchronous code) is what waits for cleanup.
-3. An error nobody handles goes to the loop's exception handler. None is lost.
+1. With a running loop the work is a task of that loop; without one it runs on one daemon thread with its own loop.
+2. `dispose()` only requests the cancellation; `await closed()` (or `wait()` from synchronous code) waits for cleanup.
+3. An unhandled error goes to the loop's exception handler. None is lost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Subscription", "background_loop", "running_loop"]
 
 Pump = Callable[["Subscription"], Coroutine[object, object, None]]
 
-_live: set[Subscription] = set()  # a loop holds its tasks weakly; what is subscribed must not be collected
+_live: set[Subscription] = set()  # a loop holds its tasks weakly; active subscriptions must not be collected
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -39,7 +39,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class Subscription(DisposableBase):
-    """A run that was started by `subscribe()`.
+    """A run started by `subscribe()`.
 
     Example:
         >>> subscription = agent.stream("…").subscribe(print)
@@ -56,7 +56,7 @@ class Subscription(DisposableBase):
         self._task: asyncio.Task[None] | None = None
         self._thread: int | None = None
         self.on_signal: Callable[[BaseException], object] | None = None
-        """Called when the run ends by a signal that is no `Exception` and that its subscriber did not ask for."""
+        """Called when the run ends by a signal that is not an `Exception` and that its subscriber did not request."""
 
     @property
     def is_disposed(self) -> bool:
@@ -69,14 +69,16 @@ class Subscription(DisposableBase):
         return self._done.done()
 
     def dispose(self) -> None:
-        """Cancel the run. Nothing is delivered after this returned in the run's own thread. Legal from any thread."""
+        """Cancel the run. If called in the run's own thread, nothing is delivered after it returns. Legal from any
+        thread.
+        """
         if self._disposed:
             return
         self._disposed = True
         self.cancel()
 
     def cancel(self) -> None:
-        """Cancel the run's task; behind `dispose()` once more, which cuts its cleanup."""
+        """Cancel the run's task. A second time, after `dispose()`, it interrupts the task's cleanup."""
         loop = self._loop
         if loop is None or self._done.done():
             return
@@ -87,14 +89,14 @@ class Subscription(DisposableBase):
                 loop.call_soon_threadsafe(self._cancel)
 
     async def closed(self) -> None:
-        """Wait until the run has ended, for whatever reason, and its cleanup is done. Never raises its error."""
+        """Wait until the run has ended, for any reason, and its cleanup is done. Never raises the run's error."""
         await asyncio.shield(asyncio.wrap_future(self._done))
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait from synchronous code until the run has ended.
 
         Args:
-            timeout: Seconds to wait at most; None waits forever.
+            timeout: The maximum seconds to wait; None waits indefinitely.
 
         Returns:
             False if the time passed first.
@@ -130,7 +132,7 @@ class Subscription(DisposableBase):
         task.add_done_callback(self._ended)
 
     def _cancel(self) -> None:
-        # From inside its own callback the pump only has to see the flag: a cancellation would hit its cleanup.
+        # Inside the pump's own callback the flag is enough: a cancellation would hit its cleanup.
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
 
@@ -145,14 +147,15 @@ class Subscription(DisposableBase):
                 self._signal(error)
         self._finish()
 
-    def _was_cancelled(self, by_somebody: bool) -> None:
-        if not by_somebody:
+    def _was_cancelled(self, from_outside: bool) -> None:
+        if not from_outside:
             self._signal(asyncio.CancelledError("a subscribed source raised CancelledError itself"))
-        elif self.on_signal is not None:  # whoever has cancelled the task knows; who reads behind an operator does not
+        elif self.on_signal is not None:  # the canceller of the task knows; a reader downstream of an operator does not
             self._signal(asyncio.CancelledError("a subscribed source was cancelled"))
 
     def _signal(self, signal: BaseException) -> None:
-        # No observer can be told: reactivex knows only Exceptions. Silence would leave whoever waits for this waiting.
+        # No observer can receive it: reactivex knows only Exceptions. Without a report the consumer would wait
+        # indefinitely.
         if self.on_signal is not None:
             self.on_signal(signal)
         elif isinstance(signal, asyncio.CancelledError):
@@ -169,7 +172,7 @@ def _report(loop: asyncio.AbstractEventLoop, message: str, error: BaseException)
 
 
 class _Background:
-    """The daemon thread with a loop; made on first use, and again in a forked child."""
+    """The daemon thread with a loop; created on first use, and again in a forked child."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -189,7 +192,7 @@ class _Background:
             return self._loop
 
     def stop(self) -> None:
-        """Cancel what still runs, wait a moment for its cleanup, close the loop."""
+        """Cancel the running tasks, wait a moment for their cleanup, close the loop."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None or self._pid != os.getpid() or not thread.is_alive():
             return
@@ -214,5 +217,5 @@ atexit.register(_background.stop)
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The loop on the daemon thread that serves subscriptions made where no loop runs."""
+    """Return the loop on the daemon thread that serves subscriptions made without a running loop."""
     return _background.loop()

@@ -1,7 +1,7 @@
-"""The tasks that operators create: which task each of them works for.
+"""The tasks that operators create, and the task that each of them works for.
 
-A source may be bound to the task that opened it (`agentflow.loop.stage`). An operator that reads several sources at once does
-so in tasks of its own; these work for the task that reads the operator, and end before it does.
+A source can be bound to the task that opened it (`agentflow.loop.stage`). An operator that reads several sources at
+once does so in its own tasks; these work for the task that reads the operator, and end before it does.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def create_task(
 
 
 def reader_of(task: asyncio.Task[Any]) -> asyncio.Task[Any] | None:
-    """The task that an operator's task works for; None: no operator has created it."""
+    """Return the task that an operator's task works for; None if no operator created it."""
     return _readers.get(task)
 
 
 def works_for(task: asyncio.Task[Any] | None, reader: asyncio.Task[Any] | None) -> bool:
-    """Whether a task was created by an operator, or by an operator in that operator, that `reader` reads."""
+    """Whether a task was created, directly or through nested operators, by an operator that `reader` reads."""
     while task is not None and task is not reader:
         task = _readers.get(task)
     return task is not None

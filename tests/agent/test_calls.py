@@ -173,7 +173,7 @@ def test_options_that_no_request_could_hold(options: dict[str, Any], wrong: str)
     with pytest.raises(UsageError) as caught:
         ModelOptions(**options)
     assert str(caught.value) == (
-        f"ModelOptions({wrong}): a request is JSON, which knows finite numbers only. Leave it out for the provider's own."
+        f"ModelOptions({wrong}): a request is JSON, which knows finite numbers only. Leave it out for the provider's default."
     )
 
 
@@ -245,7 +245,7 @@ def test_the_timeout_of_a_call() -> None:
         assert isinstance(caught.value, TimeoutError)
         assert str(caught.value) == (
             "The call on agent 'a' did not end within timeout=2 s. Finished tool results are kept in the session; call "
-            "again to go on, or give it more time."
+            "again to continue, or give it more time."
         )
         assert recorder.log[-1] == f"CallEnded interrupted CallTimeoutError: {caught.value}"
         assert asyncio.get_running_loop().time() == 2

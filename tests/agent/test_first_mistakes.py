@@ -87,7 +87,7 @@ ENDED = PostCall(final_message=Msg.assistant("Hi."))
 ASKED = PreActing(tool_use=ToolUseBlock("t1", "add", {"a": 1}))
 VIEW = "Messages of an event are read-only; assign others: event.input_messages ="
 OF_MSG = (
-    "is worked out from its fields (role, content, name, id, metadata, usage, finish_reason), and those are read-only"
+    "is computed from its fields (role, content, name, id, metadata, usage, finish_reason), and those are read-only"
 )
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
@@ -244,7 +244,7 @@ async def test_a_frozen_value_says_how_to_change_it(value: str) -> None:
     with pytest.raises((AttributeError, TypeError)) as caught:
         await fire(name(told(change)), event)
     assert cure in str(caught.value)
-    with pytest.raises(AttributeError, match=r"Usage\.total_tokens is worked out from its fields"):
+    with pytest.raises(AttributeError, match=r"Usage\.total_tokens is computed from its fields"):
         Usage().total_tokens = 3  # pyright: ignore[reportAttributeAccessIssue]
 
 

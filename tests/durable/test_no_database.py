@@ -72,7 +72,7 @@ def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
         asyncio.run(until_running(server.url))
         server.process.kill()
         server.process.wait()
-        until_said(process, "cannot be used; it is tried again, and said once a minute")
+        until_said(process, "cannot be used; it is retried, and this is logged once a minute")
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=60)
         assert process.returncode == 0, rest

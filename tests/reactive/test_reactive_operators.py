@@ -82,7 +82,7 @@ async def test_down_to_one_value() -> None:
     assert await numbers.then(Mono.just("after")) == "after"
     with pytest.raises(UsageError, match="second item"):
         await numbers.single()
-    with pytest.raises(rx.internal.SequenceContainsNoElementsError, match=r"gave no item.*await flux\.to_list\(\)"):
+    with pytest.raises(rx.internal.SequenceContainsNoElementsError, match=r"has no items.*await flux\.to_list\(\)"):
         await Flux.empty()
 
 

@@ -170,7 +170,7 @@ def service(*arguments: str) -> subprocess.Popen[str]:
 
 
 STOPPED = (
-    "Agent 'worker' is shutting down: its call on session 's' was stopped, with everything kept that is done. Continue it in "
+    "Agent 'worker' is shutting down: its call on session 's' was stopped; finished work is kept. Continue it in "
     "the next process: agent.resume('s').\n"
 )
 REFUSED = (

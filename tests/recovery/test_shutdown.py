@@ -245,7 +245,7 @@ async def test_a_block_ends_with_its_agents() -> None:
             await listening.wait()
             await asyncio.Event().wait()
 
-    with pytest.raises(ShutdownError, match="its calls have stopped, and with them this block"):
+    with pytest.raises(ShutdownError, match="its calls and this block were stopped"):
         await block()
     assert listening.report == ShutdownReport((), ())
     assert signal.getsignal(signal.SIGTERM) is before

@@ -281,7 +281,7 @@ async def test_what_is_not_there_is_said(store: SqlStore, tmp_path: Path) -> Non
     with pytest.raises(RunLogError, match="keeps no log of a run 'run_9'"):
         await load_from(store, "run_9")
     name = store.url
-    with pytest.raises(StoreError, match=r"keeps no run log\. A Recorder writes run logs"):
+    with pytest.raises(StoreError, match=r"holds no run log\. A Recorder writes run logs"):
         await asyncio.to_thread(load_named, name)
     for asked, what in ((name, "run log"), (f"{name}#run_9", "run 'run_9'")):
         with pytest.raises(StoreError, match=f"keeps no {what}. A Recorder writes"):
@@ -398,11 +398,11 @@ async def test_commands_read_a_store_by_its_name(tmp_path: Path) -> None:
         code, said = ran("diff", f"{name}#{one.run_id}", f"{name}#{two.run_id}")
         assert (code, "- One." in said, "+ Two." in said) == (1, True, True)
         assert "no hook shaped it" in ran("explain", f"{name}#{two.run_id}", "last")[1]
-        assert "keeps 2 runs; name one behind a #" in ran("explain", name, "last")[1]
+        assert "holds 2 runs; name one after a #" in ran("explain", name, "last")[1]
         file = tmp_path / "report.html"
         assert "holds all of it" in ran("inspect", f"{name}#{one.run_id}", "--export", str(file))[1]
         for arguments in (("explain", empty, "last"), ("inspect", empty, "--export", str(file))):
-            assert "`agentflow export` makes one of a session or a durable run" in ran(*arguments)[1]
+            assert "`agentflow export` makes one from a session or a durable run" in ran(*arguments)[1]
         assert one.run_id in file.read_text("utf-8")
         assert two.run_id not in file.read_text("utf-8")
         assert "There is no database" in ran("inspect", f"sqlite:///{tmp_path}/none.db")[1]

@@ -327,7 +327,7 @@ async def test_state_whose_class_has_changed(store: SessionStore) -> None:
     await agent.call("1", session="s")
     data = json.loads(json.dumps(await store.export("s")).replace('"visits": 0', '"visits": "many"'))
     session = Session.from_dict(data)
-    with pytest.raises(StoreError, match=r"state of .*:Profile does not fit the class any more"):
+    with pytest.raises(StoreError, match=r"state of .*:Profile no longer fits the class"):
         session.state[Profile]
 
 

@@ -74,8 +74,8 @@ async def scale(by: float, what: Any = None, most: float = float("inf")) -> str:
 def test_numbers_that_json_does_not_know(raw: str, number: str, place: str) -> None:
     """They are malformed JSON wherever they stand, also where any value is legal; the model reads where."""
     assert refusal(scale, raw) == (
-        f"Tool 'scale' was not run: its arguments are not valid JSON ({number} at {place} is no number that JSON knows, or "
-        "none that fits a float). The arguments must be a JSON object with the keys by, what (optional), most (optional)."
+        f"Tool 'scale' was not run: its arguments are not valid JSON ({number} at {place} is not a JSON number or does "
+        "not fit a float). The arguments must be a JSON object with the keys by, what (optional), most (optional)."
     )
 
 

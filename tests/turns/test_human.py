@@ -453,7 +453,7 @@ async def test_what_waits_is_json_by_itself() -> None:
     [waits] = (await agent.call("Pay")).pending
     assert Pending.from_dict(json.loads(json.dumps(waits.to_dict()))) == waits
     assert Pending("call", "parked", object()).to_dict()["request"].startswith("<object object")
-    with pytest.raises(StoreError, match=r"This is no saved Pending: id: Field required\."):
+    with pytest.raises(StoreError, match=r"This is not a saved Pending: id: Field required\."):
         Pending.from_dict({})
 
 

@@ -235,8 +235,8 @@ def test_a_tool_that_turns_its_cancellation_into_an_error() -> None:
 
 
 LATE = (
-    "Tool 'finishes' did not finish within 1 s and was cancelled. It finished all the same, later: that came too late and was "
-    "dropped."
+    "Tool 'finishes' did not finish within 1 s and was cancelled. It ignored the cancellation and finished "
+    "later; that result was discarded."
 )
 
 

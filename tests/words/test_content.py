@@ -83,7 +83,7 @@ def test_what_is_no_fit_file_is_refused(tmp_path: Path) -> None:
         DataBlock.from_path(big, max_bytes=1000)
     with pytest.raises(UsageError, match="empty is empty"):
         DataBlock.from_path(empty)
-    with pytest.raises(UsageError, match="no regular file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         DataBlock.from_path(pipe)
     with pytest.raises(IsADirectoryError):
         DataBlock.from_path(tmp_path)

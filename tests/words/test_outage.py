@@ -40,13 +40,13 @@ def test_an_outage_is_said_once_a_minute(lines: list[str]) -> None:
     outage.answered()
     outage.answered()
     assert lines == [
-        "WARNING the database cannot be used; it is tried again, and said once a minute: ConnectionError: refused\n",
+        "WARNING the database cannot be used; it is retried, and this is logged once a minute: ConnectionError: refused\n",
         "WARNING the database could not be used for 60 s (241 attempts): ConnectionError: refused\n",
         "INFO the database can be used again, after 120 s (480 attempts failed)\n",
     ]
     outage.failed(ConnectionError("again"))
     assert lines[3:] == [
-        "WARNING the database cannot be used; it is tried again, and said once a minute: ConnectionError: again\n"
+        "WARNING the database cannot be used; it is retried, and this is logged once a minute: ConnectionError: again\n"
     ]
 
 

@@ -53,7 +53,7 @@ def test_what_cannot_be_stored() -> None:
         transcript.append(CALLS)
     with pytest.raises(TranscriptError, match="answer no open call"):
         transcript.close_round(results("t1"))
-    with pytest.raises(TranscriptError, match="stands between"):
+    with pytest.raises(TranscriptError, match="is between"):
         Transcript([Msg.user("go"), CALLS, Msg.user("x")])
 
 

@@ -1,12 +1,12 @@
-"""Several sources at once, each in a task of its own, read by one.
+"""Several sources at once, each in its own task, with one reader.
 
 Rules:
 
-1. Strict hand-over: a source works on its next item only after the reader came back for more, so each source is at most
-   one item ahead. With a capacity it may run that many items ahead.
+1. Strict hand-over: a source works on its next item only after the reader has asked for more, so each source is at most
+   one item ahead. With a capacity it can run that many items ahead.
 2. The first failure ends the hub, once; the others are cancelled, and `close()` returns when their cleanup is done.
-3. A source that is cancelled, by itself or by somebody else, has not come to its end: the reader gets a `CancelledError`.
-   Only those that the hub's operator drops itself end without a word.
+3. If a source is cancelled, by itself or from outside, it has not completed: the reader gets a `CancelledError`. Only
+   sources that the hub's own operator drops end silently.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ T = TypeVar("T")
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks and return when all are over; a cancellation that comes meanwhile is passed on to them, and raised then.
+    """Cancel tasks and return when all have ended. A cancellation during the wait is passed on to them, and raised
+    afterwards.
 
-    So nobody who runs tasks ends before they do, however often it is cancelled.
+    So the owner of the tasks never ends before they do, however often it is cancelled.
     """
     cut: asyncio.CancelledError | None = None
     left = [task for task in tasks if not task.done()]
@@ -47,11 +48,11 @@ async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 class Hub(Generic[T]):
-    """Tasks that put items, one reader that takes them.
+    """Tasks that put items, and one reader that takes them.
 
     Args:
-        capacity: How many items may wait; 0 is the strict hand-over.
-        changed: Set whenever there may be something to take: for a reader of several hubs.
+        capacity: How many items can wait; 0 is the strict hand-over.
+        changed: Set whenever an item may be available: for a reader of several hubs.
     """
 
     __slots__ = (
@@ -87,14 +88,14 @@ class Hub(Generic[T]):
         """
         if self._closing:
             work.close()
-            raise asyncio.CancelledError("nobody takes it any more")
+            raise asyncio.CancelledError("the reader is gone")
         task = create_task(self._loop, work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def feed(self, iterator: AsyncIterator[T]) -> None:
-        """Put everything an iterator gives, then close it."""
+        """Put all items of an iterator, then close it."""
         try:
             async for value in iterator:
                 try:
@@ -107,10 +108,10 @@ class Hub(Generic[T]):
             await close(iterator)
 
     async def put(self, value: T) -> None:
-        """Offer an item; returns when the reader wants the one after it."""
+        """Offer an item; returns when the reader wants the next one."""
         task = asyncio.current_task()
         if task is not None and task.cancelling():  # the source has swallowed it
-            raise asyncio.CancelledError("nobody takes it any more")
+            raise asyncio.CancelledError("the reader is gone")
         if len(self._queue) < self._capacity:
             self._queue.append((value, None))
             self._wake()
@@ -129,7 +130,7 @@ class Hub(Generic[T]):
             raise
 
     def release(self) -> None:
-        """Let the source of the item taken last go on, without waiting for what it brings."""
+        """Let the source of the last taken item continue, without waiting for its next one."""
         held, self._held = self._held, None
         if held is not None and not held.done():
             held.set_result(None)
@@ -140,7 +141,7 @@ class Hub(Generic[T]):
         return bool(self._queue) or self._error is not None or not self._tasks
 
     async def take(self) -> T | Empty:
-        """The next item; `EMPTY` when all tasks have ended."""
+        """Return the next item; `EMPTY` when all tasks have ended."""
         self.release()
         while True:
             if self._queue:
@@ -159,19 +160,19 @@ class Hub(Generic[T]):
                 self._waiter = None
 
     async def drop(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """Cancel some of its tasks, which are not wanted any more, and wait for their cleanup."""
+        """Cancel some of the hub's tasks, which are no longer needed, and wait for their cleanup."""
         dropped = list(tasks)
         self._dropped.update(task for task in dropped if not task.done())
         await cancelled(dropped)
 
     def leave(self) -> list[asyncio.Task[None]]:
-        """Take nothing more; what still runs is left to whoever called this."""
+        """Stop taking items; return the running tasks, for the caller to cancel."""
         self._closing = True
         self._error = None
         return list(self._tasks)
 
     async def close(self) -> None:
-        """Cancel what still runs and wait for its cleanup."""
+        """Cancel the running tasks and wait for their cleanup."""
         await cancelled(self.leave())
 
     def _ended(self, task: asyncio.Task[None]) -> None:

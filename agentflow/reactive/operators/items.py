@@ -1,8 +1,8 @@
-"""One item in, at most one out: map, filter, scan and their kin, fused.
+"""One item in, at most one out: map, filter, scan and similar, fused.
 
 Neighbouring steps run in one loop of one async generator, so a chain of them costs one layer, whatever its length, and
-has no recursion limit. A step is a function from item to item; `DROP` means "nothing comes out of this one". What only
-watches the end (`tap`'s other two functions) stands among them as an `End`.
+has no recursion limit. A step is a function from item to item; `DROP` means that the step has no output for this item.
+An observer of the completion or failure (`tap`'s other two functions) is an `End` in the row.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from agentflow.reactive.iterators import close
 __all__ = ["DROP", "Drop", "End", "Step", "distinct", "distinct_until_changed", "fused", "pairwise", "scan", "skip"]
 
 Step = Callable[[object], object]
-"""What happens to one item of one run."""
+"""A function that is applied to each item of one run."""
 
 StepFactory = Callable[[], Step]
-"""Makes the step of one run, so that each run counts for itself."""
+"""Creates the step of one run, so that each run has its own state."""
 
 
 class Drop(Enum):
@@ -33,7 +33,7 @@ DROP: Final[Literal[Drop.DROP]] = Drop.DROP
 
 
 class End(NamedTuple):
-    """Who watches the end, at its place among the steps."""
+    """An observer of the completion or failure, at its place among the steps."""
 
     on_error: Callable[[Exception], object] | None
     on_completed: Callable[[], object] | None
@@ -70,13 +70,13 @@ async def _stepped(source: AsyncIterator[object], steps: Sequence[Step]) -> Asyn
 async def _watched(
     source: AsyncIterator[object], steps: Sequence[tuple[int, Step]], ends: Sequence[tuple[int, End]]
 ) -> AsyncIterator[object]:
-    """The same, and the end told to who watches it: a failure to those behind the step that failed."""
+    """Like `_stepped`, but also notify the `End`s: of a failure only those after the step that failed."""
     place = -1
     failure: Exception | None = None
     try:
         try:
             async for value in source:
-                for place, step in steps:  # noqa: B007 - which one it was is read where one fails
+                for place, step in steps:  # noqa: B007 - the handler below reads the failed place
                     value = step(value)
                     if value is DROP:
                         break
@@ -90,7 +90,7 @@ async def _watched(
             if end.on_completed is not None:
                 end.on_completed()
     except Exception as error:
-        failure = _told(error, place, ends)
+        failure = _notified(error, place, ends)
     try:
         if failure is not None:
             raise failure
@@ -98,8 +98,8 @@ async def _watched(
         del failure  # its traceback holds this frame
 
 
-def _told(error: Exception, failed: int, ends: Sequence[tuple[int, End]]) -> Exception:
-    """Tell a failure to those who stand behind it; the failure of one of them goes on in its place."""
+def _notified(error: Exception, failed: int, ends: Sequence[tuple[int, End]]) -> Exception:
+    """Notify the `End`s after the failed step of a failure; if one of them fails, its failure replaces it."""
     try:
         for place, end in ends:
             if place > failed and end.on_error is not None:
@@ -215,7 +215,7 @@ def distinct(key: Callable[[object], object] | None, comparer: Callable[[object,
 def distinct_until_changed(
     key: Callable[[object], object] | None, comparer: Callable[[object, object], bool] | None
 ) -> StepFactory:
-    """Drop an item whose key equals the one before it."""
+    """Drop an item whose key equals the previous one."""
 
     def factory() -> Step:
         last: object = DROP
@@ -233,7 +233,7 @@ def distinct_until_changed(
 
 
 def pairwise() -> Step:
-    """Each item together with the one before it."""
+    """Each item together with the previous one."""
     last: object = DROP
 
     def step(value: object) -> object:
@@ -245,7 +245,7 @@ def pairwise() -> Step:
 
 
 def indexed(function: Callable[[object, int], object]) -> Callable[[], Callable[[object], object]]:
-    """Turn a function of item and index into one of the item, counting anew in each run."""
+    """Turn a function of item and index into one of the item, counting from 0 in each run."""
 
     def factory() -> Callable[[object], object]:
         index = -1

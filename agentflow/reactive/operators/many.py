@@ -1,7 +1,7 @@
 """Several sources as one: merge, flat_map, concat, concat_map, switch_map, zip, combine_latest, amb.
 
-Prefetch, where there is any: `merge` and `zip` have one item of each source in hand; `flat_map` pulls its outer source
-ahead by at most `max_concurrent` items; `concat` and `concat_map` nothing.
+Prefetch: `merge` and `zip` hold one item of each source; `flat_map` pulls its outer source ahead by at most
+`max_concurrent` items; `concat` and `concat_map` pull nothing ahead.
 """
 
 from __future__ import annotations
@@ -13,16 +13,12 @@ from typing import TypeVar, cast
 from agentflow.reactive.iterators import close, raise_in
 from agentflow.reactive.operators.hub import Hub, cancelled
 from agentflow.reactive.publisher import Publisher, open_source
-from agentflow.reactive.signals import EMPTY
+from agentflow.reactive.signals import EMPTY, identity
 
 __all__ = ["amb", "combine_latest", "concat", "concat_map", "flat_map", "merge", "switch_map", "take_until", "zip_rows"]
 
 T = TypeVar("T")
 Mapper = Callable[[object], object]
-
-
-def _identity(value: object) -> object:
-    return value
 
 
 async def _each(values: Iterable[T]) -> AsyncIterator[T]:
@@ -31,9 +27,9 @@ async def _each(values: Iterable[T]) -> AsyncIterator[T]:
 
 
 async def merge(sources: Sequence[object], max_concurrent: int | None) -> AsyncIterator[object]:
-    """All sources at once, items as they come; the first failure cancels the rest."""
+    """All sources at once, items in order of arrival; the first failure cancels the rest."""
     if max_concurrent is not None and max_concurrent < len(sources):
-        flattened = flat_map(_each(sources), _identity, max_concurrent, "merge")
+        flattened = flat_map(_each(sources), identity, max_concurrent, "merge")
         try:
             async for value in flattened:
                 yield value
@@ -53,7 +49,7 @@ async def merge(sources: Sequence[object], max_concurrent: int | None) -> AsyncI
 async def flat_map(
     outer: AsyncIterator[object], mapper: Mapper, max_concurrent: int, operator: str
 ) -> AsyncIterator[object]:
-    """The items of what the mapper makes of each item, as they come, with at most `max_concurrent` runs at once."""
+    """The items of the mapped sources, in order of arrival, with at most `max_concurrent` runs at once."""
     hub = Hub[object]()
     slots = asyncio.Semaphore(max_concurrent)
 
@@ -80,7 +76,7 @@ async def flat_map(
 
 
 async def concat(sources: Iterable[object]) -> AsyncIterator[object]:
-    """One source after the other; each is opened when the one before it has ended."""
+    """One source after the other; each is opened when the previous one has ended."""
     for source in sources:
         iterator = open_source("concat", source)
         try:
@@ -91,7 +87,7 @@ async def concat(sources: Iterable[object]) -> AsyncIterator[object]:
 
 
 async def concat_map(outer: AsyncIterator[object], mapper: Mapper, operator: str) -> AsyncIterator[object]:
-    """The items of what the mapper makes of each item, strictly in order, in the reader's own task."""
+    """The items of the mapped sources, strictly in order, in the reader's own task."""
     try:
         async for value in outer:
             iterator = open_source(operator, mapper(value))
@@ -105,7 +101,7 @@ async def concat_map(outer: AsyncIterator[object], mapper: Mapper, operator: str
 
 
 async def switch_map(outer: AsyncIterator[object], mapper: Mapper, operator: str) -> AsyncIterator[object]:
-    """Only what the newest item's source gives: a new outer item cancels the run before it."""
+    """Only the items of the newest mapped source: a new outer item cancels the previous run."""
     hub = Hub[object]()
 
     async def spread() -> None:
@@ -131,7 +127,7 @@ async def _close_all(hubs: Iterable[Hub[object]]) -> None:
 
 
 async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...]]:
-    """Rows of one item from each source, all pulled at once; over when the first one ends or fails."""
+    """Rows of one item from each source, all pulled at once; ends when the first one ends or fails."""
     hubs: list[Hub[object]] = []
     changed = asyncio.Event()
     try:
@@ -158,27 +154,17 @@ async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...
         await _close_all(hubs)
 
 
-async def _tagged(iterator: AsyncIterator[object], index: int) -> AsyncIterator[tuple[int, object]]:
+async def _tagged(iterator: AsyncIterator[object], index: int, *, end: bool) -> AsyncIterator[tuple[int, object]]:
+    """Pair each item with its source's index; with `end`, report the completion as `EMPTY`."""
     try:
         async for value in iterator:
             try:
                 yield index, value
-            except asyncio.CancelledError as error:  # of `Hub.feed`
+            except asyncio.CancelledError as error:  # raised in here by `Hub.feed`
                 await raise_in(iterator, error)
                 raise
-    finally:
-        await close(iterator)
-
-
-async def _ending(iterator: AsyncIterator[object], index: int) -> AsyncIterator[tuple[int, object]]:
-    try:
-        async for value in iterator:
-            try:
-                yield index, value
-            except asyncio.CancelledError as error:  # of `Hub.feed`
-                await raise_in(iterator, error)
-                raise
-        yield index, EMPTY
+        if end:
+            yield index, EMPTY
     finally:
         await close(iterator)
 
@@ -189,7 +175,7 @@ async def combine_latest(sources: Sequence[object]) -> AsyncIterator[tuple[objec
     latest: list[object] = [EMPTY] * len(sources)
     try:
         for index, source in enumerate(sources):
-            hub.spawn(hub.feed(_tagged(open_source("combine_latest", source), index)))
+            hub.spawn(hub.feed(_tagged(open_source("combine_latest", source), index, end=False)))
         while (item := await hub.take()) is not EMPTY:
             index, value = item
             latest[index] = value
@@ -200,12 +186,13 @@ async def combine_latest(sources: Sequence[object]) -> AsyncIterator[tuple[objec
 
 
 async def amb(sources: Sequence[object]) -> AsyncIterator[object]:
-    """The source that signals first (item, end or failure); the others are cancelled then."""
+    """The source that signals first (item, completion or failure); the others are then cancelled."""
     hub = Hub[tuple[int, object]]()
     tasks: list[asyncio.Task[None]] = []
     try:
         tasks.extend(
-            hub.spawn(hub.feed(_ending(open_source("amb", source), index))) for index, source in enumerate(sources)
+            hub.spawn(hub.feed(_tagged(open_source("amb", source), index, end=True)))
+            for index, source in enumerate(sources)
         )
         winner: int | None = None
         while (item := await hub.take()) is not EMPTY:
@@ -222,11 +209,11 @@ async def amb(sources: Sequence[object]) -> AsyncIterator[object]:
 
 
 async def take_until(source: Publisher[T], other: object) -> AsyncIterator[T]:
-    """The source until `other` gives an item; an `other` that ends without one changes nothing."""
+    """The source until `other` emits an item; an `other` that completes without one changes nothing."""
     hub = Hub[tuple[int, object]]()
     try:
-        hub.spawn(hub.feed(_tagged(open_source("take_until", other), 1)))
-        hub.spawn(hub.feed(_ending(source.open(), 0)))
+        hub.spawn(hub.feed(_tagged(open_source("take_until", other), 1, end=False)))
+        hub.spawn(hub.feed(_tagged(source.open(), 0, end=True)))
         while (item := await hub.take()) is not EMPTY:
             index, value = item
             if index == 1 or value is EMPTY:

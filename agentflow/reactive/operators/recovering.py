@@ -1,4 +1,4 @@
-"""When a source fails: catch, retry, on_error_resume_next, finally; and repeating one that did not.
+"""Failures of a source: catch, retry, on_error_resume_next, finally; and repeating a source that completed.
 
 `except Exception` is the whole rule: cancellation and the other signals are `BaseException`s and pass.
 """
@@ -22,7 +22,7 @@ P = TypeVar("P", bound="Publisher[object]")
 
 
 async def catch(source: P, handler: Callable[[Exception, P], object]) -> AsyncIterator[object]:
-    """The source; if it fails, what the handler answers with, after the items already delivered."""
+    """The source; if it fails, the source that the handler returns, after the items already delivered."""
     iterator = source.open()
     try:
         async for value in iterator:
@@ -45,7 +45,7 @@ async def catch(source: P, handler: Callable[[Exception, P], object]) -> AsyncIt
 
 
 async def on_error_resume_next(source: Publisher[T], second: Source[T]) -> AsyncIterator[T]:
-    """The source, then the second one, whether the first ended or failed."""
+    """The source, then the second one, whether the first completed or failed."""
     iterator = source.open()
     try:
         async for value in iterator:
@@ -63,7 +63,7 @@ async def on_error_resume_next(source: Publisher[T], second: Source[T]) -> Async
 
 
 async def retry(source: Publisher[T], attempts: int | None) -> AsyncIterator[T]:
-    """Run the source until it ends well, at most `attempts` times altogether."""
+    """Run the source until it completes, at most `attempts` times in total."""
     attempt = 0
     while True:
         attempt += 1
@@ -81,7 +81,7 @@ async def retry(source: Publisher[T], attempts: int | None) -> AsyncIterator[T]:
 
 
 async def repeat(source: Publisher[T], times: int | None) -> AsyncIterator[T]:
-    """Run the source `times` times, one after the other; None is forever."""
+    """Run the source `times` times, one after the other; None repeats without end."""
     run = 0
     while run != times:
         run += 1
@@ -95,7 +95,7 @@ async def repeat(source: Publisher[T], times: int | None) -> AsyncIterator[T]:
 
 
 async def finally_action(source: Publisher[T], action: Callable[[], object]) -> AsyncIterator[T]:
-    """Call (or await) the action when the run is over, however it ended, after the source's cleanup."""
+    """Call (or await) the action when the run has ended, for any reason, after the source's cleanup."""
     iterator = source.open()
     try:
         async for value in iterator:

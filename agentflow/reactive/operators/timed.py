@@ -1,6 +1,6 @@
-"""Operators that look at the clock: timeout, deadline, delay, interval, buffer_with_time.
+"""Operators that use the clock: timeout, deadline, delay, interval, buffer_with_time.
 
-Limits run only while the operator itself awaits its source: a reader who holds an item has all the time.
+Limits run only while the operator itself awaits its source; a reader can hold an item for any time.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ DELAY_PREFETCH = 256
 
 
 def label(operator: str, due: float | datetime) -> str:
-    """An operator's call as its author wrote it."""
+    """Return an operator's call as its author wrote it."""
     return f"{operator}({due.isoformat()})" if isinstance(due, datetime) else f"{operator}({due:g})"
 
 
 class _Limited:
-    """Awaits pieces of work under a limit, in the current task.
+    """Awaits parts of the work under a limit, in the current task.
 
     Args:
         operator: Named in the error, for example `timeout(5)`.
-        what: What did not happen, for example `no item came`.
-        seconds: For all pieces together; None: each has its own.
+        what: The event that did not happen, for example `no item came`.
+        seconds: The limit for all parts together; None if each part has its own.
     """
 
     __slots__ = ("_limit", "_operator", "_seconds", "_what", "error")
@@ -49,20 +49,20 @@ class _Limited:
         self._seconds = seconds
         self._limit = TimeLimit(seconds)
         self.error: SourceTimeoutError | None = None
-        """The error of this very limit, to tell it from one that the source passed on."""
+        """This limit's own error, to distinguish it from one that the source passed on."""
 
     async def run(self, start: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
-        """Await `start()`, for so many seconds, or for what the pieces before it have left.
+        """Await `start()` for at most `seconds`, or for the time that the previous parts have left.
 
         Raises:
-            SourceTimeoutError: The limit passed first; what was awaited has been cancelled.
+            SourceTimeoutError: The limit passed first; the awaited work was cancelled.
         """
         if asyncio.current_task() is None:
             raise UsageError(f"{self._operator} needs a running asyncio task to cancel; it was driven by hand")
         limit = self._limit
         if seconds is not None:
             limit.renew(seconds)
-        elif limit.expired:  # the source kept its cancellation to itself and gave an item all the same: nothing is left
+        elif limit.expired:  # the source swallowed its cancellation and returned an item: no time is left
             limit.renew(0.0)
         limit.start()
         try:
@@ -80,17 +80,17 @@ class _Limited:
         return value
 
     def _passed(self) -> bool:
-        """End the wait; true if the cancellation that ended it was the limit's alone."""
+        """End the wait; true if it was ended by the limit's own cancellation only."""
         self._limit.pause()
         return self._limit.expired and self._limit.absorb()
 
     def stop(self) -> None:
-        """Drop the timer; for `finally`."""
+        """Cancel the timer; for `finally`."""
         self._limit.stop()
 
 
 async def timeout(source: Publisher[T], due: float | datetime, other: Source[T] | None) -> AsyncIterator[T]:
-    """Fail (or switch to `other`) when the next item takes longer than `due`."""
+    """Fail (or switch to `other`) if the next item takes longer than `due`."""
     iterator = source.open()
     limit = _Limited(label("timeout", due), "no item came")
     try:
@@ -117,7 +117,7 @@ async def timeout(source: Publisher[T], due: float | datetime, other: Source[T] 
 
 
 async def deadline(source: Publisher[T], seconds: float) -> AsyncIterator[T]:
-    """Fail when the source has worked for longer than `seconds` altogether; the reader's own time is not counted."""
+    """Fail if the source has worked for longer than `seconds` in total; the reader's own time is not counted."""
     iterator = source.open()
     limit = _Limited(f"deadline({seconds:g})", "the source did not end", seconds)
     try:
@@ -148,7 +148,7 @@ async def limit_value(
 
 
 async def delay(source: Publisher[T], seconds: float) -> AsyncIterator[T]:
-    """Each item `seconds` after it came, gaps kept; a failure is passed on as soon as it is reached."""
+    """Each item `seconds` after it arrived, with the gaps kept; a failure is passed on as soon as it is reached."""
     clock = asyncio.get_running_loop().time
     hub = Hub[tuple[float, T]](DELAY_PREFETCH)
 
@@ -172,7 +172,7 @@ async def delay(source: Publisher[T], seconds: float) -> AsyncIterator[T]:
 
 
 async def delay_subscription(source: Publisher[T], seconds: float) -> AsyncIterator[T]:
-    """Open the source `seconds` later."""
+    """Open the source after `seconds`."""
     await asyncio.sleep(seconds)
     iterator = source.open()
     try:
@@ -183,7 +183,7 @@ async def delay_subscription(source: Publisher[T], seconds: float) -> AsyncItera
 
 
 async def interval(period: float, first: float) -> AsyncIterator[int]:
-    """0, 1, 2 … one per period; ticks a slow reader missed are not made up."""
+    """0, 1, 2 … one per period; ticks that a slow reader missed are skipped."""
     clock = asyncio.get_running_loop().time
     due = clock() + first
     tick = 0
@@ -195,7 +195,7 @@ async def interval(period: float, first: float) -> AsyncIterator[int]:
 
 
 async def buffer_with_time(source: Publisher[T], seconds: float, count: int | None) -> AsyncIterator[list[T]]:
-    """Lists of what came within `seconds` (or up to `count` items).
+    """Lists of the items that arrived within `seconds` (or up to `count` items).
 
     A span begins when the reader asks, so a slow reader slows the source instead of filling memory.
     """
@@ -226,7 +226,7 @@ async def buffer_with_time(source: Publisher[T], seconds: float, count: int | No
 
 
 async def _before(limit: _Limited, hub: Hub[T], seconds: float) -> tuple[T | Empty] | None:
-    """One item (or the end) from the hub; None if the span passed first."""
+    """Return one item (or the end) from the hub; None if the span passed first."""
     if seconds <= 0:
         return None
     try:

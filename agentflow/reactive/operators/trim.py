@@ -1,4 +1,6 @@
-"""Fewer items, or others at the ends: take, take_while, take_last, start_with, default_if_empty, buffers by count."""
+"""Fewer items, or other items at the start or end: take, take_while, take_last, start_with, default_if_empty, buffers
+by count.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ async def take_last(source: Publisher[T], count: int) -> AsyncIterator[T]:
 
 
 async def skip_last(source: Publisher[T], count: int) -> AsyncIterator[T]:
-    """All but the last `count` items; each is held until `count` more have come."""
+    """All but the last `count` items; each is held until `count` more have arrived."""
     iterator = source.open()
     held: deque[T] = deque()
     try:
@@ -99,7 +101,7 @@ async def default_if_empty(source: Publisher[T], default: T) -> AsyncIterator[T]
 
 
 async def buffer_with_count(source: Publisher[T], count: int, skip: int) -> AsyncIterator[list[T]]:
-    """Lists of `count` items, a new one begun every `skip` items; what is left at the end comes out shorter."""
+    """Lists of `count` items, a new one every `skip` items; the last lists can be shorter."""
     iterator = source.open()
     open_buffers: deque[list[T]] = deque()
     index = 0
