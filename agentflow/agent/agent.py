@@ -2,10 +2,11 @@
 
 Rules:
 
-1. An agent is immutable but for its hooks: `hook`, `on`, `off` and `remove_hook` swap in a new set; a run keeps the set it
-   began with. The tools of toolsets that are opened change with these.
-2. What it does stands in the classes below it, one idea a file: hooks (`agent_hooks`), toolsets (`toolsets`), calls and
-   sessions (`calling`), being a tool (`as_tool`), turns and other agents (`peers`). Here it is made, copied and saved.
+1. An agent is immutable except for its hooks: `hook`, `on`, `off` and `remove_hook` swap in a new set; a run keeps the
+   set it began with. The tools of live toolsets change with the toolsets.
+2. The behaviour is in the base classes, one topic per file: hooks (`agent_hooks`), toolsets (`toolsets`), calls and
+   sessions (`calling`), being a tool (`as_tool`), turns and other agents (`peers`). This file constructs, copies and
+   saves agents.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from typing_extensions import TypeVar
 from agentflow.agent.agent_data import AgentCode, AgentParts, agent_from_dict, agent_to_dict
 from agentflow.agent.arguments import resolve_store
 from agentflow.agent.as_tool import FullToolAgent, full_agent
-from agentflow.agent.asked import Asked
 from agentflow.agent.builder import AgentBuilder, AgentChanges
-from agentflow.agent.given_tools import ToolLike, tools_of
 from agentflow.agent.graph import Graph, graph_of
 from agentflow.agent.peers import AgentRegistry, PeerAgent, default_agents
 from agentflow.agent.queue import copy_turns
+from agentflow.agent.tool_sources import ToolLike, tools_of
+from agentflow.agent.typed_call import TypedOutput
 from agentflow.agent.wrong_arguments import refuse_unknown
 from agentflow.errors import UsageError
 from agentflow.ground.facade import objects_of
@@ -65,42 +66,43 @@ _ELSEWHERE = {
     **dict.fromkeys(("ainvoke", "arun", "run_async", "acall"), "await agent.call('Hi')"),
     **dict.fromkeys(("astream", "run_stream", "stream_async", "run_streamed"), "async for event in agent.stream('Hi')"),
 }
-"""What other libraries call it, and what it is called here."""
+"""Method names of other libraries, and the equivalents here."""
 _terminal, _ = lazily("agentflow.terminal", {"chat": ".conversation"})
-"""What shows a conversation, loaded with the first one: it stands above this layer, and brings rich."""
+"""Loads the terminal conversation on first use: it is in a higher layer and imports rich."""
 
 
 class Agent(PeerAgent[T_co]):
     """An agent: typed events flow through its hooks around a loop of model and tools.
 
     Args:
-        name: What it is called, `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$` if it is to be a tool of others.
+        name: Its name, `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$` if it should be a tool of other agents.
         model: A `Model`, or a name such as `"openai/gpt-5"`.
-        system: The system prompt: a text, a message, or a function of the `RunContext` (it may be async).
-        description: What it is for; other agents read it.
-        tools: Tools, agents to be used as tools, toolsets, names in the default registry. Toolsets that have to be opened
-            are opened by the first call that needs them; `async with agent` closes them.
+        system: The system prompt: a text, a message, or a (possibly async) function of the `RunContext`.
+        description: Its purpose; other agents read it.
+        tools: Tools, agents to be used as tools, toolsets, names in the default registry. Live toolsets are opened by
+            the first call that needs them; `async with agent` closes them.
         hooks: Hooks, marked functions, lists of them, or a mapping from names like `"before_llm"` to functions.
-        default_hooks: What is there without asking: retries of empty and truncated answers. `()` for none.
+        default_hooks: The built-in hooks: retries of empty and truncated answers. `()` for none.
         options: Options of its model calls.
-        max_iterations: Most rounds of reasoning in one run; then one summary without tools.
-        schedule: How the tools of one round run.
-        store: Where sessions are kept; the process's memory by default.
-        on_unknown_outcome: Who learns, when a call is resumed after a crash, of a tool that was running and is not
-            `idempotent`: `"tell"` the model; `"suspend"` a person, who answers it like an approval.
-        cleanup_timeout: Seconds that cleanup may take after a call was cancelled, interrupted or timed out (5 by default); what
-            still runs then is abandoned, and named in the error and the log.
-        tags: Labels; process-wide hooks are chosen by them.
+        max_iterations: The maximum number of reasoning rounds in one run; after that comes one summary without tools.
+        schedule: The schedule of the tools in one round.
+        store: The store of its sessions; the process's memory by default.
+        on_unknown_outcome: What happens, when a call is resumed after a crash, to a tool call that was running and is
+            not `idempotent`: `"tell"` reports it to the model; `"suspend"` asks a person, who answers it like an
+            approval.
+        cleanup_timeout: Seconds for cleanup after a call was cancelled, interrupted or timed out (5 by default). Work
+            that is still running then is abandoned, and named in the error and the log.
+        tags: Labels; process-wide hooks are selected by them.
         process_hooks: The process-wide hooks; the default ones by default.
-        agents: Where agents that it sends to are looked up; the process's registry by default.
-        queue_limit: Most turns that wait in its queue; None: any number.
-        clock: Time; virtual in tests.
-        new_id: Ids; repeatable in replays.
-        output: What its calls give as `reply.output`: a type that pydantic knows, a function whose arguments are the answer,
-            or an `Output` with options; a call may ask for another (see `docs/typed-answers.md`).
+        agents: The registry of other agents; the process's registry by default.
+        queue_limit: The maximum number of turns that wait in its queue; None means no limit.
+        clock: The source of time; virtual in tests.
+        new_id: The source of ids; repeatable in replays.
+        output: The type of `reply.output`: a type that pydantic knows, a function whose arguments are the answer, or an
+            `Output` with options. A call can override it (see `docs/typed-answers.md`).
 
     Raises:
-        UsageError: An argument cannot be used; the text says which and how to fix it.
+        UsageError: An argument is invalid; the error names it and shows the fix.
 
     Example:
         >>> agent = Agent("greeter", ScriptedModel(["Hello!"]))
@@ -136,7 +138,8 @@ class Agent(PeerAgent[T_co]):
             raise UsageError("An agent needs a name and a model: Agent('assistant', 'openai/gpt-5').")
         if cast("object", model) is None:
             raise UsageError(
-                f"Agent {name!r} was given no model: Agent({name!r}, 'openai/gpt-5'), or any other name that LiteLLM knows; "
+                f"Agent {name!r} was given no model: Agent({name!r}, 'openai/gpt-5'), or any other name that LiteLLM "
+                "knows; "
                 "offline, Agent(..., ScriptedModel(['Hello.'])) from agentflow.testing."
             )
         if not isinstance(model, str) and not callable(getattr(model, "stream", None)):
@@ -152,7 +155,7 @@ class Agent(PeerAgent[T_co]):
         given = hooks_of(hooks)
         standing = _DEFAULT_HOOKS if default_hooks is _DEFAULT_HOOKS else hooks_of(default_hooks)
         from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
-        # One tool, or None, is left to `tools_of`, which knows what to say.
+        # `tools_of` raises the right error for a single tool, or None.
         live: list[LiveToolset] = []
         resolved = tools_of((*tools, *from_hooks) if type(tools) in (tuple, list) else (tools, *from_hooks), live)
         specs = tuple([t.spec for t in resolved.values()])
@@ -177,18 +180,19 @@ class Agent(PeerAgent[T_co]):
         super().__init__(config, (*standing, *given), kept, agents, queue_limit, tuple(live))
         wanted = output_of(output)
         if wanted is not None:
-            vars(self)["_output"] = Asked(output, wanted)
+            vars(self)["_output"] = TypedOutput(output, wanted)
 
     if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
 
         def __setattr__(self, name: str, value: object) -> None:
-            if name[:1] == "_" or type(self) is not FullAgent:  # a subclass may have attributes of its own
+            if name[:1] == "_" or type(self) is not FullAgent:  # a subclass can have its own attributes
                 object.__setattr__(self, name, value)
                 return
             known = name in inspect.signature(Agent).parameters
             fix = f"build an agent with it, Agent(..., {name}=...)" if known else "Agent(...) knows no such argument"
             raise AttributeError(
-                f"Agent {self.name!r} is immutable, so {name} cannot be assigned: {fix}. Hooks can be added: agent.hook(h).",
+                f"Agent {self.name!r} is immutable, so {name} cannot be assigned: {fix}. Hooks can be added: "
+                "agent.hook(h).",
                 name=name,
                 obj=self,
             )
@@ -207,7 +211,7 @@ class Agent(PeerAgent[T_co]):
 
     @property
     def description(self) -> str:
-        """What it is for."""
+        """Its purpose."""
         return self._config.view.description
 
     @property
@@ -226,19 +230,19 @@ class Agent(PeerAgent[T_co]):
         children: bool = False,
         file: TextIO | None = None,
     ) -> None:
-        """Talk with it at the terminal, until Ctrl-D, `/exit`, or the end of what is said.
+        """Chat with the agent in the terminal, until Ctrl-D, `/exit`, or the end of `lines`.
 
-        Words as they stream, a line for each tool call, and what runs at the moment. Ctrl-C interrupts a call and not the
-        conversation; a call that fails is one red line; a call that waits for a person asks for the decision.
+        Shows the text as it streams, a line for each tool call, and the current activity. Ctrl-C interrupts a call but
+        not the conversation; a failed call is one red line; a suspended call asks for the decision.
 
         Args:
-            lines: What is said, and what questions are answered with; what a person types by default.
+            lines: The user's messages and answers to questions; by default read from the keyboard.
             session: An id or a session; the agent's implicit conversation by default.
-            deps: For each call, like `hooks`.
+            deps: Passed to each call, like `hooks`.
             hooks: Added for each call.
-            events: A line for every event.
-            children: Show the events of sub-agents too.
-            file: Where it is shown; standard output by default.
+            events: Whether to show a line for every event.
+            children: Whether to show the events of sub-agents too.
+            file: The output; standard output by default.
 
         Raises:
             StoreError: The session cannot be read.
@@ -250,28 +254,29 @@ class Agent(PeerAgent[T_co]):
         await talk(self, lines, session=session, deps=deps, hooks=hooks, events=events, children=children, file=file)
 
     def graph(self) -> Graph:
-        """Who may call whom, from this agent on: `print(agent.graph())`, or `agent.graph().mermaid()` for a picture.
+        """Return the graph of possible calls from this agent on: `print(agent.graph())`, or `agent.graph().mermaid()`
+        for a diagram.
 
-        Tools of a toolset that is opened, such as an MCP server's, are in it when that is open.
+        Tools of a live toolset, such as an MCP server's, are included once it is open.
         """
         return graph_of(full_agent(self))
 
     # ---- copies and data
 
-    def _given_tools(self) -> list[Any]:
-        """Its tools as they were given: those of toolsets that are opened by the toolsets."""
+    def _tool_sources(self) -> list[Any]:
+        """Return its tools as they were passed in: those of live toolsets as the toolsets."""
         toolsets = self._toolsets
         return [*self._config.tools.values()] if toolsets is None else [*toolsets.own.values(), *toolsets.live]
 
-    def _made_anew(self, hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
-        """Another agent of the same making, with these hooks, and with some of its arguments changed."""
+    def _copied(self, hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
+        """Return a copy of the agent with these hooks, and with some of its arguments changed."""
         config = self._config
         given: AgentChanges = {
             "name": config.view.name,
             "model": config.model,
             "system": config.system,
             "description": config.view.description,
-            "tools": self._given_tools(),
+            "tools": self._tool_sources(),
             "options": config.options,
             "max_iterations": config.max_iterations,
             "schedule": config.schedule,
@@ -294,18 +299,18 @@ class Agent(PeerAgent[T_co]):
         return made
 
     def branch(self, name: str) -> Agent[T_co]:
-        """Another agent of the same making, with copies of its waiting turns and of its implicit conversation.
+        """Return a copy of the agent, with copies of its waiting turns and of its implicit conversation.
 
-        Nothing is shared that can change: what one of them does, the other does not see. A conversation that a store keeps
-        is copied there: `store.fork(agent.name, name)`.
+        No mutable state is shared: neither agent sees the other's changes. If a store keeps the conversation, copy it
+        there: `store.fork(agent.name, name)`.
 
         Args:
-            name: The other agent's name.
+            name: The copy's name.
 
         Raises:
-            UsageError: A call runs on the implicit session.
+            UsageError: A call is running on the implicit session.
         """
-        made = self._made_anew(self._hook_set().own, name=name)
+        made = self._copied(self._hook_set().own, name=name)
         own = self._sessions.implicit
         if own is not None and self._store is None:
             made._sessions.implicit = full_session(own.copy(name))
@@ -314,11 +319,12 @@ class Agent(PeerAgent[T_co]):
         return made
 
     def to_dict(self) -> dict[str, Any]:
-        """The agent's definition and queue as JSON-compatible data: what is code by its name. Sessions have their own.
+        """Return the agent's definition and queue as JSON-compatible data, with code by name. Sessions are saved
+        separately.
 
         Raises:
-            UsageError: A tool or hook is a closure or a lambda, which a name does not carry; an option is no data; it is a
-                workflow.
+            UsageError: A tool or hook is a closure or a lambda, which a name cannot identify; an option is not data;
+                the agent is a workflow.
 
         Example:
             >>> Agent("greeter", "openai/gpt-5", system="Be brief.").to_dict()["system"]
@@ -336,20 +342,21 @@ class Agent(PeerAgent[T_co]):
         system: Any = None,
         **rest: Unpack[AgentParts],
     ) -> Agent[Any]:
-        """Make the agent again that `to_dict` has saved.
+        """Rebuild an agent from the data of `to_dict`.
 
         Args:
             data: The data.
-            tools: Where tools are found by name: a registry, or tools; the default registry by default.
-            hooks: The hooks that are named in it; the default hooks are known.
-            model: The model, where it was no name.
-            system: The system prompt, where it was a function.
-            rest: What data does not hold: `store`, `agents`, `process_hooks`, `clock`, `new_id`, `output`.
+            tools: The tools by name: a registry, or tools; the default registry by default.
+            hooks: The hooks that the data names; the default hooks are known.
+            model: The model, if it was not saved by name.
+            system: The system prompt, if it was a function.
+            rest: Arguments that the data does not hold: `store`, `agents`, `process_hooks`, `clock`, `new_id`,
+                `output`.
 
         Raises:
-            StoreError: The data is no agent, or newer than this code.
+            StoreError: The data is not an agent, or newer than this code.
             NotRegisteredError: A tool or a hook is not found.
-            UsageError: The model or the system prompt has to be given.
+            UsageError: The model or the system prompt must be passed.
         """
         return agent_from_dict(Agent, data, tools, hooks, model, system, rest)
 
@@ -368,28 +375,28 @@ class Agent(PeerAgent[T_co]):
 
 
 class TypedBuilder(AgentBuilder[Agent[T]], Generic[T]):
-    """What `Agent.builder()` gives: it knows what the agent's calls will give."""
+    """The builder of `Agent.builder()`, typed by the output of the agent's calls."""
 
     def output(self, output: OutputLike[U]) -> TypedBuilder[U]:
-        """What its calls give as `reply.output`."""
+        """Set the type of `reply.output` of its calls."""
         return cast("TypedBuilder[U]", self._set(output=output))
 
 
 @objects_of(Agent, refuse_unknown)
 class FullAgent(Agent[T_co], FullToolAgent[T_co]):
-    """An agent as its queue and other agents see it."""
+    """An agent with the members for its queue and other agents."""
 
     def variant(self, hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
-        """Another agent of the same making with other hooks; its sessions are its own.
+        """Return a copy of the agent with other hooks; its sessions are its own.
 
         Args:
-            hooks: Its own, in their order; those of the process are beside them, as before.
-            changes: Arguments of `Agent` that are to be others.
+            hooks: The copy's own hooks, in order; the process-wide ones apply as before.
+            changes: Arguments of `Agent` that differ.
         """
-        return self._made_anew(hooks, **changes)
+        return self._copied(hooks, **changes)
 
 
-# So that `Agent()` gets a text that names the way out; a checker asks for both.
+# So that `Agent()` raises an error that shows the fix; type checkers still require both.
 Agent.__init__.__defaults__ = (None, None)
 
 

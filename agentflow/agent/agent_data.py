@@ -1,4 +1,4 @@
-"""An agent's definition as data: what it is made of, with everything that is code by its name."""
+"""An agent's definition as data, with all code by name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ A = TypeVar("A", bound=PeerAgent)
 
 
 class AgentParts(TypedDict, total=False):
-    """What the data of an agent does not hold; the words are those of `Agent`."""
+    """The arguments of `Agent` that its data does not hold."""
 
     store: Store | str | None
     agents: AgentRegistry
@@ -48,7 +48,7 @@ class AgentParts(TypedDict, total=False):
 
 
 class AgentCode(AgentParts, total=False):
-    """What `Agent.from_json` is given besides the data: what is code, found by its name or passed."""
+    """The arguments of `Agent.from_json` besides the data: code, found by name or passed."""
 
     tools: ToolRegistry | Iterable[Tool[..., Any]] | None
     hooks: Iterable[Hook]
@@ -95,8 +95,8 @@ def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
     if agent.live_toolsets:
         names = ", ".join(toolset.name for toolset in agent.live_toolsets)
         raise UsageError(
-            f"A{whose[1:]} has toolsets that are opened ({names}), and what they are connected to is no data. Save an agent "
-            "that was built without them, and build the one that uses them where it runs."
+            f"A{whose[1:]} has live toolsets ({names}), and their connections cannot be saved. Save an agent "
+            "that was built without them, and add them when it is built again."
         )
     hooks = hook_names(full_hooks(agent.hooks).own, whose)
     for name, tool in config.tools.items():
@@ -143,24 +143,26 @@ def agent_from_dict(
     wrong = sorted(rest.keys() - _REST)
     if wrong:
         raise UsageError(
-            f"Agent.from_dict(data, ...) got {', '.join(wrong)}. What the data does not hold is given besides it: tools, "
+            f"Agent.from_dict(data, ...) got {', '.join(wrong)}. Only arguments that the data does not hold can be "
+            "passed: tools, "
             f"hooks, model, system, {', '.join(_REST)}. The rest is in the data: change it there."
         )
     saved = check_form(_AgentData, data, "The saved agent", not_saved("agent"))
     name = saved["name"]
     if not saved["model_by_name"] and model is None:
         raise UsageError(
-            f"Agent {name!r} was saved with a model object named {saved['model']!r}, which is no data: hand it in again, "
+            f"Agent {name!r} was saved with a model object named {saved['model']!r}, which cannot be saved: pass it "
+            "again, "
             "Agent.from_dict(data, model=...)."
         )
     if saved["system_function"] and system is None:
         raise UsageError(
-            f"Agent {name!r} was saved with a function as its system prompt, which is no data: hand it in again, "
+            f"Agent {name!r} was saved with a function as its system prompt, which cannot be saved: pass it again, "
             "Agent.from_dict(data, system=...)."
         )
     if saved.get("typed") and "output" not in rest:
         raise UsageError(
-            f"Agent {name!r} was saved with an output, which is code and no data: hand it in again, "
+            f"Agent {name!r} was saved with an output, which is code and cannot be saved: pass it again, "
             "Agent.from_dict(data, output=...)."
         )
     kept = saved["system"]

@@ -1,4 +1,4 @@
-"""`AgentFlux`, what `agent.stream(...)` gives: the events of a call, or the words, or the reply."""
+"""`AgentFlux`, the result of `agent.stream(...)`: the events of a call, its text, or its reply."""
 
 from __future__ import annotations
 
@@ -42,17 +42,18 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
             UsageError: Always.
         """
         raise UsageError(
-            "agent.stream(...) was awaited: it is a stream of events. Read it with `async for event in agent.stream(...)`; "
+            "agent.stream(...) was awaited: it is a stream of events. Read it with `async for event in "
+            "agent.stream(...)`; "
             "`await agent.stream(...).reply()` gives the reply, and so does `await agent.call(...)`."
         )
 
     asked: Output[Any] | None = None
-    """What the call is to give; None: words."""
+    """The typed output of the call; None means text."""
 
     if TYPE_CHECKING:
 
         async def __aenter__(self) -> EventStream[T_co]:
-            """Open a run; it is closed, with all its cleanup done, where the block ends."""
+            """Open a run; it is closed, with its cleanup done, at the end of the block."""
             ...
 
         def __aiter__(self) -> EventStream[T_co]: ...
@@ -62,7 +63,7 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
             ...
 
     def of_type(self, *kinds: type[E]) -> Flux[E]:
-        """The events of a class, or of a base class; of several, the events of any.
+        """Yield the events of a class or base class; with several classes, the events of any of them.
 
         Example:
             >>> async for event in agent.stream("Hello").of_type(ReasoningChunk):
@@ -71,9 +72,10 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
         return cast("Flux[E]", self.filter(lambda event: isinstance(event, kinds)))
 
     def text(self) -> Flux[str]:
-        """The words that a person should see, as the model says them; closing texts of `Stop`, `Deny` and limits included.
+        """Yield the text that a person should see, as the model streams it, including the final texts of `Stop`, `Deny`
+        and limits.
 
-        Replies of several rounds are apart by an empty line; thoughts, tools and sub-agents are silent.
+        Replies of several rounds are separated by an empty line; thinking, tools and sub-agents are not included.
 
         Example:
             >>> async for piece in agent.stream("Hello").text():
@@ -87,14 +89,15 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
                 yield piece
 
     def partials(self) -> Flux[Partial[T_co]]:
-        """The fields of the typed output while the model says them: a mapping that grows; the last one has the `output`.
+        """Yield the fields of the typed output while the model streams them: a growing mapping; the last one has the
+        `output`.
 
-        A field is there when the model has said it, and it fits; strings grow. The values are plain data, so nothing is of the
-        output's type before it is complete. When an answer is asked for again, another mapping begins. What a piece costs
-        does not depend on what came before.
+        A field appears once it is complete and valid; strings grow. The values are plain data, so nothing has the
+        output's type before it is complete. If the model is asked again, a new mapping begins. The cost of a chunk does
+        not depend on the earlier ones.
 
         Raises:
-            UsageError: The call asks for no output, or for what a function returns.
+            UsageError: The call has no output, or its output is a function's return value.
 
         Example:
             >>> agent = Agent("clerk", ScriptedModel([['{"answer": [1, ', "2]}"]]))
@@ -111,7 +114,7 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
                 "partials() needs an output: agent.stream(..., output=Invoice), or Agent(..., output=Invoice)."
             )
         wanted = Partials(self.asked)
-        del wanted  # made for each run anew; what is wrong with it is said here
+        del wanted  # each run creates its own; this raises errors early
         return Flux(self._partials)
 
     async def _partials(self) -> AsyncGenerator[Partial[T_co]]:
@@ -125,7 +128,8 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
                 yield last.completed(reply.output)
 
     def reply(self) -> Mono[Reply[T_co]]:
-        """Read to the end; only the reply counts. Inside of `async with`, `events.reply()` reads the rest of that call.
+        """Read to the end and return the reply. Inside `async with`, use `events.reply()` to read the rest of that
+        call.
 
         Example:
             >>> reply = await agent.stream("Hello").reply()

@@ -1,10 +1,9 @@
-"""The hooks of an agent: those that it was built with, those that are added and taken off while it lives, and those of the
-process that match.
+"""The hooks of an agent: its initial ones, those added and removed later, and the matching process-wide ones.
 
 Rules:
 
 1. `hook`, `on` and `remove` swap in a new set; a run keeps the one it began with.
-2. Threads may register at once.
+2. Several threads can register hooks at the same time.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ class HookedAgent(TakesHooks):
     """The hooks of an `Agent`.
 
     Args:
-        config: What it gives the loop.
-        hooks: The hooks that it begins with, in the order of registration.
+        config: The configuration for the loop.
+        hooks: The initial hooks, in the order of registration.
     """
 
     _config: LoopConfig
     _given_hooks: Iterable[Hook]
-    _hooks: FullHookSet | None = None  # put in order at the first call
+    _hooks: FullHookSet | None = None  # sorted at the first call
     _process_seen: tuple[Hook, ...] = ()
     _swapping: threading.RLock
 
     def __init__(self, config: LoopConfig, hooks: Iterable[Hook]) -> None:
-        own = vars(self)  # an assignment is looked at, which would double the time that building an agent takes
+        own = vars(self)  # plain assignments go through `__setattr__`, which would double the time to build an agent
         own["_config"], own["_given_hooks"], own["_swapping"] = config, hooks, threading.RLock()
 
     @property
@@ -45,7 +44,7 @@ class HookedAgent(TakesHooks):
 
     @property
     def hooks(self) -> HookSet:
-        """Its hooks, in order, the process-wide ones that match included; `describe()` prints them event by event."""
+        """Its hooks, in order, including matching process-wide ones; `describe()` prints them event by event."""
         return self._hook_set()
 
     def _hook_set(self) -> FullHookSet:

@@ -1,9 +1,9 @@
-"""What a call is given, checked before its first event: a refused call raises and fires nothing.
+"""The arguments of a call, checked before its first event: a refused call raises and fires nothing.
 
 Rules:
 
-1. `CallArguments` is made when a call begins, and whoever holds one need not look again at what stands in it.
-2. What depends on the session (`not_open`, `check_decisions`) is checked when the call has it.
+1. `CallArguments` is created at the start of a call; its fields need no further checks.
+2. Checks that depend on the session (`not_open`, `check_decisions`) run when the call has acquired it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = [
-    "Behind",
     "CallArguments",
     "CallOptions",
     "Decisions",
@@ -38,31 +37,32 @@ __all__ = [
     "ResumeOptions",
     "ResumeStream",
     "StreamOptions",
+    "ToolableAgent",
     "Where",
-    "agent_behind",
     "check_decisions",
     "check_timeout",
     "input_of",
     "last_reply",
     "not_open",
     "outer_arguments",
-    "put_behind",
     "refuse_keywords",
     "resolve_store",
+    "set_wrapped_agent",
+    "wrapped_agent",
 ]
 
 Input: TypeAlias = str | Msg | Sequence[Msg]
-"""What a user says to an agent."""
+"""A user's input to an agent."""
 
 Where: TypeAlias = str | Session | None
 """A session, or its id; None is the agent's own."""
 
 Decisions: TypeAlias = Mapping[str, Resolution] | Iterable[tuple[str, Resolution]]
-"""What a suspended call is resumed with: decisions by the keys of `reply.pending`."""
+"""The decisions with which a suspended call is resumed, by the keys of `reply.pending`."""
 
 
 class CallOptions(TypedDict, total=False):
-    """What `call` and `resume` take by name besides `output`; `Agent.call` says what each means."""
+    """The keyword arguments of `call` besides `output`; see `Agent.call`."""
 
     session: str | Session | None
     options: ModelOptions | None
@@ -72,7 +72,7 @@ class CallOptions(TypedDict, total=False):
 
 
 class ResumeOptions(TypedDict, total=False):
-    """What `resume` takes by name besides `output`."""
+    """The keyword arguments of `resume` besides `output`."""
 
     options: ModelOptions | None
     timeout: float | None
@@ -81,14 +81,14 @@ class ResumeOptions(TypedDict, total=False):
 
 
 class StreamOptions(CallOptions, total=False):
-    """What `stream` takes by name besides `output`."""
+    """The keyword arguments of `stream` besides `output`."""
 
     children: bool
     buffer: int
 
 
 class ResumeStream(ResumeOptions, total=False):
-    """What `resume_stream` takes by name besides `output`."""
+    """The keyword arguments of `resume_stream` besides `output`."""
 
     children: bool
     buffer: int
@@ -103,16 +103,16 @@ _KEYWORDS: Final = {
 
 
 def refuse_keywords(method: str, unknown: Iterable[str]) -> NoReturn:
-    """Raise for keywords that a call does not take.
+    """Raise for keyword arguments that a call does not take.
 
     Raises:
-        UsageError: With the one that was probably meant.
+        UsageError: Always; it names the closest legal keyword.
     """
     raise unknown_keyword(f"agent.{method}(...)", unknown, _KEYWORDS[method])
 
 
-class Behind(Protocol):
-    """An agent that is a tool."""
+class ToolableAgent(Protocol):
+    """An agent that is wrapped as a tool."""
 
     @property
     def name(self) -> str:
@@ -121,17 +121,17 @@ class Behind(Protocol):
 
     @property
     def config(self) -> LoopConfig:
-        """What it gives the loop."""
+        """Its configuration for the loop."""
         ...
 
     @property
     def own_tools(self) -> Iterable[Tool[..., Any]]:
-        """Its tools, those of toolsets left out."""
+        """Its tools without those of live toolsets."""
         ...
 
     @property
     def live_toolsets(self) -> tuple[LiveToolset, ...]:
-        """Its toolsets that are opened and closed."""
+        """Its live toolsets, which are opened and closed."""
         ...
 
     @property
@@ -140,43 +140,43 @@ class Behind(Protocol):
         ...
 
 
-def put_behind(function: Callable[..., Any], agent: Behind) -> None:
-    """Note that an agent is a tool itself, on the function behind that tool; elsewhere it would outlive both."""
-    vars(function)["agent_behind"] = agent
+def set_wrapped_agent(function: Callable[..., Any], agent: ToolableAgent) -> None:
+    """Set the agent that a tool's function calls. The function holds it, so it does not outlive the tool."""
+    vars(function)["wrapped_agent"] = agent
 
 
-def agent_behind(function: Callable[..., Any]) -> Behind | None:
-    """The agent that is this function's tool; None: it is no agent."""
-    return cast("Behind | None", getattr(function, "agent_behind", None))
+def wrapped_agent(function: Callable[..., Any]) -> ToolableAgent | None:
+    """Return the agent that a tool's function calls; None if it calls no agent."""
+    return cast("ToolableAgent | None", getattr(function, "wrapped_agent", None))
 
 
 class CallArguments:
-    """What a call, or its continuation, is given.
+    """The arguments of a call or a resume.
 
     Args:
-        input: What the user says; None where a call is continued.
-        decisions: What a call is continued with; None where one begins.
-        session: Where.
-        options: Laid over the agent's.
+        input: The user's input; None if a call is resumed.
+        decisions: The decisions of a resume; None for a new call.
+        session: The session.
+        options: Override the agent's options.
         timeout: Seconds for the whole call.
-        deps: What tools and hooks may ask for by type.
+        deps: Objects that tools and hooks can request by type.
         hooks: Added for this call.
         children: Whether its reader gets the events of sub-agents too.
-        output: What it is to give; None: what its agent gives.
-        new_id: Ids of the messages that are made of texts.
+        output: The type of the output; None means the agent's.
+        new_id: The source of ids for messages built from texts.
 
     Attributes:
         messages: The input.
 
     Raises:
-        UsageError: One of them cannot be used.
+        UsageError: An argument is invalid.
     """
 
     __slots__ = ("children", "decisions", "deps", "hooks", "messages", "options", "output", "session", "timeout")
 
     def __init__(
         self,
-        input: str | Msg | Sequence[Msg] | None,  # noqa: A002 - the contract's word
+        input: str | Msg | Sequence[Msg] | None,  # noqa: A002 - public name
         decisions: Decisions | None,
         session: str | Session | None,
         options: ModelOptions | None,
@@ -212,31 +212,32 @@ def _of_a_call(hooks: HookSource) -> tuple[Hook, ...]:
 
 
 def input_of(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
-    """What the user says, as messages.
+    """Return the user's input as messages.
 
     Raises:
-        UsageError: It is empty, or no legal start of a call.
+        UsageError: It is empty, or not a legal start of a call.
     """
     messages = as_messages(given, new_id)
     if not messages or (isinstance(given, str) and not given.strip()):
-        raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")
+        raise UsageError("The input is empty. Pass a message, or resume(...) a suspended session.")
     for msg in messages:
         if msg.role not in ("user", "assistant") or msg.tool_uses:
             raise UsageError(
-                f"A call's input is user messages (and assistant messages without tool calls), not a {msg.role} message. "
+                f"A call's input is user messages (and assistant messages without tool calls), not a {msg.role} "
+                "message. "
                 "A system prompt is the agent's system=; a conversation to start from is Session.fresh(messages=...)."
             )
     return messages
 
 
 def check_timeout(timeout: float | None) -> None:
-    """Refuse a limit that is none."""
+    """Refuse an invalid time limit."""
     if timeout is not None and not is_seconds(timeout):
         raise UsageError(f"timeout={timeout!r}: it is seconds (a number above 0), or None for no limit.")
 
 
 def not_open(session: FullSession) -> Exception:
-    """Why a plain call is not legal on a session."""
+    """Return the error for a plain call on a session with an open call."""
     machine = session.machine
     if machine.state is State.SUSPENDED:
         return SuspendedError(session.id, tuple(p.id for p in machine.pending if p.kind != "parked"))
@@ -247,10 +248,10 @@ def not_open(session: FullSession) -> Exception:
 
 
 def _by_key(session: FullSession, decisions: Decisions) -> Mapping[str, Resolution]:
-    """Decisions by key; given as pairs, a key may stand once.
+    """Return decisions by key; given as pairs, a key can appear once.
 
     Raises:
-        UsageError: It stands twice.
+        UsageError: A key appears twice.
     """
     if isinstance(decisions, Mapping):
         return cast("Mapping[str, Resolution]", decisions)
@@ -265,14 +266,15 @@ def _by_key(session: FullSession, decisions: Decisions) -> Mapping[str, Resoluti
 def outer_arguments(
     given: CallArguments, session: FullSession
 ) -> tuple[object, Callable[[Callable[[str], str]], CallArguments]]:
-    """What resumes the call that a sub-agent's session is suspended in: its agent, and what makes its arguments.
+    """Return the arguments to resume the call that a sub-agent's session is suspended in: its agent, and a factory of
+    arguments.
 
     Args:
-        given: What the sub-agent is resumed with.
+        given: The arguments with which the sub-agent is resumed.
         session: The sub-agent's session.
 
     Raises:
-        UsageError: Something was given that the outer call cannot pass on.
+        UsageError: The outer call cannot pass an argument on.
     """
     assert session.outer is not None
     owner, outer, use_id = session.outer.owner(), session.outer.session(), session.outer.use_id
@@ -280,7 +282,7 @@ def outer_arguments(
     if given.options is not None or given.hooks or given.output is not None:
         raise UsageError(
             f"Session {session.id!r} is a part of session {outer.id!r}, which is resumed with it and passes on neither "
-            f"options=, hooks= nor output=. Leave them out, or resume session {outer.id!r} with the agent that it belongs to."
+            f"options=, hooks= nor output=. Leave them out, or resume session {outer.id!r} with the agent that owns it."
         )
     decisions = {f"{use_id}/{key}": decision for key, decision in _by_key(session, given.decisions or {}).items()}
     return owner, partial(
@@ -289,7 +291,7 @@ def outer_arguments(
 
 
 def last_reply(session: FullSession) -> Reply[Any]:
-    """The reply of the last call on a session, or of the one that is suspended there."""
+    """Return the reply of the last call on a session, or of the call that is suspended there."""
     machine = session.machine
     ended = machine.ended
     if machine.state is State.SUSPENDED or ended is None:
@@ -302,12 +304,12 @@ def last_reply(session: FullSession) -> Reply[Any]:
 def check_decisions(
     session: FullSession, given: Decisions, tools: Mapping[str, Tool[..., Any]]
 ) -> Mapping[str, Resolution]:
-    """Refuse decisions that do not fit what the session waits for; nothing has been done yet.
+    """Check that decisions fit the session's open call; nothing has been done yet.
 
     Args:
         session: The session that holds an open call.
         given: The decisions.
-        tools: The agent's.
+        tools: The agent's tools.
 
     Returns:
         The decisions by key.
@@ -331,7 +333,8 @@ def check_decisions(
             )
         if waits.kind == "external" and isinstance(decision, Approve):
             raise UsageError(
-                f"Session {session.id!r}: {key!r} is a call that is answered from outside, so it cannot be approved. Legal are "
+                f"Session {session.id!r}: {key!r} is a call that is answered from outside, so it cannot be approved. "
+                "Legal are "
                 "Answer(value) with its result, or Deny(reason)."
             )
         if isinstance(decision, Approve) and decision.input is not None and waits.tool_use is not None:
@@ -347,12 +350,12 @@ def check_decisions(
 
 
 def _tool_of(session: FullSession, waits: Pending, tools: Mapping[str, Tool[..., Any]]) -> Tool[..., Any] | None:
-    """The tool of a call that waits, also where it is one of a sub-agent's; None where it cannot be known here."""
+    """Return the tool of a pending call, also if it belongs to a sub-agent; None if it is not known here."""
     key = waits.id
     while waits.within is not None:
         outer = next((call for call in session.machine.open_calls if call.id == waits.within), None)
         agent = None if outer is None else tools.get(outer.name)
-        behind = None if agent is None else agent_behind(agent.function)
+        behind = None if agent is None else wrapped_agent(agent.function)
         inner = (session.inner or {}).get(waits.within)
         if behind is None or inner is None:
             return None
@@ -375,20 +378,21 @@ def _check_edited(session: FullSession, key: str, use: ToolUseBlock, tool: Tool[
 
 
 def resolve_store(store: Store | str) -> Store:
-    """The store that is meant: `Agent(store="sqlite:///agentflow.db")` keeps sessions in that database.
+    """Return the store for the argument `store=`: `Agent(store="sqlite:///agentflow.db")` keeps sessions in that
+    database.
 
     Args:
-        store: A store, or a URL as `agentflow.stores.SqlStore` takes it.
+        store: A store, or a URL for `agentflow.stores.SqlStore`.
 
     Raises:
-        UsageError: It is no URL, and no store.
-        StoreError: It is no database that can be used.
+        UsageError: It is neither a URL nor a store.
+        StoreError: The database cannot be used.
     """
     if not isinstance(store, str) and hasattr(store, "load"):
         return store
     if not isinstance(store, str) or "://" not in store:
         raise UsageError(
-            f'store={store!r:.60} is no store. Write store="sqlite:///agentflow.db" (a file), '
-            'store="postgresql+psycopg://user:password@host/database", MemoryStore(), or a store of your own.'
+            f'store={store!r:.60} is not a store. Write store="sqlite:///agentflow.db" (a file), '
+            'store="postgresql+psycopg://user:password@host/database", MemoryStore(), or your own store.'
         )
     return cast("Store", import_module("agentflow.state.sql").SqlStore(store))

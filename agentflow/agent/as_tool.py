@@ -1,4 +1,4 @@
-"""An agent as a tool: of a model (`as_tool`), and of whoever puts a question into its queue (`asking`)."""
+"""An agent as a tool: for a model (`as_tool`), and for questions in its queue (`asking`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypedDict, cast
 from weakref import ref
 
 from agentflow.agent.agent_hooks import HookedAgent
-from agentflow.agent.arguments import last_reply, put_behind
+from agentflow.agent.arguments import last_reply, set_wrapped_agent
 from agentflow.agent.calling import CallingAgent
 from agentflow.context import RunContext, as_messages
 from agentflow.errors import ToolError
@@ -37,7 +37,7 @@ class _Rest(TypedDict):
 
 
 class ToolAgent(CallingAgent[T_co]):
-    """What makes a tool of an `Agent`."""
+    """The part of `Agent` that makes it a tool."""
 
     _asking: Tool[..., Any] | None = None
 
@@ -49,29 +49,31 @@ class ToolAgent(CallingAgent[T_co]):
         type: ToolType | None = None,  # noqa: A002
         output: OutputLike[Any] | None = None,
     ) -> Tool[..., Any]:
-        """This agent as a tool of another: each use is a call in a fresh session, billed to the caller.
+        """Return this agent as a tool of another: each use is a call in a fresh session, billed to the caller.
 
         Args:
             name: The tool's name; the agent's by default.
-            description: What the calling model is told; the agent's description by default.
-            type: What a round takes it for. By default the strictest of its own tools: `"write"` where one of them writes, else
-                `"read"` where one reads, else `"research"`. So agents that only look things up run side by side.
-            output: What it is to give the calling model, in place of its own `output`, as JSON (see `docs/typed-answers.md`).
+            description: The description for the calling model; the agent's by default.
+            type: The tool's type in a round. By default the strictest of its own tools: `"write"` if one of them
+                writes, else `"read"` if one reads, else `"research"`. So agents that only look things up run
+                concurrently.
+            output: The output for the calling model, as JSON, instead of the agent's own `output` (see
+                `docs/typed-answers.md`).
 
         Raises:
-            UsageError: The name, the type or the output cannot be one.
+            UsageError: The name, the type or the output is invalid.
         """
 
         asked = None if output is None else output_of(output)
 
         async def ask(
             message: str, context: RunContext
-        ) -> str | Msg:  # the context: so that its events may come from a task
+        ) -> str | Msg:  # it takes the context so that its events can come from a task
             return await full_agent(self).answer(message, asked)
 
         about = description or self._config.view.description or f"Ask the agent {self.name}."
-        put_behind(ask, full_agent(self))
-        # Idempotent: after a crash it is entered again, where it was.
+        set_wrapped_agent(ask, full_agent(self))
+        # Idempotent: after a crash it continues its own session.
         return tool(
             name=name or self.name,
             description=about,
@@ -81,26 +83,26 @@ class ToolAgent(CallingAgent[T_co]):
         )(found_by_name(ask))
 
     def _strictest(self) -> ToolType:
-        """What its tools may do; of a toolset that is not open yet, anything."""
+        """Return the strictest type of its tools; if a toolset is not open yet, `"write"`."""
         return "write" if self._toolsets is not None else strictest(self._config.tools.values())
 
 
 class FullToolAgent(ToolAgent[T_co]):
-    """An agent as its queue and other agents see it."""
+    """An agent with the members for its queue and other agents."""
 
     @property
     def config(self) -> LoopConfig:
-        """What it gives the loop."""
+        """Its configuration for the loop."""
         return self._config
 
     @property
     def own_tools(self) -> tuple[Tool[..., Any], ...]:
-        """Its tools, those of toolsets that are opened left out."""
+        """Its tools without those of live toolsets."""
         return self._own_tools()
 
     @property
     def strictest(self) -> ToolType:
-        """What its tools may do."""
+        """The strictest type of its tools."""
         return self._strictest()
 
     @property
@@ -116,10 +118,10 @@ class FullToolAgent(ToolAgent[T_co]):
         return self._asking
 
     async def answer(self, message: str, output: Output[Any] | None = None) -> str | Msg:
-        """What `as_tool` does: a call in a fresh session; see `within`.
+        """Run `as_tool`'s call in a fresh session; see `within`.
 
         Raises:
-            ToolError: The call did not end with an answer that the asking model can use.
+            ToolError: The call did not end with an answer for the calling model.
         """
         return self._answered(await self.within(message, output), self.output if output is None else output)
 
@@ -133,18 +135,19 @@ class FullToolAgent(ToolAgent[T_co]):
         timeout: float | None = None,
         begun: Callable[[Session], None] | None = None,
     ) -> Reply[Any]:
-        """A call as part of the tool call that it is made from.
+        """Run a call as part of the tool call that it is made from.
 
-        Suspended, it suspends the caller, which is answered with keys such as `"t1/s1"`; then it goes on where it was. So it
-        does after a crash, if this agent or the caller has a store.
+        If it suspends, it suspends the caller, which is resumed with keys such as `"t1/s1"`; then it continues. After a
+        crash it continues too, if this agent or the caller has a store.
 
         Args:
-            message: What to ask.
-            output: What it is to give, in place of its own.
-            conversation: Go on with the agent's one conversation inside of the caller's session, and not with a fresh one.
+            message: The question.
+            output: Overrides the agent's own output.
+            conversation: Whether to continue the agent's one conversation inside the caller's session instead of a
+                fresh one.
             hooks: Added for this call.
             timeout: Seconds for it.
-            begun: Told of the session before the call begins.
+            begun: Called with the session before the call begins.
         """
         place = current_turn.get()
         rest: _Rest = {"hooks": hooks, "timeout": timeout}
@@ -154,19 +157,19 @@ class FullToolAgent(ToolAgent[T_co]):
         session = self._session_within(caller, place, conversation)
         if begun is not None:
             begun(session)
-        if conversation:  # so that it is known, after a crash, whether this was asked
+        if conversation:  # shows after a crash whether this message was sent
             asked = as_messages(message, self._config.new_id)
             message = (*asked[:-1], with_metadata(asked[-1], within=place.use.id))
         try:
             if place.inner is None and not place.recovers and not (conversation and await self._holds_open(session)):
                 reply = await self.call(message, session=session, output=output, **rest)
             else:
-                reply = await self._asked_again(message, session, place, output, conversation, rest)
-        except BaseException as error:  # it may be suspended all the same: its reader left behind that, say
+                reply = await self._continue_or_call(message, session, place, output, conversation, rest)
+        except BaseException as error:  # it can be suspended anyway, such as if its reader has left
             if session.machine.state is not State.SUSPENDED:
                 raise
             waits = self._wait_within(session, place)
-            if isinstance(error, Exception):  # its own events have reported it
+            if isinstance(error, Exception):  # its own events reported the error
                 raise waits from error
             place.pending = waits.pending_of(place.use)
             raise
@@ -175,7 +178,9 @@ class FullToolAgent(ToolAgent[T_co]):
         return reply
 
     def _wait_within(self, session: FullSession, place: TurnPlace) -> ToolSuspended:
-        """The session waits for a decision: the caller keeps it, waits for the same, and resuming either resumes both."""
+        """Return the suspension of the caller: the caller keeps the session, waits for the same decision, and resuming
+        either resumes both.
+        """
         caller = place.run
         caller.session.keep_inner(place.use.id, session)
         owner = caller.config.running.owner
@@ -184,13 +189,13 @@ class FullToolAgent(ToolAgent[T_co]):
         return ToolSuspended(self.name, session.machine.pending)
 
     async def _holds_open(self, session: FullSession) -> bool:
-        """Whether a conversation holds an earlier question that has no answer yet: that one is finished first."""
-        await session.acquire(self.name)  # loads it
+        """Whether a conversation holds an earlier, unanswered question, which must be finished first."""
+        await session.acquire(self.name)  # this loads the session
         session.release()
         return session.machine.next() != "input"
 
     def _session_within(self, caller: FullSession, place: TurnPlace, conversation: bool) -> FullSession:
-        """The session of a call that is part of a tool call: the one that was suspended there, if there is one."""
+        """Return the session of a call within a tool call: the one that was suspended there, if there is one."""
         place.asked += 1
         kept, key = caller.inner or {}, conversation_key(self.name) if conversation else place.use.id
         session_id = inner_session_id(caller.id, key)
@@ -205,7 +210,7 @@ class FullToolAgent(ToolAgent[T_co]):
             caller.keep_inner(key, session)
         return session
 
-    async def _asked_again(
+    async def _continue_or_call(
         self,
         message: str | Sequence[Msg],
         session: FullSession,
@@ -214,9 +219,11 @@ class FullToolAgent(ToolAgent[T_co]):
         conversation: bool,
         rest: _Rest,
     ) -> Reply[Any]:
-        """Go on where the session is: it waited for a decision, the process ended, or an earlier question has no answer."""
+        """Continue a session that waited for a decision, was interrupted by a crash, or has an earlier question without
+        an answer.
+        """
         held = await self._holds_open(session)
-        machine = session.machine  # a store may put another one there
+        machine = session.machine  # loading from a store can replace it
         mine = not conversation or any(
             msg.metadata.get("within") == place.use.id for msg in machine.transcript.messages
         )
@@ -225,7 +232,7 @@ class FullToolAgent(ToolAgent[T_co]):
             if machine.state is State.SUSPENDED:
                 waits = [waits.id for waits in session.pending if waits.kind != "parked"]
                 decided = place.inner
-                if decided is None or any(key not in decided for key in waits):  # nobody has been asked yet
+                if decided is None or any(key not in decided for key in waits):  # no decision has been made yet
                     return last_reply(session)
                 decisions = {key: decided[key] for key in waits}
             reply = await self.resume(session, decisions, output=output if mine else None, **rest)
@@ -247,6 +254,6 @@ class FullToolAgent(ToolAgent[T_co]):
 
 
 def full_agent(agent: HookedAgent) -> FullToolAgent[Any]:
-    """The agent as its queue and other agents see it."""
+    """Return the agent with the members for its queue and other agents."""
     assert isinstance(agent, FullToolAgent)  # each is made as one
     return cast("FullToolAgent[Any]", agent)

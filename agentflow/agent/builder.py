@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
 
-from agentflow.agent.given_tools import ToolLike
 from agentflow.agent.peers import AgentRegistry
+from agentflow.agent.tool_sources import ToolLike
 from agentflow.context import RunContext
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
@@ -26,7 +26,7 @@ A = TypeVar("A")
 
 
 class AgentSettings(TypedDict, total=False):
-    """The arguments of `Agent`, its tools and hooks left out."""
+    """The arguments of `Agent` except its tools and hooks."""
 
     name: str
     model: str | Model
@@ -49,13 +49,13 @@ class AgentSettings(TypedDict, total=False):
 
 
 class AgentChanges(AgentSettings, total=False):
-    """What may differ in an agent that is made of another one."""
+    """The arguments that a copy of an agent can change."""
 
     tools: Iterable[ToolLike]
 
 
 class AgentBuilder(Generic[A]):
-    """Collects what an agent is made of; `build()` makes it. A builder can be used again: agents share nothing.
+    """Collects the arguments of an agent; `build()` creates it. A builder can be used again: its agents share nothing.
 
     Args:
         make: The agent's class.
@@ -75,19 +75,19 @@ class AgentBuilder(Generic[A]):
         return self
 
     def name(self, name: str) -> Self:
-        """What the agent is called."""
+        """Set its name."""
         return self._set(name=name)
 
     def model(self, model: str | Model) -> Self:
-        """Its model, or the model's name."""
+        """Set its model, or the model's name."""
         return self._set(model=model)
 
     def system(self, system: str | Msg | Callable[[RunContext], Any] | None) -> Self:
-        """Its system prompt: a text, a message, or a function of the `RunContext`."""
+        """Set its system prompt: a text, a message, or a function of the `RunContext`."""
         return self._set(system=system)
 
     def description(self, description: str) -> Self:
-        """What it is for."""
+        """Set its purpose; other agents read it."""
         return self._set(description=description)
 
     def tool(self, tool: Any) -> Self:
@@ -111,66 +111,67 @@ class AgentBuilder(Generic[A]):
         return self
 
     def default_hooks(self, *hooks: Hook) -> Self:
-        """What is there without asking; none, when called without arguments."""
+        """Set the built-in hooks; without arguments there are none."""
         return self._set(default_hooks=hooks)
 
     def options(self, options: ModelOptions) -> Self:
-        """Options of its model calls."""
+        """Set the options of its model calls."""
         return self._set(options=options)
 
     def max_iterations(self, max_iterations: int) -> Self:
-        """Most rounds of reasoning in one run."""
+        """Set the maximum number of reasoning rounds in one run."""
         return self._set(max_iterations=max_iterations)
 
     def schedule(self, schedule: ToolSchedule) -> Self:
-        """How the tools of one round run."""
+        """Set the schedule of the tools in one round."""
         return self._set(schedule=schedule)
 
     def store(self, store: Store | str) -> Self:
-        """Where sessions are kept."""
+        """Set the store of its sessions."""
         return self._set(store=store)
 
     def on_unknown_outcome(self, on_unknown_outcome: OnUnknownOutcome) -> Self:
-        """Who learns of a tool that was running when the process ended: `"tell"` the model, `"suspend"` a person."""
+        """Set who learns of a tool call that was running at a crash: `"tell"` the model, `"suspend"` for a person."""
         return self._set(on_unknown_outcome=on_unknown_outcome)
 
     def cleanup_timeout(self, cleanup_timeout: float) -> Self:
-        """Seconds that cleanup may take after a call was cancelled; see `Agent`."""
+        """Set the seconds for cleanup after a call was cancelled; see `Agent`."""
         return self._set(cleanup_timeout=cleanup_timeout)
 
     def tags(self, *tags: str) -> Self:
-        """Its labels."""
+        """Set its labels."""
         return self._set(tags=tags)
 
     def process_hooks(self, process_hooks: ProcessHooks) -> Self:
-        """The process-wide hooks that it looks up."""
+        """Set the process-wide hooks that it uses."""
         return self._set(process_hooks=process_hooks)
 
     def agents(self, agents: AgentRegistry) -> Self:
-        """Where agents that it sends to are looked up."""
+        """Set the registry of other agents."""
         return self._set(agents=agents)
 
     def queue_limit(self, queue_limit: int | None) -> Self:
-        """Most turns that wait in its queue."""
+        """Set the maximum number of turns that wait in its queue."""
         return self._set(queue_limit=queue_limit)
 
     def clock(self, clock: Clock) -> Self:
-        """Where time comes from."""
+        """Set the source of time."""
         return self._set(clock=clock)
 
     def new_id(self, new_id: Callable[[str], str]) -> Self:
-        """Where ids come from."""
+        """Set the source of ids."""
         return self._set(new_id=new_id)
 
     def build(self) -> A:
-        """Make the agent.
+        """Create the agent.
 
         Raises:
-            UsageError: The name or the model is missing, or an argument cannot be used.
+            UsageError: The name or the model is missing, or an argument is invalid.
         """
         missing = [field for field in ("name", "model") if field not in self._arguments]
         if missing:
             raise UsageError(
-                f"Agent.builder() lacks {' and '.join(missing)}: Agent.builder().name('assistant').model('openai/gpt-5')."
+                f"Agent.builder() lacks {' and '.join(missing)}: "
+                "Agent.builder().name('assistant').model('openai/gpt-5')."
             )
         return self._make(**self._arguments, tools=tuple(self._tools), hooks=tuple(self._hooks))

@@ -1,11 +1,11 @@
-"""The calls of an agent, and the sessions that they are made on.
+"""The calls of an agent, and their sessions.
 
 Rules:
 
-1. `call`, `stream`, `resume` and `resume_stream` go one way, `_open`: check what was given, acquire the session, check that
-   it is open to such a call, build the run, execute it, and remember or forget that the session waits.
+1. `call`, `stream`, `resume` and `resume_stream` take one path, `_open`: check the arguments, acquire the session,
+   check that it allows such a call, build the run, execute it, and record or clear that the session waits.
 2. They do nothing until awaited, iterated, subscribed to or blocked on; each time is a new call.
-3. What a call needs is checked before its first event: a refused call raises and fires nothing.
+3. Arguments are checked before the first event: a refused call raises and fires nothing.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from agentflow.agent.arguments import (
     outer_arguments,
     refuse_keywords,
 )
-from agentflow.agent.asked import Asked
 from agentflow.agent.session_agent import SessionsAgent
 from agentflow.agent.sessions import refuse_waiting_for_itself
+from agentflow.agent.typed_call import TypedOutput
 from agentflow.context import find_dep
 from agentflow.errors import ShutdownError, UsageError
 from agentflow.hooks.hook_set import FullHookSet
@@ -64,25 +64,25 @@ def _capacity(buffer: int) -> int:
     return buffer
 
 
-_MOST_KEPT = 32  # so many forms that calls asked for are remembered by an agent
+_MOST_KEPT = 32  # the number of outputs of calls that an agent caches
 
 
 class CallingAgent(SessionsAgent, Generic[T_co]):
     """The calls of an `Agent`.
 
     Args:
-        config: What it gives the loop.
-        hooks: The hooks that it begins with.
-        store: Where its sessions are kept.
-        live: Its toolsets that are opened.
+        config: The configuration for the loop.
+        hooks: The initial hooks.
+        store: The store of its sessions.
+        live: Its live toolsets.
     """
 
-    _output: Asked | None = None
-    _others: dict[int, Asked] | None = None
+    _output: TypedOutput | None = None
+    _others: dict[int, TypedOutput] | None = None
 
     @property
     def output(self) -> Output[T_co] | None:
-        """What its calls give as `reply.output`; None: nothing but words."""
+        """The typed output of its calls; None if they return text only."""
         return None if self._output is None else self._output.output
 
     @overload
@@ -91,7 +91,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
     def call(self, input: Input, *, output: OutputLike[U], **rest: Unpack[CallOptions]) -> CallMono[Reply[U]]: ...
     def call(
         self,
-        input: str | Msg | Sequence[Msg],  # noqa: A002 - the contract's word
+        input: str | Msg | Sequence[Msg],  # noqa: A002 - public name
         *,
         session: str | Session | None = None,
         options: ModelOptions | None = None,
@@ -104,20 +104,20 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         """Run one call to its reply.
 
         Args:
-            input: What the user says.
+            input: The user's input.
             session: An id or a session; the agent's implicit conversation by default.
-            options: Laid over the agent's.
-            timeout: Seconds for the whole call, the reader's time included; waiting for the session does not count.
-                Hooks of `CallEnded` have as long again.
-            deps: What tools and hooks may ask for by type: an object, a list of objects, or a mapping by type.
-            hooks: Added for this call, behind the agent's of the same priority.
-            output: What it is to give, in place of the agent's `output`: `reply.output` (see `docs/typed-answers.md`).
+            options: Override the agent's options.
+            timeout: Seconds for the whole call, including the reader's time but not the wait for the session. Hooks of
+                `CallEnded` have the same time again.
+            deps: Objects that tools and hooks can request by type: an object, a list of objects, or a mapping by type.
+            hooks: Added for this call, after the agent's hooks of the same priority.
+            output: The type of `reply.output`, instead of the agent's `output` (see `docs/typed-answers.md`).
 
         Returns:
-            A Mono of the reply: await it, `.block()` on it, subscribe to it. Each is a new call.
+            A Mono of the reply: await it, `.block()` on it, or subscribe to it. Each is a new call.
 
         Raises:
-            UsageError: The call overlaps with another one on the implicit session, or an argument cannot be used.
+            UsageError: The call overlaps with another one on the implicit session, or an argument is invalid.
             SuspendedError: The session waits for `resume`.
             ModelError: The model failed.
             OutputError: The model gave no answer of the form that `output` asks for.
@@ -146,16 +146,16 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         output: Any = None,
         **unknown: Never,
     ) -> AgentFlux[Any]:
-        """Run one call and hand out its events, sealed, as they happen.
+        """Run one call and yield its events, sealed, as they happen.
 
         Args:
             input: As in `call`, like the other arguments.
-            children: Hand out the events of sub-agents too; their `source` says whose they are.
-            buffer: How many events the run may be ahead of the reader; with 0 they take turns, so that what the reader does
-                on an event takes hold exactly there.
+            children: Whether to yield the events of sub-agents too; their `source` names the sub-agent.
+            buffer: How many events the run can be ahead of the reader. With 0 they alternate, so that the reader's
+                actions on an event take effect at exactly that event.
 
         Returns:
-            A Flux of events; `async with` it, or iterate it. A slow reader slows the model down.
+            A Flux of events; use `async with`, or iterate it. A slow reader slows the model down.
         """
         if unknown:
             refuse_keywords("stream", unknown)
@@ -195,16 +195,16 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         output: Any = None,
         **unknown: Never,
     ) -> CallMono[Reply[Any]]:
-        """Continue a call that was suspended, or cut by a crash or a shutdown, at the first thing that is missing.
+        """Continue a call that was suspended, or interrupted by a crash or a shutdown, at the first missing step.
 
-        What is finished does not run again. Of a suspended call the tool calls without a result pass the whole `PreActing`
-        chain again. Of one that was cut, a model call in flight is made again, and a tool in flight is run again if it is
-        `idempotent`; else `on_unknown_outcome` says who is told.
+        Finished work does not run again. In a suspended call, the tool calls without a result pass the whole
+        `PreActing` chain again. In an interrupted call, a model call in flight is made again, and a tool call in flight
+        runs again if it is `idempotent`; if not, `on_unknown_outcome` decides who learns of it.
 
         Args:
             session: The session; the implicit one by default.
-            decisions: By the keys of `reply.pending`: `Approve()`, `Approve(input=...)`, `Deny(reason)` or `Answer(value)`; a
-                mapping, or pairs.
+            decisions: By the keys of `reply.pending`: `Approve()`, `Approve(input=...)`, `Deny(reason)` or
+                `Answer(value)`; a mapping, or pairs.
             options: As in `call`, like the rest.
 
         Raises:
@@ -248,7 +248,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         output: Any = None,
         **unknown: Never,
     ) -> AgentFlux[Any]:
-        """Like `resume`, with the events handed out like `stream`."""
+        """Like `resume`, but yield the events, like `stream`."""
         if unknown:
             refuse_keywords("resume_stream", unknown)
         make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, children, output)
@@ -258,10 +258,10 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         return flux
 
     def _open(self, make: _MakeArguments) -> Coroutine[Any, Any, Reply[Any]]:
-        """The way in of a call without a reader, as a coroutine that is to be awaited at once.
+        """Open a call without a reader; return a coroutine that must be awaited at once.
 
         Args:
-            make: Makes the arguments, and so checks them.
+            make: Creates and thereby checks the arguments.
         """
         given = make(self._config.new_id)
         session = self._session_for(given)
@@ -274,13 +274,13 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         return run.scope.result()
 
     async def _resume_outer(self, given: CallArguments, session: FullSession) -> Reply[Any]:
-        """Resume the call that waits for this session: it resumes this one, whose reply is returned, and goes on."""
+        """Resume the call that waits for this session: it resumes this one, whose reply is returned, and continues."""
         owner, make = outer_arguments(given, session)
         assert isinstance(owner, CallingAgent)
         return await self._own_reply(session, await cast("CallingAgent[Any]", owner)._open(make))
 
     async def _own_reply(self, session: FullSession, _outer: Reply[Any]) -> Reply[Any]:
-        """The reply on a session that was resumed by the call that waited for it."""
+        """Return the reply on a session that was resumed by the call that waited for it."""
         reply, wanted = last_reply(session), self.output
         return await typed(reply, wanted) if wanted is not None and reply.outcome == "completed" else reply
 
@@ -291,7 +291,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         return await run.scope.result()
 
     async def _opened(self, make: _MakeArguments, buffer: EventBuffer) -> Call:
-        """The way in of a call that is streamed: it is started, and puts its events into the buffer."""
+        """Open a streamed call: start it, with its events going to the buffer."""
         given = make(self._config.new_id)
         session = self._session_for(given)
         if given.decisions is not None and session.outer is not None and session.outer.waiting() is not None:
@@ -310,23 +310,23 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         session = self._sessions.implicit if given.session is None else given.session
         if isinstance(session, FullSession):
             return session
-        return self._sessions.of(session, to_go_on=given.decisions is not None)
+        return self._sessions.of(session, to_continue=given.decisions is not None)
 
     async def _acquired(self, given: CallArguments, session: FullSession) -> None:
-        """Open the agent's toolsets, and wait for the session's turn."""
+        """Open the agent's toolsets, and wait for the session."""
         if self._toolsets is not None and not self._config.running.closed:
             await self._toolsets.open()
         await self._acquire(session)
 
     def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
-        """See `ToolsetAgent`; calls that are to give something of a form keep their final tool."""
+        """See `ToolsetAgent`; calls with a typed output keep their final tool."""
         old, others = self._config, self._others or {}
         super()._take_tools(tools)
         for asked in (*others.values(), *(() if self._output is None else (self._output,))):
             asked.move(old, self._config)
 
-    def _asked(self, given: OutputLike[Any] | None) -> Asked:
-        """What a call has in place of the agent's own, kept for the next one that asks for the same."""
+    def _asked(self, given: OutputLike[Any] | None) -> TypedOutput:
+        """Return the binding of a call's output, cached for the next call with the same output."""
         if given is None and self._output is not None:
             return self._output
         kept = self._others
@@ -336,11 +336,11 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         if found is None or found.given is not given:
             output = output_of(given)
             assert output is not None
-            found = kept[id(given)] = Asked(given, output)
+            found = kept[id(given)] = TypedOutput(given, output)
         return found
 
     def _run(self, given: CallArguments, session: FullSession, buffer: EventBuffer | None) -> Call:
-        """The run of a call on a session that was acquired for it; if it cannot be, that is released."""
+        """Build the run of a call on an acquired session; if that fails, release the session."""
         config = self._config
         try:
             asked = None if self._output is None and given.output is None else self._asked(given.output)
@@ -373,9 +373,9 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             children = given.children
             if (
                 caller is not None and buffer is None and caller.run.shows_children()
-            ):  # its events go to its caller's reader
+            ):  # the caller's reader gets its events
                 buffer, children = caller.run.events.buffer, True
-            run = Call(  # by position: names cost 0.6 µs, since a class that is called with them makes a dict
+            run = Call(  # by position: keywords cost 0.6 µs, because calling a class with them builds a dict
                 config,
                 hooks,
                 session,
@@ -399,7 +399,9 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         return run
 
     def _below(self, caller: RunBase, hooks: FullHookSet, deps: object) -> tuple[FullHookSet, str, object]:
-        """What a sub-agent's call has of its caller's: the hooks of the whole tree, where it is, and what it is given."""
+        """Return the parts of a sub-agent's call that come from its caller: the tree-wide hooks, the source and the
+        dependencies.
+        """
         above = caller.source
         return (
             hooks.with_hooks([hook for hook in caller.hooks if hook.scope == "tree"]),
@@ -408,18 +410,18 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         )
 
     async def _acquire(self, session: FullSession) -> None:
-        """Wait for a session's turn, where that comes."""
+        """Wait for the session, unless that would deadlock."""
         refuse_waiting_for_itself(session, self.name)
         await session.acquire(self.name)
 
     def _refuse_while_closed(self, session: FullSession) -> None:
-        """Refuse to begin while the agent shuts down; what a call that still runs asks for begins, and stops with it."""
+        """Refuse a new call while the agent shuts down, except one made by a running call, which stops with it."""
         place = current_turn.get()
         if place is None or place.run.over:
             raise ShutdownError(self.name, session.id, stopped=False)
 
     def _prepare(self) -> None:
-        """Build what tools need (schemas, validators), once, at the first call."""
+        """Build the schemas and validators of the tools, once, at the first call."""
         deps: dict[tuple[str, type], None] = {}
         for made in self._config.tools.values():
             made.prepare()

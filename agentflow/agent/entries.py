@@ -1,10 +1,10 @@
-"""The turns that wait in a queue, and the places in it.
+"""The turns that wait in a queue, and its slots.
 
 Rules:
 
-1. A place is reserved before hooks look at the turn that is to have it, so that a queue never holds more than its limit.
-2. Places are given by order of arrival; who was told to wait for one waits in no other order.
-3. Whatever changes rings the bell, behind the change.
+1. A slot is reserved before hooks evaluate the turn, so that a queue never exceeds its limit.
+2. Slots are assigned in order of arrival.
+3. Every change is followed by a notification of `changed`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from agentflow.agent.receipt import Entry
 from agentflow.errors import TurnDeniedError
-from agentflow.ground.bell import Bell
+from agentflow.ground.condition import Condition
 from agentflow.ground.locks import FairLock
 from agentflow.loop.turns.turn import Turn
 
@@ -26,24 +26,24 @@ __all__ = ["Entries"]
 
 
 class Entries:
-    """What waits in a queue.
+    """The waiting turns of a queue.
 
     Args:
-        limit: Most turns that wait at a time; None: any number.
+        limit: The maximum number of waiting turns; None means no limit.
 
     Attributes:
         guard: Held while it changes.
-        bell: Rung when it has changed.
+        changed: Notified after each change.
     """
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
         self.guard = threading.RLock()
-        self.bell = Bell()
+        self.changed = Condition()
         self._waiting: deque[Entry] = deque()
-        self._coming = 0  # places that are given to turns which hooks look at
-        self._asking = FairLock()  # held while somebody waits for a place
-        self._senders: Counter[asyncio.AbstractEventLoop] = Counter()  # those of them who send, by their loop
+        self._coming = 0  # slots reserved for turns that hooks are evaluating
+        self._asking = FairLock()  # held while a caller waits for a slot
+        self._senders: Counter[asyncio.AbstractEventLoop] = Counter()  # the senders among them, by event loop
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -52,13 +52,13 @@ class Entries:
         return iter(tuple(self._waiting))
 
     def find(self, turn: Turn[Any]) -> Entry | None:
-        """The entry of a turn that waits."""
+        """Return the entry of a waiting turn."""
         return next((entry for entry in self if entry.turn is turn), None)
 
-    # ---- places
+    # ---- slots
 
     def reserve(self) -> bool:
-        """Take a place, if there is one and nobody waits for it."""
+        """Reserve a slot, if one is free and no caller waits for it."""
         return not self._asking.locked and self._take_place()
 
     def _take_place(self) -> bool:
@@ -69,22 +69,22 @@ class Entries:
             return True
 
     async def reserved(self) -> None:
-        """Wait for a place, and take it."""
+        """Wait for a slot, and reserve it."""
         await self._asking.acquire()
         try:
-            await self.bell.wait_for(self._take_place)
+            await self.changed.wait_for(self._take_place)
         finally:
             self._asking.release()
 
     def give_back(self) -> None:
-        """Let go of a place that was taken."""
+        """Release a reserved slot."""
         with self.guard:
             self._coming -= 1
-        self.bell.ring()
+        self.changed.notify_all()
 
     @contextmanager
     def sending_from(self, loop: asyncio.AbstractEventLoop) -> Generator[None]:
-        """While somebody in an event loop waits for a place for what he sends."""
+        """Mark, for the duration, that a sender in an event loop waits for a slot."""
         with self.guard:
             self._senders[loop] += 1
         try:
@@ -92,68 +92,68 @@ class Entries:
         finally:
             with self.guard:
                 self._senders[loop] -= 1
-                self._senders += Counter()  # keeps what is above zero
-            self.bell.ring()
+                self._senders += Counter()  # removes zero counts
+            self.changed.notify_all()
 
     # ---- turns
 
     def add(self, entry: Entry, reserved: bool = False) -> None:
-        """Put a turn at the end, on the place that was taken for it or on one beyond the limit."""
+        """Append a turn, in its reserved slot or in one beyond the limit."""
         with self.guard:
             self._coming -= reserved
             self._waiting.append(entry)
-        self.bell.ring()
+        self.changed.notify_all()
 
     def prefer(self, entry: Entry) -> bool:
-        """Put a turn in front; returns whether it was there."""
+        """Move a turn to the front; return whether it was waiting."""
         with self.guard:
             if entry not in self._waiting:
                 return False
             self._waiting.remove(entry)
             self._waiting.appendleft(entry)
-        self.bell.ring()
+        self.changed.notify_all()
         return True
 
     def take_out(self, entry: Entry) -> bool:
-        """Take a turn out; returns whether it was there."""
+        """Remove a turn; return whether it was waiting."""
         with self.guard:
             try:
                 self._waiting.remove(entry)
             except ValueError:
                 return False
             entry.turn.leave()
-        self.bell.ring()
+        self.changed.notify_all()
         return True
 
     def drop(self, entry: Entry, why: str) -> bool:
-        """Take a turn out that has not begun, and tell whoever awaits it; returns whether that was so."""
+        """Remove a waiting turn, and settle its receipt with an error; return whether it was waiting."""
         if not self.take_out(entry):
             return False
-        entry.settle(None, TurnDeniedError(entry.turn.tool.name, why), seen=True)  # whoever drops it knows
+        entry.settle(None, TurnDeniedError(entry.turn.tool.name, why), seen=True)  # the caller knows of the error
         return True
 
     # ---- by event loop
 
     def first(self) -> Entry | None:
-        """The one in front."""
+        """Return the first entry."""
         return next(iter(self), None)
 
     def first_sent(self) -> Entry | None:
-        """The first that somebody has sent."""
+        """Return the first entry that was sent by another agent or task."""
         return next((entry for entry in self if entry.sent), None)
 
     def needs(self, home: asyncio.AbstractEventLoop) -> bool:
-        """Whether somebody in an event loop has a turn here, or waits for a place."""
+        """Whether a task in an event loop has a turn here, or waits for a slot."""
         return home in self._senders or any(entry.home is home for entry in self)
 
     def adopt(self, entry: Entry, home: asyncio.AbstractEventLoop) -> None:
-        """Let an event loop run what another one has left behind."""
+        """Move an entry of a closed event loop to another one."""
         with self.guard:
             if entry.home is None or not entry.home.is_running():
                 entry.home = home
 
     def orphan(self, home: asyncio.AbstractEventLoop) -> None:
-        """The worker of an event loop has gone: what was sent from there is left to others."""
+        """Mark the entries of an event loop whose worker has ended, so that other loops can run them."""
         with self.guard:
             for entry in self._waiting:
                 if entry.home is home:

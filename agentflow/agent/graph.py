@@ -1,7 +1,7 @@
-"""`Graph`: who may call whom, as data, as text and as a picture in Mermaid's notation.
+"""`Graph`: the possible calls between agents and tools, as data, as text and as a Mermaid diagram.
 
-It is read from what agents were built with: tools, agents among them, toolsets that are opened, hand-offs. Whom a tool asks by
-name (`agent.ask`) is known when it does so, and not before.
+It is read from the arguments of the agents: tools, agents among them, live toolsets, hand-offs. Agents that a tool
+calls by name (`agent.ask`) are not known in advance.
 """
 
 from __future__ import annotations
@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, Protocol, runtime_checkable
 
-from agentflow.agent.arguments import Behind, agent_behind
+from agentflow.agent.arguments import ToolableAgent, wrapped_agent
 from agentflow.ground.shown import one_line
 from agentflow.ground.values import NamedTuple
 
 __all__ = ["Edge", "Graph", "HandsOver", "Kind", "graph_of"]
 
 Kind = Literal["agent", "tool", "toolset"]
-"""What a node of the graph is."""
+"""The kind of a node."""
 
 _BOXES = {"agent": '["{}"]', "tool": '("{}")', "toolset": '[("{}")]'}
 
 
 class Edge(NamedTuple):
-    """One may call the other, or with `hands_over` pass the conversation on to it; both are keys of `Graph.nodes`."""
+    """A possible call, or with `hands_over` a possible hand-off of the conversation; both ends are keys of
+    `Graph.nodes`.
+    """
 
     caller: str
     called: str
@@ -31,21 +33,21 @@ class Edge(NamedTuple):
 
 @runtime_checkable
 class HandsOver(Protocol):
-    """A hook by which agents of its agent hand the conversation on."""
+    """A hook that lets the agents of its agent hand the conversation over."""
 
     @property
     def passes(self) -> tuple[tuple[str, str], ...]:
-        """Who hands to whom, by name."""
+        """The possible hand-offs, as pairs of names."""
         ...
 
 
 class Graph(NamedTuple):
-    """Who may call whom.
+    """The possible calls between agents and tools.
 
     Attributes:
-        root: The agent that was asked; a key of `nodes`.
-        nodes: What there is, by key: the name, and what it is. Where two have one name, the key of the second says which it is.
-        edges: Who may call whom, in the order of their tools.
+        root: The key of the agent that was asked.
+        nodes: By key: the name and the kind. If two nodes have one name, the key of the second has a number.
+        edges: The possible calls, in the order of the tools.
 
     Example:
         >>> librarian = Agent("librarian", "openai/gpt-5", tools=[add])
@@ -60,7 +62,7 @@ class Graph(NamedTuple):
     edges: tuple[Edge, ...]
 
     def __str__(self) -> str:
-        """A tree; what was shown above is not unfolded again, and hand-offs are not unfolded."""
+        """Return a tree; nodes shown before are not expanded again, and hand-offs are not expanded."""
         lines: list[str] = []
         shown: set[str] = set()
 
@@ -81,7 +83,7 @@ class Graph(NamedTuple):
         return "\n".join(lines)
 
     def mermaid(self) -> str:
-        """The same for Mermaid: agents are boxes, tools are round, toolsets are drums, hand-offs are dotted.
+        """Return a Mermaid diagram: agents are boxes, tools are round, toolsets are drums, hand-offs are dotted.
 
         Example:
             >>> print(Agent("clerk", "openai/gpt-5", tools=[add]).graph().mermaid())
@@ -99,7 +101,7 @@ class Graph(NamedTuple):
 
 
 class _Drawing:
-    """A graph while it is drawn."""
+    """A graph while it is built."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, tuple[str, Kind]] = {}
@@ -107,7 +109,7 @@ class _Drawing:
         self._keys: dict[int, str] = {}
 
     def key(self, thing: object, name: str, kind: Kind) -> tuple[str, bool]:
-        """The key of a thing, and whether it is new."""
+        """Return the key of an object, and whether it is new."""
         known = self._keys.get(id(thing))
         if known is not None:
             return known, False
@@ -119,14 +121,14 @@ class _Drawing:
         self.nodes[key] = (name, kind)
         return key, True
 
-    def add(self, agent: Behind) -> str:
-        """Draw an agent and all below it."""
+    def add(self, agent: ToolableAgent) -> str:
+        """Add an agent and all nodes below it."""
         own, new = self.key(agent, agent.name, "agent")
         if not new:
             return own
         below: dict[str, str] = {}
         for tool in agent.own_tools:
-            behind = agent_behind(tool.function)
+            behind = wrapped_agent(tool.function)
             called = self.key(tool, tool.name, "tool")[0] if behind is None else self.add(behind)
             below[tool.name] = called
             self.edges[Edge(own, called)] = None
@@ -141,14 +143,14 @@ class _Drawing:
         return own
 
     @staticmethod
-    def _hand_offs(agent: Behind) -> Iterator[tuple[str, str]]:
+    def _hand_offs(agent: ToolableAgent) -> Iterator[tuple[str, str]]:
         for hook in agent.hooks:
             if isinstance(hook, HandsOver):
                 yield from hook.passes
 
 
-def graph_of(agent: Behind) -> Graph:
-    """Who may call whom, from an agent on."""
+def graph_of(agent: ToolableAgent) -> Graph:
+    """Return the graph of possible calls from an agent on."""
     drawing = _Drawing()
     root = drawing.add(agent)
     return Graph(root, drawing.nodes, tuple(drawing.edges))

@@ -1,6 +1,6 @@
 """Agents among others: each has a queue of turns, and puts turns and questions into the queues of others, by name.
 
-`default_agents` is where agents look each other up unless they are told otherwise.
+`default_agents` is the default registry of agents.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ default_agents = AgentRegistry()
 
 
 class PeerAgent(ToolAgent[T_co]):
-    """What an `Agent` does with turns and with other agents.
+    """The part of `Agent` for turns and other agents.
 
     Args:
-        config: What it gives the loop.
-        hooks: The hooks that it begins with.
-        store: Where its sessions are kept.
-        agents: Where others are looked up.
-        queue_limit: Most turns that wait in its queue; None: any number.
+        config: The configuration for the loop.
+        hooks: The initial hooks.
+        store: The store of its sessions.
+        agents: The registry of other agents.
+        queue_limit: The maximum number of turns that wait in its queue; None means no limit.
     """
 
     _agents: AgentRegistry
@@ -79,9 +79,9 @@ class PeerAgent(ToolAgent[T_co]):
 
     @property
     def queue(self) -> TurnQueue:
-        """Its turns that wait to be run; see `TurnQueue`."""
+        """Its queue of turns; see `TurnQueue`."""
         queue = self._queue
-        if queue is None:  # `setdefault`: two threads that ask at once get one queue
+        if queue is None:  # `setdefault`, so that two threads get the same queue
             queue = cast("TurnQueue", vars(self).setdefault("_queue", TurnQueue(full_agent(self), self._queue_limit)))
         return queue
 
@@ -91,7 +91,7 @@ class PeerAgent(ToolAgent[T_co]):
 
     def run(self, *nothing: Never, deps: object = None, wait: bool = False) -> Flux[tuple[Turn[Any], Any]]:
         """Run the queue: `async for turn, value in agent.run()`. See `TurnQueue.run`."""
-        if nothing:  # what other libraries call it
+        if nothing:  # `run(input)` of other libraries
             raise UsageError(
                 f"agent.run() runs the turns in the queue of agent {self.name!r} and takes no input. To ask the model: "
                 "await agent.call('Hi'), agent.call('Hi').block() from synchronous code, or async for event in "
@@ -100,21 +100,21 @@ class PeerAgent(ToolAgent[T_co]):
         return self.queue.run(deps=deps, wait=wait)
 
     async def send(self, to: str, turn: Turn[T], *, wait: bool = True) -> Receipt[T]:
-        """Put a turn into another agent's queue, and wake that agent up if nobody runs it.
+        """Put a turn into another agent's queue, and run that queue if no reader does.
 
-        The turn carries who sent it, and from which run; what it costs is billed to that run.
+        The turn records its sender and the sender's run; its cost is billed to that run.
 
         Args:
             to: The other agent's name in the registry.
             turn: A turn of one of its tools.
-            wait: Where its queue is full, wait for a place; False: raise.
+            wait: If its queue is full, whether to wait for a slot or raise.
 
         Returns:
-            The receipt: await it for the turn's value, or let it be.
+            The receipt: await it for the turn's value, or ignore it.
 
         Raises:
             NotRegisteredError: There is no such agent.
-            QueueFullError: Its queue is full, and `wait` is False or it would wait for itself.
+            QueueFullError: Its queue is full, and `wait` is False or waiting would deadlock.
             TurnDeniedError: A hook of the other agent refused it.
             UsageError: It has no such tool.
 
@@ -133,22 +133,22 @@ class PeerAgent(ToolAgent[T_co]):
     def ask(
         self, to: str, message: str | Msg | Sequence[Msg], *, session: str | None = None, wait: bool = True
     ) -> CallMono[Reply]:
-        """Ask another agent, and get its reply; its questions are answered one at a time, in order.
+        """Ask another agent, and return its reply; its questions are answered one at a time, in order.
 
         Args:
             to: The other agent's name in the registry.
-            message: What to ask.
-            session: A session of the other agent's in which the conversation goes on; a fresh one by default.
+            message: The question.
+            session: A session of the other agent, to continue its conversation; a fresh one by default.
             wait: As in `send`.
 
         Returns:
-            A Mono of the reply. Cancelling it takes the question back.
+            A Mono of the reply. Cancelling it withdraws the question.
 
         Raises:
             NotRegisteredError: There is no such agent.
-            UsageError: The other agent waits for this one: they would wait for each other forever.
+            UsageError: The other agent waits for this one, so both would wait indefinitely.
             QueueFullError: As in `send`.
-            Exception: What its call failed with.
+            Exception: The error of the other agent's call.
 
         Example:
             >>> agents = AgentRegistry()

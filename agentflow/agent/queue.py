@@ -2,14 +2,16 @@
 
 Rules:
 
-1. A turn is in one queue at a time, runs once for each time it was put, and is never lost: what has not begun stays.
+1. A turn is in one queue at a time, runs once for each time it was put, and is never lost: turns that have not begun
+   stay.
 2. `run()` ends when the queue is empty, when a completion check returned True, or with the error of a turn, after that
    turn's events; the rest stays for the next `run()`.
-3. `pause` and `resume` act between turns. A turn that has begun goes on.
-4. A full queue makes `put` wait. Where the wait would never end (a running turn, the task that iterates `run()`) it raises.
-5. One runs it at a time: whoever iterates `run()`, or else the worker of an event loop that a turn was sent from.
-6. A turn of a single value is over, and its receipt settled, before the value is handed out.
-7. A sender who takes a turn back ends that turn, and nothing else.
+3. `pause` and `resume` act between turns. A turn that has begun continues.
+4. A full queue makes `put` wait. If the wait would never end (a running turn, the task that iterates `run()`) it
+   raises.
+5. It has one runner at a time: the reader of `run()`, or else the worker of an event loop that a turn was sent from.
+6. A turn of a single value has ended, and its receipt is settled, before the value is yielded.
+7. Cancelling a receipt ends that turn, and nothing else.
 """
 
 from __future__ import annotations
@@ -60,10 +62,10 @@ class _QueueData(TypedDict):
 
 
 def check_limit(agent: str, limit: int | None) -> None:
-    """Refuse a limit that is none.
+    """Refuse an invalid limit.
 
     Raises:
-        UsageError: It is no number of turns.
+        UsageError: It is not a number of turns.
     """
     if limit is not None and (type(limit) is not int or limit < 1):
         raise UsageError(f"Agent {agent!r}: queue_limit={limit!r}; a queue holds at least one turn, or None for any.")
@@ -74,7 +76,7 @@ class TurnQueue:
 
     Args:
         owner: The agent.
-        limit: Most turns that wait at a time; None: any number.
+        limit: The maximum number of waiting turns; None means no limit.
 
     Example:
         >>> agent = Agent("worker", "openai/gpt-5", tools=[add])
@@ -91,27 +93,27 @@ class TurnQueue:
         self._runner = Runner(owner, self._entries, self._follow)
         self._warned = False
 
-    # ---- looking
+    # ---- properties
 
     @property
     def limit(self) -> int | None:
-        """Most turns that wait at a time."""
+        """The maximum number of waiting turns."""
         return self._entries.limit
 
     @limit.setter
     def limit(self, limit: int | None) -> None:
         check_limit(self._owner.name, limit)
         self._entries.limit = limit
-        self._entries.bell.ring()  # there may be places now
+        self._entries.changed.notify_all()  # there can be free slots now
 
     @property
     def turns(self) -> tuple[Turn[Any], ...]:
-        """The turns that wait, in order."""
+        """The waiting turns, in order."""
         return tuple(entry.turn for entry in self._entries)
 
     @property
     def current(self) -> Turn[Any] | None:
-        """The turn that runs."""
+        """The running turn."""
         entry = self._runner.current
         return None if entry is None else entry.turn
 
@@ -122,7 +124,7 @@ class TurnQueue:
 
     @property
     def running(self) -> bool:
-        """Whether somebody runs it."""
+        """Whether a reader or a worker runs it."""
         return self._runner.busy
 
     def __len__(self) -> int:
@@ -134,18 +136,18 @@ class TurnQueue:
     # ---- putting
 
     async def put(self, turn: Turn[T], *, wait: bool = True) -> Receipt[T]:
-        """Put a turn at the end, past the `PrePut` hooks.
+        """Append a turn, after the `PrePut` hooks.
 
         Args:
             turn: A turn of one of the agent's tools.
-            wait: Where the queue is full, wait for a place; False: raise.
+            wait: If the queue is full, whether to wait for a slot or raise.
 
         Returns:
-            Its receipt: await that for the value, if you need it.
+            Its receipt: await it for the value.
 
         Raises:
             TurnDeniedError: A hook denied it; it is not in the queue.
-            QueueFullError: There is no place and `wait` is False, or it would wait for itself.
+            QueueFullError: There is no slot and `wait` is False, or waiting would deadlock.
             SafeExecutionError: The turn is running, or is in a queue already.
             UsageError: The agent has no such tool.
         """
@@ -155,7 +157,7 @@ class TurnQueue:
         own = self._check(turn)
         if not self._entries.reserve():
             if not wait:
-                raise QueueFullError(self._owner.name, len(self._entries), "wait=False was said")
+                raise QueueFullError(self._owner.name, len(self._entries), "wait=False was passed")
             await self._wait_for_place(sent)
         try:
             run = await self._vetted(own)
@@ -172,24 +174,25 @@ class TurnQueue:
                     await self._entries.reserved()
                     return
                 with self._entries.sending_from(asyncio.get_running_loop()):
-                    self._runner.wake()  # for orphans that are in the way
+                    self._runner.wake()  # for turns of closed event loops at the front
                     await self._entries.reserved()
         except NeverEndsError as error:
-            why = f"the turn that puts it there keeps the queue from going on ({' → '.join(error.way)})"
-            raise QueueFullError(self._owner.name, len(self._entries), f"{why}: it would wait for itself") from None
+            why = f"the turn that puts it there blocks the queue ({' → '.join(error.way)})"
+            raise QueueFullError(self._owner.name, len(self._entries), f"{why}: it would deadlock") from None
 
     def _check_goes_on(self, sent: bool) -> None:
-        """Refuse to wait for a place in the task that would have to make it; warn where nobody makes any."""
+        """Refuse to wait for a slot in the task that would have to free it; warn if no task would free one."""
         name, size = self._owner.name, len(self._entries)
         if self._runner.driven_here():
-            why = "the task that puts it there is the one that runs the queue: it would wait for itself"
+            why = "the task that puts it there is the one that runs the queue: it would deadlock"
             raise QueueFullError(name, size, why)
         why = "" if self._warned else self._runner.stuck(sent)
         if not why:
             return
         self._warned = True
         logger.warning(
-            "put() waits for a place in the queue of agent {}, which is full ({} turns), and {}. With wait=False it raises; "
+            "put() waits for a place in the queue of agent {}, which is full ({} turns), and {}. With wait=False it "
+            "raises; "
             "queue_limit=None takes any number",
             name,
             size,
@@ -197,11 +200,11 @@ class TurnQueue:
         )
 
     def _check(self, turn: Turn[T]) -> FullTurn[T]:
-        """Return a turn that can be put.
+        """Return a turn if it can be put.
 
         Raises:
             SafeExecutionError: The turn is running, or is in a queue already.
-            UsageError: It is no turn, or the agent has no such tool.
+            UsageError: It is not a turn, or the agent has no such tool.
         """
         if not isinstance(turn, FullTurn):  # each `Turn` is one
             raise UsageError(f"A queue takes turns, not {type(turn).__name__}: put(Turn(tool, {{...}})).")
@@ -210,7 +213,8 @@ class TurnQueue:
         if known.get(name) is not turn.tool and turn.tool is not self._owner.asking:
             if name in known:
                 raise UsageError(
-                    f"Agent {self._owner.name!r} has another tool named {name!r} than the turn {turn.id!r}; make the turn with "
+                    f"Agent {self._owner.name!r} has another tool named {name!r} than the turn {turn.id!r}; create the "
+                    "turn with "
                     "the agent's own tool object."
                 )
             raise UsageError(
@@ -221,8 +225,8 @@ class TurnQueue:
         return turn
 
     async def _vetted(self, turn: FullTurn[Any]) -> TurnRun:
-        """Pass a turn by the `PrePut` hooks; no other queue takes it meanwhile."""
-        self._check(turn)  # again: it may have waited
+        """Run the `PrePut` hooks on a turn; meanwhile no other queue accepts it."""
+        self._check(turn)  # again, because it can have waited
         owner = self._owner
         turn.enter(owner.name)
         try:
@@ -251,21 +255,21 @@ class TurnQueue:
         return receipt
 
     async def _follow(self, turn: FullBoundTool) -> None:
-        """A tool has given a turn: it is put at the end, also where the queue is full."""
+        """Append a turn that a tool returned, even if the queue is full."""
         followed = cast("FullTurn[Any]", turn)
         await self._enter(followed, await self._vetted(followed), sent=False, reserved=False)
 
     def remove(self, turn: Turn[Any]) -> bool:
-        """Take a waiting turn out; whoever awaits its receipt is told. Returns whether it was there."""
+        """Remove a waiting turn; awaiting its receipt raises. Return whether it was waiting."""
         entry = self._entries.find(turn)
         return entry is not None and self._entries.drop(entry, "it was taken out of the queue")
 
     def clear(self) -> tuple[Turn[Any], ...]:
-        """Take all waiting turns out, and return them."""
+        """Remove all waiting turns, and return them."""
         return tuple(entry.turn for entry in self._entries if self._entries.drop(entry, "the queue was cleared"))
 
     def prefer(self, turn: Turn[Any]) -> bool:
-        """Let a waiting turn come next, before all others that wait. Returns whether it was there.
+        """Move a waiting turn to the front. Return whether it was waiting.
 
         Example:
             >>> @agent.on(PostTurn)
@@ -283,17 +287,18 @@ class TurnQueue:
         """Run the turns, one after the other.
 
         Args:
-            deps: What tools may ask for by type or by name, where a turn brings nothing itself.
-            wait: Where the queue is empty, wait for more, until a completion check, an error or the reader ends it.
+            deps: Objects that tools can request by type or by name, if a turn has none itself.
+            wait: If the queue is empty, whether to wait for more turns, until a completion check, an error or the
+                reader ends it.
 
         Returns:
-            A Flux of the turns and their values as they are made: one for a tool that returns, each for a generator. A
-            turn that a tool returns or yields is put into the queue and not handed out. A turn of a single value is over when
-            it is handed out, and may be put again.
+            A Flux of the turns and their values: one for a tool that returns, each for a generator. A turn that a tool
+                returns or yields is put into the queue and not yielded here. A turn of a single value has ended when it
+                is yielded, and can be put again.
 
         Raises:
-            SafeExecutionError: Somebody is iterating another `run()` of this agent.
-            Exception: What a turn failed with; the rest stays in the queue.
+            SafeExecutionError: Another `run()` of this agent is being iterated.
+            Exception: The error of a turn; the rest stays in the queue.
         """
 
         def start() -> EventStream:
@@ -301,13 +306,13 @@ class TurnQueue:
 
         return Flux[HookEvent](start).map(self._runner.shown)
 
-    # ---- as data
+    # ---- saving
 
     def to_dict(self) -> dict[str, Any]:
-        """The queue as JSON-compatible data: the turn that runs, then those that wait, and whether it is paused.
+        """Return the queue as JSON-compatible data: the running turn, the waiting ones, and whether it is paused.
 
         Raises:
-            UsageError: A turn holds what a name does not carry, or what is no data.
+            UsageError: A turn holds code that a name cannot identify, or a value that is not data.
         """
         current = self._runner.current
         asking = self._owner.asking
@@ -318,15 +323,15 @@ class TurnQueue:
         return {"format": "agentflow.queue", "version": CODEC_VERSION, "paused": self.paused, "turns": turns}
 
     def restore(self, data: Mapping[str, Any], hooks: Iterable[Hook] = ()) -> None:
-        """Put the turns that `to_dict` has saved at the end; no `PrePut` fires, they were put before.
+        """Append the turns from the data of `to_dict`. No `PrePut` fires, because they were put before.
 
         Args:
             data: The data.
             hooks: The hooks that turns name.
 
         Raises:
-            StoreError: The data is no queue, or newer than this code.
-            NotRegisteredError: The agent lacks a tool, or a hook was not given. Nothing was restored.
+            StoreError: The data is not a queue, or newer than this code.
+            NotRegisteredError: The agent lacks a tool, or a hook was not passed. Nothing was restored.
             UsageError: One of the turns is in the queue already. Nothing was restored.
         """
         saved = check_form(_QueueData, data, "The saved queue", not_saved("queue"))
@@ -347,12 +352,15 @@ class TurnQueue:
         twice = sorted({turn_id for turn_id in ids if turn_id in here or ids.count(turn_id) > 1})
         if twice:
             raise UsageError(
-                f"The queue of agent {self._owner.name!r} would hold two turns of one id ({', '.join(twice)}), so nothing was "
-                "restored. A saved queue is restored once; clear() this one first, if it shall be replaced."
+                f"The queue of agent {self._owner.name!r} would hold two turns of one id ({', '.join(twice)}), so "
+                "nothing was "
+                "restored. A saved queue is restored once; to replace this one, clear() it first."
             )
 
     def _add(self, turn: FullTurn[Any], sent: bool, placed: bool) -> None:
-        """Put a turn that hooks have seen, in another queue, and that nobody waits for; `placed`: in the run that does so."""
+        """Append a turn that hooks have evaluated already, and that has no receipt; `placed`: it belongs to the current
+        run.
+        """
         turn.enter(self._owner.name)
         entry = Entry(self._runner, turn, FullReceipt(turn, self._runner), sent)
         if not placed:
@@ -361,7 +369,7 @@ class TurnQueue:
 
     def _copy_to(self, other: TurnQueue) -> None:
         for turn in self.turns:
-            if turn.tool is not self._owner.asking:  # a question is to this agent
+            if turn.tool is not self._owner.asking:  # a question is for this agent only
                 other._add(full_turn(turn.copy()), sent=False, placed=True)
         if self.paused:
             other.pause()
@@ -369,16 +377,16 @@ class TurnQueue:
     # ---- pausing
 
     def pause(self) -> None:
-        """Begin no further turn until `resume()`; the current one goes on."""
+        """Begin no further turn until `resume()`; the current one continues."""
         self._runner.pause(True)
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue to begin turns."""
         self._runner.pause(False)
 
 
 async def send_to(queue: TurnQueue, turn: Turn[T], wait: bool, asks: bool = False) -> Receipt[T]:
-    """Put a turn that somebody sends into a queue, as `TurnQueue.put`, and see to it that it is run.
+    """Put a sent turn into a queue, like `TurnQueue.put`, and make sure that it is run.
 
     Args:
         queue: The queue.
@@ -387,7 +395,7 @@ async def send_to(queue: TurnQueue, turn: Turn[T], wait: bool, asks: bool = Fals
         asks: Whether the sender waits for its value.
 
     Raises:
-        UsageError: The sender would wait for itself; the text shows the way.
+        UsageError: The sender would wait for itself; the error shows the chain.
     """
     if asks:
         check_ends(queue._runner)  # pyright: ignore[reportPrivateUsage] - like `_put`

@@ -1,10 +1,11 @@
-"""A turn in a queue (`Entry`), what became of it (`Receipt`), and what nobody may wait for, since it would never end.
+"""A turn in a queue (`Entry`), its result (`Receipt`), and the detection of deadlocks between queues.
 
 Rules:
 
-1. Code that runs within a turn of a queue keeps that queue from going on. If it waits for another queue, and that one (over
-   any number of queues) for the first, neither would ever go on: the last to wait is refused, with the way.
-2. A turn that failed is told to whoever awaits its receipt; if nobody ever did, it is logged, once.
+1. Code that runs within a turn of a queue blocks that queue. If it waits for another queue, and that one (over any
+   number of queues) for the first, neither would ever continue: the last wait is refused, and the error shows the
+   chain.
+2. Awaiting the receipt of a failed turn raises its error; if it is never awaited, the error is logged, once.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from contextvars import ContextVar
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from agentflow.errors import NeverEndsError
-from agentflow.ground.bell import Bell
+from agentflow.ground.condition import Condition
 from agentflow.ground.facade import objects_of
 from agentflow.ground.logs import log_failure
 from agentflow.loop.run import current_turn
 from agentflow.loop.turns.turn import FullTurn, Turn
 from agentflow.loop.turns.turn_run import TurnRun
 
-__all__ = ["TAKEN_BACK", "Entry", "FullReceipt", "Receipt", "check_ends", "inside", "waits_for"]
+__all__ = ["CANCELLED", "Entry", "FullReceipt", "Receipt", "check_ends", "inside", "waits_for"]
 
 T = TypeVar("T")
 
 
-TAKEN_BACK: Final = "its sender took it back"
+CANCELLED: Final = "its sender cancelled it"
 
 
 class Line(Protocol):
-    """A queue, as its entries and whoever waits for it know it."""
+    """The interface of a queue for its entries and their receipts."""
 
     @property
     def name(self) -> str:
@@ -41,11 +42,11 @@ class Line(Protocol):
         ...
 
     def drop(self, entry: Entry, why: str) -> bool:
-        """Take a turn out that has not begun; returns whether that was so."""
+        """Remove a turn that has not begun; return whether it had not."""
         ...
 
     def awaited(self, entry: Entry) -> None:
-        """Somebody waits for a turn, here: see to it that it is run."""
+        """Make sure that an awaited turn is run."""
         ...
 
 
@@ -55,15 +56,15 @@ class Entry:
     Attributes:
         line: The queue.
         turn: The turn.
-        sent: Whether somebody sent it, so that the queue runs it by itself.
-        home: The event loop that it was sent from; None: not known (it was saved), or its worker is gone.
-        place: Where in a run it was put.
-        run: What runs it.
-        taken_back: Whether its sender does not want it any more.
-        over: Whether it has run; a task that it has left behind may still see it.
+        sent: Whether it was sent, so that the queue runs it without a reader.
+        home: The event loop that it was sent from; None if that is unknown (it was saved), or its worker has ended.
+        place: The point in a run at which it was put.
+        run: Its current run.
+        cancelled: Whether its sender cancelled it.
+        over: Whether it has run; a task that it left running can still see it.
     """
 
-    __slots__ = ("_receipt", "home", "line", "over", "place", "run", "sent", "taken_back", "turn")
+    __slots__ = ("_receipt", "cancelled", "home", "line", "over", "place", "run", "sent", "turn")
 
     def __init__(self, line: Line, turn: FullTurn[Any], receipt: FullReceipt[Any], sent: bool) -> None:
         self.line = line
@@ -73,30 +74,30 @@ class Entry:
         self.home: asyncio.AbstractEventLoop | None = None
         self.place = current_turn.get()
         self.run: TurnRun | None = None
-        self.taken_back = False
+        self.cancelled = False
         self.over = False
         receipt.follow(self)
 
     def settle(self, value: object, error: BaseException | None, seen: bool = False) -> None:
-        """What became of it, for its receipt; the two let go of each other."""
+        """Settle its receipt, and release it."""
         receipt, self._receipt = self._receipt, None
         if receipt is not None:
             receipt.seen = receipt.seen or seen
             receipt.settle(value, error)
 
-    def take_back(self) -> None:
-        """Take it out of the queue, or, if it runs, interrupt it."""
-        self.taken_back = True
-        if not self.line.drop(self, TAKEN_BACK) and self.run is not None:
-            self.run.interrupt(TAKEN_BACK)
+    def cancel(self) -> None:
+        """Remove it from the queue, or, if it runs, interrupt it."""
+        self.cancelled = True
+        if not self.line.drop(self, CANCELLED) and self.run is not None:
+            self.run.interrupt(CANCELLED)
 
 
 inside: ContextVar[tuple[Entry, ...]] = ContextVar("agentflow_queues", default=())
-"""The turns of queues that the code running here is a part of."""
+"""The turns of queues that the current code is part of."""
 
 _graph = threading.Lock()
 _waiting: dict[Line, list[Line]] = {}
-"""Which queues have a turn that waits for a turn of another queue, or for a place in it."""
+"""The queues with a turn that waits for a turn of another queue, or for a slot in it."""
 
 
 def _here() -> tuple[Line, ...]:
@@ -104,7 +105,7 @@ def _here() -> tuple[Line, ...]:
 
 
 def _way_back(target: Line, here: tuple[Line, ...]) -> tuple[str, ...]:
-    """How a queue comes to wait for what runs here; empty where it does not."""
+    """Return the chain by which a queue waits for the current code; empty if it does not."""
     ways: list[tuple[Line, ...]] = [(target,)]
     seen = {target}
     while ways:
@@ -119,10 +120,10 @@ def _way_back(target: Line, here: tuple[Line, ...]) -> tuple[str, ...]:
 
 
 def check_ends(target: Line) -> None:
-    """Refuse to wait for a queue where that would never end.
+    """Refuse to wait for a queue if that would be a deadlock.
 
     Raises:
-        NeverEndsError: What runs here would have to end first.
+        NeverEndsError: The current code would have to end first.
     """
     with _graph:
         way = _way_back(target, _here())
@@ -132,10 +133,10 @@ def check_ends(target: Line) -> None:
 
 @contextmanager
 def waits_for(target: Line) -> Generator[None]:
-    """While it is waited for a queue: refuse it where that would never end.
+    """Register a wait for a queue; refuse it if it would be a deadlock.
 
     Raises:
-        NeverEndsError: It would wait for itself.
+        NeverEndsError: The current code would wait for itself.
     """
     here = _here()
     if not here:
@@ -159,13 +160,13 @@ def waits_for(target: Line) -> Generator[None]:
 
 
 class Receipt(Awaitable[T], Generic[T]):
-    """What became of a turn that was put into a queue: await it for the turn's value.
+    """The future result of a turn in a queue: await it for the turn's value.
 
     Attributes:
         turn: The turn.
-        to: The name of the agent whose queue it is in.
-        done: Whether it is over.
-        seen: Whether somebody has asked for its value, or been told of its error.
+        to: The name of the agent that owns the queue.
+        done: Whether the turn has ended.
+        seen: Whether its value was requested, or its error reported.
     """
 
     turn: Turn[T]
@@ -181,14 +182,14 @@ class Receipt(Awaitable[T], Generic[T]):
         self._value: Any = None
         self._error: BaseException | None = None
         self.seen = False
-        self._bell = Bell()
+        self._condition = Condition()
         self._entry: Entry | None = None
 
     def cancel(self) -> None:
-        """Take the turn back: out of the queue, or, if it runs, interrupt it. Whoever runs the queue goes on."""
+        """Cancel the turn: remove it from the queue, or, if it runs, interrupt it. The queue's runner continues."""
         entry = self._entry
         if entry is not None:
-            entry.take_back()
+            entry.cancel()
 
     async def _wait(self) -> T:
         self.seen = True
@@ -196,7 +197,7 @@ class Receipt(Awaitable[T], Generic[T]):
         if entry is not None:
             with waits_for(self._line):
                 self._line.awaited(entry)
-                await self._bell.wait_for(lambda: self.done)
+                await self._condition.wait_for(lambda: self.done)
         if self._error is not None:
             raise self._error
         return cast("T", self._value)
@@ -207,7 +208,7 @@ class Receipt(Awaitable[T], Generic[T]):
     def __del__(self) -> None:
         error = getattr(self, "_error", None)
         if error is not None and not self.seen:
-            log_failure("ERROR", error, "a turn that was sent to {} failed, and nobody asked", self.to)
+            log_failure("ERROR", error, "a turn that was sent to {} failed, and its receipt was not awaited", self.to)
 
     def __repr__(self) -> str:
         return f"Receipt({self.turn!r}, to={self.to!r}, done={self.done})"
@@ -215,16 +216,16 @@ class Receipt(Awaitable[T], Generic[T]):
 
 @objects_of(Receipt)
 class FullReceipt(Receipt[T]):
-    """A receipt as its queue knows it."""
+    """A receipt with the members for its queue."""
 
     def follow(self, entry: Entry) -> None:
-        """The turn is in the queue, as this entry."""
+        """Set the turn's entry in the queue."""
         self._entry = entry
 
     def settle(self, value: object, error: BaseException | None) -> None:
-        """The turn is over."""
+        """Set the result of the turn."""
         if not self.done:
             self._value, self._error = value, error
-            self.done = True  # last: another thread may be looking
+            self.done = True  # set last: another thread can read it
             self._entry = None
-            self._bell.ring()
+            self._condition.notify_all()

@@ -1,14 +1,14 @@
-"""Who runs the turns of a queue: whoever reads `run()`, or else a worker for each event loop that something was sent from.
+"""The runners of a queue: the reader of `run()`, or else a worker for each event loop that a turn was sent from.
 
 Rules:
 
-1. One runs it at a time. Who begins to read it comes next: a worker stops behind its current turn.
-2. What was sent from an event loop is run in that loop, one at a time over all of them, in the order of sending. So a turn
-   never hangs on an event loop that is none of its sender's, and what its tool holds may belong to the sender's loop.
-3. A worker ends when nobody in its event loop waits for anything any more.
-4. What an event loop that has ended has left is an orphan. A worker runs it where it is in front of what it has to run; so a
-   loop that ends with its answer does not end in the middle of somebody else's turn.
-5. A turn of a single value is over, and its receipt settled, before the value is handed out.
+1. It has one runner at a time. A new reader comes next: a worker stops after its current turn.
+2. A turn that was sent from an event loop runs in that loop, one at a time over all loops, in the order of sending. So
+   a turn never depends on another event loop than its sender's, and its tool can hold resources of the sender's loop.
+3. A worker ends when no task in its event loop waits for a turn.
+4. The turns of a closed event loop are run by the worker of another loop, if they precede its own turns. So a loop that
+   ends with its own answer does not end in the middle of another sender's turn.
+5. A turn of a single value has ended, and its receipt is settled, before the value is yielded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 
 from agentflow.agent.as_tool import FullToolAgent
 from agentflow.agent.entries import Entries
-from agentflow.agent.receipt import TAKEN_BACK, Entry, inside
+from agentflow.agent.receipt import CANCELLED, Entry, inside
 from agentflow.errors import SafeExecutionError, ScriptError, TurnDeniedError, UsageError
 from agentflow.events import HookEvent, Paused, Resumed, TurnValue
 from agentflow.ground.locks import FairLock
@@ -37,14 +37,14 @@ from agentflow.loop.turns.turn_run import make_host, make_run, run_turn
 __all__ = ["Runner"]
 
 _LOOK_AGAIN: Final = 1.0
-"""Seconds until a worker that waits for another one looks whether that one's event loop was closed under it."""
+"""Seconds after which a waiting worker checks whether another worker's event loop was closed."""
 
 _loops: ContextVar[tuple[object, ...]] = ContextVar("agentflow_run_loops", default=())
-"""The loops over `run()` in whose body the code running here was begun."""
+"""The loops over `run()` whose body the current code was started in."""
 
 
-def _nobodys() -> Context:
-    """The context of a worker: whoever sent a turn is noted with it; the task itself is nobody's."""
+def _worker_context() -> Context:
+    """Return the context of a worker task: it belongs to no sender, because each turn records its own."""
     context = copy_context()
     context.run(current_turn.set, None)
     context.run(inside.set, ())
@@ -58,13 +58,13 @@ class Runner:
 
     Args:
         owner: The agent.
-        entries: The turns that wait.
-        follow: Puts a turn that a tool gives at the end.
+        entries: The waiting turns.
+        follow: Appends a turn that a tool returned.
 
     Attributes:
-        current: The turn that runs.
-        paused: Whether it begins none.
-        reading: Whether somebody reads `run()`.
+        current: The running turn.
+        paused: Whether it begins no turn.
+        reading: Whether a reader iterates `run()`.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Runner:
         self._follow = follow
         self._workers = _Workers(self, entries)
         self._running = FairLock()
-        self._driver: asyncio.Task[Any] | None = None  # the task that runs it: while that one waits, nothing goes on
-        self._scope: RunScope | None = None  # of the run for a reader
+        self._driver: asyncio.Task[Any] | None = None  # the task that runs it: while it waits, the queue is blocked
+        self._scope: RunScope | None = None  # of the reader's run
         self._reader: asyncio.Task[Any] | None = None  # the task that handles its values
         self._loop: object = None  # the loop over `run()` that reads it
-        self._shown: Turn[Any] | None = None  # whose value the reader gets
+        self._shown: Turn[Any] | None = None  # the turn of the reader's current value
         self.current: Entry | None = None
         self.paused = False
         self.reading = False
@@ -91,18 +91,18 @@ class Runner:
 
     @property
     def busy(self) -> bool:
-        """Whether somebody runs it."""
+        """Whether a reader or a worker runs it."""
         return self._running.locked
 
     def pause(self, paused: bool) -> None:
-        """Begin no further turn, or go on."""
+        """Begin no further turn, or continue."""
         self.paused = paused
-        self._entries.bell.ring()
+        self._entries.changed.notify_all()
 
     # ---- by a reader
 
     async def start(self, values: EventBuffer, deps: object, wait: bool) -> _QueueRun:
-        """Run what there is for a reader, in a task of its own; with `wait`, what comes too."""
+        """Run the waiting turns for a reader, in a separate task; with `wait`, also later ones."""
         with self._entries.guard:
             if self.reading:
                 raise SafeExecutionError(
@@ -135,24 +135,24 @@ class Runner:
         values.wake()
 
     async def _run_for(self, values: EventBuffer, deps: object, wait: bool) -> None:
-        self._workers.bury()
-        self._entries.bell.ring()
+        self._workers.discard_closed()
+        self._entries.changed.notify_all()
         try:
-            await self._running.acquire()  # a worker stops behind its current turn
+            await self._running.acquire()  # a worker stops after its current turn
             self._driver = asyncio.current_task()
             try:
                 while not await self._drain(values, deps, None) and wait and not values.closed:
-                    await self._entries.bell.wait_for(lambda: len(self._entries) > 0)
+                    await self._entries.changed.wait_for(lambda: len(self._entries) > 0)
             finally:
                 self._driver = None
                 self._running.release()
         finally:
             self.reading = False
             self._shown = self._loop = self._reader = self._scope = None
-            self._entries.bell.ring()  # what others have sent is run all the same, by their workers
+            self._entries.changed.notify_all()  # sent turns are now run by workers
 
     def shown(self, event: HookEvent) -> tuple[Turn[Any], Any]:
-        """What the reader gets of an event: the turn and its value."""
+        """Return the reader's value for an event: the turn and its value."""
         assert isinstance(event, TurnValue)
         assert self._shown is not None
         self._reader = asyncio.current_task()
@@ -161,43 +161,43 @@ class Runner:
         return self._shown, event.value
 
     def driven_here(self) -> bool:
-        """Whether the running task is the one that runs this queue, its hooks and its reader's loop included."""
+        """Whether the current task is the one that runs this queue, including its hooks and its reader's loop."""
         task = asyncio.current_task()
         return task is not None and task in (self._driver, self._reader)
 
     def stuck(self, sent: bool) -> str:
-        """Why nothing may ever be taken out while the running code waits; empty where all is well.
+        """Return why no slot would be freed while the current code waits; empty if one can be.
 
         Args:
-            sent: Whether what it waits for is a place for a turn that it sends.
+            sent: Whether it waits for a slot for a turn that it sends.
         """
         if self._loop is not None and self._loop in _loops.get():
-            return "this was begun in the body of the loop over agent.run(): if that awaits it, neither ever goes on"
+            return "this was started in the body of the loop over agent.run(): if the body awaits it, they deadlock"
         if self._workers or self.reading or (sent and self._entries.first_sent() is not None):
             return ""
-        return "nobody runs it: it waits until somebody iterates agent.run()"
+        return "it has no runner: it waits until agent.run() is iterated"
 
     # ---- by workers
 
     def wake(self) -> None:
-        """See to it that what was sent from the running event loop is run."""
+        """Make sure that turns sent from the current event loop are run."""
         self._workers.wake()
 
     def drop(self, entry: Entry, why: str) -> bool:
-        """Take a turn out that has not begun; returns whether that was so."""
+        """Remove a turn that has not begun; return whether it had not."""
         return self._entries.drop(entry, why)
 
     def awaited(self, entry: Entry) -> None:
-        """Somebody waits for a turn, here: see to it that it is run, if it was sent from an event loop that is gone.
+        """Make sure that an awaited turn is run, if it was sent from a closed event loop.
 
         Raises:
-            UsageError: The task that waits is the one that runs the queue.
+            UsageError: The waiting task is the one that runs the queue.
         """
         if self.driven_here():
             raise UsageError(
-                f"The receipt of a turn of tool {entry.turn.tool.name!r} is awaited by the very task that runs the queue of "
-                f"agent {self.name!r}, so neither would ever go on. Await it behind the loop over agent.run(), or in "
-                "another task."
+                f"Deadlock: the task that runs the queue of agent {self.name!r} awaits the receipt of a turn of tool "
+                f"{entry.turn.tool.name!r} from that queue. Await it after the loop over agent.run(), or in another "
+                "task."
             )
         if not entry.sent or entry.over or entry is self.current:
             return
@@ -205,35 +205,35 @@ class Runner:
         self._workers.wake()
 
     def ready(self, home: asyncio.AbstractEventLoop) -> bool:
-        """Whether the worker of an event loop may go on now."""
+        """Whether the worker of an event loop can continue now."""
         return not self._running.locked and self._next(home) is not None
 
     async def work_off(self, home: asyncio.AbstractEventLoop) -> None:
-        """What a worker does when it may: run what it finds, if nobody else runs the queue."""
+        """Run the turns of a worker, unless the queue has another runner."""
         if not self._running.try_acquire():
             return
         self._driver = asyncio.current_task()
         try:
             await self._drain(None, None, home)
         except (Exception, ScriptError) as error:
-            logger.opt(exception=error).trace("a turn of agent {} failed; its sender is told", self.name)
+            logger.opt(exception=error).trace("a turn of agent {} failed; its receipt has the error", self.name)
         finally:
             self._driver = None
             self._running.release()
-            self._entries.bell.ring()
+            self._entries.changed.notify_all()
 
-    # ---- by either
+    # ---- by readers and workers
 
     async def _drain(self, values: EventBuffer | None, deps: object, worker: asyncio.AbstractEventLoop | None) -> bool:
-        """Run what there is; returns whether a turn has ended the run."""
+        """Run the waiting turns; return whether a turn has ended the run."""
         while True:
             await self._gate(worker)
             entry = self._next(worker)
             if entry is None:
                 return False
-            if self.paused:  # just now
+            if self.paused:  # paused in the meantime
                 continue
-            if not self._entries.take_out(entry):  # somebody dropped it just now
+            if not self._entries.take_out(entry):  # removed in the meantime
                 continue
             if await self._run_one(entry, values, deps) and worker is None:
                 return True
@@ -241,13 +241,13 @@ class Runner:
                 return True
 
     async def _gate(self, worker: asyncio.AbstractEventLoop | None) -> None:
-        """Wait while it is paused, unless there is nothing that could be run."""
+        """Wait while it is paused, unless no turn could be run."""
         owner = self._owner
         while self.paused and self._next(worker) is not None:
             host = make_host(owner.config, full_hooks(owner.hooks), None, owner.name, None)
             try:
                 await host.events.emit(Paused)
-                await self._entries.bell.wait_for(lambda: not self.paused or self._next(worker) is None)
+                await self._entries.changed.wait_for(lambda: not self.paused or self._next(worker) is None)
                 if self.paused:
                     return
                 await host.events.emit(Resumed)
@@ -255,7 +255,7 @@ class Runner:
                 host.end()
 
     def _next(self, worker: asyncio.AbstractEventLoop | None) -> Entry | None:
-        """The next turn for the reader, or for a worker: that one stops where a reader takes over, or another worker."""
+        """Return the next turn for the reader, or for a worker, which stops for a reader or another worker."""
         if worker is None:
             return self._entries.first()
         if self.reading or not self._entries.needs(worker):
@@ -266,20 +266,22 @@ class Runner:
         return first
 
     async def _run_one(self, entry: Entry, values: EventBuffer | None, deps: object) -> bool:
-        """Run a turn; returns whether the run ends with it."""
+        """Run a turn; return whether the run ends with it."""
         turn, owner = entry.turn, self._owner
         outer = None if values is None else self._scope
         self.current = entry
         self._shown = turn
         try:
             given = turn.deps if turn.deps is not None else deps
-            name = "" if turn.tool is owner.asking else owner.name  # a question's call names the agent itself
+            name = (
+                "" if turn.tool is owner.asking else owner.name
+            )  # the call of a question adds the agent's name itself
             run = make_run(turn, owner.config, full_hooks(owner.hooks), given, name, entry.place)
             run.route = self._follow
             run.inherits = ((inside, (*inside.get(), entry)),)
             entry.run = run
-            if entry.taken_back:  # just now
-                raise TurnDeniedError(turn.tool.name, TAKEN_BACK)
+            if entry.cancelled:  # cancelled in the meantime
+                raise TurnDeniedError(turn.tool.name, CANCELLED)
             run.start(run_turn(turn, run, values))
             self._driver = run.scope.task
             if outer is not None:
@@ -290,9 +292,9 @@ class Runner:
                 if outer is not None:
                     outer.remove_inner(run.scope)
         except BaseException as error:
-            entry.settle(None, _lasting(error, turn), seen=values is not None or entry.taken_back)
-            if entry.taken_back and isinstance(error, Exception):
-                # It concerns nobody but its sender, who knows whence it comes; a traceback would keep whoever runs the queue.
+            entry.settle(None, _receipt_error(error, turn), seen=values is not None or entry.cancelled)
+            if entry.cancelled and isinstance(error, Exception):
+                # Only its sender receives it; a traceback would keep the runner's frames alive.
                 error.__traceback__ = error.__cause__ = error.__context__ = None
                 return False
             raise
@@ -307,20 +309,22 @@ class Runner:
 
 
 class _QueueRun:
-    """The run of a queue, as its stream knows it."""
+    """The run of a queue, for its stream."""
 
     def __init__(self, cleanup_timeout: float) -> None:
         self.scope = RunScope(None, None, cleanup_timeout)
 
     def abandoned_by_reader(self) -> None:
-        """Its stream was dropped; nobody waits for its cleanup."""
+        """Do nothing: no task waits for the cleanup."""
 
 
-def _lasting(error: BaseException, turn: Turn[Any]) -> BaseException:
-    """What the receipt keeps: a cancellation of whoever ran the queue is none of whoever sent the turn."""
+def _receipt_error(error: BaseException, turn: Turn[Any]) -> BaseException:
+    """Return the error for the receipt: cancelling the task that runs the queue must not cancel the task that sent the
+    turn.
+    """
     if isinstance(error, Exception | ScriptError):
         return error
-    failure = TurnDeniedError(turn.tool.name, f"it was cut while it ran ({type(error).__name__})")
+    failure = TurnDeniedError(turn.tool.name, f"it was cancelled while it ran ({type(error).__name__})")
     failure.__cause__ = error
     return failure
 
@@ -342,19 +346,19 @@ class _Workers:
         return len(self._tasks)
 
     def wake(self) -> None:
-        """See to it that the running event loop has a worker, if anybody there waits for a turn."""
-        self.bury()
+        """Make sure that the current event loop has a worker, if a task there waits for a turn."""
+        self.discard_closed()
         home = asyncio.get_running_loop()
-        with self._entries.guard:  # a worker ends itself under it: no turn comes in between
+        with self._entries.guard:  # workers end under the guard too, so no turn is missed
             if home not in self._tasks and self._entries.needs(home):
                 name = f"agentflow: the queue of {self._runner.name}"
-                self._tasks[home] = home.create_task(self._work(home), name=name, context=_nobodys())
-        self._entries.bell.ring()
+                self._tasks[home] = home.create_task(self._work(home), name=name, context=_worker_context())
+        self._entries.changed.notify_all()
 
     async def _work(self, home: asyncio.AbstractEventLoop) -> None:
         try:
             while self._has_work(home):
-                await self._may_go_on(home)
+                await self._wait_until_ready(home)
                 await self._runner.work_off(home)
         finally:
             self._end(home)
@@ -366,27 +370,27 @@ class _Workers:
             self._tasks.pop(home, None)
             return False
 
-    async def _may_go_on(self, home: asyncio.AbstractEventLoop) -> None:
+    async def _wait_until_ready(self, home: asyncio.AbstractEventLoop) -> None:
         def ready() -> bool:
             return self._runner.ready(home) or not self._entries.needs(home)
 
         while not ready():
-            self.bury()
+            self.discard_closed()
             try:
-                async with asyncio.timeout(_LOOK_AGAIN):  # nobody rings for an event loop that is closed
-                    await self._entries.bell.wait_for(ready)
+                async with asyncio.timeout(_LOOK_AGAIN):  # a closed event loop sends no notification
+                    await self._entries.changed.wait_for(ready)
             except TimeoutError:
                 continue
 
     def _end(self, home: asyncio.AbstractEventLoop) -> None:
-        """It has nothing more to do, or was cancelled with its event loop."""
+        """Remove a worker that is finished, or was cancelled with its event loop."""
         with self._entries.guard:
             if self._tasks.pop(home, None) is not None:
                 self._entries.orphan(home)
-        self._entries.bell.ring()
+        self._entries.changed.notify_all()
 
-    def bury(self) -> None:
-        """End the workers whose event loop was closed under them, so that they hold nothing any more."""
+    def discard_closed(self) -> None:
+        """End the workers of closed event loops, so that they hold no resources."""
         with self._entries.guard:
             dead = [(home, self._tasks[home]) for home in self._tasks if home.is_closed()]
             for home, _ in dead:
@@ -395,5 +399,5 @@ class _Workers:
         for _, task in dead:
             try:
                 cast("Coroutine[Any, Any, None]", task.get_coro()).close()
-            except Exception as error:  # any: a tool that awaits something in its cleanup cannot be closed
+            except Exception as error:  # any: a tool that awaits in its cleanup cannot be closed
                 logger.warning("a worker of agent {} could not be closed: {!r}", self._runner.name, error)

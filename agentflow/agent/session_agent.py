@@ -1,4 +1,4 @@
-"""The sessions of an agent, as its users ask for them."""
+"""The public methods of an agent for its sessions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class SessionsAgent(ToolsetAgent):
     """The sessions of an `Agent`.
 
     Args:
-        config: What it gives the loop.
-        hooks: The hooks that it begins with.
-        store: Where its sessions are kept.
-        live: Its toolsets that are opened.
+        config: The configuration for the loop.
+        hooks: The initial hooks.
+        store: The store of its sessions.
+        live: Its live toolsets.
     """
 
     _store: Store | None
@@ -41,19 +41,19 @@ class SessionsAgent(ToolsetAgent):
             Sessions(config.view.name, store, config.new_id, config.running.suspended),
         )
 
-    def session(self, id: str | None = None) -> Session:  # noqa: A002 - the contract's word
-        """The session of an id; the implicit one without. It is made when first asked for.
+    def session(self, id: str | None = None) -> Session:  # noqa: A002 - public name
+        """Return the session with an id, created on first use; without an id, the implicit session.
 
-        With a store, what it holds is known when it has been loaded: by a call, or by `await agent.history(id)`. An agent with
-        a store holds the 256 named sessions that were used last (those that run a call, and those that wait for a decision,
-        besides); others are loaded when they are asked for again.
+        With a store, a session's content is available once it has been loaded: by a call, or by `await
+        agent.history(id)`. An agent with a store keeps the 256 most recently used named sessions in memory, besides
+        those that run a call or wait for a decision. Others are loaded again when needed.
         """
         return self._sessions.of(id)
 
     async def history(self, session: str | Session | None = None) -> tuple[Msg, ...]:
-        """A session's conversation as it is stored; it is loaded, so that `agent.session(id)` knows it too.
+        """Load a session, and return its stored conversation.
 
-        While a call runs on it, it is what this call knows of.
+        While a call runs on the session, it is that call's view of the conversation.
 
         Args:
             session: An id or a session; the implicit one by default.
@@ -72,10 +72,10 @@ class SessionsAgent(ToolsetAgent):
         return tuple(chosen.messages)
 
     def forget(self, id: str) -> bool:  # noqa: A002
-        """Let go of a session's place in memory; what a store keeps of it stays, and is loaded when it is asked for again.
+        """Release a session from memory. If a store keeps it, it is loaded again when needed.
 
         Returns:
-            Whether it was there.
+            Whether it was in memory.
 
         Raises:
             UsageError: A call is running on it.
@@ -85,7 +85,7 @@ class SessionsAgent(ToolsetAgent):
     def interrupt(self, session: str | Session | None = None, reason: str = "interrupted") -> bool:
         """End the call that runs on a session, at once: its reply's outcome is `interrupted`.
 
-        A call that waits for its session to be loaded is ended as soon as it begins, before it asks a model.
+        A call that waits for its session to be loaded ends before its first model call.
 
         Returns:
             Whether there was a call.
@@ -94,10 +94,11 @@ class SessionsAgent(ToolsetAgent):
         return found is not None and found.interrupt(reason)
 
     async def unfinished(self) -> list[SessionInfo]:
-        """The sessions of its store that hold a call which a crash or a shutdown has cut: `resume` each.
+        """Return the sessions of its store with a call that a crash or a shutdown interrupted: `resume` each.
 
-        Sessions of sub-agents are left out, since their callers go on with them. A call that another process is running
-        looks the same: ask when no other process works on the store, or let calls wait (`SqlStore(..., on_conflict="wait")`).
+        Sessions of sub-agents are not included, because their callers continue them. A call that another process is
+        running looks the same, so no other process should be working on the store, or calls should wait (`SqlStore(...,
+        on_conflict="wait")`).
 
         Example:
             >>> await Agent("assistant", ScriptedModel([]), store=MemoryStore()).unfinished()

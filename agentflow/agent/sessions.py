@@ -2,10 +2,10 @@
 
 Rules:
 
-1. There is one object for an id at a time, also for two threads that ask at once, and as long as anybody holds it.
-2. Without a store an agent is where its sessions live: it lets go of none by itself.
-3. With a store it holds the last used ones, and those that run a call or wait for a decision. The rest is read from the
-   store when it is asked for again.
+1. There is one object per id at a time, also across threads, for as long as it is referenced.
+2. Without a store the agent is the only place of its sessions, so it never releases one by itself.
+3. With a store it holds the most recently used ones, and those that run a call or wait for a decision. Others are
+   loaded from the store when needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agentflow.ports.store import SessionInfo, SessionStore, Store
 __all__ = ["HELD", "Sessions", "refuse_waiting_for_itself"]
 
 HELD = 256
-"""How many idle sessions an agent with a store holds."""
+"""The number of idle sessions that an agent with a store holds."""
 
 
 class Sessions:
@@ -36,13 +36,14 @@ class Sessions:
 
     Args:
         agent: The agent's name: the id of its implicit session.
-        store: Where they are kept; None: here.
-        new_id: Ids.
-        waiting: Those that wait for a decision.
+        store: Their store; None keeps them in memory only.
+        new_id: The source of ids.
+        waiting: The sessions that wait for a decision.
 
     Attributes:
-        implicit: The agent's own conversation, once somebody has asked for it.
-        waiting: Those that wait for a decision, whoever made them, by id: what they wait with is not all in the store.
+        implicit: The agent's own conversation, once it has been used.
+        waiting: The sessions that wait for a decision, by id, whichever agent created them: the store does not hold all
+            of their state.
     """
 
     def __init__(
@@ -54,25 +55,27 @@ class Sessions:
         self._limit = None if store is None else HELD
         self.implicit: FullSession | None = None
         self.waiting = waiting
-        self._within: WeakValueDictionary[str, FullSession] = WeakValueDictionary()  # their callers' sessions hold them
-        self._recent: OrderedDict[str, FullSession] = OrderedDict()  # the last used one is the last
+        self._within: WeakValueDictionary[str, FullSession] = (
+            WeakValueDictionary()
+        )  # referenced by their callers' sessions
+        self._recent: OrderedDict[str, FullSession] = OrderedDict()  # the most recently used one is last
         self._alive: MutableMapping[str, FullSession] = (
             {} if store is None else WeakValueDictionary()
-        )  # somebody holds them
+        )  # referenced elsewhere
         self._guard = threading.Lock()
 
     def own(self) -> FullSession:
-        """The implicit one."""
+        """Return the implicit session."""
         if self.implicit is None:
             self.implicit = FullSession(self._agent, store=self._store, implicit=True, new_id=self._new_id)
         return self.implicit
 
-    def of(self, session: str | Session | None, to_go_on: bool = False) -> FullSession:
-        """The session that somebody means: an id, a session itself, or None for the implicit one.
+    def of(self, session: str | Session | None, to_continue: bool = False) -> FullSession:
+        """Return the session for an argument: an id, a session itself, or None for the implicit one.
 
         Args:
-            session: What was given.
-            to_go_on: It is to be continued: one that waits may be somebody else's.
+            session: The argument.
+            to_continue: Whether it will be resumed; then a waiting session of another agent is found too.
 
         Raises:
             UsageError: It is none of these.
@@ -80,24 +83,24 @@ class Sessions:
         if session is None:
             return self.own()
         if isinstance(session, str):
-            waits = (self.waiting.get(session) or self._within.get(session)) if to_go_on else None
+            waits = (self.waiting.get(session) or self._within.get(session)) if to_continue else None
             return self.get(session) if waits is None else waits
         if not isinstance(session, FullSession):  # each `Session` is one
             raise UsageError(f"session= takes an id or a Session, not {type(session).__name__}.")
         return session
 
     def keep_within(self, session: FullSession) -> None:
-        """Let a session be resumed by its id that waits within another agent's call, for as long as that keeps it."""
+        """Make a session that waits within another agent's call resumable by its id, for as long as that call keeps it."""
         self.waiting.pop(session.id, None)
         self._within[session.id] = session
 
-    def find(self, id: str) -> FullSession | None:  # noqa: A002 - the contract's word
-        """The session of an id, if it is here."""
+    def find(self, id: str) -> FullSession | None:  # noqa: A002 - public name
+        """Return the session with an id, if it is in memory."""
         found = self._recent.get(id)
         return found if found is not None else self._alive.get(id) or self.waiting.get(id)
 
     def get(self, id: str) -> FullSession:  # noqa: A002
-        """The session of an id; it is made when first asked for."""
+        """Return the session with an id, created on first use."""
         found = self._recent.get(id)
         if found is not None and self._limit is None:
             return found
@@ -106,7 +109,7 @@ class Sessions:
             if found is None:
                 found = FullSession(id, store=self._store, new_id=self._new_id)
             elif found is self.waiting.get(id) and id not in self._recent and id not in self._alive:
-                return found  # somebody else's: held until it is answered, and no longer
+                return found  # another agent's: held only until it is answered
             if self._limit is None:
                 self._recent[id] = found
                 return found
@@ -117,7 +120,7 @@ class Sessions:
             return found
 
     def forget(self, id: str) -> bool:  # noqa: A002
-        """Let go of a session; whether it was there.
+        """Release a session; return whether it was in memory.
 
         Raises:
             UsageError: A call is running on it.
@@ -126,14 +129,17 @@ class Sessions:
             found = self.find(id)
             if found is not None and found.busy:
                 raise UsageError(
-                    f"Session {id!r} of agent {self._agent!r} is running a call; it can be forgotten when that has ended."
+                    f"Session {id!r} of agent {self._agent!r} is running a call; it can be forgotten when that has "
+                    "ended."
                 )
             for held in (self._recent, self._alive, self.waiting):
                 held.pop(id, None)
             return found is not None
 
     async def unfinished(self) -> list[SessionInfo]:
-        """Those in the store that hold a call which was cut; of sub-agents none, and of those that run here none."""
+        """Return the sessions in the store with an interrupted call, except those of sub-agents and those that run
+        here.
+        """
         store = self._store
         if not isinstance(store, SessionStore):
             return []
@@ -143,19 +149,19 @@ class Sessions:
         return [info for info in found if info.status == "unfinished" and info.id not in here and not within(info.id)]
 
     def __iter__(self) -> Iterator[FullSession]:
-        """All named ones that are here."""
+        """Iterate over all named sessions in memory."""
         with self._guard:
             here = {**self._alive, **self._recent, **self.waiting}
         return iter(here.values())
 
 
 def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
-    """Refuse a call that would wait for a session which the very call that it is made from holds.
+    """Refuse a call that would wait for a session held by the very call that it is made from.
 
-    Where the two are in different tasks, nobody can see whether the one waits for the other: then it is logged, and waits.
+    If the two are in different tasks, a deadlock is not certain: then a warning is logged, and the call waits.
 
     Raises:
-        UsageError: It is made from there.
+        UsageError: It is made from that call.
     """
     task, place, holder = asyncio.current_task(), current_turn.get(), session.run
     certain = isinstance(holder, RunBase) and holder.scope.works_in(task)
@@ -169,15 +175,16 @@ def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
             return
     if certain:
         raise UsageError(
-            f"A call of agent {agent!r} on session {session.id!r} was made by a tool or a hook of a call on that same session, "
-            "so each would wait for the other forever. Make it in a conversation of its own (session=Session.fresh()), add "
-            "to this one (context.inject(...)), or make it when this call has ended."
+            f"A call of agent {agent!r} on session {session.id!r} was made by a tool or a hook of a call on that same "
+            "session, "
+            "so they would deadlock. Make it in a separate conversation (session=Session.fresh()), add to this one "
+            "(context.inject(...)), or make it after this call has ended."
         )
-    if session.implicit and not session.closing:  # refused, as it overlaps
+    if session.implicit and not session.closing:  # an overlapping call is refused later
         return
     logger.bind(session_id=session.id).warning(
-        "a call of agent {} on session {} waits for the call from which it was begun; should that one wait for it, neither "
-        "ever ends",
+        "a call of agent {} on session {} waits for the call that started it; if that call waits for it too, they "
+        "deadlock",
         agent,
         session.id,
     )

@@ -1,13 +1,13 @@
-"""Graceful shutdown: agents stop where nothing is lost, and a later process goes on.
+"""Graceful shutdown: agents stop at safe points, and a later process continues their calls.
 
 Rules:
 
 1. From the first signal on no call begins; a new one gets a `ShutdownError` at once.
-2. A running call stops at its next safe point: behind a model's reply, or behind the tools that were running. Everything
-   up to there is stored; nothing is answered for it, so `agent.resume(session)` goes on as after a crash.
-3. Behind the limit, or with a second signal, what still runs is cancelled, and left as a crash would leave it.
+2. A running call stops at its next safe point: after a model's reply, or after the tools that were running. Everything
+   up to there is stored; no results are made up, so `agent.resume(session)` continues as after a crash.
+3. After the limit, or on a second signal, running work is cancelled, and left as a crash would leave it.
 4. Either way a call ends with one `CallEnded(outcome="interrupted")`, and raises `ShutdownError`.
-5. When no call runs any more, the agents' toolsets are closed.
+5. When no call runs, the agents' toolsets are closed.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from agentflow.loop.active import Running, Stoppable
 __all__ = ["GracefulShutdown", "ShutdownReport", "shutdown"]
 
 GRACE = 5.0
-"""Seconds that cancelled calls get for their cleanup."""
+"""Seconds for the cleanup of cancelled calls."""
 
 Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
 
 
 class ShutdownReport(NamedTuple):
-    """How a shutdown went: the sessions of the calls that ran when it began, by how these ended.
+    """The result of a shutdown: the sessions of the calls that ran when it began, by how these ended.
 
-    `agent.resume` goes on with those that stopped or were cut: in another process if they have a store, in this one if it is
-    not the agent that was shut down. Sub-agents go on with their callers.
+    `agent.resume` continues those that were stopped or cut: in another process if they have a store, in this one with
+    another agent object. Sub-agents continue with their callers.
 
     Attributes:
         stopped: Their calls stopped at a safe point.
         cut: Their calls were cancelled, as by a crash.
-        finished: Their calls came to an end by themselves: there is nothing to resume.
-        running: Their calls do not let themselves be cancelled, and still run.
+        finished: Their calls finished normally: there is nothing to resume.
+        running: Their calls ignored the cancellation, and still run.
     """
 
     stopped: tuple[str, ...] = ()
@@ -54,14 +54,14 @@ class ShutdownReport(NamedTuple):
 
 
 async def shutdown(agents: ToolsetAgent | Iterable[ToolsetAgent], *, limit: float = 10.0) -> ShutdownReport:
-    """Stop agents: no call begins any more, and those that run are left where `agent.resume` goes on.
+    """Stop agents: no new call begins, and running calls are left in a state that `agent.resume` continues.
 
     Args:
         agents: An agent, or several.
-        limit: Seconds until what still runs is cancelled.
+        limit: Seconds until running work is cancelled.
 
     Returns:
-        Which calls stopped by themselves, and which had to be cancelled.
+        The calls that stopped by themselves, and those that had to be cancelled.
 
     Example:
         >>> await shutdown(agent)
@@ -92,7 +92,7 @@ class _Stopping:
         self._now.set()
 
     def close(self) -> None:
-        """Begin no call any more, and ask those that run to stop."""
+        """Begin no call, and ask the running ones to stop."""
         self.begun = True
         for running in self._running:
             running.close()
@@ -101,7 +101,7 @@ class _Stopping:
         return tuple([run for running in self._running for run in tuple(running.runs)])
 
     async def run(self, limit: float) -> ShutdownReport:
-        """Wait until all have stopped; behind the limit, cancel what runs."""
+        """Wait until all have stopped; after the limit, cancel the running ones."""
         idle = asyncio.ensure_future(self._idle())
         hurry = asyncio.ensure_future(self._now.wait())
         try:
@@ -150,23 +150,24 @@ class _Stopping:
 
 
 class GracefulShutdown:
-    """Stops agents when the process is told to end, and ends the `async with` block.
+    """Stops agents on a termination signal, and ends the `async with` block.
 
-    In the block, calls work as ever. With the first signal the agents stop as in `shutdown`; then the block is cancelled, and
-    raises `ShutdownError`. A second signal cancels what still runs at once. A block that ends by itself changes nothing.
+    In the block, calls work as usual. On the first signal the agents stop as in `shutdown`; then the block is
+    cancelled, and raises `ShutdownError`. A second signal cancels running work at once. A block that ends by itself
+    changes nothing.
 
-    In a web server (`in_server=True`, in the application's lifespan) the server ends the block, behind the last response. Its
-    own handlers of the signals are called too: so the streams in flight end, for which it waits. A block that ends without a
-    signal stops the agents then.
+    In a web server (`in_server=True`, in the application's lifespan) the server ends the block, after the last
+    response. Its own signal handlers are called too, and streams in flight end, because the server waits for them. A
+    block that ends without a signal stops the agents then.
 
     Args:
         agents: The agents.
-        limit: Seconds until what still runs is cancelled; below the server's own limit, if that has one.
-        signals: What to listen for; `()` to call `begin` by hand.
-        in_server: The block is the lifespan of a web application.
+        limit: Seconds until running work is cancelled; it should be below the server's own limit, if that has one.
+        signals: The signals to handle; `()` to call `begin` by hand.
+        in_server: Whether the block is the lifespan of a web application.
 
     Attributes:
-        report: How the shutdown went; None before it is over.
+        report: The result of the shutdown; None until it has finished.
 
     Example:
         >>> async with GracefulShutdown(agent, limit=30):
@@ -202,13 +203,13 @@ class GracefulShutdown:
         return self._stopping.begun
 
     async def wait(self) -> None:
-        """Wait until a shutdown begins: for a block that has nothing else to do."""
+        """Wait until a shutdown begins: for a block with nothing else to do."""
         await self._requested.wait()
 
     def begin(self) -> None:
-        """Begin the shutdown, as a signal does; the second time, cancel what still runs."""
+        """Begin the shutdown, like a signal; the second time, cancel running work."""
         if self._loop is None:
-            raise UsageError("GracefulShutdown.begin() is legal inside of its `async with` block.")
+            raise UsageError("GracefulShutdown.begin() is only legal inside its `async with` block.")
         if self._task is not None:
             self._stopping.at_once()
             return
@@ -227,23 +228,24 @@ class GracefulShutdown:
         self._body = asyncio.current_task()
         for one in self._signals:
             if self._in_server and threading.current_thread() is not threading.main_thread():
-                break  # as in a test client: no signal comes here, and the block's end stops the agents
+                break  # such as in a test client: no signal arrives here, and the end of the block stops the agents
             self._before[one] = signal.getsignal(one)
             try:
-                if self._in_server:  # the server listens too, by a handler of its own or of its loop: both go on
+                if self._in_server:  # the server has a handler too, of its own or of its loop: both are called
                     signal.signal(one, self._signalled)
                 else:
                     loop.add_signal_handler(one, self.begin)
             except (NotImplementedError, RuntimeError, ValueError) as error:
                 self._restore()
                 raise UsageError(
-                    f"GracefulShutdown cannot listen for {one.name} here ({error or type(error).__name__}): that takes the "
-                    "main thread of a Unix process. Pass signals=(), and call begin() where the end is announced."
+                    f"GracefulShutdown cannot listen for {one.name} here ({error or type(error).__name__}): that takes "
+                    "the "
+                    "main thread of a Unix process. Pass signals=(), and call begin() to start the shutdown."
                 ) from error
         return self
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        """A signal has come, between two steps of the main thread."""
+        """Handle a signal, between two steps of the main thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._begin_if_open)
         handler = self._before.get(signal.Signals(number))
@@ -260,7 +262,7 @@ class GracefulShutdown:
         for one, handler in before.items():
             if self._in_server:
                 if signal.getsignal(one) != self._signalled:
-                    continue  # somebody has come behind us, and calls us
+                    continue  # a later handler was installed, and calls ours
             else:
                 try:
                     self._loop.remove_signal_handler(one)
@@ -277,7 +279,7 @@ class GracefulShutdown:
             self.begin()
         try:
             if self._task is not None:
-                await asyncio.wait([self._task])  # an error of the block may have come before all calls have stopped
+                await asyncio.wait([self._task])  # the block can fail before all calls have stopped
         finally:
             self._restore()
             self._loop = None

@@ -1,12 +1,12 @@
-"""The toolsets of an agent that are opened and closed: `LiveToolset`s.
+"""The live toolsets of an agent, which are opened and closed (`LiveToolset`).
 
 Rules:
 
-1. An agent without any has none of this: its calls do not come by here.
-2. They are opened, all at once, before the first event of a call; an event loop in which they are open costs a look at each.
-3. The agent's own tools keep their names. Of two toolsets with a tool of one name the first one given keeps it; the other
-   tool is left out, which is logged once.
-4. When tools change, the agent and its calls get the new ones at once: the next request to a model shows them.
+1. The calls of an agent without live toolsets skip this code.
+2. They are opened, all at once, before the first event of a call; if they are open already, that costs one check each.
+3. The agent's own tools keep their names. If two toolsets have a tool of one name, the first toolset keeps it; the
+   other tool is left out, which is logged once.
+4. When tools change, the agent and its calls get the new ones at once: the next request to a model includes them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["ToolsetAgent", "Toolsets"]
 
 
 class Toolsets:
-    """What an agent has that is opened.
+    """The live toolsets of an agent.
 
     Args:
         live: The toolsets.
         own: The agent's other tools, by name.
-        taken: Told of the agent's tools whenever they are others.
+        taken: Called with the agent's tools whenever they change.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class Toolsets:
         self.refresh()
 
     async def close(self) -> None:
-        """Close them in the running event loop, as far as nobody else uses them; all, also where one of them fails."""
+        """Close them in the running event loop, unless another agent uses them; all of them, even if one fails."""
         for outcome in await asyncio.gather(*[toolset.close(self) for toolset in self.live], return_exceptions=True):
             if outcome is not None:
                 raise outcome
 
     def refresh(self) -> None:
-        """Take the tools as they are now."""
+        """Update the agent's tools to the current ones."""
         seen = tuple([toolset.tools for toolset in self.live])
         if self._seen is not None and all(a is b for a, b in zip(seen, self._seen, strict=True)):
             return
@@ -94,12 +94,12 @@ class Toolsets:
 
 
 class LiveView:
-    """What hooks may know of an agent whose tools change.
+    """The view for hooks of an agent whose tools change.
 
     Args:
         name: Its name.
-        description: What it is for.
-        tools: Its tools, as they are until a toolset is open.
+        description: Its purpose.
+        tools: Its tools before a toolset is open.
         model_name: The name of its model.
     """
 
@@ -111,11 +111,11 @@ class LiveView:
 
 
 class ToolsetAgent(HookedAgent):
-    """The toolsets of an `Agent`, and its life as a resource.
+    """The toolsets of an `Agent`, and its lifetime as a resource.
 
     Args:
-        config: What it gives the loop.
-        hooks: The hooks that it begins with.
+        config: The configuration for the loop.
+        hooks: The initial hooks.
     """
 
     _toolsets: Toolsets | None = None
@@ -131,15 +131,15 @@ class ToolsetAgent(HookedAgent):
 
     @property
     def live_toolsets(self) -> tuple[LiveToolset, ...]:
-        """Its toolsets that are opened and closed."""
+        """Its live toolsets, which are opened and closed."""
         return () if self._toolsets is None else self._toolsets.live
 
     def _own_tools(self) -> tuple[Tool[..., Any], ...]:
-        """Its tools, those of toolsets that are opened left out."""
+        """Return its tools without those of live toolsets."""
         return tuple((self._config.tools if self._toolsets is None else self._toolsets.own).values())
 
     def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
-        """Use these tools from now on: the agent, and its calls that run."""
+        """Use these tools from now on, in the agent and its running calls."""
         old = self._config
         specs = tuple([made.spec for made in tools.values()])
         new = replace(old, tools=tools, specs=specs)
@@ -151,7 +151,7 @@ class ToolsetAgent(HookedAgent):
                 run.config = new
 
     async def open(self) -> None:
-        """Open its toolsets in the running event loop; a call does so too.
+        """Open its toolsets in the running event loop; calls do so by themselves.
 
         Raises:
             ToolError: One of them cannot be opened.
@@ -160,9 +160,9 @@ class ToolsetAgent(HookedAgent):
             await self._toolsets.open()
 
     async def close(self) -> None:
-        """Close its toolsets in the running event loop, as far as no other agent uses them.
+        """Close its toolsets in the running event loop, unless another agent uses them.
 
-        A call that runs meanwhile gets errors from their tools. The next call opens them again.
+        Their tools fail in calls that are still running. The next call opens them again.
         """
         if self._toolsets is not None:
             await self._toolsets.close()

@@ -1,4 +1,4 @@
-"""What somebody may have meant who gives `Agent` an argument that it has not."""
+"""Suggestions for arguments that `Agent` does not take."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _HERE: Final = {
     "store": "checkpointer memory session_service session_manager",
     "options": "model_settings generation_config model_kwargs temperature max_tokens top_p",
 }
-"""What other frameworks call an agent's arguments, by what they are called here."""
+"""Arguments of other frameworks, by their names here."""
 
 _NAMES: Final = {theirs: ours for ours, names in _HERE.items() for theirs in names.split()}
 
 
 def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
-    """Raise for an argument that `Agent` has not.
+    """Raise for an argument that `Agent` does not take.
 
     Args:
         given: The names that were written.
-        known: Those that there are.
+        known: The legal names.
 
     Raises:
-        UsageError: With the name that it has here, or one that is close.
+        UsageError: An argument is unknown; the error shows the name used here, or a similar one.
 
     Example:
         >>> refuse_unknown(["instructions"], ["system"])

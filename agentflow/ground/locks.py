@@ -46,7 +46,7 @@ class FairLine:
         """Take it if it is free and has no waiters."""
         return not self._line and self._lock.acquire(False)
 
-    def _line_up(self) -> Place | None:
+    def _join_line(self) -> Place | None:
         """Take it if it is free, or return a place in the line."""
         with self._guard:
             if self._take():
@@ -57,7 +57,7 @@ class FairLine:
                 self._line = deque()
             self._line.append(place)
         if self._lock.acquire(False):  # released in the meantime, by a holder that did not see the line
-            self._hand_on()
+            self._pass_on()
         return place
 
     async def _wait(self, place: Place) -> None:
@@ -72,19 +72,19 @@ class FairLine:
             if not waiter.done():
                 waiter.cancel()  # for `_wake`, in case it is scheduled already
             elif not waiter.cancelled():  # it was handed over already: pass it on
-                self._hand_on()
+                self._pass_on()
             raise
 
-    def _hand_on(self) -> None:
+    def _pass_on(self) -> None:
         """Hand it to the first waiter, or release it."""
         while True:
-            if self._line and self._handed_on():
+            if self._line and self._passed_on():
                 return
             self._lock.release()
             if not self._line or not self._lock.acquire(False):
                 return
 
-    def _handed_on(self) -> bool:
+    def _passed_on(self) -> bool:
         """Hand it to the first waiter that still exists; return False if there is none."""
         with self._guard:
             while self._line:
@@ -99,7 +99,7 @@ class FairLine:
 
 def _wake(waiter: asyncio.Future[None], line: FairLine) -> None:
     if waiter.cancelled():  # the waiter was cancelled
-        line._hand_on()  # pyright: ignore[reportPrivateUsage] - the other half of the line
+        line._pass_on()  # pyright: ignore[reportPrivateUsage] - the other half of the line
     else:
         waiter.set_result(None)
 
@@ -128,14 +128,14 @@ class FairLock(FairLine):
 
     async def acquire(self) -> None:
         """Wait for it, in order of arrival. If the wait is cancelled, it is not held."""
-        place = self._line_up()
+        place = self._join_line()
         if place is not None:
             await self._wait(place)
 
     def release(self) -> None:
         """Hand it to the waiter that has waited longest. Legal from any thread; releasing a free lock does nothing."""
         if self._lock.locked():
-            self._hand_on()
+            self._pass_on()
 
     def __deepcopy__(self, memo: object) -> FairLock:
         return self  # copies of its owner must not run concurrently either

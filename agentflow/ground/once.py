@@ -1,10 +1,10 @@
-"""Warnings of failures that no person would see otherwise: logged by default, once for each place that raises.
+"""Warnings of failures that would be invisible otherwise: logged by default, once for each place that raises.
 
 Rules:
 
-1. One warning for each name, class of exception and line: what fails in each round does not flood the log.
+1. One warning for each name, exception class and line: a failure in each round does not flood the log.
 2. The traceback begins outside the library, and shows no values of variables.
-3. The log of the module that warns has to be enabled by default; see `agentflow.ground.logs`.
+3. The log of the warning module must be enabled by default; see `agentflow.ground.logs`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _MACHINERY: Final = tuple(
     f"{folder}{os.sep}"
     for folder in (_PACKAGE, *(os.path.dirname(str(module.__file__)) for module in (asyncio, concurrent.futures)))
 )
-"""Where the frames lie that lead to the tool, in the loop or in a thread."""
+"""The directories of the frames that lead to the tool, in the loop or in a thread."""
 
 _MOST_PLACES: Final = 1_000
-"""Places that are remembered: code made at run time has no end of them."""
+"""The maximum number of remembered places: code generated at run time would have no limit."""
 
 _LONGEST: Final = 20_000
 
@@ -45,7 +45,7 @@ _expected: ContextVar[bool] = ContextVar("agentflow_failures_expected", default=
 
 @contextmanager
 def failures_expected() -> Generator[None]:
-    """Warn of nothing in this context: failures are a part of a test."""
+    """Suppress the warnings in this context: failures are a part of a test."""
     token = _expected.set(True)
     try:
         yield
@@ -54,17 +54,17 @@ def failures_expected() -> Generator[None]:
 
 
 def warn_once(name: str, error: BaseException, what: str, *values: object, where: object = None) -> bool:
-    """Log a warning with the traceback of an exception, in the name of the module that calls this.
+    """Log a warning with the traceback of an exception, in the name of the calling module.
 
     Args:
-        name: Who has failed: a part of the place.
+        name: The name of the failed object: a part of the place.
         error: The exception.
-        what: What failed and what became of it, in loguru's form; the traceback follows.
+        what: The failure and its consequence, in loguru's format; the traceback follows.
         values: For the braces.
-        where: The run that it belongs to, as `ids_of` takes it.
+        where: The run that it belongs to, as for `ids_of`.
 
     Returns:
-        Whether it was logged: not if the place was warned about before, or failures are expected.
+        Whether it was logged: not if the place was reported before, or failures are expected.
     """
     if _expected.get():
         return False
@@ -73,8 +73,8 @@ def warn_once(name: str, error: BaseException, what: str, *values: object, where
         if place in _warned or len(_warned) >= _MOST_PLACES:
             return False
         _warned.add(place)
-    told = [one_line(value) if isinstance(value, str) else value for value in values]
-    logger.bind(**ids_of(where)).opt(depth=1).warning(f"{what}\n{{}}", *told, _traceback_of(error))
+    texts = [one_line(value) if isinstance(value, str) else value for value in values]
+    logger.bind(**ids_of(where)).opt(depth=1).warning(f"{what}\n{{}}", *texts, _traceback_of(error))
     return True
 
 
@@ -91,7 +91,7 @@ def _traceback_of(error: BaseException) -> str:
     own = list(dropwhile(lambda frame: frame.filename.startswith(_MACHINERY), shown.stack))
     if own:
         shown.stack = traceback.StackSummary.from_list(own)
-    bare = not own and shown.__cause__ is None and shown.__context__ is None  # the library has raised it
+    bare = not own and shown.__cause__ is None and shown.__context__ is None  # raised by the library itself
     text = without_password("".join(shown.format_exception_only() if bare else shown.format()).rstrip())
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST // 2]}\n[... {len(text) - _LONGEST} characters ...]\n{text[-_LONGEST // 2 :]}"

@@ -301,7 +301,7 @@ class FullSession(Session, FullConversation):
                     "conversation. Await the first call, or give each call a conversation of its own: session='some-id' "
                     "or session=Session.fresh()."
                 )
-            place = self._line_up()
+            place = self._join_line()
         if place is not None:
             await self._wait(place)
         if self.keeping is None:
@@ -322,7 +322,7 @@ class FullSession(Session, FullConversation):
         if keeping is None or (self._held and keeping.loaded):
             return
         with self._guard:
-            place = self._line_up()
+            place = self._join_line()
         if place is not None:
             await self._wait(place)
         self.closing = True  # a call that comes meanwhile waits, on the implicit session too
@@ -337,7 +337,7 @@ class FullSession(Session, FullConversation):
         self.closing = False
         if self.keeping is not None:
             self.keeping.let_go()
-        self._hand_on()
+        self._pass_on()
 
     def keep_inner(self, tool_use_id: str, session: FullSession) -> None:
         """Keep the session of a sub-agent that is suspended behind one of this session's calls."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentflow.agent.agent import Agent
-from agentflow.agent.arguments import put_behind
+from agentflow.agent.arguments import set_wrapped_agent
 from agentflow.agent.as_tool import full_agent
 from agentflow.context import RunContext
 from agentflow.errors import ToolError
@@ -130,7 +130,7 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
 
         return await asked() if race is None else await _raced(race, agent.name, asked, session)
 
-    put_behind(ask, own)
+    set_wrapped_agent(ask, own)
     about = agent.description or f"Ask the agent {agent.name}."
     made = tool(name=agent.name, description=about, type=own.strictest, timeout=None, idempotent=True)
     return made(found_by_name(ask))

@@ -257,7 +257,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
     def map_indexed(self, mapper_indexed: Callable[[T_co, int], B] | None = None) -> Flux[B]:
         """Each item, transformed by a function of the item and its index."""
-        function = cast("Callable[[object, int], object]", mapper_indexed or _first_argument)
+        function = cast("Callable[[object, int], object]", mapper_indexed or (lambda value, _index: value))
         return self._step(items.indexed(function))
 
     def filter(self, predicate: Callable[[T_co], object]) -> Flux[T_co]:
@@ -394,11 +394,10 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def flat_map(
         self, mapper: Callable[[T_co], Source[Any]] | None = None, max_concurrent: int = DEFAULT_CONCURRENCY
     ) -> Flux[Any]:
-        """The items of the source that `mapper` returns for each item (Mono, Flux, awaitable, observable),
-        concurrently.
+        """The items of the source that `mapper` returns for each item (Mono, Flux, awaitable, observable), concurrently.
 
-        Items come in order of arrival; `concat_map` keeps the source's order. At most `max_concurrent` runs are active
-        at once, and the source is pulled ahead by that many items.
+        Items come in order of arrival (`concat_map` keeps the source's order), from at most `max_concurrent` runs; the
+        source is pulled ahead by as many items.
         """
         if max_concurrent < 1:
             raise UsageError(f"flat_map(max_concurrent={max_concurrent}) would never run anything; give 1 or more")
@@ -476,7 +475,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     ) -> Flux[T_co | A]:
         """If it fails, continue with the source that `handler(error, source)` returns, or with a second source.
 
-        Items already delivered stay delivered. Cancellation and other `BaseException`s are not failures and pass.
+        Delivered items stay delivered. Cancellation and other `BaseException`s are not failures and pass.
         """
         if isinstance(handler, Observable | Awaitable):
             second = cast("Source[A]", handler)
@@ -514,8 +513,8 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     ) -> Flux[T_co | A]:
         """Fail with `SourceTimeoutError` (or switch to `other`) if the source takes longer than `duetime` for one item.
 
-        The reader's own time is not counted, and its own awaits are never cancelled. A `TimeoutError` raised by the
-        source itself is an ordinary failure. With a scheduler, reactivex's own operator runs.
+        The reader's own time is not counted, and its awaits are never cancelled. A `TimeoutError` of the source itself
+        is an ordinary failure. With a scheduler, reactivex's own operator runs.
         """
         if scheduler is not None:
             return Flux.from_observable(super().timeout(duetime, cast("Observable[T_co]", other), scheduler))
@@ -593,10 +592,6 @@ def _combine_latest(*sources: Source[Any]) -> Flux[Any]:
 
 def _amb(*sources: Source[A]) -> Flux[A]:
     return Flux(lambda: cast("AsyncIterator[A]", many.amb(sources)))
-
-
-def _first_argument(value: Any, _index: int) -> Any:
-    return value
 
 
 def _not_negative(operator: str, count: int) -> int:

@@ -4,8 +4,7 @@ Rules:
 
 1. A Mono is cold: each `await`, subscription or task made of it runs the work again.
 2. `await mono` returns the value, or None if there was none; `mono.resolve()` distinguishes the two (`EMPTY`).
-3. `map`, `filter`, `flat_map`, `catch` … are links of one chain that one loop executes, so neither a long chain nor a
-   `flat_map` that returns another chain (recursion) can exhaust the stack.
+3. `map`, `flat_map`, `catch` … are links of one chain that one loop executes, so no length or recursion exhausts the stack.
 4. A Mono is a `collections.abc.Coroutine` too: `asyncio.run(mono)`, `create_task(mono)`, `gather(mono)`.
 """
 
@@ -73,8 +72,8 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     """One value or none, later.
 
     Args:
-        source: Starts one run: a coroutine function without arguments, or any callable that returns an awaitable. Its
-            result is the value (None included); `EMPTY` means there is none.
+        source: Starts one run: any callable that returns an awaitable. Its result is the value (None included); `EMPTY`
+            means there is none.
 
     Attributes:
         inner: The mono that this one wraps: links before and after it are one chain. For subclasses only.

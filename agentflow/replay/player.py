@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
-from agentflow.agent.arguments import agent_behind
+from agentflow.agent.arguments import wrapped_agent
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.events import Event, Frame, HookEvent, PreActing, PreReasoning
@@ -541,7 +541,7 @@ class Player(Recorder):
             self._depart(Departure(event="tool", iteration=event.iteration, source=place.source, now=now, lost=True))
             return self._work(event, source.instead(lambda _: self._hang(call)))
         self._played[call, use.id] = work
-        inside = tool is not None and agent_behind(tool.function) is not None
+        inside = tool is not None and wrapped_agent(tool.function) is not None
         if (inside and work.children) or (tool is None and (work.error or {}).get("type") == "ToolNotFoundError"):
             return self._inside(event, source, work)
         for child in work.children:  # its tool does not run: what its sub-agents did is taken as done

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 from agentflow.agent.agent import Agent, FullAgent, full_variant
 from agentflow.agent.agent_flux import AgentFlux
-from agentflow.agent.arguments import Behind, agent_behind
+from agentflow.agent.arguments import ToolableAgent, wrapped_agent
 from agentflow.errors import CallTimeoutError, StoreError, UsageError, close_to
 from agentflow.ground.virtual_time import VirtualClockLoop
 from agentflow.hooks import HookSource
@@ -330,13 +330,13 @@ def _check_tools(agent: Agent[Any], tools: Collection[str]) -> None:
     """Refuse tools that neither the agent nor those below it have; what toolsets have is known when they are open."""
     known: dict[str, None] = {}
     assert isinstance(agent, FullAgent)  # each is made as one
-    below: list[Behind] = [agent]
+    below: list[ToolableAgent] = [agent]
     for one in below:
         if one.live_toolsets:
             return
         for tool in one.own_tools:
             known[tool.name] = None
-            behind = agent_behind(tool.function)
+            behind = wrapped_agent(tool.function)
             below += [] if behind is None or behind in below else [behind]
     for name in tools:
         if name not in known:

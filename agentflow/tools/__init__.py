@@ -1,4 +1,4 @@
-"""Tools: what a model can ask for (`docs/tools.md`)."""
+"""Tools that a model can call (`docs/tools.md`)."""
 
 from agentflow.specs import ToolType
 from agentflow.tools.described import schema_tool

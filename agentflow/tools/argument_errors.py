@@ -1,4 +1,4 @@
-"""Words for a model whose arguments do not fit: what was wrong, what is expected, what came."""
+"""Error messages for a model about invalid arguments: the problem, the expected form, the actual value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ArgumentsMismatchError(ValueError):
     """Arguments do not fit a JSON schema.
 
     Args:
-        problems: What is wrong, by path.
+        problems: The problems, by path.
     """
 
     def __init__(self, problems: Mapping[str, Sequence[str]]) -> None:
@@ -48,14 +48,14 @@ class ArgumentsMismatchError(ValueError):
 def explain(
     tool: str, raw: str, error: ValueError, arguments: Sequence[tuple[str, bool]], *, start: str | None = None
 ) -> str:
-    """Return why a call's arguments were refused.
+    """Return the message about refused arguments.
 
     Args:
         tool: The tool's name.
         raw: The arguments as the model wrote them.
-        error: What pydantic (or the encoding of `raw`) said.
+        error: The error of pydantic (or of encoding `raw`).
         arguments: The tool's arguments, each with whether it is required.
-        start: What the sentences begin with, where no tool was to run.
+        start: The start of the sentences, if no tool was about to run.
     """
     it = "arguments" if start is None else "answer"
     start = start or f"Tool {tool!r} was not run: its arguments"
@@ -96,7 +96,7 @@ def _keys(arguments: Sequence[tuple[str, bool]]) -> str:
 
 
 def _problems(value: object, details: list[ErrorDetails]) -> dict[str, list[str]]:
-    """Group by path: a union reports one error for each of its members."""
+    """Group problems by path: a union reports one error for each of its members."""
     problems: dict[str, list[str]] = {}
     for detail in details:
         texts = problems.setdefault(_path(value, detail), [])
@@ -107,7 +107,7 @@ def _problems(value: object, details: list[ErrorDetails]) -> dict[str, list[str]
 
 
 def _merge(texts: list[str]) -> list[str]:
-    """Say what came once, at the end, where several texts end in the same."""
+    """If several texts end with the same actual value, keep it only in the last one."""
     heads, _, ends = zip(*(text.partition("; got ") for text in texts), strict=True)
     if len(texts) == 1 or len(set(ends)) != 1 or not ends[0]:
         return texts
@@ -124,7 +124,7 @@ def _problem(detail: ErrorDetails) -> str:
 
 
 def _path(value: object, detail: ErrorDetails) -> str:
-    """Follow the location through what was sent; a step that is not there is pydantic's name of a union's member."""
+    """Follow the location through the arguments; a step that does not exist is pydantic's name of a union's member."""
     path = ""
     steps = detail["loc"]
     for index, step in enumerate(steps):
@@ -139,7 +139,7 @@ def _path(value: object, detail: ErrorDetails) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as JSON, cut where it is long."""
+    """Return a value as JSON, truncated if it is long."""
     if isinstance(value, str):
         value = value[: _LONGEST_VALUE + 1]
     try:

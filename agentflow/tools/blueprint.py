@@ -1,4 +1,4 @@
-"""What a tool and its copies share: the function, its options, its lock and hooks, and what is read from it once."""
+"""The common part of a tool and its copies: the function, its options, its lock and hooks, and the data read from it once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["Blueprint", "SchemaBlueprint"]
 
 
 class Blueprint:
-    """What a tool and its copies (bound to objects, or under other names) share.
+    """The common part of a tool and its copies (bound to objects, or under other names).
 
     Args:
-        function: What runs.
+        function: The function.
         name: The tool's name.
-        description: What it does; the docstring by default.
-        in_thread: It runs in a thread.
-        external: It does not run: the outside answers.
-        fixed: Parameters with a value already.
-        contract: What its type demands.
+        description: The description; the docstring by default.
+        in_thread: Whether it runs in a thread.
+        external: Whether it never runs, and calls are answered from outside.
+        fixed: Parameters with fixed values.
+        contract: The contract of its type.
     """
 
     __slots__ = (
@@ -76,7 +76,7 @@ class Blueprint:
         self._schema: dict[str, Any] | None = None
 
     def plan(self) -> Plan:
-        """Read the signature and hold it against the contract, once."""
+        """Read the signature and check it against the contract, once."""
         if self._plan is None:
             plan = self._read()
             if self.external and plan.fills:
@@ -87,7 +87,7 @@ class Blueprint:
             self._plan = plan
             if self.contract is not None:
                 self._judge(self.contract)
-            self.names = {}  # lets go of the frame's values
+            self.names = {}  # release the frame's values
         return self._plan
 
     def _read(self) -> Plan:
@@ -107,18 +107,18 @@ class Blueprint:
             contract.judge_parameters(len(self.keys()))
 
     def doc(self) -> tuple[str, dict[str, str]]:
-        """The docstring's text, and what it says of each parameter."""
+        """Return the docstring's text, and its descriptions of the parameters."""
         if self._doc is None:
             behind = self.function if isinstance(self.function, FunctionType) else plain_function(self.function)
             self._doc = read_docstring(behind.__doc__ if behind is not None else None)
         return self._doc
 
     def describe(self) -> str:
-        """What the tool does, for the model."""
+        """Return the description for the model."""
         return self._description if self._description is not None else self.doc()[0]
 
     def parameters(self) -> dict[str, Any]:
-        """The JSON schema of the arguments."""
+        """Return the JSON schema of the arguments."""
         if self._schema is None:
             self._schema = self._make_schema()
         return self._schema
@@ -131,22 +131,22 @@ class Blueprint:
         except PydanticInvalidForJsonSchema as error:
             raise UsageError(
                 f"Tool {self.name!r}: no JSON schema can be made of its parameters ({error.message}). Use types "
-                "that JSON can describe, or Dep[X] for what the call's deps= holds."
+                "that JSON can describe, or Dep[X] for objects from the call's deps=."
             ) from error
 
     def keys(self) -> list[tuple[str, bool]]:
-        """The arguments' names, each with whether it is required."""
+        """Return the arguments' names, each with whether it is required."""
         schema = self.parameters()
         required = schema.get("required", ())
         return [(name, name in required) for name in schema.get("properties", ())]
 
     def explain(self, tool: str, raw: str, error: ValueError) -> str:
-        """Say why arguments were refused, for the model."""
+        """Return the message for the model about refused arguments."""
         return explain(tool, raw, error, self.keys())
 
 
 class SchemaBlueprint(Blueprint):
-    """The blueprint of a tool that has a schema and no signature (see `external_tool` and `schema_tool`)."""
+    """The blueprint of a tool with a schema instead of a signature (see `external_tool` and `schema_tool`)."""
 
     __slots__ = ("_arguments", "_given")
 

@@ -1,10 +1,10 @@
-"""What a tool's type demands of the tool: checked at decoration as far as can be seen there, at first use, and at run.
+"""The contract of a tool's type: checked at decoration where possible, at first use, and on its values.
 
 Rules:
 
-1. At decoration nothing is evaluated: an annotation that is a text is judged only if it names a builtin.
-2. What cannot be known is no fault: a name that only type checkers know, `Any`, a missing annotation (except where one is
-   demanded). What comes back at run is judged all the same.
+1. At decoration nothing is evaluated: a text annotation is checked only if it names a builtin.
+2. Unknown annotations are not an error: a name that only type checkers know, `Any`, a missing annotation (unless the
+   contract requires one). Returned values are checked anyway.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from agentflow.specs import ToolType
 
 __all__ = ["MISSING", "Contract", "contract_of", "return_annotation"]
 
-_GIVES: Final = "gives something back (None only where the annotation says so, as in `-> Row | None`)"
+_GIVES: Final = "returns a value (None only if the annotation allows it, as in `-> Row | None`)"
 _DEMANDS: Final[Mapping[ToolType, str]] = {
     "research": _GIVES,
     "read": _GIVES,
     "memory_read": _GIVES,
-    "reasoning": "gives text: it is annotated `-> str`, or is an async generator of str",
+    "reasoning": "returns text: it is annotated `-> str`, or is an async generator of str",
     "completion_check": "is a coroutine function annotated `-> bool`, and returns True or False",
     "memory_write": "has at least one parameter that the model fills",
 }
@@ -44,16 +44,16 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-"""A function says nothing about what it returns."""
+"""A function without a return annotation."""
 
 
 class Contract:
-    """What one tool's type demands of its values; shared by the tool's copies.
+    """The contract of one tool's type; shared by the tool's copies.
 
     Args:
-        tool: The tool's name, for what is said before it runs.
+        tool: The tool's name, for errors before it runs.
         type: Its type.
-        streaming: It is an async generator: each value is judged.
+        streaming: Whether it is an async generator: each value is checked.
     """
 
     __slots__ = ("_allows_none", "_streaming", "_tool", "type")
@@ -66,28 +66,28 @@ class Contract:
 
     @property
     def demand(self) -> str:
-        """What the type demands, in words."""
+        """The contract as text."""
         return _DEMANDS[self.type]
 
     @property
     def runs(self) -> bool:
-        """Whether it is about values, too."""
+        """Whether the contract also applies to values."""
         return self.type != "memory_write"
 
     def refusal(self, tool: str, got: str) -> ToolContractError:
-        """The error for a tool that does otherwise."""
+        """Return the error for a tool that breaks the contract."""
         return ToolContractError(tool, self.type, got, self.demand)
 
     def judge(self, hint: object) -> None:
-        """Check what the function is annotated to return; a text that nobody could evaluate counts for what it says.
+        """Check the return annotation; a text that could not be evaluated is searched for None.
 
         Raises:
-            ToolContractError: The annotation rules out what the type demands.
+            ToolContractError: The annotation breaks the contract.
         """
         check = self.type == "completion_check"
         if hint is MISSING:
             if check:
-                raise self.refusal(self._tool, "does not say what it returns")
+                raise self.refusal(self._tool, "has no return annotation")
             return
         if isinstance(hint, str):
             self._allows_none = re.search(_SAYS_NONE, hint) is not None
@@ -104,37 +104,37 @@ class Contract:
             raise self.refusal(self._tool, f"is annotated to {self._gives()} {_shown_hint(hint)}")
 
     def judge_at_once(self, raw: object) -> None:
-        """Check an annotation as it stands, at decoration.
+        """Check an unevaluated annotation, at decoration.
 
         Raises:
-            ToolContractError: It rules out what the type demands.
+            ToolContractError: It breaks the contract.
         """
         if isinstance(raw, str):
             raw = _AT_ONCE.get(raw, MISSING)
             if raw is MISSING:
                 return
-        if type(raw) is type and raw is _PLAIN.get(self.type, raw):  # so that what is common costs little
+        if type(raw) is type and raw is _PLAIN.get(self.type, raw):  # a fast path for common annotations
             return
         self.judge(raw)
 
     def judge_parameters(self, count: int) -> None:
-        """Check how many parameters the model fills.
+        """Check the number of parameters that the model fills.
 
         Raises:
-            ToolContractError: There are none, where the type demands one.
+            ToolContractError: There are none, and the type requires one.
         """
         if not count and not self.runs:
             raise self.refusal(self._tool, "has none")
 
     def check(self, tool: str, value: object) -> None:
-        """Check what the tool gave.
+        """Check a value of the tool.
 
         Args:
-            tool: The name that the tool has here.
-            value: What it returned, or one of the values that it yielded.
+            tool: The tool's name here.
+            value: Its return value, or one of the values that it yielded.
 
         Raises:
-            ToolContractError: It is not what the type demands.
+            ToolContractError: The value breaks the contract.
         """
         kind = self.type
         if kind == "completion_check":
@@ -153,10 +153,10 @@ class Contract:
 def contract_of(
     tool: str, kind: ToolType, plain: types.FunctionType | None, streaming: bool, fixed: Mapping[str, object] | None
 ) -> Contract | None:
-    """Return the contract of a tool that is being made; None where its type demands nothing.
+    """Return the contract of a tool that is being created; None if its type has none.
 
     Raises:
-        ToolContractError: What can be seen at once breaks it.
+        ToolContractError: The function visibly breaks it.
     """
     if kind not in _DEMANDS:
         return None
@@ -173,19 +173,19 @@ def contract_of(
 
 
 def return_annotation(function: Callable[..., Any]) -> object:
-    """Return what a function is annotated to return, as it stands: an object, a text, or `MISSING`."""
+    """Return a function's return annotation, unevaluated: an object, a text, or `MISSING`."""
     return annotations_of(function).get("return", MISSING)
 
 
 def _item(hint: object) -> object:
-    """What an async generator's annotation says that it yields."""
+    """Return the type of the values that an async generator yields, from its annotation."""
     if get_origin(hint) in _STREAMS:
         return next(iter(get_args(hint)), Any)
     return Any
 
 
 def _leaves(hint: object) -> list[object]:
-    """The members of a union, `Annotated`, alias or `NewType`, flattened; a `Literal` gives the classes of its values."""
+    """Return the members of a union, `Annotated`, alias or `NewType`, flattened; for a `Literal` the classes of its values."""
     origin = get_origin(hint)
     arguments = get_args(hint)
     if origin is Annotated:
@@ -203,7 +203,7 @@ def _leaves(hint: object) -> list[object]:
 
 
 def _is_other(leaf: object, kind: type) -> bool:
-    """Whether a leaf is surely not of a class."""
+    """Whether a member is certainly not of a class."""
     if leaf is None:
         return True
     # On Python 3.11 and later `Any` is a class.
@@ -218,7 +218,7 @@ def _shown_hint(hint: object) -> str:
 def _shown_value(value: object) -> str:
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001, RUF100 - a broken __repr__ must not hide what is wrong
+    except Exception:  # noqa: BLE001, RUF100 - a broken __repr__ must not hide the problem
         text = "a value without a readable repr"
     text = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
     return text if value is None else f"{text} ({type(value).__name__})"

@@ -1,4 +1,4 @@
-"""`schema_tool`: a tool that runs, and whose arguments a JSON schema describes instead of a signature."""
+"""`schema_tool`: a tool with a function whose arguments are described by a JSON schema instead of a signature."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ def schema_tool(
     idempotent: bool = False,
     requires_approval: bool = False,
 ) -> Tool[[dict[str, Any], ToolContext], Coroutine[Any, Any, object]]:
-    """Make a tool of a function that takes all arguments as one mapping: for tools that somebody else describes.
+    """Make a tool of a function that takes all arguments as one mapping, for tools that are described elsewhere.
 
-    The arguments are checked against the schema before it runs, and what is wrong goes to the model.
+    The arguments are validated against the schema before it runs, and problems are reported to the model.
 
     Args:
-        name: What the model calls it.
-        description: What it does, for the model.
-        parameters: The arguments: a JSON schema of an object, shown to the model as it is, or a pydantic model's class.
-        run: What it does, with the arguments and the call's `ToolContext`.
-        type: What it does, as in `tool`, like the rest.
-        timeout: Seconds that one attempt may take; None is no limit.
-        retries: How often it is tried again.
+        name: The tool's name for the model.
+        description: The description for the model.
+        parameters: The arguments: a JSON schema of an object, shown to the model unchanged, or a pydantic model's
+            class.
+        run: The function; it gets the arguments and the call's `ToolContext`.
+        type: As in `tool`, like the rest.
+        timeout: Seconds for one attempt; None means no limit.
+        retries: How often it is retried.
         tags: Free labels.
-        idempotent: Running it twice does no harm.
-        requires_approval: A call waits for a person.
+        idempotent: Whether it can safely run twice.
+        requires_approval: Whether a call waits for a person.
 
     Raises:
         UsageError: The name is not legal, or the schema does not describe an object.
@@ -68,12 +69,12 @@ def schema_tool(
 
 
 class Described(WithSchema):
-    """Stands where a function would be, and runs with a mapping of what a schema describes.
+    """Replaces the function of a tool, and runs with a mapping that a schema describes.
 
     Args:
         tool: The tool's name, for messages.
         parameters: A JSON schema of an object, or a class that pydantic knows.
-        run: What it does.
+        run: The function.
     """
 
     def __init__(
@@ -86,16 +87,16 @@ class Described(WithSchema):
         self.run = run
 
     def plan(self) -> Plan:
-        """The whole mapping is one argument, so that no name in it can be mistaken for another."""
+        """Return a plan with the whole mapping as one argument, so that none of its names can collide with another."""
         return replace(super().plan(), validator=_Whole(self.arguments), fills=_FILLS)
 
     async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> object:
-        """Run it."""
+        """Run the function."""
         return await self.run(arguments, context)
 
 
 class _Whole:
-    """Checks arguments, and hands them on as one."""
+    """Validates arguments, and passes them on as one."""
 
     def __init__(self, arguments: SchemaArguments) -> None:
         self._arguments = arguments

@@ -1,4 +1,4 @@
-"""`external_tool`: a tool that is only a schema. A call of it waits for an answer from outside."""
+"""`external_tool`: a tool with only a schema. A call of it waits for an answer from outside."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def external_tool(
     tags: Iterable[str] = (),
     idempotent: bool = False,
 ) -> Tool[[], Coroutine[Any, Any, NoReturn]]:
-    """Make a tool that has no function: a call of it suspends, and the outside answers.
+    """Make a tool without a function: a call of it suspends, and is answered from outside.
 
-    The arguments are checked before the call suspends; what is wrong goes to the model, which may try again. With a
-    function to take the signature from, `@tool(external=True)` does the same.
+    The arguments are validated before the call suspends; problems are reported to the model, which can try again. If
+    there is a function to take the signature from, `@tool(external=True)` does the same.
 
     Args:
-        name: What the model calls it.
-        description: What it does, for the model.
-        parameters: The arguments: a JSON schema of an object, shown to the model as it is, or a pydantic model's class
-            (a dataclass or `TypedDict` will do).
-        type: What it does, as in `tool`.
+        name: The tool's name for the model.
+        description: The description for the model.
+        parameters: The arguments: a JSON schema of an object, shown to the model unchanged, or a pydantic model's class
+            (a dataclass or `TypedDict` works too).
+        type: As in `tool`.
         tags: Free labels.
-        idempotent: Running it twice does no harm.
+        idempotent: Whether it can safely run twice.
 
     Raises:
         UsageError: The name is not legal, or the schema does not describe an object.

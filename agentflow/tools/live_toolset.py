@@ -1,13 +1,13 @@
-"""`LiveToolset`: tools that are there once something is open, such as a connection to a server.
+"""`LiveToolset`: tools that exist while something is open, such as a connection to a server.
 
 Rules:
 
-1. It is opened when an agent first needs it, and not when it is made: making one does nothing.
-2. It is open per event loop: `open` and `close` concern the loop that they are awaited in. Who uses it in another loop opens
-   it there too. One that cannot be open in two loops says so in `open`, with a `UsageError`.
-3. Whoever opens it names himself, and it is closed when all who have opened it are gone. `close()` without a name closes it
-   for all.
-4. Its tools may change while it is open. Those who watch are told; they read `tools` then.
+1. It is opened when an agent first needs it; creating it does nothing.
+2. It is open per event loop: `open` and `close` apply to the loop that they are awaited in, and a user in another loop
+   opens it there too. If it cannot be open in two loops, `open` should raise a `UsageError`.
+3. Each user passes itself to `open`, and the toolset is closed when all users have closed it. `close()` without a user
+   closes it for all.
+4. Its tools can change while it is open. Watchers are notified, and read `tools` then.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SomeTool: TypeAlias = Tool[..., Any]
 class LiveToolset(ABC):
     """Tools that an agent opens and closes.
 
-    A subclass says what they are and how they are opened, and calls `changed()` when they are others. An agent takes it like
-    any toolset, `Agent(..., tools=[toolset])`. It opens it before its first call in an event loop, and closes it at the end of
-    `async with agent`, in a shutdown, or when the loop ends.
+    A subclass defines the tools and how they are opened, and should call `changed()` after they have changed. An agent
+    takes it like any toolset, `Agent(..., tools=[toolset])`. The agent opens it before its first call in an event loop,
+    and closes it at the end of `async with agent`, in a shutdown, or when the loop ends.
 
     Attributes:
-        name: What errors and logs call it.
+        name: The name in errors and logs.
 
     Example:
         >>> class Desk(LiveToolset):
@@ -51,16 +51,16 @@ class LiveToolset(ABC):
     @property
     @abstractmethod
     def tools(self) -> tuple[SomeTool, ...]:
-        """The tools as they are now; none before it was first open."""
+        """The current tools; empty before it is first opened."""
 
     @abstractmethod
     async def open(self, by: object) -> None:
-        """Make it usable in the running event loop; where it is, this does nothing but note the user.
+        """Make it usable in the running event loop; if it is open there, only register the user.
 
-        Several tasks may come at once, and all of them wait for the one opening.
+        Several tasks can call it at once; all of them wait for the one opening.
 
         Args:
-            by: Who uses it; it is told apart by identity, and not kept alive.
+            by: The user; compared by identity, and not kept alive.
 
         Raises:
             ToolError: It cannot be opened.
@@ -69,26 +69,28 @@ class LiveToolset(ABC):
 
     @abstractmethod
     async def close(self, by: object | None = None) -> None:
-        """Close it in the running event loop if nobody else uses it there; closing it twice does nothing.
+        """Close it in the running event loop if it has no other user there; closing it twice does nothing.
 
         Args:
-            by: Who has no use for it any more; None: nobody has.
+            by: The user that no longer needs it; None closes it for all users.
         """
 
     def watch(self, changed: Callable[[], object]) -> None:
-        """Be told when the tools are others.
+        """Register a callback for changes of the tools.
 
         Args:
-            changed: A method, called in the event loop that has noticed; its object is not kept alive.
+            changed: A method, called in the event loop that detected the change; its object is not kept alive.
         """
         self._watchers = (*[watcher for watcher in self._watchers if watcher() is not None], WeakMethod(changed))
 
     def changed(self) -> None:
-        """Tell those who watch; one that fails keeps nobody else from being told."""
+        """Notify the watchers; if one fails, the others are still notified."""
         for watcher in self._watchers:
             tell = watcher()
             if tell is not None:
                 try:
                     tell()
                 except Exception as error:
-                    log_failure("WARNING", error, "the changed tools of toolset {} were not taken", self.name)
+                    log_failure(
+                        "WARNING", error, "a watcher failed to handle the changed tools of toolset {}", self.name
+                    )

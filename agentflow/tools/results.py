@@ -1,9 +1,10 @@
-"""How what a tool returned or raised is told to the model.
+"""Rendering of a tool's result or exception for the model.
 
 Rules:
 
-1. Telling never raises, whatever the tool returned.
-2. Text is fit for every wire: half a surrogate pair (file names have them) would poison the history for good.
+1. Rendering never raises, whatever the tool returned.
+2. The text is encodable on every wire: half a surrogate pair (file names can contain one) would make the history
+   unusable.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ if TYPE_CHECKING:
 __all__ = ["NO_OUTPUT", "failure_text", "read_back", "read_strictly", "render"]
 
 NO_OUTPUT = "(no output)"
-"""What a model reads where a tool returned nothing: some providers refuse an empty result."""
+"""The text for a tool that returned nothing: some providers refuse an empty result."""
 
 _LONGEST_FAILURE = 4_000
 
 
 def render(value: object) -> str | tuple[TextBlock | DataBlock, ...]:
-    """Return what a tool returned as the content of its result.
+    """Return the content of a tool's result.
 
-    Text stays as it is; nothing becomes `"(no output)"`; blocks, a sequence with blocks in it, a `ToolResultBlock` and
-    a `Msg` give their content; everything else becomes JSON (what JSON does not know, its `str`; NaN and the infinities
-    are such).
+    Text stays unchanged; None becomes `"(no output)"`; blocks, a sequence with blocks in it, a `ToolResultBlock` and a
+    `Msg` become their content; everything else becomes JSON (a value that JSON does not know becomes its `str`,
+    including NaN and the infinities).
 
     Example:
         >>> render({"found": 2})
@@ -63,11 +64,11 @@ def render(value: object) -> str | tuple[TextBlock | DataBlock, ...]:
 
 
 def read_back(text: str, hint: object) -> object:
-    """Return what `render` made of a value as that value again, where the text says it; else the text.
+    """Return the value that `render` turned into this text, if the text can be parsed; else the text.
 
     Args:
         text: The text of a result that did not come from the tool itself: from a cache, or changed by a hook.
-        hint: What the tool is annotated to return. Where a text is legal, the text is the value.
+        hint: The tool's return annotation. If text is legal, the text is the value.
 
     Example:
         >>> read_back("3", int), read_back("3", str), read_back("[hidden]", int)
@@ -78,10 +79,10 @@ def read_back(text: str, hint: object) -> object:
 
 
 def read_strictly(text: str, hint: object) -> object:
-    """Like `read_back`, where nothing but a value of that type will do.
+    """Like `read_back`, but accept only a value of that type.
 
     Raises:
-        ValueError: The text says none.
+        ValueError: The text is not such a value.
 
     Example:
         >>> read_strictly("3", int)
@@ -101,7 +102,7 @@ def _value_of(text: str, hint: object) -> object:
         return text
     if text == NO_OUTPUT and _reads(lambda: form.validate_python(None, strict=True)) is None:
         return None
-    for said in (text, to_json(text)):  # the text of a date, an enum or a path has lost its quotes
+    for said in (text, to_json(text)):  # `render` removes the quotes of a date, an enum or a path
         value = _reads(partial(form.validate_json, said, strict=True))
         if value is not _UNREAD:
             return value
@@ -121,12 +122,12 @@ def _reads(read: Callable[[], object]) -> object:
 def _form(hint: Any) -> TypeAdapter[Any] | None:
     try:
         return adapter_of(hint)
-    except (PydanticUserError, TypeError):  # it is no data, as a turn is not
+    except (PydanticUserError, TypeError):  # the type is not data, such as a turn
         return None
 
 
 def failure_text(error: BaseException) -> str:
-    """Return what the model reads when a tool raised: the type, the message and the error's notes.
+    """Return the text of a tool's exception for the model: the type, the message and the error's notes.
 
     Example:
         >>> failure_text(FileNotFoundError("no such file: a.txt"))
@@ -140,7 +141,7 @@ def failure_text(error: BaseException) -> str:
 
 def _failure(error: BaseException, indent: str = "") -> str:
     message = _text_of(error)
-    # These texts are written for the model; the name of the class would only be noise.
+    # These messages are written for the model, so the class name would only be noise.
     text = message if type(error) is ToolError or isinstance(error, ToolArgumentError) else ""
     text = text or type(error).__name__
     if message and text is not message:
@@ -193,6 +194,6 @@ def _json(value: object) -> str:
             text = to_json(value, fallback=_text_of, inf_nan_mode="strings", bytes_mode=bytes_mode).decode()
         except (ValueError, RecursionError):
             continue
-        # An enum, a date or a path is one JSON string: the quotes would say nothing.
+        # An enum, a date or a path is one JSON string: the quotes carry no information.
         return _clean(from_json(text) if text.startswith('"') else text)
     return _clean(_text_of(value))

@@ -1,11 +1,11 @@
-"""The JSON schema that a model sees, and the words in it.
+"""The JSON schema that a model sees, and its descriptions.
 
 Rules:
 
-1. What every provider takes: an object with `properties` on top, arrays with `items`, no `$ref` (except in types that
-   contain themselves), no `propertyNames`, `const`, `oneOf`, `prefixItems` or titles.
+1. Only keywords that every provider accepts: an object with `properties` at the top, arrays with `items`, no `$ref`
+   (except in recursive types), no `propertyNames`, `const`, `oneOf`, `prefixItems` or titles.
 2. A description comes from the nearest source: `Field(description=...)`, then the docstring, then the type's own.
-3. griffe is loaded only for a docstring that has sections (its import takes 200 ms).
+3. griffe is loaded only for a docstring with sections (importing it takes 200 ms).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _GOOGLE = r"^[ \t]*[A-Z][\w ]*:[ \t]*$"
 
 @cache
 def _generator() -> type[GenerateJsonSchema]:
-    from pydantic.json_schema import GenerateJsonSchema  # 6 ms that only the first schema has to pay
+    from pydantic.json_schema import GenerateJsonSchema  # 6 ms, paid by the first schema only
 
     class Generator(GenerateJsonSchema):
         def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
-            """Say nothing: a default that JSON cannot hold is simply not shown."""
+            """Do nothing: a default that JSON cannot hold is not shown."""
 
     return Generator
 
@@ -52,10 +52,10 @@ def json_schema(core: CoreSchema, descriptions: Mapping[str, str]) -> dict[str, 
 
     Args:
         core: Pydantic's schema of them.
-        descriptions: What the docstring says of each.
+        descriptions: The docstring's description of each.
     """
     schema = _generator()(by_alias=True).generate(core)
-    if "$ref" not in schema:  # a class that contains itself is one reference, and says these itself
+    if "$ref" not in schema:  # a recursive class is one reference, with these keywords in its definition
         properties: dict[str, Any] = schema.setdefault("properties", {})
         for name, text in descriptions.items():
             if text and name in properties:
@@ -65,7 +65,7 @@ def json_schema(core: CoreSchema, descriptions: Mapping[str, str]) -> dict[str, 
 
 
 class _Tidy:
-    """Inlines references; one inside the type it refers to stays, and its definition with it."""
+    """Inlines references, except one inside the type it refers to, which stays together with its definition."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._schema = schema
@@ -89,7 +89,7 @@ class _Tidy:
                 tidy[key] = self._node(cast("dict[str, Any]", value), inside)
             elif key in _SCHEMAS:
                 tidy[key] = [self._node(inner, inside) for inner in value]
-            elif key not in _DROPPED and all_finite(value):  # a default that JSON does not know is not shown
+            elif key not in _DROPPED and all_finite(value):  # a default that JSON cannot hold is not shown
                 tidy[key] = value
         self._replace_dropped(schema, tidy, inside)
         if tidy.get("type") == "array":
@@ -123,7 +123,7 @@ class _Tidy:
 
 
 def may_hold_floats(schema: Mapping[str, Any]) -> bool:
-    """Whether a value of this schema may hold a float: only where no keyword says that it cannot.
+    """Whether a value of this schema could hold a float, that is, unless a keyword excludes it.
 
     Example:
         >>> may_hold_floats({"type": "array", "items": {"type": "string"}}), may_hold_floats({})
@@ -145,7 +145,7 @@ def may_hold_floats(schema: Mapping[str, Any]) -> bool:
 
 
 def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
-    """Return what a docstring (Google, NumPy or Sphinx style) says of a function, and of each of its parameters."""
+    """Return a docstring's text (Google, NumPy or Sphinx style), and its descriptions of the parameters."""
     text = inspect.cleandoc(doc or "")
     style = (
         "sphinx"
@@ -157,7 +157,7 @@ def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
     if style == "google" and not re.search(_GOOGLE, text, re.MULTILINE):
         return text, {}
 
-    import griffe  # its import takes 200 ms; most programs' first tool pays it, none at import
+    import griffe  # importing it takes 200 ms, paid by the first tool that needs it
 
     words: list[str] = []
     parameters: dict[str, str] = {}

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. A JSON schema is compiled where the tool is made, within limits (`agentflow.ground.json_schema`): it may come from a
-   server or a file. Nothing is fetched: a reference out of the schema is refused.
-2. Errors are worded as those of tools with a signature are (`agentflow.tools.argument_errors`).
+1. A JSON schema is compiled when the tool is created, within limits (`agentflow.ground.json_schema`), because it can
+   come from a server or a file. Nothing is fetched: a reference to another document is refused.
+2. Errors have the same wording as those of tools with a signature (`agentflow.tools.argument_errors`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["Outside", "SchemaArguments", "WithSchema", "explained"]
 _OBJECT: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 _ANY: Final = core_schema.any_schema()
 _LARGEST: Final = 512 * 1024
-"""Bytes of a schema."""
+"""The maximum size of a schema, in bytes."""
 _MOST_EXPLAINED: Final = 20
-"""Problems that are put into words: each shows its value, which may be large."""
+"""The maximum number of explained problems: each shows its value, which can be large."""
 _NAMES: Final[Mapping[str, str]] = {
     "array": "an array",
     "boolean": "true or false",
@@ -45,10 +45,10 @@ _FORMS: Final = ("anyOf", "oneOf")
 _KINDS: Final = ("type", "const", "enum")
 _WORDS: Final[Mapping[str, str]] = {
     "": "is not allowed; got {value}",
-    "contains": "should hold at least {rule} items that the schema asks for; got {value}",
+    "contains": "should hold at least {rule} items that match the schema; got {value}",
     "exclusiveMaximum": "{value} is greater than or equal to the maximum of {rule}",
     "exclusiveMinimum": "{value} is less than or equal to the minimum of {rule}",
-    "maxContains": "should hold at most {rule} items that the schema counts; got {value}",
+    "maxContains": "should hold at most {rule} items that match the schema; got {value}",
     "maxItems": "should have at most {rule} items; got {value}",
     "maxLength": "should have at most {rule} characters; got {value}",
     "maxProperties": "should have at most {rule} keys; got {value}",
@@ -60,24 +60,25 @@ _WORDS: Final[Mapping[str, str]] = {
     "multipleOf": "{value} is not a multiple of {rule}",
     "not": "has a form that is not allowed; got {value}",
     "pattern": "should match the pattern {rule}; got {value}",
-    "propertyNames": "is no key that is allowed here",
+    "propertyNames": "is not an allowed key",
     "uniqueItems": "should have no item twice; got {value}",
 }
 
 
 class SchemaArguments:
-    """A schema, and the check that arguments fit it.
+    """A schema, and the validation of arguments against it.
 
     Args:
         tool: The tool's name, for messages.
         given: A JSON schema of an object, or a class (pydantic model, dataclass, `TypedDict`).
 
     Attributes:
-        schema: The JSON schema that the model sees: a given one as it is, completed to one of an object.
-        cost: How large it is, in the units of `agentflow.ground.json_schema.MOST_COST`; 0 for a class.
+        schema: The JSON schema that the model sees: a given one unchanged, except that it is completed to an object.
+        cost: Its size, in the units of `agentflow.ground.json_schema.MOST_COST`; 0 for a class.
 
     Raises:
-        UsageError: No object is described, or the schema is none, too large, or refers to what is not in it.
+        UsageError: It does not describe an object, or the schema is invalid, too large, or has a reference that it does
+            not contain.
     """
 
     def __init__(self, tool: str, given: Mapping[str, Any] | type) -> None:
@@ -116,15 +117,15 @@ class SchemaArguments:
                 f"({error.message.splitlines()[0]}). Pass a pydantic model's class, or a JSON schema."
             ) from error
         self._class = cast("SchemaValidator", adapter.validator)
-        schema.pop("description", None)  # of the class; the tool has its own
+        schema.pop("description", None)  # the class's description; the tool has its own
         return schema
 
     def plan(self) -> Plan:
-        """Everything that the model fills, nothing else."""
+        """Return a plan in which the model fills everything."""
         return Plan(core=_ANY, validator=self, aliases={}, fills=(), dep_types={}, positional=())
 
     def validate_json(self, data: str, /) -> tuple[tuple[()], dict[str, Any]]:
-        """Check arguments as the model wrote them.
+        """Validate arguments as the model wrote them.
 
         Raises:
             ValueError: They do not fit, or the check takes too long.
@@ -140,7 +141,7 @@ class SchemaArguments:
 
 
 class WithSchema:
-    """Stands where a function would be, in a tool whose arguments a schema describes.
+    """Replaces the function of a tool whose arguments a schema describes.
 
     Args:
         tool: The tool's name, for messages.
@@ -154,28 +155,28 @@ class WithSchema:
         self.arguments = SchemaArguments(tool, parameters)
 
     def plan(self) -> Plan:
-        """How its arguments are checked and filled in."""
+        """Return how its arguments are validated and filled in."""
         return self.arguments.plan()
 
 
 class Outside(WithSchema):
-    """Stands for a tool that has nothing to run."""
+    """Replaces the function of a tool that never runs."""
 
     async def __call__(self) -> NoReturn:
-        raise UsageError("A tool that the outside answers has nothing to run.")
+        raise UsageError("An external tool has no function to run; its calls are answered from outside.")
 
 
 def _copied(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy that nobody else can change, of JSON only."""
+    """Return a private copy that holds only JSON."""
     try:
         text = to_json(given, fallback=_plain)
         if len(text) > _LARGEST:
-            raise UsageError(f"Tool {tool!r}: its JSON schema has {len(text)} bytes; {_LARGEST} are the most.")
+            raise UsageError(f"Tool {tool!r}: its JSON schema has {len(text)} bytes; the maximum is {_LARGEST}.")
         check_numbers(text.decode())
         return cast("dict[str, Any]", from_json(text))
     except (ValueError, RecursionError) as error:
         why = str(error).rpartition("ValueError: ")[2]
-        raise UsageError(f"Tool {tool!r}: parameters= holds what is not JSON ({why}).") from error
+        raise UsageError(f"Tool {tool!r}: parameters= holds a value that is not JSON ({why}).") from error
 
 
 def _plain(value: object) -> object:
@@ -185,7 +186,7 @@ def _plain(value: object) -> object:
 
 
 def explained(found: Iterable[Problem]) -> dict[str, list[str]]:
-    """Problems in words, by the path of the value that has them."""
+    """Return the messages about problems, by the path of the value."""
     problems: dict[str, list[str]] = {}
     for count, (path, text) in enumerate(_told(found)):
         texts = problems.setdefault(path, [])
@@ -199,7 +200,7 @@ def explained(found: Iterable[Problem]) -> dict[str, list[str]]:
 
 
 def _told(found: Iterable[Problem]) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Paths, and what makes the words."""
+    """Yield paths, and functions that build the messages."""
     for one in found:
         if one.keyword in _FORMS and one.forms:
             yield from _no_form(one)
@@ -221,13 +222,13 @@ def _words(one: Problem) -> str:
         case "const":
             return f"should be {shown(one.rule)}; got {shown(one.value)}"
         case "oneOf":
-            return f"fits several forms, of which it should have one; got {shown(one.value)}"
+            return f"fits several forms, but should fit exactly one; got {shown(one.value)}"
         case keyword:
             return _WORDS[keyword].format(rule=shown(one.rule), value=shown(one.value))
 
 
 def _no_form(problem: Problem) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Of several forms, tell about those that the value was meant to have: the ones whose type it is of."""
+    """Explain only the forms that match the value's type; those are the ones that the model probably meant."""
     forms = problem.forms
     meant = [found for found in forms if not any(e.keyword in _KINDS and e.at is problem.at for e in found)]
     if len(meant) == 1:
@@ -239,7 +240,7 @@ def _no_form(problem: Problem) -> Iterator[tuple[str, Callable[[], str]]]:
         kinds = dict.fromkeys(_one_of(e.rule) for e in every)
         yield path, lambda: f"should be {' or '.join(kinds)}; got {shown(problem.value)}"
     else:
-        yield path, lambda: f"fits none of the forms that it may have; got {shown(problem.value)}"
+        yield path, lambda: f"fits none of the allowed forms; got {shown(problem.value)}"
 
 
 def _one_of(kinds: str | list[str]) -> str:

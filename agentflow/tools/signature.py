@@ -1,11 +1,12 @@
-"""What a function's signature says: which parameters the model fills, which the loop fills, which are fixed.
+"""The signature of a tool: which parameters the model fills, which the loop fills, and which are fixed.
 
 Rules:
 
-1. Read on first use, not at decoration: reading and building the validator cost 100 µs, decorating must not.
-2. Annotations are found where the function was written: its module, its closure, and, for text annotations of a local
-   function, the locals of the frames that decorated it (only the names that the annotations use are kept).
-3. Every refusal names the tool, the parameter, and what would be legal.
+1. Read on first use, not at decoration: reading it and building the validator cost 100 µs, and decorating must be
+   cheap.
+2. Annotations are looked up at the function's definition: its module, its closure, and, for text annotations of a local
+   function, the locals of the frames that decorate it (only the names that the annotations use are kept).
+3. Every refusal names the tool, the parameter, and the legal alternative.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from agentflow.tools.tool_context import DepMark, ToolContext, ToolEmitter
 __all__ = ["Fill", "Plan", "local_names", "plain_function", "read_plan", "return_hint"]
 
 Fill: TypeAlias = Callable[[ToolContext], object]
-"""Gives the value of an injected parameter."""
+"""Returns the value of an injected parameter."""
 
 Parameters: TypeAlias = dict[str, inspect.Parameter]
 
@@ -46,14 +47,14 @@ _INJECTED: Final[Mapping[object, Fill]] = {
     ToolEmitter: lambda context: context.emitter,
     RunContext: lambda context: context.run,
 }
-# Names that linters move under TYPE_CHECKING, where the running program cannot see them.
+# Names that linters move under TYPE_CHECKING, which do not exist at run time.
 _KNOWN: Final[dict[str, object]] = {kind.__name__: kind for kind in (ToolContext, ToolEmitter, RunContext)}
 _IDENTIFIER: Final = r"[^\W\d]\w*"
 _MOST_FRAMES: Final = 12
 
 
 class ArgumentsValidator(Protocol):
-    """Checks arguments as the model wrote them."""
+    """Validates arguments as the model wrote them."""
 
     def validate_json(self, data: str, /) -> Any:
         """Return the arguments by position and by name."""
@@ -62,15 +63,15 @@ class ArgumentsValidator(Protocol):
 
 @frozen
 class Plan:
-    """A signature, read.
+    """The result of reading a signature.
 
     Attributes:
         core: Pydantic's schema of the arguments that the model fills.
-        validator: Checks them.
+        validator: Validates them.
         aliases: Parameters that the model knows by another name.
-        fills: How each injected parameter gets its value.
+        fills: The function that fills each injected parameter.
         dep_types: The types that `deps=` must hold, by parameter.
-        positional: Parameters that Python takes by position only.
+        positional: Positional-only parameters.
     """
 
     core: CoreSchema
@@ -82,7 +83,7 @@ class Plan:
 
 
 def plain_function(function: Callable[..., object]) -> FunctionType | None:
-    """Return the Python function behind a callable (method, partial, object with `__call__`), if there is one."""
+    """Return the Python function of a callable (method, partial, object with `__call__`), if there is one."""
     while True:
         if isinstance(function, FunctionType):
             return function
@@ -96,7 +97,7 @@ def plain_function(function: Callable[..., object]) -> FunctionType | None:
 
 
 def local_names(function: FunctionType) -> Mapping[str, object]:
-    """Return what a local function's text annotations name in the frames that are decorating it now."""
+    """Return the names in a local function's text annotations, from the frames that are decorating it."""
     behind = cast("FunctionType", inspect.unwrap(function))
     wanted = {
         name
@@ -114,7 +115,7 @@ def local_names(function: FunctionType) -> Mapping[str, object]:
 
 
 def _frames(of_globals: dict[str, Any]) -> Iterator[FrameType]:
-    """The frames that run code of one module, innermost first, up to its top level."""
+    """Yield the frames that run code of one module, innermost first, up to its top level."""
     frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - as `inspect.currentframe` does
     for _ in range(_MOST_FRAMES):
         if frame is None or frame.f_code.co_name == "<module>":
@@ -137,14 +138,14 @@ def read_plan(
 
     Args:
         tool: The tool's name, for messages.
-        function: What runs.
-        is_method: The first parameter is `self`.
-        in_thread: It runs in a thread, where nothing can be awaited.
-        fixed: Parameters with a value already; hidden from the model.
-        names: What text annotations may refer to, besides the module and the closure.
+        function: The function.
+        is_method: Whether the first parameter is `self`.
+        in_thread: Whether it runs in a thread, in which it cannot await.
+        fixed: Parameters with fixed values; hidden from the model.
+        names: Names for text annotations, besides those of the module and the closure.
 
     Raises:
-        UsageError: A parameter cannot be filled, or its type is one that JSON cannot describe.
+        UsageError: A parameter cannot be filled, or JSON cannot describe its type.
     """
     parameters = _parameters(tool, function, is_method)
     hints = _hints(tool, function, parameters, names)
@@ -158,7 +159,7 @@ def read_plan(
         if kind in _INJECTED:
             if in_thread and kind is ToolEmitter:
                 raise UsageError(
-                    f"Tool {tool!r} runs in a thread, where its parameter {name!r} (ToolEmitter) cannot be awaited. "
+                    f"Tool {tool!r} runs in a thread, in which its parameter {name!r} (ToolEmitter) cannot be awaited. "
                     "Make it an async def, or return the whole result."
                 )
             fills.append((name, _INJECTED[kind]))
@@ -202,7 +203,7 @@ def _parameters(tool: str, function: Callable[..., object], is_method: bool) -> 
 def _hints(
     tool: str, function: Callable[..., object], parameters: Parameters, names: Mapping[str, object]
 ) -> dict[str, Any]:
-    """Evaluate the parameters' annotations only: what a function returns is often known to type checkers alone."""
+    """Evaluate only the parameters' annotations: return annotations often have names that only type checkers know."""
     plain = plain_function(function)
     module, local = _known_names(plain, names)
     annotations: Mapping[str, Any] = {}
@@ -215,17 +216,17 @@ def _hints(
         name = error.name or ""
         culprit = next((p for p, text in annotations.items() if name in re.findall(_IDENTIFIER, str(text))), "?")
         raise UsageError(
-            f"Tool {tool!r}: the annotation of parameter {culprit!r} names {name!r}, which the running program does "
-            f"not know. Import or define {name} before the tool, outside `if TYPE_CHECKING:`."
+            f"Tool {tool!r}: the annotation of parameter {culprit!r} names {name!r}, which does not exist at run time. "
+            f"Import or define {name} before the tool, outside `if TYPE_CHECKING:`."
         ) from error
 
 
 def return_hint(function: Callable[..., object], names: Mapping[str, object]) -> object:
-    """Return what a function is annotated to return: a type, its text where that cannot be evaluated, or `MISSING`.
+    """Return a function's return annotation: a type, its text if it cannot be evaluated, or `MISSING`.
 
     Args:
         function: The function.
-        names: What text annotations may refer to, besides the module and the closure.
+        names: Names for text annotations, besides those of the module and the closure.
     """
     plain = plain_function(function)
     raw = MISSING if plain is None else return_annotation(plain)
@@ -233,12 +234,12 @@ def return_hint(function: Callable[..., object], names: Mapping[str, object]) ->
         return raw
     try:
         return typing.get_type_hints(_stub({"return": raw}), *_known_names(plain, names), include_extras=True)["return"]
-    except (NameError, TypeError, AttributeError, SyntaxError):  # a name of the type checker's, or not a type
+    except (NameError, TypeError, AttributeError, SyntaxError):  # a name that only type checkers know, or not a type
         return raw if isinstance(raw, str) else str(raw)
 
 
 def _known_names(plain: FunctionType | None, names: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, object]]:
-    """What annotations may name: the module's names, and the others."""
+    """Return the names for annotations: the module's, and the others."""
     behind = inspect.unwrap(plain) if plain is not None else None
     module = cast("dict[str, Any]", getattr(behind, "__globals__", {}))
     local = {name: value for name, value in _KNOWN.items() if name not in module} | dict(names)
@@ -266,7 +267,7 @@ def _stub(annotations: dict[str, Any]) -> FunctionType:
 
 
 def _injected_kind(hint: object) -> tuple[object, bool]:
-    """Return the class that an annotation stands for (`X`, `X | None`, `Dep[X]`), and whether `Dep` marks it."""
+    """Return the class of an annotation (`X`, `X | None`, `Dep[X]`), and whether `Dep` marks it."""
     marked = False
     while True:
         origin = typing.get_origin(hint)
@@ -284,7 +285,7 @@ def _injected_kind(hint: object) -> tuple[object, bool]:
 
 
 def _is_dep(kind: type[object]) -> bool:
-    """Whether a class is one that JSON cannot describe, so that only `deps=` can hold it."""
+    """Whether JSON cannot describe a class, so that only `deps=` can provide it."""
     plain: type = kind
     if (
         kind.__module__ == "builtins"
@@ -322,7 +323,7 @@ def _dep(name: str, kind: type[object], default: object, context: ToolContext) -
 
 def _core_schema(tool: str, shown: Parameters, hints: dict[str, Any]) -> CoreSchema:
     stub = _stub({name: hints[name] for name in shown if name in hints})
-    # Keyword-only throughout: arguments come back as one dict, ready for what is injected.
+    # Keyword-only throughout: arguments come back as one dict, ready for the injected ones.
     by_name = [
         inspect.Parameter(p.name, p.KEYWORD_ONLY, default=p.default, annotation=hints.get(p.name, p.empty))
         for p in shown.values()
@@ -338,7 +339,7 @@ def _core_schema(tool: str, shown: Parameters, hints: dict[str, Any]) -> CoreSch
         raise UsageError(
             f"Tool {tool!r}: a model cannot fill parameter {name!r}: {problem}. Legal are types that JSON can describe "
             "(str, int, list[...], Literal, Enum, pydantic models, dataclasses, TypedDict, their unions), ToolContext, "
-            "ToolEmitter, RunContext, and Dep[X] for what the call's deps= holds."
+            "ToolEmitter, RunContext, and Dep[X] for objects from the call's deps=."
         ) from error
 
 

@@ -2,11 +2,12 @@
 
 Rules:
 
-1. Decorating is cheap and refuses what can be seen at once; schema and validator are built on first use
-   (`Tool.prepare` builds them now).
-2. A tool never runs with arguments that did not pass validation: `start` returns work that has not begun, or raises.
-3. A tool of some types keeps a contract (`agentflow.tools.contracts`), checked when it is made, prepared, and at run.
-4. A tool is shared by agents, so it cannot be changed; the function behind it stays callable through it.
+1. Decorating is cheap and refuses visible mistakes; schema and validator are built on first use (`Tool.prepare` builds
+   them at once).
+2. A tool never runs with arguments that failed validation: `start` returns work that has not begun, or raises.
+3. Some types of tools have a contract (`agentflow.tools.contracts`), checked when the tool is created, prepared, and
+   run.
+4. Agents share a tool, so it cannot be changed. Calling it calls its function.
 """
 
 from __future__ import annotations
@@ -79,23 +80,23 @@ type_ = type  # `Tool` has an attribute of that name
 
 
 class Tool(HookedTool, Generic[P, R_co]):
-    """Something a model can ask for. Made by `@tool`.
+    """A function that a model can call. Created by `@tool`.
 
-    Calling it calls the function: `await add(1, 2)`, `async for piece in download(url)`.
+    Calling it calls the function: `await add(1, 2)`, `async for chunk in download(url)`.
 
     Attributes:
-        name: What the model calls it.
-        spec: What the model is told; description and schema are built on first reading.
-        type: What it does, which decides when a round runs it.
-        timeout: Seconds that one attempt may take; None is no limit.
-        lock: Held while it runs, so that it runs once at a time; None where it has no lock. Its copies share it.
-        retries: How often it is tried again after an exception or a timeout.
-        idempotent: Running it twice does no harm, so a recovery after a crash may.
+        name: The name for the model.
+        spec: The tool as the model sees it; description and schema are built on first reading.
+        type: The kind of work, which decides when a round runs it.
+        timeout: Seconds for one attempt; None means no limit.
+        lock: Held while it runs, so that it runs once at a time; None if it has no lock. Its copies share it.
+        retries: How often it is retried after an exception or a timeout.
+        idempotent: Whether it can safely run twice; if so, a recovery after a crash runs it again.
         requires_approval: Whether a call waits for a person.
-        external: It never runs: a call waits for an answer from outside.
+        external: Whether it never runs: a call waits for an answer from outside.
         tags: Free labels.
-        streaming: It is an async generator; each value is a piece of its output.
-        function: The function behind it.
+        streaming: Whether it is an async generator; each value is a chunk of its output.
+        function: The wrapped function.
     """
 
     name: str
@@ -123,7 +124,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         *,
         name: str | None = None,
         description: str | None = None,
-        type: ToolType = "action",  # noqa: A002 - the option's name in the contract
+        type: ToolType = "action",  # noqa: A002 - public name
         timeout: float | None = DEFAULT_TIMEOUT,
         lock: bool = False,
         retries: int = 0,
@@ -197,10 +198,10 @@ class Tool(HookedTool, Generic[P, R_co]):
         )
 
     def prepare(self) -> Self:
-        """Build schema and validator now.
+        """Build the schema and the validator now.
 
         Raises:
-            UsageError: The signature has something that no model and no `deps=` can fill.
+            UsageError: Neither a model nor `deps=` can fill a parameter.
         """
         blueprint = self._blueprint
         if blueprint.owner is not None and not self._bound:
@@ -222,7 +223,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         return self
 
     def validate(self, tool_use: ToolUseBlock) -> None:
-        """Check the arguments only.
+        """Validate the arguments only.
 
         Raises:
             ToolArgumentError: They do not fit.
@@ -236,7 +237,7 @@ class Tool(HookedTool, Generic[P, R_co]):
             self._checked_again(tool_use)
 
     def _checked_again(self, tool_use: ToolUseBlock) -> dict[str, Any]:
-        """The slow way, for what the fast check refused: empty text means no arguments, the rest is explained."""
+        """Validate arguments that the fast check refused: empty text means no arguments, other problems are explained."""
         raw = ""
         try:
             raw = arguments_text(tool_use)
@@ -247,10 +248,10 @@ class Tool(HookedTool, Generic[P, R_co]):
         return arguments
 
     def renamed(self, name: str) -> Self:
-        """The same tool under another name: function, options, lock and hooks are shared.
+        """Return the same tool under another name: function, options, lock and hooks are shared.
 
         Args:
-            name: What the model calls it.
+            name: The new name for the model.
 
         Raises:
             UsageError: The name is not legal.
@@ -267,7 +268,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         return same
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function; fixed arguments that are not given are filled in."""
+        """Call the function; fixed arguments are filled in unless they are passed."""
         fixed = self._blueprint.fixed
         if not fixed:
             return self._call(*args, **kwargs)
@@ -277,7 +278,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         )
 
     def __set_name__(self, owner: type_[object], name: str) -> None:
-        # A shared tool kept as a class attribute is not a method: only a function written in the class body is.
+        # Only a function written in the class body is a method, not a shared tool that is stored as a class attribute.
         if getattr(self.function, "__qualname__", "").rpartition(".")[0] == owner.__qualname__:
             self._blueprint.owner = owner.__name__
 
@@ -305,15 +306,13 @@ class Tool(HookedTool, Generic[P, R_co]):
             raise AttributeError(f"Tool {self.__dict__.get('name', '?')!r} has no attribute {name!r}{meant_by(name)}")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        fixes = f"make another tool: tool({self.name}.function, {name}=...)"
+        fixes = f"create another tool: tool({self.name}.function, {name}=...)"
         if name == "hooks":
             fixes = f"register them: {self.name}.hook(h)"
         elif name not in (*OPTIONS, "fixed"):
-            fixes = (
-                f"nothing of it can; another tool may be given {', '.join(OPTIONS)}: tool({self.name}.function, ...)"
-            )
+            fixes = f"no attribute can; create another tool with {', '.join(OPTIONS)}: tool({self.name}.function, ...)"
         raise AttributeError(
-            f"Tool {self.name!r} is shared by the agents that have it, so {name} cannot be set; {fixes}.",
+            f"Tool {self.name!r} is shared by its agents, so {name} cannot be set; {fixes}.",
             name=name,
             obj=self,
         )
@@ -324,13 +323,13 @@ class Tool(HookedTool, Generic[P, R_co]):
 
 @objects_of(Tool)
 class FullTool(Tool[P, R_co]):
-    """A tool as the loop sees it: it starts its work.
+    """A tool with the members for the loop.
 
     Attributes:
-        contract: What its type demands of the values it gives; None where it demands nothing.
+        contract: The contract of its type; None if there is none.
         wants_context: Whether `start` needs a `ToolContext`.
-        dep_types: What the call's `deps=` must hold, by parameter.
-        plan: How arguments are checked and filled in.
+        dep_types: The types that the call's `deps=` must hold, by parameter.
+        plan: How arguments are validated and filled in.
     """
 
     contract: Contract | None
@@ -339,26 +338,26 @@ class FullTool(Tool[P, R_co]):
     plan: Plan
 
     expected_errors: ClassVar[tuple[type_[Exception], ...]] = ()
-    """What it raises to tell the model that an answer does not fit, besides `ToolError`: no bug."""
+    """Exceptions besides `ToolError` that report an unfit answer to the model, and are not bugs."""
 
     @property
     def lacks_self(self) -> str | None:
-        """The class that this is a method of, where it was taken from the class and not from an object; else None."""
+        """The class that this is a method of, if it was taken from the class instead of an object; else None."""
         owner = self._blueprint.owner
         if owner is None or self._bound or next(iter(signature_of(self.function).parameters), "") != "self":
             return None
         return owner
 
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Work:
-        """Check the arguments and return the work, not yet begun: a coroutine, or an async generator if `streaming`.
+        """Validate the arguments and return the work, not yet begun: a coroutine, or an async generator if `streaming`.
 
         Args:
             tool_use: The call.
-            context: Needed where `wants_context`.
+            context: Required if `wants_context`.
 
         Raises:
-            ToolArgumentError: The arguments do not fit; the text is written for the model.
-            UsageError: The context is missing, `deps=` does not hold what the tool asks for, or the tool is external.
+            ToolArgumentError: The arguments do not fit; the message is written for the model.
+            UsageError: The context is missing, `deps=` lacks an object that the tool needs, or the tool is external.
         """
         try:
             raw = tool_use.raw
@@ -372,22 +371,22 @@ class FullTool(Tool[P, R_co]):
         return self._call(**arguments)
 
     def checked(self, value: object) -> object:
-        """Return a value that the tool gave, held against its contract. Of a streaming tool, each value is one.
+        """Return a value of the tool after checking it against the contract; for a streaming tool, each value.
 
         Raises:
-            ToolContractError: It is not what the tool's type demands.
+            ToolContractError: The value breaks the contract.
         """
         if self.contract is not None:
             self.contract.check(self.name, value)
         return value
 
     def _filled(self, arguments: dict[str, Any], context: ToolContext | None) -> list[Any]:
-        """Add what the model does not see; return what goes by position."""
+        """Add the arguments that the model does not see; return the positional ones."""
         plan = self.plan
         if plan.fills:
             if context is None:
                 raise UsageError(
-                    f"Tool {self.name!r} was started without a ToolContext and asks for "
+                    f"Tool {self.name!r} was started without a ToolContext, but needs "
                     f"{', '.join(name for name, _ in plan.fills)}; pass start(tool_use, context)."
                 )
             for name, fill in plan.fills:
@@ -398,13 +397,13 @@ class FullTool(Tool[P, R_co]):
 
 
 def arguments_text(tool_use: ToolUseBlock) -> str:
-    """The arguments of a call as the model wrote them; empty text, which some providers send, means no arguments."""
+    """Return the arguments of a call as the model wrote them; empty text, which some providers send, means no arguments."""
     raw = tool_use.raw
     return raw if raw.strip() else "{}"
 
 
 def full_tool(tool: Tool[Q, R_co]) -> FullTool[Q, R_co]:
-    """The tool as the loop sees it."""
+    """Return the tool with the members for the loop."""
     assert isinstance(tool, FullTool)  # each is made as one
     return tool
 
@@ -413,7 +412,7 @@ async def _in_thread(name: str, function: Callable[Q, T], /, *args: Q.args, **kw
     def run() -> T:
         try:
             return function(*args, **kwargs)
-        except StopIteration as error:  # a future cannot hold one: its waiter would hang
+        except StopIteration as error:  # a future cannot hold it: its waiter would hang
             raise RuntimeError(f"tool {name!r} raised StopIteration") from error
 
     return await asyncio.to_thread(run)
@@ -427,7 +426,7 @@ def _never_runs(name: str, /, *_args: object, **_kwargs: object) -> NoReturn:
 
 
 def _current(value: object) -> object:
-    """A fixed value, or what a plain function or partial gives now."""
+    """Return a fixed value; a plain function or partial is called for it."""
     make = cast("Callable[[], object]", value)
     return make() if isinstance(value, (FunctionType, partial)) else value
 
@@ -513,30 +512,30 @@ def tool(
 def tool(function: Callable[..., Any] | None = None, /, **options: object) -> Any:
     """Make a tool of an async function.
 
-    Each value that an async generator yields is a piece of the output, handed out as an `ActingChunk`. The model sees
-    the parameters that are not injected (`ToolContext`, `ToolEmitter`, `RunContext`, dependencies) and not fixed.
+    Each value that an async generator yields is a chunk of the output, delivered as an `ActingChunk`. The model sees
+    the parameters that are neither injected (`ToolContext`, `ToolEmitter`, `RunContext`, dependencies) nor fixed.
 
     Args:
         function: A coroutine function or an async generator function; with `in_thread=True` a plain one.
         **options: See below; every other keyword fixes the parameter of that name. A fixed function or partial is
-            called at each run, and gives the value.
+            called at each run for the value.
 
     Keyword Args:
-        name: What the model calls it; the function's name by default.
-        description: What it does, for the model; the docstring by default.
-        type: What it does (a `ToolType`), which decides when a round runs it; `"action"` by default.
-        timeout: Seconds that one attempt may take (60 by default); None is no limit. Waiting for its lock does not
-            count.
-        lock: It runs once at a time, in order of arrival, whoever calls it: across agents, event loops and threads.
-        retries: How often it is tried again after an exception or a timeout; never after a cancellation, nor when
-            its arguments do not fit. A tool that writes is repeated only because you ask for it here.
+        name: The name for the model; the function's name by default.
+        description: The description for the model; the docstring by default.
+        type: The kind of work (a `ToolType`), which decides when a round runs it; `"action"` by default.
+        timeout: Seconds for one attempt (60 by default); None means no limit. Waiting for its lock does not count.
+        lock: Whether it runs once at a time, in order of arrival, across agents, event loops and threads.
+        retries: How often it is retried after an exception or a timeout; never after a cancellation, or if its
+            arguments do not fit. A tool that writes should be retried only if it can safely run twice.
         tags: Free labels.
-        idempotent: Running it twice does no harm.
-        requires_approval: A call waits for a person.
-        external: The function is read for its signature and docstring only, and never runs: a call waits for an
+        idempotent: Whether it can safely run twice.
+        requires_approval: Whether a call waits for a person.
+        external: Whether the function is only read for its signature and docstring, and never runs: a call waits for an
             answer from outside (see `external_tool` for a tool without a function).
-        in_thread: Run a plain function in a thread; it sees the context variables, and cannot be stopped once it runs.
-        fixed: Fixed arguments whose names are options too.
+        in_thread: Whether to run a plain function in a thread; it sees the context variables, and cannot be stopped
+            once it runs.
+        fixed: Fixed arguments with the same names as options.
 
     Raises:
         UsageError: The function or an option is not legal.

@@ -1,4 +1,4 @@
-"""What `@tool` can see at once, at the price of a few flags."""
+"""The checks of `@tool` at decoration, which cost only a few flag tests."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class HasType(Protocol):
 
     @property
     def type(self) -> ToolType:
-        """What it does."""
+        """The kind of work."""
         ...
 
 
 def strictest(tools: Iterable[HasType]) -> ToolType:
-    """The type of what may use all of these tools: research only where all of them are."""
+    """Return the type of a tool that can use all of these tools: research only if all of them are."""
     last = max((TOOL_ORDER[tool.type] for tool in tools), default=0)
     return "research" if last == TOOL_ORDER["research"] else "read" if last == TOOL_ORDER["read"] else "write"
 
@@ -72,7 +72,7 @@ def checked_name(name: str | None, function: object) -> str:
         raise UsageError(f"@tool takes a function, not {kind} ({function!r:.60}).")
     found = name if name is not None else getattr(function, "__name__", None)
     if found is None:
-        raise UsageError(f'@tool got a {kind}, which has no name of its own; name it: tool(..., name="...").')
+        raise UsageError(f'@tool got a {kind}, which has no name; name it: tool(..., name="...").')
     if not re.fullmatch(_NAME, found):
         raise UsageError(
             f"A tool cannot be named {found!r}: providers take a letter or _ first, then letters, digits, _ or -, 64 "
@@ -127,8 +127,8 @@ def check_external(
         (in_thread, "in_thread=True", f"{never} move to a thread"),
         (lock, "lock=True", f"{never} lock"),
         (retries, f"retries={retries}", f"{never} try again"),
-        (requires_approval, "requires_approval=True", "whoever answers the call decides about it anyway"),
-        (streaming, "`yield`", "an answer comes in one piece; make it a coroutine function"),
+        (requires_approval, "requires_approval=True", "the answer to the call already is the decision"),
+        (streaming, "`yield`", "an answer is one value; make it a coroutine function"),
         (limited, "timeout=", f"{never} limit; limit the wait where you answer"),
         (fixed, "fixed arguments", f"{never} pass {', '.join(fixed or ())} to"),
     ):

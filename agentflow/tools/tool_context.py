@@ -1,4 +1,4 @@
-"""What a running tool may ask for. Parameters of these types are filled in, and the model does not see them."""
+"""Objects that are injected into a running tool. Parameters of these types are filled in, and the model does not see them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ DEP_MARK: Final = DepMark()
 Dep: TypeAlias = Annotated[T, DEP_MARK]
 """`db: Dep[Settings]` is filled from the call's `deps=`, and is a `Settings` to the type checker.
 
-A class that JSON cannot describe (a client, a connection) needs no mark. One that it can (a dataclass, a pydantic
-model) does: without it, the model is asked for its fields.
+A class that JSON cannot describe (a client, a connection) needs no mark. A class that it can describe (a dataclass, a
+pydantic model) does: without the mark, the model is asked for its fields.
 """
 
 
 class ToolEmitter:
-    """Hands pieces of a tool's work to whoever watches the call, each as an `ActingChunk`.
+    """Delivers chunks of a tool's work to the reader of the call, each as an `ActingChunk`.
 
     Args:
-        send: Where a piece goes; awaiting it waits for the reader.
+        send: Delivers a chunk; awaiting it waits for the reader.
 
     Example:
         >>> async def download(url: str, emitter: ToolEmitter) -> str:
@@ -52,7 +52,7 @@ class ToolEmitter:
         self._send = send
 
     def emit(self, value: object) -> Awaitable[None]:
-        """Hand out one piece; await it, so that a slow reader slows the tool."""
+        """Deliver one chunk. It should be awaited, so that a slow reader slows the tool."""
         return self._send(value)
 
 
@@ -60,11 +60,11 @@ class ToolContext:
     """The one tool call that a tool is running for.
 
     Attributes:
-        tool_use: The call, as hooks left it.
-        run: The run that it belongs to.
+        tool_use: The call, as edited by hooks.
+        run: The context of its run.
         attempt: Counts from 1.
-        idempotency_key: The same over retries and recoveries of this call: hand it to services that take one.
-        emitter: Hands out pieces of the work.
+        idempotency_key: The same over retries and recoveries of this call: pass it to services that take one.
+        emitter: Delivers chunks of the work.
 
     Example:
         >>> async def charge(cents: int, context: ToolContext) -> str:

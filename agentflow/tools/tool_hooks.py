@@ -1,4 +1,4 @@
-"""Hooks on one tool: they see this tool's calls, whoever makes them."""
+"""Hooks on one tool: they see all calls of this tool."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ __all__ = ["HookedTool", "ScopeHolder"]
 
 
 class ScopeHolder(Protocol):
-    """What all copies of a tool share."""
+    """The part that all copies of a tool share."""
 
     scope: HookScope | None
 
 
 class HookedTool(TakesHooks):
-    """The hooks of a tool, its narrowest scope: told `PreActing`, `ActingChunk`, `PostActing` and `Error` of its calls.
+    """The hooks of a tool, its narrowest scope: they receive `PreActing`, `ActingChunk`, `PostActing` and `Error` of its
+    calls.
 
     Example:
         >>> @tool

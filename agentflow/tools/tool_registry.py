@@ -1,4 +1,4 @@
-"""Tools by name, in an object: `ToolRegistry`, and the one that is there from the start."""
+"""Tools by name in an object: `ToolRegistry`, and the default one."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ F = TypeVar("F")
 if TYPE_CHECKING:
 
     class _Like(Generic[F]):
-        """Takes what a function takes, for the checker: overloads need not be written twice."""
+        """Has a function's signature, for the type checker: overloads need not be repeated."""
 
         def __init__(self, function: F) -> None: ...
         def __get__(self, instance: object, owner: type) -> F: ...
 
 
 class ToolRegistry(NamedRegistry[SomeTool]):
-    """Tools by name. Iterating over it gives the tools, so an agent takes it: `Agent(..., tools=registry)`.
+    """Tools by name. Iterating over it yields the tools, so an agent accepts it: `Agent(..., tools=registry)`.
 
-    An agent takes what is registered when it is built; what is registered later does not concern it.
+    An agent gets the tools that are registered when it is built; later registrations do not affect it.
 
     Example:
         >>> registry = ToolRegistry()
@@ -57,14 +57,14 @@ class ToolRegistry(NamedRegistry[SomeTool]):
     @overload
     def register(self, /, *, name: str) -> Callable[[S], S]: ...
     def register(self, item: object = None, /, *, name: str | None = None) -> object:
-        """Register a tool, and return it as it came. Registering the same one again does nothing.
+        """Register a tool, and return it unchanged. Registering the same one again does nothing.
 
         Args:
             item: The tool.
-            name: Under which name it is found, and known to models, here; its own by default.
+            name: The name to register it under, also for models; its own by default.
 
         Raises:
-            UsageError: It is no tool, or the name is not legal.
+            UsageError: It is not a tool, or the name is not legal.
             DuplicateNameError: Another tool has the name; the message names both places. It is a `ValueError`.
         """
         return super().register(cast("Any", item), name=name)
@@ -88,7 +88,7 @@ class ToolRegistry(NamedRegistry[SomeTool]):
             return lambda function: self.register(made(function))
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What models are told about the tools."""
+        """Return the specs of the tools, as models see them."""
         return tuple(made.spec for made in self)
 
     def _stored(self, item: SomeTool, name: str) -> SomeTool:
@@ -100,4 +100,6 @@ class ToolRegistry(NamedRegistry[SomeTool]):
 
 
 default_tools = ToolRegistry()
-"""The registry for programs that need one only. Nothing gets into it by itself: put `@default_tools.register` above `@tool`."""
+"""The registry for programs that need only one. Tools are registered explicitly: put `@default_tools.register` above
+`@tool`.
+"""

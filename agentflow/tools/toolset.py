@@ -18,7 +18,7 @@ __all__ = ["Toolset"]
 SomeTool: TypeAlias = Tool[..., Any]
 
 _OF_ONE: Final = ("name", "description")
-"""Options that make sense for one tool only."""
+"""Options that apply to one tool only."""
 
 _WILD: Final = frozenset("*?[")
 
@@ -29,28 +29,28 @@ type_ = type  # `Toolset` has an argument of that name
 class Toolset(Iterable[SomeTool]):
     """The annotated public methods of an object, as tools that share its state.
 
-    A method counts if its name has no leading underscore and it says what it returns; inherited, static and class
+    A method counts if its name has no leading underscore and it has a return annotation; inherited, static and class
     methods do too, properties and other attributes do not. A method with `@tool` keeps its own options.
 
     Args:
         obj: The object.
-        prefix: Put before each name, so that two objects of a class fit into one agent.
-        include: Names of the methods to take; `*` and `?` stand for anything.
-        exclude: Names of methods to leave out.
-        in_thread: Run plain methods in threads; async ones run as they are.
-        type: An option of `@tool` for each tool that is made, like the next ones.
+        prefix: Added to the front of each name, so that one agent can have two objects of a class.
+        include: Names of the methods to include; `*` and `?` are wildcards.
+        exclude: Names of methods to exclude.
+        in_thread: Whether to run plain methods in threads; async ones run in the event loop.
+        type: As in `@tool`, for each new tool, like the next ones.
         timeout: As in `@tool`.
-        lock: As in `@tool`; each tool has a lock of its own.
+        lock: As in `@tool`; each tool has a separate lock.
         retries: As in `@tool`.
         tags: As in `@tool`.
         idempotent: As in `@tool`.
         requires_approval: As in `@tool`.
         external: As in `@tool`.
-        fixed: Fixed arguments whose names are options too.
+        fixed: Fixed arguments with the same names as options.
         **fixed_arguments: Every other keyword fixes the parameter of that name, in the methods that have it.
 
     Raises:
-        UsageError: There is nothing to take, a method is a plain def, or an option is not legal.
+        UsageError: There is no method to include, a method is a plain def, or an option is not legal.
 
     Example:
         >>> class Notes:
@@ -109,18 +109,18 @@ class Toolset(Iterable[SomeTool]):
                 used.update(here)
                 made = self._make(method, prefix + name, plain, in_thread, given, here)
             if made.name in self._tools:
-                raise UsageError(f"Toolset of {self._of}: two of its methods give a tool named {made.name!r}.")
+                raise UsageError(f"Toolset of {self._of}: two of its methods become a tool named {made.name!r}.")
             self._tools[made.name] = made
         unused = [key for key in fixed if key not in used]
         if unused:
             raise UsageError(
-                f"Toolset of {self._of} got {', '.join(unused)}, which is neither an option of @tool nor a parameter of "
-                "a method that it makes a tool of."
+                f"Toolset of {self._of} got {', '.join(unused)}, which is neither an option of @tool nor a parameter "
+                "of a method that becomes a tool."
             )
 
     def _chosen(self, found: Mapping[str, object], include: tuple[str, ...], exclude: tuple[str, ...]) -> list[str]:
         for pattern in (*include, *exclude):
-            # A misspelt exclude would hand a method to the model that should be out of its reach.
+            # A misspelt exclude would expose a method to the model that should be out of its reach.
             if not _WILD.intersection(pattern) and pattern not in found:
                 raise UsageError(
                     f"Toolset of {self._of}: {pattern!r} in include= or exclude= is none of its annotated public methods "
@@ -131,7 +131,7 @@ class Toolset(Iterable[SomeTool]):
             why = f"include and exclude leave none of {', '.join(found)}" if found else "it has none"
             raise UsageError(
                 f"Toolset takes the annotated public methods of an object, and finds nothing on {self._of}: {why}. A "
-                "method counts if it says what it returns: async def read(self, name: str) -> str."
+                "method counts if it has a return annotation: async def read(self, name: str) -> str."
             )
         return chosen
 
@@ -185,7 +185,7 @@ class Toolset(Iterable[SomeTool]):
 
 
 def _methods(kind: type) -> dict[str, FunctionType | SomeTool]:
-    """The annotated public methods of a class and those above it, in the order in which they are first written."""
+    """Return the annotated public methods of a class and its bases, in the order of their first definition."""
     found: dict[str, object] = {}
     for owner in reversed(kind.__mro__[:-1]):
         found.update({name: value for name, value in vars(owner).items() if not name.startswith("_")})

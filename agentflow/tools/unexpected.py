@@ -1,10 +1,11 @@
-"""Warns of exceptions that a tool did not raise on purpose: a model reads them, and no person would.
+"""Warns of unintended exceptions in tools: a model reads them, but otherwise no person would.
 
 Rules:
 
-1. This module's log is enabled by default, as that of `EventLog` is: `logger.disable("agentflow.tools.unexpected")` silences
-   it, `logger.disable("agentflow")` too.
-2. What is meant for the model (`ToolError`), or says that somebody outside has to act (`ModelError`, `StoreError`), is no bug.
+1. This module's log is enabled by default, like that of `EventLog`: `logger.disable("agentflow.tools.unexpected")`
+   silences it, and so does `logger.disable("agentflow")`.
+2. An exception that is meant for the model (`ToolError`), or requires action elsewhere (`ModelError`, `StoreError`), is
+   not a bug.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["is_unexpected", "warn_unexpected"]
 
 
 def is_unexpected(error: BaseException) -> bool:
-    """Return whether a tool's exception is a fault of its code, rather than something that it has to tell the model.
+    """Return whether a tool's exception is a bug in its code rather than a message for the model.
 
     Example:
         >>> from agentflow.errors import ToolError
@@ -37,14 +38,14 @@ def warn_unexpected(tool: str, error: BaseException, where: object = None) -> No
 
     Args:
         tool: The tool's name.
-        error: What it raised.
-        where: The run that it belongs to, as `ids_of` takes it.
+        error: The exception.
+        where: The run that it belongs to, as for `ids_of`.
     """
     if is_unexpected(error):
         warn_once(
             tool,
             error,
-            "Tool {} raised {}, and the model was told. If that is no bug but something that the model should know, raise "
+            "Tool {} raised {}, and the model got its message. If it is not a bug but meant for the model, raise "
             "agentflow.errors.ToolError in the tool; this place is not warned about again.",
             repr(tool),
             type(error).__name__,

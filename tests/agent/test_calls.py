@@ -71,7 +71,7 @@ async def test_a_missing_dep_is_refused_before_the_first_model_call(deps: Any) -
     model = ScriptedModel(["x"])
     recorder = Recorder()
     agent = Agent("a", model, tools=[where], hooks=[recorder])
-    with pytest.raises(UsageError, match="A dependency of type Settings is asked for"):
+    with pytest.raises(UsageError, match="A dependency of type Settings is needed"):
         await agent.call("go", deps=deps)
     assert (model.requests, recorder.log) == ([], [])
     assert (await agent.call("go", deps=Settings("eu"))).text == "x"

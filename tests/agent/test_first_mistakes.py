@@ -113,7 +113,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "Write options=ModelOptions(temperature=1).",
     ),
     "store=path": (lambda: Agent("a", MODEL, store="x.db"), 'Write store="sqlite:///agentflow.db" (a file)'),
-    "store={}": (lambda: Agent("a", MODEL, store={}), "store={} is no store."),
+    "store={}": (lambda: Agent("a", MODEL, store={}), "store={} is not a store."),
     "a misspelt option": (
         lambda: agent_of(Misspelt()),
         "Hook 'Misspelt' has 'priorty', which is never used. Did you mean 'priority'?",

@@ -219,5 +219,5 @@ async def test_copies_and_sub_agents() -> None:
     await other.call("Look")
     assert [t.name for t in other.tools] == ["listen", "look"]
     assert agent.as_tool().type == "write"
-    with pytest.raises(UsageError, match=r"has toolsets that are opened \(desk\)"):
+    with pytest.raises(UsageError, match=r"has live toolsets \(desk\)"):
         agent.to_dict()

@@ -31,8 +31,8 @@ from agentflow.ports.store import MemoryStore
 from agentflow.testing.scripted import ScriptedModel
 
 REFUSED = (
-    "on session 's' was made by a tool or a hook of a call on that same session, so each would wait for the other forever. "
-    "Make it in a conversation of its own (session=Session.fresh()), add to this one (context.inject(...)), or make it when "
+    "on session 's' was made by a tool or a hook of a call on that same session, so they would deadlock. "
+    "Make it in a separate conversation (session=Session.fresh()), add to this one (context.inject(...)), or make it after "
     "this call has ended."
 )
 
@@ -238,7 +238,7 @@ async def test_a_call_that_a_tool_leaves_behind_waits_its_turn() -> None:
     finally:
         logger.remove(sink)
     assert [line.split(";")[0] for line in lines] == [
-        "a call of agent a on session s waits for the call from which it was begun"
+        "a call of agent a on session s waits for the call that started it"
     ]
 
 

@@ -11,7 +11,7 @@ from laws_harness import World, run
 from laws_programs import Piece, Program, programs
 from laws_whole import check_program
 
-from agentflow.agent.asked import Asked
+from agentflow.agent.typed_call import TypedOutput
 from agentflow.errors import OutputError
 from agentflow.output import Output, Way
 
@@ -41,7 +41,7 @@ def typed_world(form: Any, way: Way) -> type[World]:
                 for pieces in program.replies
             ]
             super().__init__(replace(program, replies=(*renamed, (Piece("call", id="f", name=name, args='{"x": 1}'),))))
-            vars(self.agent)["_output"] = Asked(form, output)
+            vars(self.agent)["_output"] = TypedOutput(form, output)
 
         @property
         def armed(self) -> bool:

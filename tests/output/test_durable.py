@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from agentflow import Agent, Approve, MemoryStore, Msg, Output, ToolUseBlock, tool
-from agentflow.agent.asked import Asked
+from agentflow.agent.typed_call import TypedOutput
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.execution import Host
 from agentflow.durable.records import Request, decisions_out, result_in
@@ -72,7 +72,7 @@ class World:
 
         self.output = output
         self.agent: Agent[Any] = Agent("a", ScriptedModel(answer), tools=[look], store=self.store)
-        vars(self.agent)["_output"] = Asked(output, output)
+        vars(self.agent)["_output"] = TypedOutput(output, output)
         self.host = Host(self.agent, self.store, None)
 
     async def run(self, workflow_id: str, request: Request) -> Reply[Any]:

@@ -97,6 +97,6 @@ def test_an_unknown_name_is_refused_with_the_parameter() -> None:
     with pytest.raises(UsageError) as caught:
         price.prepare()
     assert str(caught.value) == (
-        "Tool 'price': the annotation of parameter 'amount' names 'Decimal', which the running program does not know. "
+        "Tool 'price': the annotation of parameter 'amount' names 'Decimal', which does not exist at run time. "
         "Import or define Decimal before the tool, outside `if TYPE_CHECKING:`."
     )

@@ -127,7 +127,8 @@ async def test_what_is_refused_as_a_number_is_fine_as_text() -> None:
 def test_a_schema_that_is_not_json() -> None:
     """A schema goes to the provider as it is, so it must be JSON."""
     with pytest.raises(
-        UsageError, match=r"parameters= holds what is not JSON \(Infinity at line 1 column 31 is no number"
+        UsageError,
+        match=r"parameters= holds a value that is not JSON \(Infinity at line 1 column 31 is not a JSON number",
     ):
         external_tool("x", "", parameters={"properties": {"a": {"default": float("inf")}}})
 

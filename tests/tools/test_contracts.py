@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 GIVES = ("research", "read", "memory_read")
 FREE = ("write", "action")
-GIVE = "Such a tool gives something back (None only where the annotation says so, as in `-> Row | None`)."
-TEXT = "Such a tool gives text: it is annotated `-> str`, or is an async generator of str."
+GIVE = "Such a tool returns a value (None only if the annotation allows it, as in `-> Row | None`)."
+TEXT = "Such a tool returns text: it is annotated `-> str`, or is an async generator of str."
 CHECK = "Such a tool is a coroutine function annotated `-> bool`, and returns True or False."
 FILLED = "Such a tool has at least one parameter that the model fills."
 Line = NewType("Line", str)
@@ -86,7 +86,7 @@ def test_completion_checks_return_a_bool() -> None:
     """A coroutine function, annotated so, and it does so."""
     kind = "completion_check"
     start = "has type='completion_check' and"
-    assert refused(lambda: tool(unsaid, type=kind)) == f"Tool 'unsaid' {start} does not say what it returns. {CHECK}"
+    assert refused(lambda: tool(unsaid, type=kind)) == f"Tool 'unsaid' {start} has no return annotation. {CHECK}"
     assert refused(lambda: tool(a_str, type=kind)) == f"Tool 'a_str' {start} is annotated to return str. {CHECK}"
     assert refused(lambda: tool(nothing, type=kind)) == f"Tool 'nothing' {start} is annotated to return None. {CHECK}"
     assert refused(lambda: tool(bools, type=kind)) == f"Tool 'bools' {start} is an async generator. {CHECK}"

@@ -124,12 +124,12 @@ def blocking(question: str) -> str:
         (
             lambda: Tool(ask, external=True, requires_approval=True),
             "requires_approval=True",
-            "whoever answers the call decides about it anyway",
+            "the answer to the call already is the decision",
         ),
         (
             lambda: Tool(pieces, external=True),
             "`yield`",
-            "an answer comes in one piece; make it a coroutine function",
+            "an answer is one value; make it a coroutine function",
         ),
         (
             lambda: Tool(ask, external=True, timeout=5),
@@ -339,7 +339,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: external_tool("x", "", {"properties": {"a": object}}),
-        "Tool 'x': parameters= holds what is not JSON (type <class 'object'>).",
+        "Tool 'x': parameters= holds a value that is not JSON (type <class 'object'>).",
     ),
     (
         lambda: external_tool("x", "", {"properties": {"a": {"type": "strin"}}}),

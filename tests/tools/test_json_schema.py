@@ -79,7 +79,7 @@ def test_a_tool_says_what_its_schema_asks_for() -> None:
         UsageError, match=r"'find': its JSON schema cannot be used: the pattern '\(\?=a\)' looks around"
     ):
         external_tool("find", "Find.", {"properties": {"a": {"pattern": "(?=a)"}}})
-    with pytest.raises(UsageError, match=r"its JSON schema has \d+ bytes; 524288 are the most"):
+    with pytest.raises(UsageError, match=r"its JSON schema has \d+ bytes; the maximum is 524288"):
         external_tool("find", "Find.", {"description": "x" * 600_000})
     find = external_tool("find", "Find.", {"properties": {"a": {"items": {"items": {"type": "integer"}}}}})
     find.validate(ToolUseBlock("t1", "find", {"a": [[1, 2], [3]]}))

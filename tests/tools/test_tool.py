@@ -194,7 +194,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: tool(functools.partial(one, 1)),
-        '@tool got a partial, which has no name of its own; name it: tool(..., name="...").',
+        '@tool got a partial, which has no name; name it: tool(..., name="...").',
     ),
     (
         lambda: tool(timout=3)(one),
@@ -252,19 +252,19 @@ def test_a_tool_cannot_be_changed() -> None:
     with pytest.raises(AttributeError) as caught:
         add.timeout = 3
     assert str(caught.value) == (
-        "Tool 'add' is shared by the agents that have it, so timeout cannot be set; make another tool: "
+        "Tool 'add' is shared by its agents, so timeout cannot be set; create another tool: "
         "tool(add.function, timeout=...)."
     )
     with pytest.raises(AttributeError) as caught:
         setattr(add, "hooks", [])  # noqa: B010 - a name that no checker would let pass
     assert str(caught.value) == (
-        "Tool 'add' is shared by the agents that have it, so hooks cannot be set; register them: add.hook(h)."
+        "Tool 'add' is shared by its agents, so hooks cannot be set; register them: add.hook(h)."
     )
     with pytest.raises(AttributeError) as caught:
         setattr(add, "timout", 3)  # noqa: B010
     assert str(caught.value) == (
-        "Tool 'add' is shared by the agents that have it, so timout cannot be set; nothing of it can; another tool may be "
-        "given name, description, type, timeout, lock, retries, tags, idempotent, requires_approval, in_thread, external: "
+        "Tool 'add' is shared by its agents, so timout cannot be set; no attribute can; create another tool with "
+        "name, description, type, timeout, lock, retries, tags, idempotent, requires_approval, in_thread, external: "
         "tool(add.function, ...)."
     )
     with pytest.raises(AttributeError, match=r"^Tool 'add' has no attribute 'timout'$"):
@@ -317,10 +317,10 @@ async def test_a_missing_context_or_dependency_is_the_callers_mistake() -> None:
     with pytest.raises(UsageError) as caught:
         await run(lookup, None, key="7")
     assert str(caught.value) == (
-        "Tool 'lookup' was started without a ToolContext and asks for db, tool_context, run_context, emitter; pass "
+        "Tool 'lookup' was started without a ToolContext, but needs db, tool_context, run_context, emitter; pass "
         "start(tool_use, context)."
     )
-    with pytest.raises(UsageError, match=r"^A dependency of type Database is asked for"):
+    with pytest.raises(UsageError, match=r"^A dependency of type Database is needed"):
         await run(lookup, context(), key="7")
 
 
@@ -374,7 +374,7 @@ def test_a_thread_cannot_await_the_emitter() -> None:
     with pytest.raises(UsageError) as caught:
         emit.prepare()
     assert str(caught.value) == (
-        "Tool 'emit' runs in a thread, where its parameter 'emitter' (ToolEmitter) cannot be awaited. Make it an async "
+        "Tool 'emit' runs in a thread, in which its parameter 'emitter' (ToolEmitter) cannot be awaited. Make it an async "
         "def, or return the whole result."
     )
 

@@ -217,14 +217,14 @@ CASES: list[tuple[Callable[[], object], str]] = [
         lambda: Toolset(Empty()),
         (
             "Toolset takes the annotated public methods of an object, and finds nothing on Empty: it has none. A method "
-            "counts if it says what it returns: async def read(self, name: str) -> str."
+            "counts if it has a return annotation: async def read(self, name: str) -> str."
         ),
     ),
     (
         lambda: Toolset(Mixed(), include="w*", exclude="wait"),
         (
             "Toolset takes the annotated public methods of an object, and finds nothing on Mixed: include and exclude leave "
-            "none of block, wait. A method counts if it says what it returns: async def read(self, name: str) -> str."
+            "none of block, wait. A method counts if it has a return annotation: async def read(self, name: str) -> str."
         ),
     ),
     (
@@ -234,7 +234,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: Toolset(Table), "Toolset got the class Table; its methods need an object: Table(...)."),
     (
         lambda: Toolset(Twice()),
-        "Toolset of Twice: two of its methods give a tool named 'same'.",
+        "Toolset of Twice: two of its methods become a tool named 'same'.",
     ),
     (
         lambda: Toolset(Table(), description="d"),
@@ -243,8 +243,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: Toolset(Table(), timout=3),
         (
-            "Toolset of Table got timout, which is neither an option of @tool nor a parameter of a method that it makes a "
-            "tool of."
+            "Toolset of Table got timout, which is neither an option of @tool nor a parameter of a method that becomes a "
+            "tool."
         ),
     ),
 ]

@@ -63,7 +63,7 @@ def test_a_bug_is_warned_about_with_its_traceback(warned: list[Any]) -> None:
     (record,) = warned
     text = record["message"]
     assert record["level"].name == "WARNING"
-    assert text.startswith("Tool 'broken' raised NameError, and the model was told.")
+    assert text.startswith("Tool 'broken' raised NameError, and the model got its message.")
     assert "agentflow.errors.ToolError" in text
     assert "undefined_name" in text
     assert text.splitlines()[1] == "Traceback (most recent call last):"

@@ -169,7 +169,7 @@ async def test_a_turn_whose_value_is_held_is_taken_back(which: Any) -> None:
     if which is say:
         assert (await receipt, receipt.turn.stop_reason) == ("a", "completed")
     else:
-        with pytest.raises(TurnDeniedError, match="its sender took it back"):
+        with pytest.raises(TurnDeniedError, match="its sender cancelled it"):
             await receipt
         assert receipt.turn.stop_reason == "interrupted"
 
@@ -225,7 +225,7 @@ async def test_the_task_that_runs_a_queue_does_not_wait_for_a_place_in_it() -> N
     assert got == ["1", "2", "3"]
     refusal = (
         "The queue of agent 'worker' is full: 2 turns wait, and the task that puts it there is the one that runs the queue: it "
-        "would wait for itself. Let it run (agent.run()), put the turn later, or give the agent a larger queue_limit."
+        "would deadlock. Let it run (agent.run()), put the turn later, or give the agent a larger queue_limit."
     )
     assert said == [refusal, refusal]
 
@@ -242,8 +242,8 @@ async def test_a_put_that_waits_for_nobody_warns_once(warnings: list[str]) -> No
     await asyncio.gather(*puts)
     [line] = warnings
     assert line == (
-        "put() waits for a place in the queue of agent worker, which is full (1 turns), and nobody runs it: it waits until "
-        "somebody iterates agent.run(). With wait=False it raises; queue_limit=None takes any number"
+        "put() waits for a place in the queue of agent worker, which is full (1 turns), and it has no runner: it waits "
+        "until agent.run() is iterated. With wait=False it raises; queue_limit=None takes any number"
     )
 
 
@@ -262,7 +262,7 @@ async def test_a_put_that_the_body_has_begun_warns_once(warnings: list[str]) -> 
     await asyncio.gather(*puts)
     assert [*got, *[value async for _, value in agent.run()]] == ["a", "b", "c"]
     [line] = warnings
-    assert "this was begun in the body of the loop over agent.run(): if that awaits it, neither ever goes on" in line
+    assert "this was started in the body of the loop over agent.run(): if the body awaits it, they deadlock" in line
 
 
 async def test_the_loop_does_not_wait_for_a_receipt_of_its_own_queue() -> None:
@@ -272,7 +272,7 @@ async def test_the_loop_does_not_wait_for_a_receipt_of_its_own_queue() -> None:
     later = await agent.put(saying("b"))
     async for _, value in agent.run():
         if value == "a":
-            with pytest.raises(UsageError, match="awaited by the very task that runs the queue of agent 'worker'"):
+            with pytest.raises(UsageError, match="Deadlock: the task that runs the queue of agent 'worker'"):
                 await later
     assert await later == "b"
 

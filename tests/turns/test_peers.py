@@ -213,7 +213,7 @@ async def test_sent_errors_that_nobody_awaits_are_logged_once(agents: AgentRegis
     finally:
         logger.remove(sink)
     assert [line.rstrip() for line in lines] == [
-        "a turn that was sent to worker failed, and nobody asked: LookupError: lost"
+        "a turn that was sent to worker failed, and its receipt was not awaited: LookupError: lost"
     ]
 
 

@@ -217,7 +217,7 @@ async def test_what_a_running_turn_puts_into_its_own_full_queue_is_refused() -> 
     await agent.put(Turn(more, {"word": "b"}, hooks=[fill]))
     assert await values(agent) == ["b", "filler"]
     assert outcomes[0] == "put"
-    assert "it would wait for itself" in outcomes[1]
+    assert "it would deadlock" in outcomes[1]
 
 
 # ---- running
@@ -325,7 +325,7 @@ async def test_breaking_within_a_stream_cancels_that_turn() -> None:
         async for _ in run:
             break
     assert turn.stop_reason == "interrupted"
-    with pytest.raises(TurnDeniedError, match="cut while it ran"):
+    with pytest.raises(TurnDeniedError, match="cancelled while it ran"):
         await receipt
     assert await values(agent) == ["next"]
 
@@ -558,7 +558,7 @@ async def test_cancelling_a_receipt() -> None:
     agent = worker(say, hang)
     waiting = await agent.put(saying("a"))
     waiting.cancel()
-    with pytest.raises(TurnDeniedError, match="took it back"):
+    with pytest.raises(TurnDeniedError, match="cancelled it"):
         await waiting
     turn = Turn(hang)
     running = await agent.put(turn)
@@ -567,7 +567,7 @@ async def test_cancelling_a_receipt() -> None:
     await begun.wait()
     running.cancel()
     assert await reading == ["next"]  # whoever runs the queue has nothing to do with it
-    with pytest.raises(TurnDeniedError, match="took it back"):
+    with pytest.raises(TurnDeniedError, match="cancelled it"):
         await running
     running.cancel()
     assert (turn.stop_reason, cleaned) == ("interrupted", [True])

@@ -516,6 +516,6 @@ def test_what_saved_data_says_cannot_be_given_besides_it() -> None:
     with pytest.raises(UsageError) as caught:
         Agent.from_json(text, max_iterations=2)
     assert str(caught.value) == (
-        "Agent.from_dict(data, ...) got max_iterations. What the data does not hold is given besides it: tools, hooks, model, "
-        "system, store, agents, process_hooks, clock, new_id, output. The rest is in the data: change it there."
+        "Agent.from_dict(data, ...) got max_iterations. Only arguments that the data does not hold can be passed: tools, "
+        "hooks, model, system, store, agents, process_hooks, clock, new_id, output. The rest is in the data: change it there."
     )

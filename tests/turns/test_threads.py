@@ -280,7 +280,7 @@ def test_a_sender_that_dies_while_its_turn_runs_keeps_nobody_waiting(
     async def look() -> None:
         await cut[0]
 
-    with pytest.raises(TurnDeniedError, match="it was cut while it ran"):
+    with pytest.raises(TurnDeniedError, match="it was cancelled while it ran"):
         asyncio.run(look())
     assert (got, turn.stop_reason, turn.running) == ([3], "interrupted", False)
 

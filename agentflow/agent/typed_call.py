@@ -1,4 +1,4 @@
-"""What a call that is to give something of a form has in place of its agent's own: the final tool, and two hooks more."""
+"""The typed output of a call: the final tool and two hooks that it adds to the agent's own."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from agentflow.output.output import Output
 from agentflow.output.replying import typed
 from agentflow.typed_state import StateMap
 
-__all__ = ["Asked"]
+__all__ = ["TypedOutput"]
 
 
-class Asked:
-    """A form, laid over an agent; made once for all its calls that ask for it.
+class TypedOutput:
+    """A typed output bound to an agent; created once for all its calls with that output.
 
     Args:
-        given: What was passed as `output=`.
-        output: The same, with options.
+        given: The value of `output=`.
+        output: The same as an `Output`.
     """
 
     __slots__ = ("_config", "_hooks", "_laid", "_set", "given", "output")
@@ -38,7 +38,8 @@ class Asked:
         self._set: FullHookSet | None = None
 
     def over(self, config: LoopConfig) -> LoopConfig:
-        """The agent's configuration with the final tool. The model is not told of it: a hook does that, where it is used.
+        """Return the agent's configuration with the final tool. The model does not see it unless a hook adds it to the
+        request.
 
         Raises:
             UsageError: The agent has a tool of that name.
@@ -49,8 +50,8 @@ class Asked:
             tool = self.output.tool
             if tool.name in config.tools:
                 raise UsageError(
-                    f"Agent {config.view.name!r} has a tool named {tool.name!r}, which is what "
-                    "the tool that takes its answer is called. Call that another way: output=Output(..., name='my_answer')."
+                    f"Agent {config.view.name!r} has a tool named {tool.name!r}, which is also the name of the tool "
+                    "that takes its answer. Rename the latter: output=Output(..., name='my_answer')."
                 )
             deps = dict.fromkeys((*config.dep_types, *tool.dep_types.items()))
             self._config = config
@@ -58,7 +59,7 @@ class Asked:
         return self._laid
 
     def move(self, old: LoopConfig, new: LoopConfig) -> None:
-        """The agent's tools have changed: let calls that run have them, beside the final tool."""
+        """Update running calls after the agent's tools have changed; they keep the final tool."""
         before = self._laid
         if before is None or self._config is not old:
             return
@@ -68,7 +69,7 @@ class Asked:
                 run.config = after
 
     def with_hooks(self, hooks: FullHookSet) -> FullHookSet:
-        """The agent's hooks, and those that ask and judge."""
+        """Return the agent's hooks, and those that request and validate the output."""
         if self._set is None or self._hooks is not hooks:
             base = self._config
             model, last = (None, None) if base is None else (base.model, base.max_iterations)
@@ -77,7 +78,7 @@ class Asked:
         return self._set
 
     def reader_of(self, state: StateMap) -> Callable[[Reply], Awaitable[Reply[Any]]]:
-        """What gives a call's reply its output.
+        """Return the function that sets the output of a call's reply.
 
         Args:
             state: The state of the call, which holds the output as an object.

@@ -1,4 +1,4 @@
-"""What may be passed as `tools=`, and the tools that are meant."""
+"""The values that `tools=` accepts, and their resolution to tools."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ __all__ = ["ToolLike", "tools_of"]
 ToolLike: TypeAlias = (
     "Tool[..., Any] | ToolAgent | str | Iterable[Tool[..., Any]] | LiveToolset | Iterable[LiveToolset]"
 )
-"""What `tools=` takes: a tool, an agent, a name in the default registry, what holds tools, such as a `Toolset`, or what is
-opened for them, a `LiveToolset`."""
+"""A value for `tools=`: a tool, an agent, a name in the default registry, a collection of tools such as a `Toolset`, or
+a `LiveToolset`.
+"""
 
 
 def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> dict[str, FullTool[..., Any]]:
-    """Resolve tools by name: tools, agents, names in the default registry, and what holds tools (a `Toolset`, a list).
+    """Resolve tools by name: tools, agents, names in the default registry, and collections of tools (a `Toolset`, a
+    list).
 
     Args:
-        sources: What was given.
-        live: Takes the toolsets that have to be opened; None: they are refused.
+        sources: The values of `tools=`.
+        live: Collects the live toolsets; if it is None, they are refused.
 
     Raises:
         UsageError: A plain function, or two tools of one name.
@@ -39,20 +41,22 @@ def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> d
         for found in (cast("FullTool[..., Any]", source),) if isinstance(source, FullTool) else _tools_in(source, live):
             if (owner := found.lacks_self) is not None:
                 raise UsageError(
-                    f"Tool {found.name!r} is a method of {owner}, and the model cannot give it its self. Take it from an "
+                    f"Tool {found.name!r} is a method of {owner}, and the model cannot give it its self. Take it from "
+                    "an "
                     f"object: tools=[{owner}(...).{found.function.__name__}]."
                 )
             other = tools.setdefault(found.name, found)
             if other is not found:
                 raise UsageError(
-                    f"Two tools are named {found.name!r}: {other.function!r} and {found.function!r}. Give one another name: "
+                    f"Two tools are named {found.name!r}: {other.function!r} and {found.function!r}. Give one another "
+                    "name: "
                     "@tool(name=...)."
                 )
     return tools
 
 
 def _tools_in(source: Any, live: list[LiveToolset] | None) -> Iterable[FullTool[..., Any]]:
-    """The tools that something is which is no tool: an agent, a registered name, whatever holds tools."""
+    """Return the tools of a value that is not a tool itself: an agent, a registered name, a collection."""
     if live is not None and isinstance(source, LiveToolset):
         if source not in live:
             live.append(source)

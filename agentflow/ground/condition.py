@@ -1,4 +1,4 @@
-"""A bell: wakes everybody who waits for a condition, across event loops and threads."""
+"""A condition that wakes all of its waiters, across event loops and threads."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-__all__ = ["Bell"]
+__all__ = ["Condition"]
 
 
-class Bell:
-    """Rung whenever a condition may have come true.
+class Condition:
+    """Notified whenever a predicate can have become true.
 
     Example:
-        >>> bell, guests = Bell(), ["Ada"]
-        >>> bell.ring()
-        >>> await bell.wait_for(lambda: len(guests) > 0)
+        >>> condition, guests = Condition(), ["Ada"]
+        >>> condition.notify_all()
+        >>> await condition.wait_for(lambda: len(guests) > 0)
     """
 
     __slots__ = ("_guard", "_waiting")
@@ -24,25 +24,25 @@ class Bell:
         self._guard = threading.Lock()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
-    def ring(self) -> None:
-        """Let everybody look again; any thread may do so."""
+    def notify_all(self) -> None:
+        """Let all waiters check their predicates again; legal from any thread."""
         with self._guard:
             waiting, self._waiting = self._waiting, []
         for loop, waiter in waiting:
             try:
                 loop.call_soon_threadsafe(_wake, waiter)
-            except RuntimeError:  # the loop is closed: nobody waits there any more
+            except RuntimeError:  # the loop is closed, and the waiter with it
                 continue
 
-    async def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition is true; it is looked at now, and each time the bell rings."""
+    async def wait_for(self, predicate: Callable[[], bool]) -> None:
+        """Wait until a predicate is true; it is checked now, and after each notification."""
         while True:
             with self._guard:
                 loop = asyncio.get_running_loop()
                 waiter: asyncio.Future[None] = loop.create_future()
                 self._waiting.append((loop, waiter))
             try:
-                if condition():  # looked at behind the registration: a ring in between is not missed
+                if predicate():  # checked after the registration, so no notification is missed
                     return
                 await waiter
             finally:
