@@ -154,7 +154,7 @@ class Compaction(NamedTuple):
     """A replacement of the start of a session's later requests, made by a hook.
 
     Attributes:
-        iteration: The round whose request was the first to use it.
+        iteration: The first round that used it in its request.
         messages: How many messages were replaced.
         tokens: Their estimated tokens.
         into: How many messages replace them.
@@ -438,7 +438,7 @@ called_from: ContextVar[CallPort | None] = ContextVar("agentflow_called_from", d
 
 
 def note_caller(context: RunContext) -> None:
-    """Set, in a copied context, the call whose hook runs in it."""
+    """Set the call of the hook that runs in a copied context."""
     called_from.set(port_of(context))
 
 

@@ -425,7 +425,8 @@ class NeverEndsError(UsageError):
     """A deadlock: a turn waits for a turn in a queue that cannot continue before the first one has ended.
 
     Args:
-        way: The names of the agents whose queues wait for each other, from the first back to it.
+        way: The names of the agents with queues that wait for each other, from the first back to it. It should be read
+            as a cycle.
     """
 
     def __init__(self, way: tuple[str, ...]) -> None:

@@ -29,7 +29,7 @@ _CHANGED_BY = {
 
 
 class MessageTuple(tuple[Msg, ...]):
-    """The messages that a call begins with: a tuple whose errors show the fix for each method of a list."""
+    """The messages that a call begins with: a tuple with errors that show the fix for each method of a list."""
 
     __slots__ = ()
 

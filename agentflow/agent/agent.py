@@ -98,8 +98,8 @@ class Agent(PeerAgent[T_co]):
         queue_limit: The maximum number of turns that wait in its queue; None means no limit.
         clock: The source of time; virtual in tests.
         new_id: The source of ids; repeatable in replays.
-        output: The type of `reply.output`: a type that pydantic knows, a function whose arguments are the answer, or an
-            `Output` with options. A call can override it (see `docs/typed-answers.md`).
+        output: The type of `reply.output`: a type that pydantic knows, a function that takes the answer as arguments,
+            or an `Output` with options. A call can override it (see `docs/typed-answers.md`).
 
     Raises:
         UsageError: An argument is invalid; the error names it and shows the fix.

@@ -27,8 +27,8 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
         >>> async with agent.stream("Hello") as events:
         ...     async for event in events:
         ...         print(event)
-        >>> async for piece in agent.stream("Hello").text():
-        ...     print(piece, end="")
+        >>> async for text in agent.stream("Hello").text():
+        ...     print(text, end="")
     """
 
     _instead: ClassVar[str] = (
@@ -78,8 +78,8 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
         Replies of several rounds are separated by an empty line; thinking, tools and sub-agents are not included.
 
         Example:
-            >>> async for piece in agent.stream("Hello").text():
-            ...     print(piece, end="")
+            >>> async for text in agent.stream("Hello").text():
+            ...     print(text, end="")
         """
         return Flux(self._words)
 

@@ -107,7 +107,7 @@ class FullToolAgent(ToolAgent[T_co]):
 
     @property
     def asking(self) -> Tool[..., Any]:
-        """The tool whose turns are questions to this agent (`other.ask(name, ...)`)."""
+        """The tool for questions to this agent; each turn is one (`other.ask(name, ...)`)."""
         if self._asking is None:
 
             async def ask(message: str | list[dict[str, Any]], session: str | None, context: RunContext) -> object:

@@ -274,7 +274,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         return run.scope.result()
 
     async def _resume_outer(self, given: CallArguments, session: FullSession) -> Reply[Any]:
-        """Resume the call that waits for this session: it resumes this one, whose reply is returned, and continues."""
+        """Resume the call that waits for this session: it resumes this one and continues. Return this one's reply."""
         owner, make = outer_arguments(given, session)
         assert isinstance(owner, CallingAgent)
         return await self._own_reply(session, await cast("CallingAgent[Any]", owner)._open(make))

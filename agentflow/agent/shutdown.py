@@ -37,18 +37,18 @@ Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
 class ShutdownReport(NamedTuple):
     """The result of a shutdown: the sessions of the calls that ran when it began, by how these ended.
 
-    `agent.resume` continues those that were stopped or cut: in another process if they have a store, in this one with
+    `agent.resume` continues those that were stopped or cancelled: in another process if they have a store, in this one with
     another agent object. Sub-agents continue with their callers.
 
     Attributes:
         stopped: Their calls stopped at a safe point.
-        cut: Their calls were cancelled, as by a crash.
+        cancelled: Their calls were cancelled, as by a crash.
         finished: Their calls finished normally: there is nothing to resume.
         running: Their calls ignored the cancellation, and still run.
     """
 
     stopped: tuple[str, ...] = ()
-    cut: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()
     finished: tuple[str, ...] = ()
     running: tuple[str, ...] = ()
 
@@ -65,7 +65,7 @@ async def shutdown(agents: ToolsetAgent | Iterable[ToolsetAgent], *, limit: floa
 
     Example:
         >>> await shutdown(agent)
-        ShutdownReport(stopped=(), cut=(), finished=(), running=())
+        ShutdownReport(stopped=(), cancelled=(), finished=(), running=())
         >>> await agent.call("Hello?")
         Traceback (most recent call last):
         agentflow.errors.ShutdownError: Agent 'assistant' is shutting down: so the call on session 'assistant' did not ...
@@ -106,15 +106,15 @@ class _Stopping:
         hurry = asyncio.ensure_future(self._now.wait())
         try:
             await asyncio.wait([idle, hurry], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-            cut = self._left()
-            for run in cut:
+            cancelled = self._left()
+            for run in cancelled:
                 run.leave("shutdown")
-            if cut:
+            if cancelled:
                 await asyncio.wait([idle], timeout=GRACE)
         finally:
             idle.cancel()
             hurry.cancel()
-        report = self._report(cut)
+        report = self._report(cancelled)
         for agent in self._agents:
             try:
                 await agent.close()
@@ -126,13 +126,13 @@ class _Stopping:
             )
         return report
 
-    def _report(self, cut: Iterable[Stoppable]) -> ShutdownReport:
+    def _report(self, cancelled: Iterable[Stoppable]) -> ShutdownReport:
         found: dict[str, list[str]] = {name: [] for name in ShutdownReport._fields}
         left = self._left()
         for running in self._running:
             for run in running.halted:
                 if not run.inner:
-                    open_end = "cut" if run in cut else "stopped"
+                    open_end = "cancelled" if run in cancelled else "stopped"
                     end = "running" if run in left else open_end if run.left_open else "finished"
                     found[end].append(run.session_id)
         return ShutdownReport(**{name: tuple(sorted(ids)) for name, ids in found.items()})

@@ -26,7 +26,7 @@ _HOSTS_OWN: Final = frozenset({IPv4Address("168.63.129.16")})
 
 
 class RefusedAddressError(OSError):
-    """A name resolves to an address that must not be connected to."""
+    """A name resolves to a refused address."""
 
 
 def why_refused(address: str) -> str | None:
@@ -68,7 +68,7 @@ def check_literal(host: str) -> None:
     """Check a host that is a literal address: no resolver is called for it.
 
     Raises:
-        RefusedAddressError: The address must not be connected to.
+        RefusedAddressError: The address is refused.
     """
     try:
         why = why_refused(host)

@@ -45,7 +45,7 @@ from agentflow.facts import (
 )
 from agentflow.loop.session import FullSession
 from agentflow.messages import Msg, Outcome, Pending, Reply
-from agentflow.ports.store import Claim, SessionStore, fenced
+from agentflow.ports.store import Claim, SessionStore, lease_lost
 from agentflow.ports.store_wrapper import StoreWrapper
 from agentflow.saving.codec import decisions_from_dict, reply_to_dict, verdict_to_dict
 from agentflow.specs import Usage
@@ -227,7 +227,7 @@ class Host:
             task = asyncio.current_task()
             if claim is None or not running.lost or (task is not None and task.cancelling()):
                 raise
-            raise fenced(request.session, claim) from None
+            raise lease_lost(request.session, claim) from None
         finally:
             if self._running.get(run_id) is running:
                 del self._running[run_id]

@@ -79,7 +79,7 @@ def _patience() -> Callable[[Exception], bool]:
     """Judges the failures of one call: what may pass is waited for without an end, other things for a while."""
     conflicts = failures = 0
 
-    def worth_it(error: Exception) -> bool:
+    def should_retry(error: Exception) -> bool:
         nonlocal conflicts, failures
         if isinstance(error, SessionConflictError):
             conflicts += 1
@@ -87,7 +87,7 @@ def _patience() -> Callable[[Exception], bool]:
             failures += 1
         return conflicts < CONFLICTS and failures < ATTEMPTS
 
-    return worth_it
+    return should_retry
 
 
 class Limits(NamedTuple):
@@ -314,7 +314,7 @@ class Worker:
                 error,
             )
 
-        policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=LONGEST_PAUSE, worth_it=_patience())
+        policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=LONGEST_PAUSE, should_retry=_patience())
         attempts = policy.start(noted=tell)
         while True:
             try:

@@ -1,6 +1,6 @@
 """Blocking work in a thread that does not keep the process alive.
 
-`asyncio.to_thread` uses the event loop's pool, whose threads are joined when the loop and the process end: one call to
+`asyncio.to_thread` uses the event loop's pool, and its threads are joined when the loop and the process end: one call to
 a database that does not answer keeps a program from ending. A separate thread costs about 50 µs more.
 """
 

@@ -6,7 +6,7 @@ __all__ = ["encodable"]
 
 
 def encodable(text: str) -> str:
-    r"""Join the halves of surrogate pairs (streams split them), and replace single ones, which UTF-8 cannot encode.
+    r"""Join the halves of surrogate pairs (streams split them), and replace single ones, which UTF-8 does not allow.
 
     Example:
         >>> encodable("\ud83d" + "\ude00 and \ud83d")

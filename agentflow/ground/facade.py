@@ -1,4 +1,4 @@
-"""Facades: a public class with the members for users, whose instances are of a subclass with the package's own members.
+"""Facades: a public class with the members for users. Its instances are of a subclass with the package's own members.
 
 Rules:
 

@@ -19,7 +19,7 @@ _TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:Infinity|NaN|[0-9][-+.0-9eE
 
 
 class NotFiniteError(ValueError):
-    """JSON text holds a number that JSON, or a float, cannot represent.
+    """JSON text holds a number outside of JSON or of the range of floats.
 
     Args:
         number: The number as it is written.

@@ -3,7 +3,7 @@
 Rules:
 
 1. The lock is handed over to the next waiter while still held, so that a newcomer cannot take it in between.
-2. A waiter that was cancelled, or whose event loop is closed, passes its turn on.
+2. A waiter that was cancelled, or belongs to a closed event loop, passes its turn on.
 3. Taking a free lock costs no future and no deque.
 """
 

@@ -5,7 +5,7 @@ schema (ECMA 262), translated to the syntax of Rust's `regex`, which is part of 
 
 Rules:
 
-1. A pattern that cannot be matched in linear time (look-around, back references) is refused, and the error shows why.
+1. A pattern that needs more than linear time (look-around, back references) is refused, and the error shows why.
 2. A pattern has a weight, roughly the states of its automaton. The time of a match is at most weight times length, so
    limiting both limits the time (`Pattern.weight`).
 3. Escapes are those of ECMA 262: `\\d` and `\\w` are ASCII, `$` is the end of the text. `\\A` and `\\Z`, which Python
@@ -44,7 +44,7 @@ _ANCHORS: Final = {"b": r"(?-u:\b)", "B": r"\B", "A": r"\A", "z": r"\z", "Z": r"
 
 
 class PatternError(ValueError):
-    """A pattern cannot be matched in linear time, or is not a regular expression."""
+    """A pattern needs more than linear time, or is not a regular expression."""
 
 
 class Pattern:

@@ -4,7 +4,7 @@ Rules:
 
 1. Output of a model, a tool, a provider or a database is text: shown, it moves no cursor, and hides or forges nothing.
 2. Removed characters stay visible as escapes; nothing is dropped silently.
-3. A database URL is shown without its password, even if it cannot be parsed.
+3. A database URL is shown without its password, even if it is malformed.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def described(error: BaseException) -> str:
 
 
 def without_password(text: str) -> str:
-    """Return the text with the passwords of addresses hidden, even if the addresses cannot be parsed.
+    """Return the text with the passwords of addresses hidden, even if the addresses are malformed.
 
     Example:
         >>> without_password("postgresql://ann:s3:cr@t@db:54x32/prod?sslpassword=abc")
@@ -118,7 +118,7 @@ def without_password(text: str) -> str:
 
 
 def _without_database_password(found: re.Match[str]) -> str:
-    """Hide up to the last @ of the word: a password with an unescaped @ or / makes a URL that cannot be parsed."""
+    """Hide up to the last @ of the word: a password with an unescaped @ or / makes a malformed URL."""
     word = found[0]
     last = word.rfind("@")
     login = _pattern(_IN_URL).search(word) if last > 0 and "://" in word else None

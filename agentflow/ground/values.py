@@ -270,7 +270,7 @@ def maker(
 
 
 def fast_build(cls: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Compile a function whose parameters are fields of a slotted dataclass into one that fills its draft.
+    """Compile a function of fields of a slotted dataclass into one that fills its draft.
 
     The function's own body defines the meaning, and stays reachable as `__wrapped__`.
 

@@ -92,7 +92,7 @@ class Connection:
         self._last_words = ""
         self._lines: list[float] = []
         self._policy = RetryPolicy(
-            who=f"MCP server {settings.name!r}", attempts=settings.attempts, max_wait=10.0, worth_it=_may_pass
+            who=f"MCP server {settings.name!r}", attempts=settings.attempts, max_wait=10.0, should_retry=_may_pass
         )
 
     # ---- opening and closing

@@ -114,7 +114,7 @@ class LiteLLMModel(Adapter):
             stream = await litellm.acompletion(**self._arguments(request, conversation))
             async for raw in stream:
                 if origin is not None:  # LiteLLM does not tell which server it asks
-                    origin.said(getattr(raw, "id", None), getattr(raw, "model", None))
+                    origin.note(getattr(raw, "id", None), getattr(raw, "model", None))
                 for chunk in self._chunks(litellm, stream, reader, raw):
                     yield chunk
             if reader.finish_reason is None:

@@ -1,4 +1,4 @@
-"""What a run knows of its typed answer."""
+"""The state of a run's typed answer."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from agentflow.output.form import MisfitError
 
-__all__ = ["Answered", "Given"]
+__all__ = ["AcceptedAnswers", "AnswerState"]
 
 _UNKNOWN: Final[Any] = object()
 
 
 @dataclass
-class Answered:
-    """The state of a run's typed answer: `event.context.state[Answered]`.
+class AnswerState:
+    """The state of a run's typed answer: `event.context.state[AnswerState]`.
 
     Attributes:
-        way: How the model was asked last; empty before it was.
+        way: How the model was last asked; empty before that.
         sent_back: How many answers of this run were refused and sent back to the model.
     """
 
@@ -27,11 +27,11 @@ class Answered:
 
 
 @dataclass
-class Given:
-    """The answers of the model's current reply, each with the value that was accepted for it; not stored with a session.
+class AcceptedAnswers:
+    """The accepted values for the answers in the model's current reply; not stored with a session.
 
-    It saves work and keeps values that their text cannot express. It is never needed: where an answer is not known here
-    (after a restart, or because a hook has changed the text), `accept` reads and validates it again.
+    It saves work and keeps values that have no exact text. It is only a cache: if an answer is not in it (after
+    a restart, or because a hook changed the text), `accept` reads and validates it again.
     """
 
     def __post_init__(self) -> None:
@@ -44,7 +44,7 @@ class Given:
         """Forget the answers of earlier replies.
 
         Args:
-            reply: The number of the event that carries the new one.
+            reply: The number of the event with the new one.
         """
         if reply != self._reply:
             self._reply = reply
@@ -52,7 +52,7 @@ class Given:
             self._refused.clear()
 
     def note(self, text: str, value: object) -> None:
-        """Remember the value that was accepted for a text."""
+        """Store the value that was accepted for a text."""
         self._values[text.strip()] = value
 
     def knows(self, text: str) -> bool:
@@ -60,7 +60,7 @@ class Given:
         return text.strip() in self._values
 
     async def accept(self, accept: Callable[[str], Awaitable[Any]], text: str) -> Any:
-        """The value of an answer, read and validated at most once for each reply.
+        """Return the value of an answer, read and validated at most once for each reply.
 
         Args:
             accept: Reads and validates it: `Output.accept`.

@@ -1,12 +1,12 @@
-"""A form: the type that an answer is to have, its JSON schema, and how a text becomes such a value.
+"""A form: the type of an answer, its JSON schema, and parsing a text into such a value.
 
 Rules:
 
-1. The schema on top is always an object: providers take nothing else. What is none (a number, a list, an enum, a union) is
-   the field `answer` of one.
-2. A value is made of the model's own JSON text, never of a dump of another value: what a validator has changed is not
-   changed twice.
-3. Text around the JSON is the model's manner (a fence, a word before it), and is passed over; two answers are a misfit.
+1. The top-level schema is always an object, because providers accept nothing else. Any other type (a number, a list, an
+   enum, a union) is the field `answer` of an object.
+2. A value is built from the model's own JSON text, never from a dump of another value, so that validators do not
+   transform it twice.
+3. Text around the JSON (a code fence, an introduction) is skipped; two answers are a misfit.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ __all__ = ["WRAPPED", "Form", "MisfitError", "json_in"]
 T = TypeVar("T", default=Any)
 
 WRAPPED: Final = "answer"
-"""The one field of the object around an answer that is none itself."""
+"""The one field of the object around an answer that is not an object itself."""
 
 _DECODER: Final = json.JSONDecoder()
 _MOST_TRIES: Final = 50
 
 
 class MisfitError(ValueError):
-    """An answer does not fit; the text is written for the model."""
+    """An answer does not fit; the message is written for the model."""
 
 
 class Form(Generic[T]):
-    """A type that pydantic knows, as what an answer is to be.
+    """A type that pydantic knows, as the type of an answer.
 
     Args:
         kind: The type.
 
     Attributes:
         kind: The type.
-        adapter: Its validator, of the object around it where there is one.
-        wrapped: Whether there is one.
+        adapter: Its validator, or that of the object around it.
+        wrapped: Whether there is an object around it.
         schema: The JSON schema: an object.
 
     Raises:
-        UsageError: Pydantic finds no data in the type, or JSON cannot describe it.
+        UsageError: Pydantic does not support the type, or it has no JSON form.
 
     Example:
         >>> Form(int).read('{"answer": 3}')
@@ -69,29 +69,29 @@ class Form(Generic[T]):
             schema = json_schema(self.adapter.core_schema, {})
         except (PydanticUserError, SchemaError) as error:
             raise UsageError(
-                f"output={kind!r:.80}: pydantic makes no JSON schema of it ({str(error).splitlines()[0]}). Legal are "
+                f"output={kind!r:.80}: pydantic cannot create a JSON schema for it ({str(error).splitlines()[0]}). Legal are "
                 "pydantic models, dataclasses, TypedDicts, primitives, enums, lists, unions of these, and functions."
             ) from error
         self.wrapped = schema.get("type") != "object" or "properties" not in schema or not schema["properties"]
         if self.wrapped:
-            self.adapter = adapter_of(TypedDict("Answer", {WRAPPED: kind}))  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues] - a type made at run time
+            self.adapter = adapter_of(TypedDict("Answer", {WRAPPED: kind}))  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues] - a type created at run time
             schema = json_schema(self.adapter.core_schema, {})
         self.schema: dict[str, Any] = schema
 
     @property
     def title(self) -> str:
-        """What the type is called, in letters that every provider takes."""
+        """The name of the type, in characters that every provider accepts."""
         name = getattr(self.kind, "__name__", "")
         return name if name.isidentifier() and name.isascii() else "answer"
 
     def read(self, text: str) -> T:
-        """The value that a text says.
+        """Parse a text into a value.
 
         Args:
-            text: JSON, with words or a fence around it where a model has put them there.
+            text: JSON, possibly with text or a code fence around it.
 
         Raises:
-            MisfitError: It says none, or one of another form.
+            MisfitError: It is not JSON, or of another form.
         """
         raw = json_in(text, alone=self.wrapped)
         try:
@@ -104,10 +104,10 @@ class Form(Generic[T]):
         return value[WRAPPED] if self.wrapped else value
 
     def write(self, value: Any) -> str:
-        """The JSON text that says a value.
+        """Return the JSON text of a value.
 
         Raises:
-            UsageError: It is no value of the type.
+            UsageError: It is not a value of the type.
 
         Example:
             >>> Form(int).write(3)
@@ -116,10 +116,12 @@ class Form(Generic[T]):
         try:
             return self.adapter.dump_json({WRAPPED: value} if self.wrapped else value, warnings="error").decode()
         except PydanticSerializationError as error:
-            raise UsageError(f"{value!r:.80} is no {self.title}: {error}") from error
+            raise UsageError(f"{value!r:.80} is not a valid {self.title}: {error}") from error
 
     def _bare(self, raw: str) -> tuple[T] | None:
-        """The value of a text without the object around it, which models leave out; one with that key has not left it out."""
+        """Return the value of a text without the object around it, which models can leave out; None if the text has that
+        object.
+        """
         try:
             if self._has_key(raw):
                 return None
@@ -141,14 +143,14 @@ class Form(Generic[T]):
 
 
 def json_in(text: str, *, alone: bool = False) -> str:
-    """The JSON in a text: the text itself, or the one object (or array) in it that has words or a fence around it.
+    """Return the JSON in a text: the text itself, or the only object (or array) in it.
 
     Args:
-        text: What the model said.
-        alone: Whether a text without brackets may be the value itself, such as `3`.
+        text: The model's text.
+        alone: Whether a text without brackets can be the value itself, such as `3`.
 
     Raises:
-        MisfitError: Several stand there, one behind the other.
+        MisfitError: There are several, one after the other.
 
     Example:
         >>> json_in('Here it is:\\n```json\\n{"a": 1}\\n```')
@@ -159,7 +161,7 @@ def json_in(text: str, *, alone: bool = False) -> str:
         return bare
     found: list[str] = []
     at, end, tries = 0, len(bare), 0
-    while at < end and tries < _MOST_TRIES:  # each may read all of the text
+    while at < end and tries < _MOST_TRIES:  # each try can read the whole text
         tries += 1
         starts = [place for place in (bare.find("{", at), bare.find("[", at)) if place >= 0]
         if not starts:
@@ -178,7 +180,7 @@ def json_in(text: str, *, alone: bool = False) -> str:
 
 
 def _ends(text: str, start: int) -> int | None:
-    """Where the JSON value that begins at a place ends; None: none does."""
+    """Return the end of the JSON value that starts at an index; None if there is none."""
     try:
         return _DECODER.raw_decode(text, start)[1]
     except (ValueError, RecursionError):

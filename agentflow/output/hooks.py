@@ -1,15 +1,16 @@
-"""The two hooks of a typed answer: one asks for it, one judges the answer.
+"""The two hooks of a typed answer: one asks for it, one validates the answer.
 
 Rules:
 
-1. The loop knows nothing of a form. What asks for one is laid over each request, in `PreReasoning`: options, a tool, or
-   words. So every hook behind sees it, and may change it.
-2. What does not fit is an `Again`, as of any other hook; the rejected reply stays in the history.
-3. An answer is accepted in one place, `Output.accept` (through `Given.accept`, which remembers it). Whatever reads the output
-   goes through it: the judge, the final tool, the reply. What it has not accepted is no output, on no path.
-4. How often answers were refused is counted from the facts of the run, so a restart does not begin again at 0.
-5. An answer that came by a tool is a tool call like any other: vetted, run, answered. The reply is closed in the model's
-   place with the text of its result, read from the conversation, so that a restart finds it too.
+1. The loop is unaware of typed answers. The request for one is added in `PreReasoning`: as options, a tool, or text. So
+   every later hook sees it, and can change it.
+2. A misfit leads to an `Again`, like that of any other hook; the rejected reply stays in the history.
+3. An answer is accepted in one place, `Output.accept` (through `AcceptedAnswers.accept`, which caches it). Every reader
+   of the output goes through it: the guard, the final tool, the reply. Without acceptance there is no output, on any
+   path.
+4. The number of refused answers is counted from the facts of the run, so a restart does not reset it.
+5. A call of the final tool is a tool call like any other: evaluated, run, answered. The reply is then closed without a
+   model call, with the text of its result, read from the conversation, so that a restart finds it too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from agentflow.events import PostCall, PostReasoning, PreReasoning
 from agentflow.facts import Reasoned, RoundClosed
 from agentflow.hooks.hook import Hook
 from agentflow.messages import ContentBlock, Msg, Reply, TextBlock, ToolResultBlock, ToolUseBlock, with_metadata
-from agentflow.output.answer import Answered, Given
+from agentflow.output.answer import AcceptedAnswers, AnswerState
 from agentflow.output.form import MisfitError
 from agentflow.output.output import Output, Way
 from agentflow.output.replying import typed
@@ -36,7 +37,7 @@ from agentflow.verdicts import Again, Answer
 __all__ = ["SOURCE", "AskForOutput", "JudgeOutput"]
 
 SOURCE = "output"
-"""What the notes of these hooks carry as `metadata["synthetic"]`."""
+"""The value of `metadata["synthetic"]` in the notes of these hooks."""
 
 PROMPT = (
     "When you have what you need, answer with one JSON object that fits this JSON schema, and with nothing else: no words "
@@ -46,15 +47,15 @@ BY_TOOL = "Give your answer by calling the tool {name}. {problem}"
 
 
 class AskForOutput(Hook):
-    """Asks the model for an answer in a form, and closes the call when a tool has taken it.
+    """Asks the model for a typed answer, and closes the call when the final tool has taken it.
 
-    Priority 15: what is answered already is not asked again, so hooks that count or wait need not.
+    Its priority is 15, so that hooks that count or wait skip a request that is already answered.
 
     Args:
-        output: The form.
-        model: The agent's model, or its name: it says by which ways it can be asked. None: it is taken to call tools.
-        max_iterations: The agent's: what is answered by a tool in the last round is taken as words, since no round follows
-            in which the call would be closed.
+        output: The output.
+        model: The agent's model, or its name, which determines how it can be asked. None assumes that it calls tools.
+        max_iterations: The agent's limit. In the last round a call of the final tool is taken as text, because no round
+            follows in which the call could be closed.
     """
 
     priority = 15
@@ -69,14 +70,14 @@ class AskForOutput(Hook):
         self._modes: dict[str, AnswerModes] = {}
 
     def concerns(self, reply: Msg) -> bool:
-        """Words that a step is to be made of, and answers by the final tool."""
+        """Return True for text that becomes a step's arguments, and for calls of the final tool."""
         uses = reply.tool_uses
         return (self.output.runs and not uses) or any(use.name == self.output.tool.name for use in uses)
 
     def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
         self, event: PreReasoning | PostReasoning
     ) -> PreReasoning | PostReasoning | Answer | Awaitable[PreReasoning | None] | None:
-        """Lay what asks for the form over the request; make a call of words that are a step's arguments."""
+        """Add the request for the output; turn text that holds a step's arguments into a call."""
         if self.output.is_text:
             return event
         if isinstance(event, PostReasoning):
@@ -88,7 +89,7 @@ class AskForOutput(Hook):
         results = _last_round(event.input_messages)
         closing = self._closing(results)
         if closing is not None:
-            event.context.state[Given].closing = closing
+            event.context.state[AcceptedAnswers].closing = closing
             return Answer(Msg.assistant(closing, id=event.context.new_id("msg_")))
         self._count_failures(event, results)
         if self._model is None or self.output.via in ("native", "prompt"):
@@ -101,7 +102,7 @@ class AskForOutput(Hook):
         asked = own if own is not None and not isinstance(own, str) and own.name == event.model else event.model
         try:
             modes = await answer_modes(asked)
-        except ModelError:  # nobody knows it; what is wrong is said when it is asked
+        except ModelError:  # unknown model; calling it raises the error
             modes = AnswerModes()
         self._modes[event.model] = modes
         return self._ask(event, self._way(event, modes), modes)
@@ -116,9 +117,9 @@ class AskForOutput(Hook):
         return "tool" if modes.tools else "prompt"
 
     def _ask(self, event: PreReasoning, way: Way, modes: AnswerModes) -> PreReasoning:
-        if way == "tool" and event.purpose == "summary":  # which may call no tool
+        if way == "tool" and event.purpose == "summary":  # a summary has no tools
             way = "prompt"
-        event.context.state[Answered].way = way
+        event.context.state[AnswerState].way = way
         match way:
             case "native":
                 event.options = ModelOptions(
@@ -136,14 +137,14 @@ class AskForOutput(Hook):
         spec, others = self.output.tool.spec, tuple(event.tools)
         event.tools = (*others, spec)
         options = event.options
-        # A forced choice rules thinking out; who thinks is told in words, and asked again.
+        # A forced choice disables thinking; with thinking the model is asked in text, and asked again if needed.
         if options.tool_choice is None and modes.forced and not options.thinking:
             event.options = ModelOptions(tool_choice="required" if others else spec.name)
 
     def _closing(self, results: Sequence[ToolResultBlock]) -> str | None:
-        """The text of the final tool's result in the last round; None: the model has to go on.
+        """Return the text of the final tool's result in the last round; None if the model must continue.
 
-        A tool that failed beside it is the model's to see: its answer may depend on it.
+        If another tool failed in that round, the model should see that, because its answer can depend on it.
         """
         name = self.output.tool.name
         if any(result.name != name and result.state != "success" for result in results):
@@ -152,10 +153,10 @@ class AskForOutput(Hook):
         return taken[-1].text if taken else None
 
     def _count_failures(self, event: PreReasoning, results: Sequence[ToolResultBlock]) -> None:
-        """Count a round in which the final tool failed as an answer that was refused.
+        """Count a round in which the final tool failed as a refused answer.
 
         Raises:
-            OutputError: There have been more of them than `retries`.
+            OutputError: There were more than `retries`.
         """
         name = self.output.tool.name
         failed = [result for result in results if _failed(result, name)]
@@ -171,9 +172,9 @@ class AskForOutput(Hook):
         return self._answered_in_words(event) if all(use.name == self.output.tool.name for use in uses) else None
 
     async def _answered_in_words(self, event: PostReasoning) -> None:
-        """In the last round no other follows that could close the call: take the last call that is accepted as the answer."""
+        """In the last round, no other follows that could close the call: use the last acceptable call as the answer."""
         reply = event.reasoning_result
-        given, texts = event.context.state[Given], [arguments_text(use) for use in reply.tool_uses]
+        given, texts = event.context.state[AcceptedAnswers], [arguments_text(use) for use in reply.tool_uses]
         given.begin(event.seq)
         chosen = texts[-1]
         for text in reversed(texts):
@@ -188,13 +189,13 @@ class AskForOutput(Hook):
 
     def _make_call(self, event: PostReasoning) -> None:
         reply = event.reasoning_result
-        given = event.context.state[Given]
+        given = event.context.state[AcceptedAnswers]
         if given.closing is not None and given.closing == reply.text:
             return
         try:
             raw = str(self.output.shape.read(reply.text))
         except MisfitError:
-            return  # the judge says what is wrong
+            return  # the guard reports the problem
         kept = [block for block in reply.content if not isinstance(block, TextBlock)]
         call = ToolUseBlock.from_json(event.context.new_id("call_"), self.output.tool.name, raw)
         event.reasoning_result = _with(reply, (*kept, call))
@@ -205,13 +206,13 @@ def _with(reply: Msg, content: tuple[ContentBlock, ...]) -> Msg:
 
 
 class JudgeOutput(Hook):
-    """Holds an answer against its form: what does not fit goes back to the model, a bounded number of times.
+    """Validates an answer: a misfit goes back to the model, a bounded number of times.
 
-    A guard, so it judges what the editing hooks have left, in `PostReasoning`; and in `PostCall` the text that the call
-    returns, where a hook or a restart has put another one there.
+    It is a guard, so it sees the result of the editing hooks, in `PostReasoning`; and in `PostCall` the text that the
+    call returns, if a hook or a restart changed it.
 
     Args:
-        output: The form.
+        output: The output.
     """
 
     guard = True
@@ -221,14 +222,14 @@ class JudgeOutput(Hook):
         self.output = output
 
     def concerns(self, reply: Msg) -> bool:
-        """Answers: in words, or by the final tool."""
+        """Return True for answers: as text, or by the final tool."""
         uses = reply.tool_uses
         return not uses or any(use.name == self.output.tool.name for use in uses)
 
     def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
         self, event: PostReasoning | PostCall
     ) -> Awaitable[Again | None] | None:
-        """Accept the answer, or say what is wrong with it."""
+        """Accept the answer, or return the problem to the model."""
         output = self.output
         if output.is_text and output.validate is None:
             return None
@@ -237,13 +238,13 @@ class JudgeOutput(Hook):
         reply = event.reasoning_result
         if (not output.is_text and not self.concerns(reply)) or (output.is_text and reply.tool_uses):
             return None
-        given = event.context.state[Given]
+        given = event.context.state[AcceptedAnswers]
         if not reply.tool_uses and given.closing is not None and given.closing == reply.text:
             return None
         return self._judge(event, given)
 
-    async def _judge(self, event: PostReasoning, given: Given) -> Again | None:
-        """Accept a reply with at least one answer that fits: the others are refused by the final tool itself."""
+    async def _judge(self, event: PostReasoning, given: AcceptedAnswers) -> Again | None:
+        """Accept a reply with at least one answer that fits: the final tool itself refuses the others."""
         output, reply = self.output, event.reasoning_result
         given.begin(event.seq)
         name = "" if output.is_text else output.tool.name
@@ -251,7 +252,7 @@ class JudgeOutput(Hook):
         problems: list[str] = []
         for text in calls or [reply.text]:
             try:
-                if output.runs:  # what it gives is not known before it has run
+                if output.runs:  # its return value is unknown before it has run
                     output.shape.read(text)
                 else:
                     await given.accept(output.accept, text)
@@ -262,14 +263,14 @@ class JudgeOutput(Hook):
         return self._refuse(event, "\n".join(dict.fromkeys(problems)))
 
     async def _judge_final(self, event: PostCall) -> None:
-        """Accept the text that the call returns; what is not accepted is returned without an output."""
+        """Accept the text that the call returns; if it is refused, the reply has no output."""
         reply: Reply[Any] = Reply.of(event.final_message, event.outcome, event.run_id, event.usage, ())
         await typed(reply, self.output, event.context.state)
 
     def _refuse(self, event: PostReasoning, problem: str) -> Again | None:
-        if event.purpose == "summary":  # on which nothing can be asked again
+        if event.purpose == "summary":  # a summary is not repeated
             return None
-        way = event.context.state[Answered].way
+        way = event.context.state[AnswerState].way
         count_refusal(event, self.output, problem, event.reasoning_result, new=1)
         if way == "tool":
             problem = BY_TOOL.format(name=self.output.tool.name, problem=problem)
@@ -277,7 +278,7 @@ class JudgeOutput(Hook):
 
 
 def _last_round(messages: Sequence[Msg]) -> Sequence[ToolResultBlock]:
-    """The results that the model has not seen yet: those of the last round, if nothing but notes of hooks follows it."""
+    """Return the results that the model has not seen yet: those of the last round, if only notes of hooks follow it."""
     for place in range(len(messages) - 1, -1, -1):
         msg = messages[place]
         if msg.role == "tool":
@@ -295,14 +296,14 @@ def _failed(result: ToolResultBlock, name: str) -> bool:
 def count_refusal(
     event: PreReasoning | PostReasoning, output: Output[Any], problem: str, answer: Msg, *, new: int
 ) -> None:
-    """Count the answers of the run that were refused.
+    """Count the refused answers of the run.
 
     Args:
-        event: Where the last one was found.
-        output: What was asked for.
-        problem: What is wrong with the last one.
+        event: The event of the last one.
+        output: The output.
+        problem: The problem with the last one.
         answer: The reply that holds it.
-        new: How many of them the facts do not hold yet.
+        new: How many of them are not in the facts yet.
 
     Raises:
         OutputError: There are more than `retries`.
@@ -314,6 +315,6 @@ def count_refusal(
         elif isinstance(fact, RoundClosed):
             mine = [result for result in fact.results if result.name == name]
             count += any(_failed(one, name) for one in mine) and all(one.state != "success" for one in mine)
-    event.context.state[Answered].sent_back = min(count, output.retries)
+    event.context.state[AnswerState].sent_back = min(count, output.retries)
     if count > output.retries:
         raise OutputError(output.name_of_form, count, problem, answer, event.model)

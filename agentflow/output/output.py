@@ -1,4 +1,4 @@
-"""`Output`: what a call is to give, and how the model is asked for it."""
+"""`Output`: the typed output of a call, and how the model is asked for it."""
 
 from __future__ import annotations
 
@@ -23,31 +23,33 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", default=Any, covariant=True)
 
 Way: TypeAlias = Literal["native", "tool", "prompt"]
-"""How a model is asked for a form: by its provider's JSON-schema mode, by a tool that takes the answer, in words."""
+"""How a model is asked: by its provider's JSON-schema mode, by a tool that takes the answer, or in the prompt."""
 
 FINAL: Final = "final_answer"
-"""What the tool is called that takes an answer, unless `Output(name=...)` says otherwise."""
+"""The default name of the tool that takes an answer; `Output(name=...)` overrides it."""
 
 
 class Output(Generic[T_co]):
-    """What a call is to give, with how the model is asked for it. `output=Invoice` is short for `output=Output(Invoice)`.
+    """The typed output of a call, and how the model is asked for it. `output=Invoice` is short for
+    `output=Output(Invoice)`.
 
     Args:
-        form: The type: a pydantic model, a dataclass, a `TypedDict`, a primitive, an enum, a list, a union. Or a function,
-            or a tool: its arguments are what the model answers, it runs as the last step, and what it returns is the output.
-        via: `"native"` is the provider's JSON-schema mode, `"tool"` a tool that takes the answer, `"prompt"` words. None: the
-            first of them that the model has, by its profile.
-        retries: How many answers that do not fit go back to the model, with what is wrong; then the call fails. A function
-            that raises counts as one.
-        validate: Checks a value that fits: it raises `ValueError` with what is wrong, which goes back to the model like a
-            misfit, or returns the value to give (None: unchanged). It may be async. Of a function it checks what that
-            returns. It is a part of reading an answer, so it runs wherever one is read: in the call, at its iteration limit,
-            and in another process that reads the result. Anything else that it raises ends the call.
-        name: What the tool is called that takes the answer; a function's own name by default.
-        description: What the answer is, for the model; the type's own docstring by default.
+        form: The type: a pydantic model, a dataclass, a `TypedDict`, a primitive, an enum, a list, a union. Or a
+            function, or a tool: the model's answer is its arguments, it runs as the last step, and its return value is
+            the output.
+        via: `"native"` is the provider's JSON-schema mode, `"tool"` a tool that takes the answer, `"prompt"` a text in
+            the prompt. None selects the first of them that the model supports, by its profile.
+        retries: How many unfit answers go back to the model with the problem, before the call fails. An exception of
+            the function counts as one.
+        validate: Checks a value that fits. It can be async. It should raise `ValueError` with the problem, which goes
+            back to the model like a misfit, or return the value to use (None keeps it). For a function it checks the
+            return value. It runs wherever an answer is read: in the call, at its iteration limit, and in another
+            process that reads the result. Any other exception ends the call.
+        name: The name of the tool that takes the answer; a function's own name by default.
+        description: The description of the answer for the model; the type's own docstring by default.
 
     Raises:
-        UsageError: Nothing can be made of the form, or an option is none.
+        UsageError: The form is not supported, or an option is invalid.
 
     Example:
         >>> agent = Agent("clerk", ScriptedModel(['{"answer": 3}']), output=Output(int, via="prompt"))
@@ -66,7 +68,7 @@ class Output(Generic[T_co]):
         name: str | None = None,
         description: str | None = None,
     ) -> None: ...
-    @overload  # a form that a checker knows no type for: Output[Literal["a", "b"]](Literal["a", "b"])
+    @overload  # a form without a type for checkers: Output[Literal["a", "b"]](Literal["a", "b"])
     def __init__(
         self,
         form: object,
@@ -89,14 +91,14 @@ class Output(Generic[T_co]):
     ) -> None:
         if via not in (None, "native", "tool", "prompt"):
             raise UsageError(
-                f"Output(via={via!r}): it is 'native', 'tool' or 'prompt', or None for what the model has."
+                f"Output(via={via!r}): it is 'native', 'tool' or 'prompt', or None for the best that the model supports."
             )
         if type(retries) is not int or retries < 0:
             raise UsageError(f"Output(retries={retries!r}): it is how often the model is asked again, 0 or more.")
         if validate is not None and not callable(validate):
             raise UsageError(f"Output(validate={validate!r:.60}): it is a function of the value.")
         if isinstance(form, Output):
-            raise UsageError("Output(Output(...)): it is one already; pass it as output=.")
+            raise UsageError("Output(Output(...)): it is an Output already; pass it as output=.")
         self.form = form
         self.via: Way | None = via
         self.retries = retries
@@ -113,12 +115,12 @@ class Output(Generic[T_co]):
 
     @property
     def is_text(self) -> bool:
-        """Whether any words will do: `output=str`."""
+        """Whether any text is accepted: `output=str`."""
         return self.form is str
 
     @property
     def tool(self) -> AnswerTool | StepTool:
-        """The tool that takes the answer; made when it is first asked for."""
+        """The tool that takes the answer; created on first use."""
         if self._tool is None:
             if self.runs:
                 self._tool = step_of(self.form, self.name, self.description, self.validated)
@@ -134,16 +136,16 @@ class Output(Generic[T_co]):
 
     @property
     def shape(self) -> Form[T_co]:
-        """The form that the model's answer has: of a function, that of its arguments."""
+        """The form of the model's answer: for a function, that of its arguments."""
         if self._read is None:
             self._read = cast("Form[T_co]", self.tool.form) if self.runs else Form(self.form)
         return self._read
 
     async def accept(self, text: str) -> T_co:
-        """The value of an answer: what the text says, if `validate` accepts it. Every output of a call comes from here.
+        """Return the value of an answer, if it fits and `validate` accepts it. Every output of a call comes from here.
 
         Args:
-            text: The model's answer; of a function, the text of its result.
+            text: The model's answer; for a function, the text of its result.
 
         Raises:
             MisfitError: The text does not fit the form, or `validate` refuses the value (a `ValueError`).
@@ -151,7 +153,7 @@ class Output(Generic[T_co]):
         return await self.validated(self.read_result(text))
 
     async def validated(self, value: Any) -> T_co:
-        """A value, if `validate` accepts it.
+        """Return a value, if `validate` accepts it.
 
         Raises:
             MisfitError: It does not.
@@ -163,21 +165,22 @@ class Output(Generic[T_co]):
             if inspect.isawaitable(made):
                 made = await made
         except ValueError as error:
-            what = f"What {self.tool.name} returned" if self.runs else "Your answer"
+            what = f"The return value of {self.tool.name}" if self.runs else "Your answer"
             raise MisfitError(f"{what} does not pass: {error}") from error
         except Exception as error:
             error.add_note(
-                f"The validate= of {self!r} raised {type(error).__name__}, so no value was accepted. It refuses a value with "
-                "ValueError; anything else is taken for a bug."
+                f"The validate= of {self!r} raised {type(error).__name__}, so no value was accepted. It should refuse "
+                "a value with ValueError; any other exception is treated as a bug."
             )
             raise
         return value if made is None else made
 
     def read_result(self, text: str) -> T_co:
-        """The value that a reply's text says, not validated; of a function, what it has returned, read by its annotation.
+        """Return the value of a reply's text, without `validate`; for a function its return value, parsed by its
+        annotation.
 
         Raises:
-            MisfitError: It says none.
+            MisfitError: The text is not such a value.
         """
         if not self.runs:
             return self.read(text)
@@ -187,13 +190,13 @@ class Output(Generic[T_co]):
         try:
             return cast("T_co", read_strictly(text, hint))
         except ValueError as error:
-            raise MisfitError(f"What {self.tool.name} returned is not in its result: {error}") from error
+            raise MisfitError(f"The return value of {self.tool.name} is not in its result: {error}") from error
 
     def write(self, value: Any) -> str:
-        """The text that says a value, for who is given text: `read_result` makes the value of it again.
+        """Return the text of a value; `read_result` parses it.
 
         Raises:
-            UsageError: It is no value of the form.
+            UsageError: It is not a value of the form.
         """
         if self.is_text:
             return str(value)
@@ -202,10 +205,10 @@ class Output(Generic[T_co]):
         return self.shape.write(value)
 
     def read(self, text: str) -> T_co:
-        """The value that a model's text says, not validated.
+        """Parse a model's text into a value, without `validate`.
 
         Raises:
-            MisfitError: It says none, or one of another form (a `ValueError`).
+            MisfitError: It is not JSON, or of another form (a `ValueError`).
 
         Example:
             >>> Output(list[int]).read('{"answer": [1, 2]}')
@@ -215,12 +218,12 @@ class Output(Generic[T_co]):
 
     @property
     def schema_text(self) -> str:
-        """The JSON schema as text, for a model that is asked in words."""
+        """The JSON schema as text, for a model that is asked in the prompt."""
         return to_json(self.shape.schema).decode()
 
     @property
     def name_of_form(self) -> str:
-        """What errors call the form."""
+        """The name of the form in errors."""
         return str(getattr(self.form, "__name__", self.form)) if not hasattr(self.form, "__args__") else str(self.form)
 
     def __repr__(self) -> str:
@@ -228,17 +231,17 @@ class Output(Generic[T_co]):
 
 
 OutputLike: TypeAlias = type[T] | Output[T] | Callable[..., Awaitable[T] | T]
-"""What `output=` takes: a type, a function whose arguments are the answer, or an `Output` with options."""
+"""A value for `output=`: a type, a function whose arguments are the answer, or an `Output` with options."""
 
 NO_OUTPUT: Final[Output[None]] = Output(type(None))
-"""No form is asked for: the output of an agent unless it says otherwise."""
+"""No typed output: the default of an agent."""
 
 
 def output_of(given: OutputLike[T] | Output[T] | Any) -> Output[T] | None:
-    """What somebody passed as `output=`, with options; None: nothing is asked for.
+    """Return the `Output` for the argument `output=`; None if there is none.
 
     Raises:
-        UsageError: It cannot be one.
+        UsageError: It is not a valid output.
     """
     if given is None or given is NO_OUTPUT:
         return None
@@ -246,7 +249,7 @@ def output_of(given: OutputLike[T] | Output[T] | Any) -> Output[T] | None:
         return cast("Output[T]", given)
     made: Output[T] = Output(given)
     if not made.is_text:
-        made.tool  # noqa: B018 - what is wrong with a form is said where it is given
+        made.tool  # noqa: B018 - raises errors about the form early
     return made
 
 

@@ -1,12 +1,12 @@
-"""JSON that is still arriving: a parser that is fed pieces and tells what each of them adds.
+"""An incremental JSON parser, which reports the additions of each chunk.
 
 Rules:
 
-1. A piece is looked at once, and nothing of the text is kept: what a piece costs depends on its own length, not on what came
-   before. (`pydantic_core.from_json(allow_partial=...)` and its like parse the whole text again for each piece; ijson can be
-   fed, and tells of a string only when it is whole.)
-2. What is no JSON ends the telling, and raises nothing: the answer is judged when it is whole.
-3. Words before the first `{` are passed over, as in `json_in`.
+1. A chunk is read once, and no text is kept: the cost of a chunk depends on its own length, not on the text before it.
+   (`pydantic_core.from_json(allow_partial=...)` and similar parse the whole text again for each chunk; ijson is
+   incremental, but reports a string only when it is complete.)
+2. Invalid JSON ends the reports, and raises nothing: the answer is validated when it is complete.
+3. Text before the first `{` is skipped, as in `json_in`.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LONGEST_PLAIN: Final = 400
 _DEEPEST: Final = 200
-"""Levels; pydantic's parser refuses deeper JSON when the answer is whole."""
+"""The maximum depth; pydantic's parser refuses deeper JSON in the complete answer."""
 
 
 class Sink(Protocol):
-    """Who is told."""
+    """The receiver of the reports."""
 
     def opens(self, kind: type[dict[str, Any]] | type[list[Any]]) -> None:
-        """An object or an array begins."""
+        """Report that an object or an array begins."""
         ...
 
     def key(self, name: str) -> None:
-        """A key of the object is whole."""
+        """Report a complete key of the object."""
         ...
 
     def piece(self, text: str) -> None:
-        """A string has grown."""
+        """Report more text of a string."""
         ...
 
     def scalar(self, value: object) -> None:
-        """A number, a boolean or null is whole."""
+        """Report a complete number, boolean or null."""
         ...
 
     def text_ends(self) -> None:
-        """A string is whole."""
+        """Report that a string is complete."""
         ...
 
     def closes(self) -> None:
-        """The innermost object or array is whole."""
+        """Report that the innermost object or array is complete."""
         ...
 
 
@@ -71,19 +71,19 @@ class _At(Enum):
 
 
 class JsonFeed:
-    """Parses one JSON object, piece by piece.
+    """Parses one JSON object, chunk by chunk.
 
     Args:
-        sink: Is told what each piece adds.
+        sink: Receives the additions of each chunk.
 
     Attributes:
-        over: Whether the object is whole, or what came is no JSON.
+        over: Whether the object is complete, or the text is not JSON.
     """
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._at = _At.START
-        self._objects: list[bool] = []  # of what is open, outermost first: whether it is an object
+        self._objects: list[bool] = []  # for each open object or array, outermost first: whether it is an object
         self._key: list[str] = []
         self._plain = ""
         self._escape = ""
@@ -91,11 +91,11 @@ class JsonFeed:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is told."""
+        """Whether nothing more will be reported."""
         return self._at is _At.OVER
 
     def feed(self, text: str) -> None:
-        """Take in the next piece."""
+        """Parse the next chunk."""
         at, end = 0, len(text)
         while at < end and self._at is not _At.OVER:
             if self._at is _At.STRING or self._at is _At.KEY_STRING:
@@ -189,7 +189,7 @@ class JsonFeed:
         return stop + 1
 
     def _in_escape(self, text: str, at: int) -> int:
-        """One more character of an escape such as `\\n` or `\\u00e9`."""
+        """Add one more character to an escape such as `\\n` or `\\u00e9`."""
         self._escape += text[at]
         escape = self._escape
         if escape[1] == "u" and len(escape) < 6:
@@ -207,7 +207,7 @@ class JsonFeed:
         return at + 1
 
     def _unit(self, unit: int) -> None:
-        """A UTF-16 unit: characters beyond the first plane come as two."""
+        """Add a UTF-16 unit: characters beyond the first plane consist of two."""
         if self._high and 0xDC00 <= unit < 0xE000:
             high, self._high = self._high, 0
             self._add(chr(0x10000 + ((high - 0xD800) << 10) + unit - 0xDC00))

@@ -1,14 +1,16 @@
-"""Answers that are still arriving: the fields of the form that is asked for, as far as the model has said them.
+"""Partial answers: the fields of the typed output that the model has streamed so far.
 
 Rules:
 
-1. A partial answer is plain data, and typed as such: dicts, lists, strings, numbers, booleans and None, by the names of the
-   fields. An object of the form would need values for fields that the model has not said yet, and no checker could know.
-2. It is one mapping that grows. A new one for each piece would cost as much as the answer is long.
-3. A number, a boolean, an enum's or a date's text is shown when it is whole and fits its field, as `model_dump(mode="json")`
-   has it; what does not fit is not shown, nor is a key that the form does not know. A string is shown while it grows.
-4. Where the form leaves the shape open (a union, a tuple), the data is shown as the model says it, and removed where it
-   does not fit when it is whole.
+1. A partial answer is plain data, and typed as such: dicts, lists, strings, numbers, booleans and None, by the names of
+   the fields. An object of the form would need values for fields that have not arrived yet, and type checkers could not
+   know.
+2. It is one growing mapping. A new one for each chunk would cost as much as the answer is long.
+3. A number, a boolean, or the text of an enum or a date is shown when it is complete and fits its field, in the format
+   of `model_dump(mode="json")`; values that do not fit are not shown, nor are unknown keys. A string is shown while it
+   grows.
+4. If the form leaves the shape open (a union, a tuple), the data is shown as the model streams it, and removed if the
+   complete value does not fit.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from agentflow.errors import MissingOutputError, UsageError
 from agentflow.events import HookEvent, PreReasoning, ReasoningChunk
 from agentflow.ground.validation import adapter_of
 from agentflow.messages import T_co
-from agentflow.output.answer import Answered
+from agentflow.output.answer import AnswerState
 from agentflow.output.form import WRAPPED
 from agentflow.output.output import Output
 from agentflow.output.partial_json import JsonFeed
@@ -36,8 +38,9 @@ from agentflow.output.partial_json import JsonFeed
 __all__ = ["Partial", "Partials", "growing"]
 
 _STEPS: Final = 64
-"""A growing string is shown again when it has grown by this part of itself: then showing it costs the same for each character,
-however long it is. Up to so many characters it is shown with each piece."""
+"""A growing string is shown again after it has grown by this fraction of its length, so the cost per character stays
+constant. Up to this many characters it is shown with each chunk.
+"""
 
 _MISSING: Final[Any] = object()
 _PLAIN: Final = (str, int, float, bool, types.NoneType)
@@ -52,13 +55,13 @@ _Data: TypeAlias = dict[str, Any] | list[Any]
 
 
 class Partial(Mapping[str, Any], Generic[T_co]):
-    """What a typed answer says so far: a mapping of its fields, as plain data, which grows while the model answers.
+    """A partial typed answer: a mapping of its fields, as plain data, which grows while the model streams.
 
-    A key is there when the model has begun to say a value that fits, so read it with `partial.get("title", "")`. A form that
-    is no object has the one key `answer`. Nested objects are dicts, whatever they are in the form.
+    A key exists once the model has begun a value that fits, so it should be read with `partial.get("title", "")`. A
+    form that is not an object has the one key `answer`. Nested objects are dicts, whatever their type in the form.
 
     Attributes:
-        complete: Whether the answer is whole and accepted: then `output` is there.
+        complete: Whether the answer is complete and accepted, so that `output` is available.
 
     Example:
         >>> agent = Agent("clerk", ScriptedModel([['{"answer": [1, ', '2]}']]))
@@ -78,8 +81,8 @@ class Partial(Mapping[str, Any], Generic[T_co]):
         self._output = output
         self.complete = complete
 
-    def completed(self, output: T_co) -> Partial[T_co]:  # pyright: ignore[reportGeneralTypeIssues] - nobody can write to it
-        """The same data, with the output."""
+    def completed(self, output: T_co) -> Partial[T_co]:  # pyright: ignore[reportGeneralTypeIssues] - read-only, so covariance is safe
+        """Return the same data, with the output."""
         return Partial(self._data, output, complete=True)
 
     @property
@@ -91,8 +94,8 @@ class Partial(Mapping[str, Any], Generic[T_co]):
         """
         if not self.complete:
             raise MissingOutputError(
-                "This partial answer has no output: it is not complete. Read its fields, partial.get('title'); the last one "
-                "of partials() has the output, if the call came to one."
+                "This partial answer has no output: it is not complete. Read its fields, partial.get('title'); the "
+                "last one of partials() has the output, if the call has one."
             )
         return cast("T_co", self._output)
 
@@ -110,7 +113,7 @@ class Partial(Mapping[str, Any], Generic[T_co]):
 
 
 def _adapter(kind: Any) -> Any:
-    """The validator of a field's type; `_MISSING`: pydantic makes none of it outside of its class."""
+    """Return the validator of a field's type; `_MISSING` if pydantic needs its class for it."""
     try:
         return adapter_of(kind)
     except (PydanticUserError, PydanticUndefinedAnnotation, SchemaError):
@@ -122,7 +125,7 @@ def _is_union(origin: Any) -> bool:
 
 
 def _unqualified(kind: Any) -> Any:
-    """A field's type without what says whether its key is required."""
+    """Return a field's type without the qualifiers about its key."""
     if get_origin(kind) in _QUALIFIERS:
         return _unqualified(get_args(kind)[0])
     if isinstance(kind, dataclasses.InitVar):
@@ -134,7 +137,7 @@ def _unqualified(kind: Any) -> Any:
 
 
 def _bare(kind: Any) -> Any:
-    """A type without its annotations and other names, and without `| None`."""
+    """Return a type without its annotations and aliases, and without `| None`."""
     if get_origin(kind) is Annotated:
         return _bare(get_args(kind)[0])
     if isinstance(kind, TypeAliasType):
@@ -158,12 +161,12 @@ def _has_fields(kind: Any) -> bool:
 
 
 def _fields_of(kind: Any) -> Iterator[tuple[str, str, Any]]:
-    """The fields of a class: their keys in JSON (several, where it takes several), their names, their types."""
+    """Yield the fields of a class: their keys in JSON (some have several), their names, their types."""
     fields = getattr(kind, "__pydantic_fields__", None)
     if fields is None:
         try:
             hints = get_type_hints(kind, include_extras=True)
-        except (NameError, TypeError):  # names that only a checker knows
+        except (NameError, TypeError):  # names that only type checkers know
             return
         for name, hint in hints.items():
             yield name, name, _unqualified(hint)
@@ -174,19 +177,19 @@ def _fields_of(kind: Any) -> Iterator[tuple[str, str, Any]]:
         annotated = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
         alias = field.validation_alias or field.alias or name
         for key in (*getattr(alias, "choices", (alias,)), *((name,) if by_name else ())):
-            if isinstance(key, str):  # and no path into an object
+            if isinstance(key, str):  # not a path into an object
                 yield key, name, annotated
 
 
 class _Shape:
-    """What a value is to be, as far as it can be shown before it is whole.
+    """The shape of a value, for showing parts of it.
 
     Args:
         kind: Its type.
-        fields: Its fields, where the type does not say.
+        fields: Its fields, if the type does not define them.
 
     Attributes:
-        open: Whether the type says nothing of what is in it.
+        open: Whether the type does not define its content.
         texts: Whether a string is shown while it grows.
     """
 
@@ -204,7 +207,7 @@ class _Shape:
         self.texts = bare is str or bare is Any or (_is_union(origin) and str in members)
 
     def whole(self, value: object) -> Any:
-        """A whole value as JSON data, of its type; `_MISSING`: it does not fit."""
+        """Return a complete value as JSON data of its type; `_MISSING` if it does not fit."""
         adapter = self._adapter
         if adapter is None:
             adapter = self._adapter = _adapter(self._kind)
@@ -219,11 +222,13 @@ class _Shape:
             return _MISSING
 
     def takes(self, kind: type[object]) -> bool:
-        """Whether an object (`dict`) or an array (`list`) may stand there."""
+        """Whether an object (`dict`) or an array (`list`) is legal here."""
         return (get_origin(_bare(self._kind)) is list) == (kind is list)
 
     def at(self, key: str | None) -> tuple[str | None, _Shape | None]:
-        """Where the value of a key goes, and what it is to be (None: it is not shown); without a key, an item of a list."""
+        """Return the name under which the value of a key is shown, and its shape (None if it is not shown); without a key,
+        an item of a list.
+        """
         if self._item is not None:
             if self._each is None:
                 self._each = _Shape(self._item)
@@ -247,8 +252,8 @@ class _Node:
     """An object or a list that has begun.
 
     Args:
-        shape: What it is to be.
-        data: What is shown of it; None: nothing.
+        shape: Its shape.
+        data: Its shown data; None if it is not shown.
     """
 
     __slots__ = ("data", "key", "shape")
@@ -259,7 +264,7 @@ class _Node:
         self.key = ""
 
     def slot(self) -> tuple[str | None, _Shape | None]:
-        """Where the next value goes (None: to the end of a list), and what it is to be (None: it is not shown)."""
+        """Return the key of the next value (None at the end of a list), and its shape (None if it is not shown)."""
         if self.shape is None or self.data is None:
             return None, None
         key = self.key if isinstance(self.data, dict) else None
@@ -278,23 +283,23 @@ class _Node:
 
 
 class Partials:
-    """Reads a typed answer that arrives in pieces.
+    """Reads a typed answer that arrives in chunks.
 
     Args:
-        output: The form that was asked for.
+        output: The output.
 
     Attributes:
-        value: What it says so far, once `feed` has returned True.
+        value: The partial answer so far, once `feed` has returned True.
 
     Raises:
-        UsageError: It is a function: what that returns is not known before it has run.
+        UsageError: It is a function: the return value is unknown before it has run.
     """
 
     def __init__(self, output: Output[Any]) -> None:
         if output.runs:
             raise UsageError(
-                f"partials() of output={output.name_of_form}: what a function returns is not there before it has run. Read "
-                "the events: `ReasoningChunk.incremental_chunk.tool_uses` are the fragments of its arguments."
+                f"partials() of output={output.name_of_form}: the return value of a function is unknown before it has "
+                "run. Read the events: `ReasoningChunk.incremental_chunk.tool_uses` are the fragments of its arguments."
             )
         self._words = output.is_text
         own = _Shape(output.form)
@@ -303,7 +308,7 @@ class Partials:
         self.begin()
 
     def begin(self) -> None:
-        """Another answer begins."""
+        """Start another answer."""
         self._top: dict[str, Any] = {}
         self.value: Partial[Any] = Partial(self._top)
         self._nodes: list[_Node] = []
@@ -316,7 +321,7 @@ class Partials:
             self.key(WRAPPED)
 
     def feed(self, text: str) -> bool:
-        """Take in a piece of the answer.
+        """Read a chunk of the answer.
 
         Returns:
             Whether there is more to see.
@@ -331,7 +336,7 @@ class Partials:
     # ---- called by the parser
 
     def opens(self, kind: type[dict[str, Any]] | type[list[Any]]) -> None:
-        """An object or an array begins."""
+        """Handle the start of an object or an array."""
         if not self._nodes:
             self._nodes.append(_Node(self._root, self._top))
             return
@@ -344,11 +349,11 @@ class Partials:
         self._nodes.append(_Node(shape, data))
 
     def key(self, name: str) -> None:
-        """A key of the object is whole."""
+        """Handle a complete key."""
         self._nodes[-1].key = name
 
     def piece(self, text: str) -> None:
-        """A string has grown."""
+        """Handle more text of a string."""
         self._texts.append(text)
         self._length += len(text)
         if self._length - self._seen <= self._seen // _STEPS:
@@ -361,17 +366,17 @@ class Partials:
         self._texts, self._seen, self._changed = [whole], self._length, True
 
     def text_ends(self) -> None:
-        """A string is whole."""
+        """Handle the end of a string."""
         text, again = "".join(self._texts), self._seen > 0
         self._texts, self._length, self._seen = [], 0, 0
         self._whole(text, again)
 
     def scalar(self, value: object) -> None:
-        """A number, a boolean or null is whole."""
+        """Handle a complete number, boolean or null."""
         self._whole(value, again=False)
 
     def closes(self) -> None:
-        """The innermost object or array is whole."""
+        """Handle the end of the innermost object or array."""
         node = self._nodes.pop()
         if not self._nodes:
             return
@@ -392,11 +397,11 @@ class Partials:
 
 
 async def growing(events: AsyncIterable[HookEvent], output: Output[Any]) -> AsyncIterator[Partial[Any]]:
-    """The partial answers of a call, read from its events.
+    """Yield the partial answers of a call, read from its events.
 
     Args:
         events: The events of the call, from the first.
-        output: What it was asked for.
+        output: The output.
     """
     seen, tool = Partials(output), "" if output.is_text else output.tool.name
     own, by_tool, call = "", False, -1
@@ -406,7 +411,7 @@ async def growing(events: AsyncIterable[HookEvent], output: Output[Any]) -> Asyn
             continue
         if isinstance(event, PreReasoning):
             seen.begin()
-            by_tool, call = event.context.state[Answered].way == "tool", -1
+            by_tool, call = event.context.state[AnswerState].way == "tool", -1
         elif isinstance(event, ReasoningChunk):
             if event.restart:
                 seen.begin()

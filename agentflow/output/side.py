@@ -1,4 +1,4 @@
-"""A typed answer of a side call (`context.complete(output=...)`): no tools, no events, asked again where it does not fit."""
+"""The typed answer of a side call (`context.complete(output=...)`): no tools, no events, asked again if it does not fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ask_aside"]
 
 
 class Run(Protocol):
-    """A run, as far as its side calls know it."""
+    """The part of a run that its side calls need."""
 
     run_id: str
 
@@ -34,25 +34,25 @@ async def ask_aside(
     """Ask until the answer fits.
 
     Args:
-        wanted: The form. A side call has no tools, so the model is asked by its JSON-schema mode, or in words.
-        model: Who is asked.
-        messages: What it is asked.
-        options: With which options.
-        ask: Asks once.
-        run: Whose side call it is.
+        wanted: The output. A side call has no tools, so the model is asked by its JSON-schema mode, or in the prompt.
+        model: The model.
+        messages: The question.
+        options: The options of the request.
+        ask: Makes one request.
+        run: The run of the side call.
 
     Returns:
         The answer, with its value.
 
     Raises:
-        UsageError: The form is a function: nothing runs it here.
+        UsageError: The form is a function, which does not run here.
         OutputError: No answer fitted.
     """
     output: Output[Any] = output_of(wanted) or Output(type(None))
     if output.runs:
         raise UsageError(
-            f"context.complete(output={output.name_of_form}): a side call runs nothing. Ask for the type of its arguments, "
-            "and call it with them."
+            f"context.complete(output={output.name_of_form}): a side call runs no function. Ask for the type of its "
+            "arguments, and call it with them."
         )
     said = tuple(messages)
     if not output.is_text:

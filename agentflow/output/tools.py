@@ -1,6 +1,7 @@
-"""The tools that take an answer: one that hands it on as it is, and one whose function is the last step.
+"""The tools that take an answer: one that returns it unchanged, and one with a function that is the last step.
 
-Both are tools like any other to the loop: vetted, journalled, timed and shown. What a step returns is noted for the reply.
+To the loop both are tools like any other: evaluated, journalled, timed and shown. The return value of a step is cached
+for the reply.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.messages import DataBlock, TextBlock, ToolUseBlock
-from agentflow.output.answer import Given
+from agentflow.output.answer import AcceptedAnswers
 from agentflow.output.form import Form, MisfitError, json_in
 from agentflow.specs import ToolSpec
 from agentflow.tools.results import render
@@ -24,20 +25,20 @@ __all__ = ["AnswerTool", "StepTool", "content_text", "step_of"]
 
 
 Checked: TypeAlias = Callable[[Any], Coroutine[Any, Any, Any]]
-"""Gives the output that a value, or the text of an answer, stands for; raises `MisfitError` where it is refused."""
+"""Returns the output for a value, or for the text of an answer; raises `MisfitError` to refuse it."""
 
 
 class AnswerTool(FullTool[..., Any]):
-    """Takes an answer and gives it back: its result is the answer's own text.
+    """Takes an answer and returns it: its result is the answer's own text.
 
-    It succeeds only with an answer that fits and that `validate` accepts, whoever has written its arguments: the model, a
-    hook, or a person that approved others. So a successful result in the history is an accepted answer.
+    It succeeds only for an answer that fits and that `validate` accepts, no matter if the model, a hook, or a person
+    wrote its arguments. So a successful result in the history is an accepted answer.
 
     Args:
-        name: What the model calls it.
-        description: What the model is told.
-        form: What the answer is to be.
-        accept: Validates an answer's text, or refuses it with `MisfitError`; None: what fits is accepted.
+        name: The name for the model.
+        description: The description for the model.
+        form: The form of the answer.
+        accept: Validates an answer's text, or refuses it with `MisfitError`; None accepts every answer that fits.
     """
 
     expected_errors = (ValueError,)
@@ -50,17 +51,17 @@ class AnswerTool(FullTool[..., Any]):
         self.__dict__.update(spec=spec, form=form, _accept=accept, wants_context=accept is not None, dep_types={})
 
     def prepare(self) -> AnswerTool:
-        """There is nothing to build."""
+        """Do nothing: there is nothing to build."""
         return self
 
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Coroutine[Any, Any, object]:
         """See `FullTool.start`."""
         self.validate(tool_use)
         text = arguments_text(tool_use).strip()
-        given = Given() if context is None else context.run.state[Given]
+        given = AcceptedAnswers() if context is None else context.run.state[AcceptedAnswers]
         return _same(text) if self._accept is None else self._accepted(text, given, self._accept)
 
-    async def _accepted(self, text: str, given: Given, accept: Checked) -> str:
+    async def _accepted(self, text: str, given: AcceptedAnswers, accept: Checked) -> str:
         try:
             await given.accept(accept, text)
         except MisfitError as error:
@@ -76,14 +77,14 @@ class AnswerTool(FullTool[..., Any]):
 
 
 class StepTool(FullTool[..., Any]):
-    """A tool whose function is the last step: what it returns is the call's output, if it passes.
+    """A tool with a function that is the last step: its return value is the call's output, if it passes.
 
     Args:
         made: The tool of that function.
-        validated: Makes the output of what the function returns, or refuses it with `MisfitError`.
+        validated: Turns the return value into the output, or refuses it with `MisfitError`.
 
     Raises:
-        UsageError: It returns no single value.
+        UsageError: It does not return a single value.
     """
 
     expected_errors = (ValueError,)
@@ -93,7 +94,7 @@ class StepTool(FullTool[..., Any]):
 
     def __init__(self, made: FullTool[..., Any], validated: Checked) -> None:
         if made.streaming or made.external:
-            what = "hands out several values" if made.streaming else "is answered from outside"
+            what = "yields several values" if made.streaming else "is answered from outside"
             raise UsageError(
                 f"output={made.name}: it {what}; the last step is a function that runs and returns one value."
             )
@@ -101,16 +102,19 @@ class StepTool(FullTool[..., Any]):
         self.__dict__.update(made.__dict__, wants_context=True, _inner=made, _validated=validated, form=Arguments(made))
 
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Coroutine[Any, Any, object]:
-        """See `FullTool.start`; what the function returns is noted for the reply."""
+        """See `FullTool.start`; the return value is cached for the reply."""
         work: Any = full_tool(self._inner).start(tool_use, context)
-        return _Step(work, self._validated, Given() if context is None else context.run.state[Given])
+        return _Step(
+            work, self._validated, AcceptedAnswers() if context is None else context.run.state[AcceptedAnswers]
+        )
 
 
 class _Step(Coroutine[Any, Any, object]):
-    """A step's work: the function, then the check of what it returned. (A coroutine around it would leave the function's own
-    unawaited, with a warning, where it is closed before it begins.)"""
+    """A step's work: the function, then the check of its return value. (A coroutine around it would leave the function's
+    own coroutine unawaited, with a warning, if it is closed before it begins.)
+    """
 
-    def __init__(self, work: Coroutine[Any, Any, object], validated: Checked, given: Given) -> None:
+    def __init__(self, work: Coroutine[Any, Any, object], validated: Checked, given: AcceptedAnswers) -> None:
         self._work = work
         self._validated = validated
         self._given = given
@@ -142,19 +146,19 @@ class _Step(Coroutine[Any, Any, object]):
         value = yield from self._work.__await__()
         try:
             output = yield from self._validated(value).__await__()
-        except MisfitError as error:  # not tried again by the tool's own retries: the function has run
+        except MisfitError as error:  # not retried by the tool's own retries: the function has run
             raise ToolArgumentError(str(error)) from error
         self._given.note(content_text(render(value)), output)
         return value
 
 
 def content_text(content: str | tuple[TextBlock | DataBlock, ...]) -> str:
-    """The text of a tool's result."""
+    """Return the text of a tool's result."""
     return content if isinstance(content, str) else "".join(getattr(block, "text", "") for block in content)
 
 
 class Arguments(Form[Any]):
-    """The form of a tool's arguments; the value that a text says is that text, which the tool reads itself.
+    """The form of a tool's arguments; the value of a text is the text itself, which the tool parses.
 
     Args:
         made: The tool.
@@ -184,7 +188,7 @@ class Arguments(Form[Any]):
 def step_of(
     function: Callable[..., Any] | Tool[..., Any], name: str | None, description: str | None, validated: Checked
 ) -> StepTool:
-    """The tool of a function that is to run as the last step; a plain one runs in a thread.
+    """Return the tool of a function that runs as the last step; a plain function runs in a thread.
 
     Raises:
         UsageError: It cannot be a tool.

@@ -133,7 +133,7 @@ class ModelRetry(Hook):
             first_wait=first_wait,
             max_wait=max_wait,
             jitter=jitter,
-            worth_it=retry_if or model_may_recover,
+            should_retry=retry_if or model_may_recover,
         )
         self._after = after_first_chunk
         self.priority = priority
@@ -227,7 +227,7 @@ class ToolRetry(Hook):
             first_wait=first_wait,
             max_wait=max_wait,
             jitter=jitter,
-            worth_it=retry_if or tool_may_recover,
+            should_retry=retry_if or tool_may_recover,
         )
         self._tools = tuple(tools)
         self._writes = writes

@@ -1,6 +1,6 @@
-"""Where a model's answer comes from: what adapters report of it beside its chunks, to those who trace model calls.
+"""The origin of a model's answer: data that adapters report besides its chunks, for tracing of model calls.
 
-An adapter passes its reader of events through `noting_origin`; where nothing traces the call, that gives the reader back.
+An adapter passes its event reader through `noting_origin`, which returns it unchanged if no tracing is active.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from agentflow.ground.json_text import read_json_text
 __all__ = ["AnswerOrigin", "answer_origin", "noting_origin"]
 
 _LOOKS: Final = 4
-"""In how many events of a stream an id is looked for: some servers send a ping or a role first."""
+"""The number of events of a stream that are searched for an id: some servers send a ping or a role first."""
 
 _LONGEST: Final = 256
-"""Characters of an id or a name; a longer one is left out."""
+"""The maximum length of an id or a name; a longer one is ignored."""
 
 _PORTS: Final = {"https": 443, "http": 80}
 
@@ -34,13 +34,13 @@ R = TypeVar("R", bound=_EventReader)
 
 
 class AnswerOrigin:
-    """Where one answer comes from.
+    """The origin of one answer.
 
     Attributes:
-        address: The server's host name; empty: not known.
-        port: Its port; 0: not known.
-        response_id: The provider's id of the answer; empty: not known.
-        model: The model that gave it, in the provider's words; empty: not known.
+        address: The server's host name; empty if unknown.
+        port: Its port; 0 if unknown.
+        response_id: The provider's id of the answer; empty if unknown.
+        model: The provider's name of the model that answered; empty if unknown.
     """
 
     __slots__ = ("address", "model", "port", "response_id")
@@ -50,7 +50,7 @@ class AnswerOrigin:
         self.port = 0
 
     def at(self, url: str) -> None:
-        """Note the server of a URL; one that cannot be read is left out."""
+        """Set the server from a URL; an invalid URL is ignored."""
         from urllib.parse import urlsplit  # not loaded with the package
 
         try:
@@ -59,8 +59,8 @@ class AnswerOrigin:
         except ValueError:
             self.address, self.port = "", 0
 
-    def said(self, response_id: object, model: object) -> None:
-        """Note the id of the answer, and the model, as far as they are texts."""
+    def note(self, response_id: object, model: object) -> None:
+        """Set the id of the answer, and the model, if they are texts."""
         self.response_id = self.response_id or _short(response_id)
         self.model = self.model or _short(model)
 
@@ -70,11 +70,11 @@ def _short(value: object) -> str:
 
 
 answer_origin: ContextVar[AnswerOrigin | None] = ContextVar("agentflow_answer_origin", default=None)
-"""Where adapters note it; None: nothing traces the call."""
+"""The record for adapters to fill; None if no tracing is active."""
 
 
 class _Noting:
-    """Reads events, and notes the origin that the first ones name."""
+    """Reads events, and records the origin from the first ones."""
 
     def __init__(self, reader: _EventReader, origin: AnswerOrigin) -> None:
         self._reader = reader
@@ -96,7 +96,7 @@ class _Noting:
         return self._reader.read(data)
 
     def _look(self, data: bytes) -> None:
-        """An answer's id is in its event (chat completions), or in the `message` or `response` within (the others)."""
+        """Search an event for the answer's id: at the top (chat completions), or in `message` or `response` (the others)."""
         try:
             event = read_json_text(data)
         except ValueError:
@@ -107,12 +107,12 @@ class _Noting:
         for within in (fields.get("message"), fields.get("response"), fields):
             if isinstance(within, Mapping) and "id" in within:
                 found = cast("Mapping[str, Any]", within)
-                self._origin.said(found.get("id"), found.get("model"))
+                self._origin.note(found.get("id"), found.get("model"))
                 return
 
 
 def noting_origin(url: str, reader: R) -> R:
-    """The reader of an answer from a URL, which also notes where it comes from if something traces the call."""
+    """Return a reader of an answer from a URL that also records the origin if tracing is active."""
     origin = answer_origin.get()
     if origin is None:
         return reader

@@ -13,7 +13,7 @@ class SystemClock:
 
     __slots__ = ()
 
-    # The C functions themselves: a method around them would triple the 0.04 µs that a reading costs.
+    # The C functions themselves: a method around them would triple the 0.04 µs of a reading.
     now = staticmethod(time.time)
     monotonic = staticmethod(time.perf_counter)
 

@@ -1,10 +1,11 @@
 """The model port: a request in, a stream of chunks out.
 
-A model name is `scheme://rest` for a registered scheme, or `vendor/rest` for a vendor with a direct wire (`"openai/gpt-5"`,
-`"anthropic/claude-sonnet-4-5"`); anything else is a LiteLLM name, which `litellm/` may stand before. Adapters live in other
-modules and are imported when the first model of their scheme is built: the table below is the one licensed dynamic import.
-Other packages add schemes with an entry point in the group `agentflow.models` (`myscheme = "my.module:MyModel"`), reached by
-`myscheme://` only: no package that is installed can take over a name of ours or of a provider.
+A model name is `scheme://rest` for a registered scheme, or `vendor/rest` for a vendor with a direct wire
+(`"openai/gpt-5"`, `"anthropic/claude-sonnet-4-5"`); any other name is a LiteLLM name, with or without `litellm/`.
+Adapters are in other modules and are imported when the first model of their scheme is built: the table below is the one
+permitted dynamic import. Other packages add schemes with an entry point in the group `agentflow.models` (`myscheme =
+"my.module:MyModel"`), reached by `myscheme://` only, so that an installed package cannot take over a name of ours or of
+a provider.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ __all__ = [
 
 
 class ModelRequest:
-    """What a model is asked.
+    """A request to a model.
 
     Attributes:
         messages: The conversation, legal for every provider: the system prompt first (if there is one), every tool call
-            answered directly behind it, no assistant message at the end.
-        tools: What the model may call.
+            answered directly after it, no assistant message at the end.
+        tools: The tools that the model can call.
         options: How it should answer.
-        model: The name that was asked for (an adapter that serves several models reads it).
+        model: The requested name (for adapters that serve several models).
     """
 
     __slots__ = ("messages", "model", "options", "tools")
@@ -57,7 +58,7 @@ class ModelRequest:
 
 @runtime_checkable
 class Model(Protocol):
-    """What the loop needs of a model.
+    """The interface of a model for the loop.
 
     Example:
         >>> class Parrot:
@@ -70,14 +71,14 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What hooks and logs call the model."""
+        """The name of the model in hooks and logs."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
-        """Answer the request, piece by piece.
+        """Answer the request, chunk by chunk.
 
-        The loop pulls: the next piece is asked for when the last one is dealt with. When the loop stops early it calls
-        `aclose()` on the iterator, if there is one; an adapter frees its connection there.
+        The loop pulls: it asks for the next chunk after it has handled the last one. If it stops early, it calls
+        `aclose()` on the iterator, if there is one; an adapter should free its connection there.
 
         Raises:
             ModelError: The provider failed.
@@ -86,13 +87,13 @@ class Model(Protocol):
 
 
 class AnswerModes(NamedTuple):
-    """How a model can be made to answer in a form.
+    """The ways in which a model can give a typed answer.
 
     Attributes:
-        native: Whether it takes `ModelOptions.answer_schema`.
-        native_with_tools: Whether it does beside tools.
+        native: Whether it supports `ModelOptions.answer_schema`.
+        native_with_tools: Whether it supports that together with tools.
         tools: Whether it calls tools.
-        forced: Whether it can be made to call one (`tool_choice`).
+        forced: Whether it can be forced to call one (`tool_choice`).
     """
 
     native: bool = False
@@ -102,9 +103,9 @@ class AnswerModes(NamedTuple):
 
 
 async def answer_modes(model: str | Model) -> AnswerModes:
-    """How a model can be made to answer in a form, as it says itself with a coroutine method of this name.
+    """Return the ways in which a model can give a typed answer, from its coroutine method of this name.
 
-    A model that says nothing is taken to call tools.
+    A model without the method is assumed to call tools.
 
     Example:
         >>> (await answer_modes(ScriptedModel(["Hi"]))).tools
@@ -115,11 +116,11 @@ async def answer_modes(model: str | Model) -> AnswerModes:
 
 
 class TokenCount(NamedTuple):
-    """How many tokens a request has.
+    """The number of tokens in a request.
 
     Attributes:
-        tokens: So many.
-        how: Who counted: the provider's own counter, the model's tokenizer, or another's, which makes it an estimate.
+        tokens: The number.
+        how: The counter: the provider's own, the model's tokenizer, or another tokenizer, which makes it an estimate.
     """
 
     tokens: int
@@ -127,7 +128,7 @@ class TokenCount(NamedTuple):
 
 
 async def token_count(model: str | Model, request: ModelRequest) -> TokenCount | None:
-    """How many tokens a request has, as its model counts them with a coroutine method `count_tokens`; None where it has none.
+    """Return the number of tokens in a request, from the model's coroutine method `count_tokens`; None if it has none.
 
     Example:
         >>> request = ModelRequest([Msg.user("Hi")], (), ModelOptions(), "scripted")
@@ -139,7 +140,7 @@ async def token_count(model: str | Model, request: ModelRequest) -> TokenCount |
 
 
 def context_limit(model: str | Model) -> int | None:
-    """The size of a model's context window in tokens, as its attribute `context_limit` says; None where nobody knows.
+    """Return the size of a model's context window in tokens, from its attribute `context_limit`; None if it is unknown.
 
     Example:
         >>> print(context_limit(ScriptedModel(["Hi"])))
@@ -161,17 +162,17 @@ SCHEMES: dict[str, str] = {
 
 @cache
 def _schemes() -> dict[str, str]:
-    from importlib.metadata import entry_points  # 7 ms that only a model's name has to pay
+    from importlib.metadata import entry_points  # 7 ms to import, only needed for model names
 
     found = {entry.name: entry.value for entry in entry_points(group="agentflow.models")}
     return {**found, **SCHEMES}
 
 
 def resolve_model(model: str | Model) -> Model:
-    """Return the model that a name stands for; a model stands for itself.
+    """Return the model for a name; a model is returned unchanged.
 
     Raises:
-        UsageError: The name is empty or names no provider, or its adapter cannot be loaded.
+        UsageError: The name is empty or has no provider, or its adapter cannot be loaded.
     """
     if not isinstance(model, str):
         return model
@@ -200,9 +201,9 @@ _MADE_BY = {"gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "cl
 
 
 def _without_provider(model: str) -> str:
-    """The error of a name without a provider; LiteLLM, which takes seconds to load, is not asked what it may mean."""
+    """Return the error for a name without a provider; LiteLLM, which takes seconds to load, is not used to guess."""
     provider, colon, rest = model.partition(":")
-    if colon and provider.isalpha() and provider in {*_MADE_BY.values(), *SCHEMES}:  # as others write it
+    if colon and provider.isalpha() and provider in {*_MADE_BY.values(), *SCHEMES}:  # the notation of other libraries
         meant = f"{provider}/{rest}"
     else:
         maker = next((made for start, made in _MADE_BY.items() if model.startswith(start)), "provider")

@@ -1,14 +1,15 @@
-"""When failed work is done again, and after how long: one rule for models, tools, hooks, stores and durable runs.
+"""When failed work is retried, and after how long: one rule for models, tools, hooks, stores and durable runs.
 
 Rules:
 
-1. Only what may pass is tried again: `worth_it` says so. Cancellation, `Veto`, `UsageError` and what hooks do wrong never are.
-2. A wait that was asked for (`ModelError.retry_after`) is kept exactly; one beyond `max_wait` is not waited for.
-3. Without such a wish the wait doubles from `first_wait`, with jitter on top, up to `max_wait`.
-4. Who gives up says so in a note on the last error, which is raised as it is.
+1. Only failures that could pass are retried: `should_retry` decides. Cancellation, `Veto`, `UsageError` and contract
+   errors of hooks never are.
+2. A requested wait (`ModelError.retry_after`) is kept exactly; if it is beyond `max_wait`, there is no retry.
+3. Otherwise the wait doubles from `first_wait`, with jitter added, up to `max_wait`.
+4. Giving up adds a note to the last error, which is raised unchanged.
 
-Tenacity counts and times the attempts. It is loaded with the first failure that is worth another attempt: work that goes well
-pays nothing.
+Tenacity counts and times the attempts. It is loaded with the first failure that is retried, so successful work does not
+pay for it.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ __all__ = ["Attempts", "RetryPolicy", "model_may_recover", "tool_may_recover"]
 
 
 def model_may_recover(error: Exception) -> bool:
-    """Whether a model call is tried again by default.
+    """Whether a model call is retried by default.
 
-    A `ModelError` says so itself (`retryable`). Of what other models raise, and time limits that hooks set, only
-    broken connections and passed limits are.
+    A `ModelError` decides with `retryable`. Of other errors, only broken connections and time limits are retried,
+    including limits set by hooks.
 
     Example:
         >>> model_may_recover(ModelError("overloaded", retryable=True)), model_may_recover(ValueError())
@@ -76,11 +77,11 @@ _SETTLED = (
     IsADirectoryError,
     NotADirectoryError,
 )
-"""Errors that the same arguments bring again: wrong arguments, facts about files, faults of the tool's code."""
+"""Errors that the same arguments cause again: wrong arguments, facts about files, bugs in the tool's code."""
 
 
 def tool_may_recover(error: Exception) -> bool:
-    """Whether a tool is tried again by default: unless the same arguments are bound to fail in the same way.
+    """Whether a tool is retried by default: unless the same arguments are bound to fail in the same way.
 
     Example:
         >>> tool_may_recover(ConnectionError()), tool_may_recover(FileNotFoundError())
@@ -95,18 +96,18 @@ def tool_may_recover(error: Exception) -> bool:
 
 @frozen(kw_only=True)
 class RetryPolicy:
-    """How often, and how patiently, something is tried.
+    """How often, and after which waits, work is attempted.
 
     Attributes:
-        who: Who tries, as errors and notes name it.
-        attempts: Attempts altogether, the first one included; None: as often as it is worth it.
+        who: The name in errors and notes.
+        attempts: Attempts in total, the first one included; None means no limit.
         first_wait: The first wait, in seconds, without its jitter; it doubles from there.
-        max_wait: Longest wait, in seconds. If somebody asks for more, there is no other attempt.
-        jitter: Up to this many seconds are added to a wait, so that many callers do not come back together.
-        worth_it: Which failures may pass. Asked once for each.
+        max_wait: The longest wait, in seconds. If a longer one is requested, there is no other attempt.
+        jitter: Up to this many seconds are added to a wait, so that many callers do not retry at the same time.
+        should_retry: Returns whether a failure could pass. Called once for each failure.
 
     Raises:
-        UsageError: Its numbers cannot be meant.
+        UsageError: A number is invalid.
 
     Example:
         >>> RetryPolicy(max_wait=60.0).allows(ModelError("busy", retryable=True, retry_after=90.0))
@@ -118,7 +119,7 @@ class RetryPolicy:
     first_wait: float = 0.5
     max_wait: float = 60.0
     jitter: float = 0.5
-    worth_it: Callable[[Exception], bool] = model_may_recover
+    should_retry: Callable[[Exception], bool] = model_may_recover
 
     def __post_init__(self) -> None:
         few = self.attempts is not None and self.attempts < 1
@@ -130,22 +131,22 @@ class RetryPolicy:
             )
 
     def allows(self, error: BaseException) -> bool:
-        """Whether another attempt may help, and may be waited for."""
+        """Whether another attempt could help, within the longest wait."""
         if not isinstance(error, Exception) or isinstance(error, UsageError | Veto | HookError):
             return False
         asked = _asked_for(error)
-        return (asked is None or asked <= self.max_wait) and self.worth_it(error)
+        return (asked is None or asked <= self.max_wait) and self.should_retry(error)
 
     def start(
         self,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         noted: Callable[[int, BaseException, float], None] | None = None,
     ) -> Attempts:
-        """The attempts of one piece of work.
+        """Start the attempts of one unit of work.
 
         Args:
-            sleep: How to wait: a clock's `sleep`.
-            noted: Told, before each wait, which attempt failed (from 1), how, and how long the wait is.
+            sleep: Waits: a clock's `sleep`.
+            noted: Called before each wait with the failed attempt (from 1), its error, and the length of the wait.
 
         Example:
             >>> attempts, errors = RetryPolicy().start(), [ModelError("busy", retryable=True, retry_after=0.0)]
@@ -162,7 +163,7 @@ class RetryPolicy:
 
 
 class Attempts:
-    """The attempts of one piece of work, told of those that failed."""
+    """The attempts of one unit of work; it is informed of failures."""
 
     __slots__ = ("_noted", "_policy", "_sleep", "_state")
 
@@ -178,10 +179,10 @@ class Attempts:
         self._state: RetryCallState | None = None
 
     async def another(self, error: BaseException) -> bool:
-        """Wait until it is time for another attempt.
+        """Wait for another attempt.
 
         Returns:
-            False, at once, if there is to be none: the error is to be raised.
+            False, at once, if there will be none: the error should be raised.
         """
         wait = self.wait_after(error)
         if wait is None:
@@ -192,7 +193,9 @@ class Attempts:
         return True
 
     def wait_after(self, error: BaseException) -> float | None:
-        """How many seconds to wait for another attempt, for who waits by other means; None: there is to be none."""
+        """Return the seconds to wait before another attempt, for callers that wait by other means; None if there will be
+        none.
+        """
         policy = self._policy
         if policy.attempts == 1 or not policy.allows(error):
             return None
@@ -200,7 +203,7 @@ class Attempts:
         engine, failed = state.retry_object, state.attempt_number
         state.set_exception((type(error), error, error.__traceback__))
         wait = None if engine.stop(state) else engine.wait(state)
-        state.prepare_for_next_attempt()  # lets go of the error, whose traceback holds its raiser's frame
+        state.prepare_for_next_attempt()  # releases the error: its traceback holds the frame of its raiser
         if wait is None:
             error.add_note(f"{policy.who} gave up: {failed} attempts failed")
         elif self._noted is not None:
@@ -213,7 +216,7 @@ def _asked_for(error: BaseException | None) -> float | None:
 
 
 def _state(policy: RetryPolicy) -> RetryCallState:
-    from tenacity import (  # 35 ms that only a failure has to pay
+    from tenacity import (  # 35 ms to import, only needed for failures
         RetryCallState,
         Retrying,
         stop_after_attempt,
@@ -228,7 +231,7 @@ def _state(policy: RetryPolicy) -> RetryCallState:
         asked = _asked_for(state.outcome.exception() if state.outcome is not None else None)
         return asked if asked is not None else min(backoff(state), policy.max_wait)
 
-    # Not run by its `iter`, nor by `with attempt`: the one leaves a cycle of objects behind each piece of work, the other
+    # Not run by its `iter`, which leaves a reference cycle after each unit of work, nor by `with attempt`, which
     # swallows the cancellation and the GeneratorExit of a stream that is read in it.
     stop = stop_never if policy.attempts is None else stop_after_attempt(policy.attempts)
     return RetryCallState(Retrying(stop=stop, wait=wait), None, (), {})

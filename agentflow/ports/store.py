@@ -1,11 +1,11 @@
-"""The store port: where sessions are kept. `MemoryStore` keeps them in the process.
+"""The store port: the storage of sessions. `MemoryStore` keeps them in the process.
 
 Rules:
 
-1. A session is its facts, in order; how many there are is its version.
-2. A store only ever appends. Who writes says which version it knows (`expected`); if the session has moved on, nothing is
-   written and a `SessionConflictError` says so. So two writers never interleave.
-3. The same fact at the same place, delivered twice, is stored once.
+1. A session is its facts, in order; their number is its version.
+2. A store only ever appends. A writer passes the version that it knows (`expected`); if the session has another
+   version, nothing is written and a `SessionConflictError` is raised. So two writers never interleave.
+3. The same fact at the same position, delivered twice, is stored once.
 """
 
 from __future__ import annotations
@@ -46,32 +46,34 @@ __all__ = [
     "SessionStore",
     "Store",
     "conflict",
-    "fenced",
+    "fact_conflict",
+    "id_taken",
     "imported_facts",
     "inner_point",
     "inner_sessions",
     "kept_inside",
+    "lease_lost",
     "length_of",
     "no_point",
     "no_session",
     "prunable",
     "prune_before",
     "status_after",
-    "taken",
-    "told_otherwise",
 ]
 
 SessionStatus: TypeAlias = Literal["idle", "unfinished", "suspended"]
-"""`idle`: a call may come; `unfinished`: a call is running, or was cut by a crash; `suspended`: it waits for a decision."""
+"""`idle`: it can be called; `unfinished`: a call is running, or was interrupted by a crash; `suspended`: it waits for a
+decision.
+"""
 
 
 class SessionInfo(NamedTuple):
-    """One line of a store's list of sessions.
+    """An entry of a store's list of sessions.
 
     Attributes:
         id: The session's id.
         version: How many facts it has.
-        updated: When the last one was written, in seconds since the epoch.
+        updated: The time of its last fact, in seconds since the epoch.
         status: Whether it is idle, unfinished or suspended.
     """
 
@@ -87,17 +89,17 @@ class SessionInfo(NamedTuple):
 
 
 class Claim(Protocol):
-    """The right to write a session, for the time of one call.
+    """The right to write a session, for the duration of one call.
 
-    It is kept up until it is released. Where its process is frozen for too long, it passes to another one; what is written
-    under it after that is refused.
+    It is renewed until it is released. If its process is frozen for too long, it passes to another process; later
+    writes under it are refused.
 
     Attributes:
         session_id: The session.
-        owner: Who holds it: a name of this claim alone.
+        owner: The holder: a name of this claim only.
         epoch: How often the right had passed to another owner when this one got it.
-        version: The session's version then.
-        lost: Whether it is known that it has passed on.
+        version: The session's version at that time.
+        lost: Whether it is known to have passed to another owner.
     """
 
     session_id: str
@@ -107,29 +109,29 @@ class Claim(Protocol):
     lost: bool
 
     def release(self) -> None:
-        """Let the next writer in; returns at once, from any thread."""
+        """Release the right to the next writer; returns at once, from any thread."""
         ...
 
 
 class Store(Protocol):
-    """An append-only journal of facts per session: the least that an agent needs."""
+    """An append-only journal of facts per session: the minimum that an agent needs."""
 
     def append(self, session_id: str, facts: Sequence[Fact]) -> Awaitable[None] | None:
-        """Add facts; a store that is done at once returns None, another an awaitable that ends when they are safe.
+        """Append facts; a synchronous store returns None, others an awaitable that completes when they are durable.
 
         Raises:
-            StoreError: They could not be kept.
+            StoreError: They could not be stored.
         """
         ...
 
     def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
-        """Return all facts of a session, oldest first; none for one that does not exist."""
+        """Return all facts of a session, oldest first; none if it does not exist."""
         ...
 
 
 @runtime_checkable
 class SessionStore(Store, Protocol):
-    """A store that knows versions, and looks after the sessions that it keeps."""
+    """A store with versions, and with methods to manage sessions."""
 
     def append(
         self,
@@ -139,34 +141,35 @@ class SessionStore(Store, Protocol):
         expected: int | None = None,
         claim: Claim | None = None,
     ) -> Awaitable[None] | None:
-        """Add facts, all or none.
+        """Append facts, all or none.
 
         Args:
-            session_id: The session; the first fact makes it.
-            facts: What to add.
-            expected: The version that the writer knows; None adds at the end, and leaves out what is there already.
-            claim: The right under which this is written, to this session or to one around it; looked at in the transaction
-                that writes. None: the version alone decides.
+            session_id: The session; the first fact creates it.
+            facts: The facts.
+            expected: The version that the writer knows; None appends at the end, and skips facts that are stored
+                already.
+            claim: The right for this write, to this session or to an outer one; checked in the transaction that writes.
+                None relies on the version only.
 
         Raises:
-            SessionConflictError: The session has another version than expected, or the right has passed to somebody else;
-                nothing was written.
-            StoreError: They could not be kept.
+            SessionConflictError: The session has another version than expected, or the right has passed to another
+                owner; nothing was written.
+            StoreError: They could not be stored.
         """
         ...
 
     def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
-        """Wait for the right to write; None where this store lets writers find out when they append.
+        """Wait for the right to write; None if this store detects conflicts only when a writer appends.
 
         Args:
             session_id: The session; it need not exist yet.
-            lease: For how many seconds the right outlives a process that died, or is frozen. Given, a store that several
-                processes can use hands out a right in any case.
+            lease: The seconds for which the right outlives a dead or frozen process. If it is set, a store for several
+                processes always returns a right.
         """
         ...
 
     async def sessions(self) -> list[SessionInfo]:
-        """All sessions, the last used first."""
+        """Return all sessions, the most recently used first."""
         ...
 
     async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
@@ -175,12 +178,12 @@ class SessionStore(Store, Protocol):
         Args:
             session_id: The session to copy.
             new_id: The copy's id.
-            at: How many facts to take, or the `run_id` after which to stop; None takes all. Any point is legal: cut in
-                the middle of a call, the copy is `unfinished`, and `agent.resume` goes on from there. The sessions of
-                sub-agents that go along are cut at the same point.
+            at: The number of facts to copy, or the `run_id` after which to stop; None copies all. Any point is legal:
+                in the middle of a call, the copy is `unfinished`, and `agent.resume` continues from there. The sessions
+                of sub-agents in it are copied up to the same point.
 
         Raises:
-            StoreError: There is no such session or point, or `new_id` is taken.
+            StoreError: There is no such session or point, or `new_id` exists.
         """
         ...
 
@@ -188,15 +191,15 @@ class SessionStore(Store, Protocol):
         """Give a session another id.
 
         Raises:
-            StoreError: There is no such session, or `new_id` is taken.
+            StoreError: There is no such session, or `new_id` exists.
         """
         ...
 
     async def delete(self, session_id: str) -> bool:
-        """Forget a session.
+        """Delete a session.
 
         Returns:
-            Whether it was there.
+            Whether it existed.
         """
         ...
 
@@ -207,24 +210,25 @@ class SessionStore(Store, Protocol):
         statuses: Collection[SessionStatus] = ("idle",),
         keep: Collection[str] = (),
     ) -> list[SessionInfo]:
-        """Delete the sessions that nobody has written to for some time, with all their facts.
+        """Delete idle sessions that were not written to for some time, with all their facts.
 
-        A sub-agent's session stays as long as one around it is unfinished or suspended: that one needs it to go on.
+        A sub-agent's session stays as long as an outer one is unfinished or suspended, because that one needs it to
+        continue.
 
         Args:
-            older_than: How long ago the last fact was written, at least.
-            statuses: Which sessions may go; those that hold an open call stay unless they are named.
+            older_than: The minimum age of the last fact.
+            statuses: The statuses to delete; sessions with an open call stay unless their status is named.
             keep: The ids of sessions that stay in any case, with those inside them.
 
         Returns:
-            What was deleted.
+            The deleted sessions.
         """
         found = await self.sessions()
         going = prunable(found, prune_before(older_than, statuses), statuses, keep)
         return [info for info in going if await self.delete(info.id)]
 
     async def export(self, session_id: str) -> dict[str, Any]:
-        """A session as JSON-compatible data.
+        """Return a session as JSON-compatible data.
 
         Raises:
             StoreError: There is no such session, or it cannot be read.
@@ -232,48 +236,48 @@ class SessionStore(Store, Protocol):
         ...
 
     async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
-        """Take in what `export` or `Session.to_dict` made.
+        """Store a session from the data of `export` or `Session.to_dict`.
 
         Args:
             data: The session.
-            session_id: The id that it gets; its own by default.
+            session_id: The new id; the session's own by default.
 
         Returns:
             The id.
 
         Raises:
-            StoreError: The data is no session, or the id is taken.
+            StoreError: The data is not a session, or the id exists.
         """
         ...
 
     async def close(self) -> None:
-        """Finish what is being written, and let go of files and connections."""
+        """Finish pending writes, and release files and connections."""
         ...
 
 
-# ---- what stores share
+# ---- helpers for stores
 
 
 def conflict(session_id: str, expected: int, found: int) -> SessionConflictError:
-    """Build the error of a writer whose version is not the session's."""
-    state = f"it has {found} facts now" if found else "it is not there any more"
+    """Return the error for a writer with another version than the session."""
+    state = f"it has {found} facts now" if found else "it no longer exists"
     return SessionConflictError(
-        f"Session {session_id!r} was changed by another writer: {expected} facts were known here, {state}. Nothing of "
-        "this was written. Call again: the agent loads the session anew. To let calls wait for each other instead: "
+        f"Session {session_id!r} was changed by another writer: {expected} facts were known here, {state}. Nothing was "
+        "written. Call again: the agent reloads the session. To let calls wait for each other instead: "
         "SqlStore(url, on_conflict='wait')."
     )
 
 
-def fenced(session_id: str, claim: Claim) -> SessionConflictError:
-    """Build the error of a writer whose right has passed to somebody else."""
+def lease_lost(session_id: str, claim: Claim) -> SessionConflictError:
+    """Return the error for a writer after its right has passed to another owner."""
     return SessionConflictError(
         f"Session {session_id!r}: the right to write {claim.session_id!r} (epoch {claim.epoch}) has passed to another process, "
-        "because this one gave no sign of life for longer than its lease. Nothing of this was written; it goes on over there."
+        "because this one did not renew its lease in time. Nothing was written; the other process continues the session."
     )
 
 
 def no_session(session_id: str, known: Iterable[str] = ()) -> StoreError:
-    """Build the error of a session that is not there."""
+    """Return the error for a session that does not exist."""
     names = ", ".join(repr(name) for name in sorted(known)[:10])
     return StoreError(
         f"There is no session {session_id!r} in this store{f' (there are {names})' if names else ''}; "
@@ -281,13 +285,13 @@ def no_session(session_id: str, known: Iterable[str] = ()) -> StoreError:
     )
 
 
-def taken(session_id: str) -> StoreError:
-    """Build the error of an id that is in use."""
+def id_taken(session_id: str) -> StoreError:
+    """Return the error for an id that is in use."""
     return StoreError(f"Session {session_id!r} exists already. Choose another id, or delete it first.")
 
 
 def no_point(session_id: str, at: int | str, version: int) -> StoreError:
-    """Build the error of a fork at a place that does not exist."""
+    """Return the error for a fork at a point that does not exist."""
     return StoreError(
         f"Session {session_id!r} cannot be forked at {at!r}: at= takes a number of facts from 1 to {version}, or the "
         "run_id of one of its calls (reply.run_id)."
@@ -295,10 +299,10 @@ def no_point(session_id: str, at: int | str, version: int) -> StoreError:
 
 
 def prune_before(older_than: timedelta, statuses: Collection[SessionStatus]) -> float:
-    """The time up to which sessions are pruned, in seconds since the epoch.
+    """Return the time before which sessions are pruned, in seconds since the epoch.
 
     Raises:
-        UsageError: It is no length of time, or a status is unknown.
+        UsageError: `older_than` is not a timedelta, or a status is unknown.
     """
     seconds = length_of(older_than)
     known = get_args(SessionStatus)
@@ -308,10 +312,10 @@ def prune_before(older_than: timedelta, statuses: Collection[SessionStatus]) -> 
 
 
 def length_of(older_than: timedelta) -> float:
-    """How long ago something must have been to be pruned, in seconds.
+    """Return the minimum age of a session to be pruned, in seconds.
 
     Raises:
-        UsageError: It is no length of time.
+        UsageError: It is not a timedelta.
     """
     if not isinstance(older_than, timedelta) or older_than < timedelta(0):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"prune(older_than={older_than!r}): it is a timedelta, such as timedelta(days=30).")
@@ -321,7 +325,7 @@ def length_of(older_than: timedelta) -> float:
 def prunable(
     found: Iterable[SessionInfo], before: float, statuses: Collection[SessionStatus], keep: Collection[str]
 ) -> list[SessionInfo]:
-    """Which of a store's sessions can go: none that a session around it needs to go on."""
+    """Return the sessions that can be deleted: none that an outer session needs to continue."""
     found, keep = tuple(found), set(keep)
     going = [info for info in found if info.status in statuses and info.updated <= before and info.id not in keep]
     gone = {info.id for info in going}
@@ -330,7 +334,7 @@ def prunable(
 
 
 def status_after(facts: Sequence[Fact]) -> SessionStatus | None:
-    """The status that facts leave a session in; None where they say nothing of it."""
+    """Return the status of a session after facts; None if they do not change it."""
     for fact in reversed(facts):
         match fact:
             case CallClosed():
@@ -356,9 +360,9 @@ def status_after(facts: Sequence[Fact]) -> SessionStatus | None:
 
 
 def kept_inside(facts: Sequence[Fact]) -> tuple[str, ...]:
-    """The sessions of sub-agents that go where a session goes, by what `inner_session_id` names them with.
+    """Return the keys of the sub-agents' sessions that belong to a session, for `inner_session_id`.
 
-    They are those that wait behind tool calls, and the conversations that sub-agents keep inside of it.
+    They are the sessions that wait in tool calls, and the conversations that sub-agents keep inside it.
     """
     found: list[str] = []
     if status_after(facts) == "suspended":
@@ -370,11 +374,11 @@ def kept_inside(facts: Sequence[Fact]) -> tuple[str, ...]:
 
 
 def inner_point(facts: Sequence[Fact], inner: Sequence[Fact]) -> int:
-    """How many facts of a sub-agent's session belong to a fork: what that had said and done by then.
+    """Return how many facts of a sub-agent's session belong to a fork of the outer session.
 
     Args:
-        facts: The fork's, of the session around it.
-        inner: The sub-agent's, as they are.
+        facts: The fork's facts, of the outer session.
+        inner: All facts of the sub-agent's session.
     """
     begun = {fact.tool_use_id for fact in facts if isinstance(fact, ToolStarted | ToolFinished)}
     waiting: set[str] = set()
@@ -385,18 +389,18 @@ def inner_point(facts: Sequence[Fact], inner: Sequence[Fact]) -> int:
     for place, fact in enumerate(inner):
         if isinstance(fact, CallOpened):
             if any(msg.metadata.get("within", None) not in (None, *begun) for msg in fact.messages):
-                return place  # asked later, in a conversation that it keeps
+                return place  # a later question, in a continued conversation
         elif isinstance(fact, RoundSuspended) and fact.pending and waiting.issuperset(one.id for one in fact.pending):
             closed = (n for n in range(place, len(inner)) if isinstance(inner[n], CallClosed))
-            return next(closed, place) + 1  # what came of it was decided later
+            return next(closed, place) + 1  # its decisions came later
     return len(inner)
 
 
 def inner_sessions(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The saved sessions of sub-agents that wait inside a saved session, by tool-use id.
+    """Return the saved sessions of sub-agents that wait inside a saved session, by tool-use id.
 
     Raises:
-        StoreError: They are of no such form.
+        StoreError: They do not have that form.
     """
     found: object = data.get("inner") or {}
     if not isinstance(found, Mapping):
@@ -405,10 +409,10 @@ def inner_sessions(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def imported_facts(saved: SavedSession) -> tuple[Fact, ...]:
-    """A saved session as facts alone.
+    """Return a saved session as facts only.
 
     Raises:
-        StoreError: Its messages are no conversation that can go on.
+        StoreError: Its messages are not a conversation that can continue.
     """
     try:
         waiting = Transcript(saved.messages).open_round
@@ -424,7 +428,7 @@ def imported_facts(saved: SavedSession) -> tuple[Fact, ...]:
     if saved.state:
         facts = (*facts, StateKept(saved.state))
     if not facts:
-        facts = (SessionBegan(()),)  # a session without messages is one too
+        facts = (SessionBegan(()),)  # a session can have no messages
     return facts
 
 
@@ -433,7 +437,7 @@ class _Journal:
 
     def __init__(self) -> None:
         self.facts: list[Fact] = []
-        self.keys: dict[str, Fact] | None = None  # made when a writer without a version comes
+        self.keys: dict[str, Fact] | None = None  # built for the first writer without a version
         self.status: SessionStatus = "idle"
         self.updated = 0.0
 
@@ -455,7 +459,7 @@ class MemoryStore(SessionStore):
 
     Example:
         >>> store = MemoryStore()
-        >>> store.load("nobody")
+        >>> store.load("unknown")
         ()
     """
 
@@ -498,11 +502,11 @@ class MemoryStore(SessionStore):
         return () if journal is None else tuple(journal.facts)
 
     def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
-        """None: writers find out when they append."""
+        """Return None: writers detect conflicts when they append."""
         return None
 
     async def sessions(self) -> list[SessionInfo]:
-        """All sessions, the last used first."""
+        """Return all sessions, the most recently used first."""
         found = [SessionInfo(id, len(j.facts), j.updated, j.status) for id, j in self._journals.items()]  # noqa: A001
         return sorted(found, key=lambda info: (-info.updated, info.id))
 
@@ -524,16 +528,16 @@ class MemoryStore(SessionStore):
         """Give a session another id."""
         journal = self._existing(session_id)
         if new_id in self._journals:
-            raise taken(new_id)
+            raise id_taken(new_id)
         self._journals[new_id] = journal
         del self._journals[session_id]
 
     async def delete(self, session_id: str) -> bool:
-        """Forget a session."""
+        """Delete a session."""
         return self._journals.pop(session_id, None) is not None
 
     async def export(self, session_id: str) -> dict[str, Any]:
-        """A session as JSON-compatible data."""
+        """Return a session as JSON-compatible data."""
         facts = tuple(self._existing(session_id).facts)
         data = session_to_dict(SavedSession(session_id, (), facts))
         inner = [use_id for use_id in kept_inside(facts) if inner_session_id(session_id, use_id) in self._journals]
@@ -542,7 +546,7 @@ class MemoryStore(SessionStore):
         )
 
     async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
-        """Take in what `export` or `Session.to_dict` made."""
+        """Store a session from the data of `export` or `Session.to_dict`."""
         saved = session_from_dict(data)
         name = saved.id if session_id is None else session_id
         inner = inner_sessions(data)
@@ -559,11 +563,11 @@ class MemoryStore(SessionStore):
 
     def _free(self, session_id: str) -> _Journal:
         if session_id in self._journals:
-            raise taken(session_id)
+            raise id_taken(session_id)
         return self._journal(session_id)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -575,7 +579,7 @@ class MemoryStore(SessionStore):
 
 
 def _news(session_id: str, journal: _Journal, facts: Sequence[Fact]) -> list[Fact]:
-    """What of the facts is not there yet."""
+    """Return the facts that are not stored yet."""
     news: list[Fact] = []
     for fact in facts:
         key = fact_key(fact)
@@ -583,13 +587,13 @@ def _news(session_id: str, journal: _Journal, facts: Sequence[Fact]) -> list[Fac
         if there is None:
             news.append(fact)
         elif there != fact:
-            raise told_otherwise(session_id, key or "")
+            raise fact_conflict(session_id, key or "")
     return news
 
 
-def told_otherwise(session_id: str, key: str) -> SessionConflictError:
-    """Build the error of a fact that is stored already with other content."""
+def fact_conflict(session_id: str, key: str) -> SessionConflictError:
+    """Return the error for a fact that is stored already with other content."""
     return SessionConflictError(
         f"Session {session_id!r} holds another fact under the natural key {key!r}: two writers work on the same call. "
-        "Nothing was written; load the session to see how it went on."
+        "Nothing was written; load the session to see its current state."
     )

@@ -1,4 +1,4 @@
-"""`StoreWrapper`: a store around another one, as a base to inherit from. A subclass says what differs, and nothing else."""
+"""`StoreWrapper`: a store around another one, as a base class. A subclass overrides only the methods that differ."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["StoreWrapper"]
 
 
 class StoreWrapper(SessionStore):
-    """A store that hands everything on to another one.
+    """A store that delegates to another one.
 
-    Each method goes to the same method of the inner store, and to no other: what is imported, forked or pruned there does
-    not come through this one's `append`, `load` or `delete`.
+    Each method calls the same method of the inner store, and no other: data that is imported, forked or pruned there
+    does not pass through this one's `append`, `load` or `delete`.
 
     Args:
-        inner: The other one.
+        inner: The other store.
 
     Attributes:
-        inner: The other one.
+        inner: The other store.
 
     Example:
         >>> class Counting(StoreWrapper):

@@ -1,10 +1,11 @@
-"""Who waits before work is done again, or may begin: told to whoever shows a run.
+"""Waits before work is retried, or can begin: reported to the display of a run.
 
 Rules:
 
-1. A wait is told where it is waited, and over when it ends, however it ends. Telling it costs nothing where nobody listens.
-2. The listener belongs to the context (`contextvars`) of whoever reads the call: two readers in one process hear of their own.
-3. A listener that fails is not heard of again in that wait: nobody's retry depends on who looks.
+1. A wait is reported when it begins and when it ends, however it ends. A report costs nothing without a listener.
+2. The listener belongs to the context (`contextvars`) of the call's reader: two readers in one process get their own
+   reports.
+3. A listener that fails gets no further report in that wait, so that no retry depends on it.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ __all__ = ["OnWait", "Wait", "on_wait", "waiting"]
 
 @frozen(kw_only=True)
 class Wait:
-    """Something that waits.
+    """A wait.
 
     Attributes:
-        who: Who waits, such as `"ModelRetry"`.
-        seconds: How long.
-        why: What it waits for; for a retry, the failure as text.
-        attempt: The attempt that failed, from 1; 0 where nothing did.
+        who: The name of the waiter, such as `"ModelRetry"`.
+        seconds: Its length.
+        why: Its reason; for a retry, the failure as text.
+        attempt: The failed attempt, from 1; 0 if there was no failure.
     """
 
     who: str
@@ -38,15 +39,15 @@ class Wait:
 
 
 OnWait: TypeAlias = Callable[[Wait], Callable[[], object]]
-"""Told that a wait begins; what it returns is called when it is over."""
+"""Called when a wait begins; the function it returns is called when the wait ends."""
 
 on_wait: ContextVar[OnWait | None] = ContextVar("agentflow_on_wait", default=None)
-"""Who is told of the waits in this context."""
+"""The listener to waits in this context."""
 
 
 @contextmanager
 def waiting(wait: Wait) -> Generator[None]:
-    """Tell of a wait, for as long as the block lasts.
+    """Report a wait for the duration of the block.
 
     Example:
         >>> with waiting(Wait(who="RateLimit", seconds=0.0)):
@@ -64,7 +65,7 @@ def waiting(wait: Wait) -> Generator[None]:
 def _begun(listener: OnWait, wait: Wait) -> Callable[[], object] | None:
     try:
         return listener(wait)
-    except Exception as error:  # noqa: BLE001, RUF100 - it is somebody's screen
+    except Exception as error:  # noqa: BLE001, RUF100 - a failing display must not end the work
         log_failure("WARNING", error, "a listener to waits failed and was skipped")
         return None
 

@@ -35,15 +35,15 @@ from agentflow.ports.store import (
     SessionInfo,
     SessionStatus,
     SessionStore,
-    fenced,
+    id_taken,
     imported_facts,
     inner_point,
     inner_sessions,
     kept_inside,
+    lease_lost,
     no_session,
     prune_before,
     status_after,
-    taken,
 )
 from agentflow.saving.codec import SavedSession, fact_from_json, session_from_dict, session_to_dict
 from agentflow.state.engine import Database
@@ -76,7 +76,7 @@ def _connection_lost(error: Exception) -> bool:
 
 
 _ONCE = RetryPolicy(attempts=1)
-_RECONNECT = RetryPolicy(who="SqlStore", attempts=2, first_wait=0, jitter=0, worth_it=_connection_lost)
+_RECONNECT = RetryPolicy(who="SqlStore", attempts=2, first_wait=0, jitter=0, should_retry=_connection_lost)
 """Work that may be done twice: once more, at once, over another connection."""
 
 
@@ -167,7 +167,7 @@ class SqlStore(KeepsLogs, SessionStore):
         def write(connection: Connection) -> None:
             if claim is not None and not holds_lease(connection, claim.session_id, claim.owner, claim.epoch):
                 claim.lost = True
-                raise fenced(session_id, claim)
+                raise lease_lost(session_id, claim)
             if expected is None:
                 append_news(connection, session_id, records, status)
             else:
@@ -252,7 +252,7 @@ class SqlStore(KeepsLogs, SessionStore):
 
         def rename(connection: Connection) -> None:
             if connection.execute(select(SESSIONS.c.id).where(SESSIONS.c.id == new_id)).first() is not None:
-                raise taken(new_id)
+                raise id_taken(new_id)
             changed = connection.execute(update(SESSIONS).where(SESSIONS.c.id == session_id).values(id=new_id))
             if not changed.rowcount:
                 raise no_session(session_id)
@@ -314,7 +314,7 @@ class SqlStore(KeepsLogs, SessionStore):
             try:
                 append_at(connection, name, records, status_after(facts), 0)
             except Stale:
-                raise taken(name) from None
+                raise id_taken(name) from None
 
         inner = inner_sessions(data)
         await self._do(write, f"Importing session {name!r}", takes=name)
@@ -441,7 +441,7 @@ class SqlStore(KeepsLogs, SessionStore):
             try:
                 return self._transact(work, doing, write=write)
             except IntegrityError as error:  # somebody was faster
-                raise taken(takes or "") from error
+                raise id_taken(takes or "") from error
 
         return await self._ask(asked)
 

@@ -15,11 +15,11 @@ from agentflow.ports.store import (
     SessionInfo,
     SessionStatus,
     conflict,
+    fact_conflict,
+    id_taken,
     no_point,
     no_session,
     prunable,
-    taken,
-    told_otherwise,
 )
 from agentflow.saving.codec import fact_from_json, fact_key, fact_kind, fact_to_json
 from agentflow.state.leases import forget_leases, held_leases
@@ -134,7 +134,7 @@ def append_news(
     there = {row.natural_key: row.body for row in connection.execute(query)}
     for record in records:
         if there.get(record.natural_key, record.body) != record.body:
-            raise told_otherwise(session_id, record.natural_key or "")
+            raise fact_conflict(session_id, record.natural_key or "")
     news = [record for record in records if record.natural_key not in there]
     if news:
         append_at(connection, session_id, news, status, found)
@@ -150,7 +150,7 @@ def check_delivered(connection: Connection, session_id: str, records: Sequence[R
     if found == expected:  # so it was a natural key
         keys = [record.natural_key for record in records if record.natural_key is not None]
         query = select(FACTS.c.natural_key).where((FACTS.c.session_id == session_id) & FACTS.c.natural_key.in_(keys))
-        raise told_otherwise(session_id, connection.execute(query).scalar() or "")
+        raise fact_conflict(session_id, connection.execute(query).scalar() or "")
     raise conflict(session_id, expected, found)
 
 
@@ -183,7 +183,7 @@ def fork_session(connection: Connection, session_id: str, new_id: str, at: int |
     if version is None:
         raise no_session(session_id)
     if connection.execute(select(SESSIONS.c.id).where(SESSIONS.c.id == new_id)).first() is not None:
-        raise taken(new_id)
+        raise id_taken(new_id)
     stop: int = version
     if isinstance(at, str):
         of_run = (FACTS.c.session_id == session_id) & (FACTS.c.run_id == column_text(at))

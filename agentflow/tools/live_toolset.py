@@ -4,7 +4,7 @@ Rules:
 
 1. It is opened when an agent first needs it; creating it does nothing.
 2. It is open per event loop: `open` and `close` apply to the loop that they are awaited in, and a user in another loop
-   opens it there too. If it cannot be open in two loops, `open` should raise a `UsageError`.
+   opens it there too. If it supports one loop only, `open` should raise a `UsageError`.
 3. Each user passes itself to `open`, and the toolset is closed when all users have closed it. `close()` without a user
    closes it for all.
 4. Its tools can change while it is open. Watchers are notified, and read `tools` then.
@@ -63,8 +63,8 @@ class LiveToolset(ABC):
             by: The user; compared by identity, and not kept alive.
 
         Raises:
-            ToolError: It cannot be opened.
-            UsageError: It cannot be used in this event loop.
+            ToolError: Opening it failed.
+            UsageError: It does not support this event loop.
         """
 
     @abstractmethod

@@ -42,7 +42,7 @@ def _generator() -> type[GenerateJsonSchema]:
 
     class Generator(GenerateJsonSchema):
         def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
-            """Do nothing: a default that JSON cannot hold is not shown."""
+            """Do nothing: a default without a JSON form is not shown."""
 
     return Generator
 
@@ -89,7 +89,7 @@ class _Tidy:
                 tidy[key] = self._node(cast("dict[str, Any]", value), inside)
             elif key in _SCHEMAS:
                 tidy[key] = [self._node(inner, inside) for inner in value]
-            elif key not in _DROPPED and all_finite(value):  # a default that JSON cannot hold is not shown
+            elif key not in _DROPPED and all_finite(value):  # a default without a JSON form is not shown
                 tidy[key] = value
         self._replace_dropped(schema, tidy, inside)
         if tidy.get("type") == "array":

@@ -140,12 +140,12 @@ def read_plan(
         tool: The tool's name, for messages.
         function: The function.
         is_method: Whether the first parameter is `self`.
-        in_thread: Whether it runs in a thread, in which it cannot await.
+        in_thread: Whether it runs in a thread, without `await`.
         fixed: Parameters with fixed values; hidden from the model.
         names: Names for text annotations, besides those of the module and the closure.
 
     Raises:
-        UsageError: A parameter cannot be filled, or JSON cannot describe its type.
+        UsageError: A parameter cannot be filled, or its type has no JSON form.
     """
     parameters = _parameters(tool, function, is_method)
     hints = _hints(tool, function, parameters, names)
@@ -222,7 +222,7 @@ def _hints(
 
 
 def return_hint(function: Callable[..., object], names: Mapping[str, object]) -> object:
-    """Return a function's return annotation: a type, its text if it cannot be evaluated, or `MISSING`.
+    """Return a function's return annotation: a type, its text if evaluating it fails, or `MISSING`.
 
     Args:
         function: The function.
@@ -285,7 +285,7 @@ def _injected_kind(hint: object) -> tuple[object, bool]:
 
 
 def _is_dep(kind: type[object]) -> bool:
-    """Whether JSON cannot describe a class, so that only `deps=` can provide it."""
+    """Whether a class has no JSON form, so that only `deps=` can provide it."""
     plain: type = kind
     if (
         kind.__module__ == "builtins"

@@ -7,7 +7,7 @@ Rules:
 2. A tool never runs with arguments that failed validation: `start` returns work that has not begun, or raises.
 3. Some types of tools have a contract (`agentflow.tools.contracts`), checked when the tool is created, prepared, and
    run.
-4. Agents share a tool, so it cannot be changed. Calling it calls its function.
+4. Agents share a tool, so it is immutable. Calling it calls its function.
 """
 
 from __future__ import annotations

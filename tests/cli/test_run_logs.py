@@ -167,7 +167,7 @@ def test_mistakes_are_one_line(logs: Any) -> None:
         (("replay", "free.jsonl", "logs:free", "--hook", "logs:Nope"), "has no 'Nope'"),
         (("replay", "free.jsonl", "logs:free", "--output", "logs:Nope"), "has no 'Nope'"),
         (("replay", "free.jsonl", "logs:free", "--output", "Order"), "Write module:name, such as shop.orders:Order."),
-        (("replay", "free.jsonl", "logs:free", "--output", "logs:free"), "makes no JSON schema of it"),
+        (("replay", "free.jsonl", "logs:free", "--output", "logs:free"), "cannot create a JSON schema for it"),
         (("replay", "free.jsonl", "logs:free", "--without", "Nope"), "has no hook 'Nope'"),
         (("diff", "logs.py", "free.jsonl"), "holds no run log"),
     ):

@@ -8,8 +8,8 @@ from agentflow.errors import SessionConflictError, StoreError
 
 def tries(error: StoreError, most: int = 200) -> int:
     """After how many failures of a kind a call is given up."""
-    worth_it = _patience()
-    return next((n for n in range(1, most) if not worth_it(error)), most)
+    should_retry = _patience()
+    return next((n for n in range(1, most) if not should_retry(error)), most)
 
 
 def test_patience_ends_where_nothing_will_change() -> None:
@@ -21,9 +21,9 @@ def test_patience_ends_where_nothing_will_change() -> None:
 
 def test_failures_are_counted_apart() -> None:
     """What passes in between, and conflicts, use up no attempt of the other kind."""
-    worth_it = _patience()
+    should_retry = _patience()
     for _ in range(ATTEMPTS - 1):
-        assert worth_it(StoreError("broken"))
-        assert worth_it(StoreError("away", retryable=True))
-        assert worth_it(SessionConflictError("written"))
-    assert not worth_it(StoreError("broken"))
+        assert should_retry(StoreError("broken"))
+        assert should_retry(StoreError("away", retryable=True))
+        assert should_retry(SessionConflictError("written"))
+    assert not should_retry(StoreError("broken"))

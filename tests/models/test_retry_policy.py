@@ -73,8 +73,8 @@ async def test_what_will_not_pass_is_raised_at_once(error: Exception) -> None:
     "error", [UsageError("you"), Veto("no"), HookError("a hook"), asyncio.CancelledError(), KeyboardInterrupt()]
 )
 async def test_nobody_can_choose_to_try_some_things_again(error: BaseException) -> None:
-    """Whatever `worth_it` says: control flow, cancellation and faults of the caller are no failed attempts."""
-    assert not RetryPolicy(worth_it=lambda error: True).allows(error)
+    """Whatever `should_retry` says: control flow, cancellation and faults of the caller are no failed attempts."""
+    assert not RetryPolicy(should_retry=lambda error: True).allows(error)
 
 
 async def test_the_last_error_is_raised_and_says_who_gave_up() -> None:
@@ -95,7 +95,7 @@ async def test_without_a_number_of_attempts_the_errors_decide() -> None:
         judged.append(str(error))
         return len(judged) < 12
 
-    policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=10.0, jitter=0, worth_it=patient)
+    policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=10.0, jitter=0, should_retry=patient)
     with pytest.raises(OSError, match="11"):
         await run(policy, [OSError(str(n)) for n in range(12)])
     assert judged == [str(n) for n in range(12)]

@@ -76,7 +76,7 @@ async def test_words_checks_and_functions() -> None:
     async def asks(event: PostReasoning) -> None:
         side = ScriptedModel(["much too long", "ok"])
         seen.append((await event.context.complete("x", model=side, output=Output(str, validate=short))).output)
-        with pytest.raises(UsageError, match="runs nothing"):
+        with pytest.raises(UsageError, match="runs no function"):
             await event.context.complete("x", model=side, output=Output(book))
         with pytest.raises(OutputError):
             await event.context.complete("x", model=ScriptedModel(["a", "b"]), output=Output(int, retries=1))

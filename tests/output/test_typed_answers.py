@@ -28,7 +28,7 @@ from agentflow import (
 )
 from agentflow.errors import MissingOutputError, OutputError, UsageError
 from agentflow.events import CallEnded, PostActing, PostReasoning, PreActing, PreReasoning
-from agentflow.output import Answered, Way
+from agentflow.output import AnswerState, Way
 from agentflow.ports.model import AnswerModes
 from agentflow.testing import ScriptedModel
 from agentflow.verdicts import Again
@@ -419,7 +419,7 @@ async def test_what_hooks_may_know() -> None:
     class Watch(Hook):
         def on_event(self, event: HookEvent) -> HookResult:
             if isinstance(event, CallEnded):
-                state = event.context.state[Answered]
+                state = event.context.state[AnswerState]
                 seen.append((state.way, state.sent_back))
             return event
 
@@ -563,7 +563,7 @@ async def test_the_way_is_the_models(modes: AnswerModes, tools: bool, ways: list
     model = Knows([said])
     agent = Agent("clerk", model, tools=[look] if tools else [], output=Invoice)
     events = agent.stream("x").of_type(PostReasoning)
-    seen = [event.context.state[Answered].way async for event in events]
+    seen = [event.context.state[AnswerState].way async for event in events]
     assert seen[:1] == ways
     assert (model.requests[0].options.answer_schema is not None) == (ways == ["native"])
     assert ("final_answer" in [spec.name for spec in model.requests[0].tools]) == (ways == ["tool"])

@@ -175,7 +175,7 @@ async def test_a_validator_that_fails_accepts_nothing(said: list[Any]) -> None:
     agent = clerk(*said, validate=broken, tools=[look], max_iterations=1, hooks=[Watch()])
     with pytest.raises(BrokenError) as caught:
         await agent.call("x")
-    assert "It refuses a value with ValueError" in caught.value.__notes__[0]
+    assert "It should refuse a value with ValueError" in caught.value.__notes__[0]
     assert ends == ["failed"]
 
 
@@ -214,9 +214,9 @@ async def test_what_a_function_returns() -> None:
     agent = Agent("a", ScriptedModel(asked), output=Output(book, validate=even))
     reply = await agent.call("x")
     assert (reply.output, reply.text, ran) == (40, "4", [3, 4])
-    assert agent.session().messages[2].text == "What book returned does not pass: 3 is odd"
+    assert agent.session().messages[2].text == "The return value of book does not pass: 3 is odd"
     agent = Agent("a", ScriptedModel([asked[0]]), output=Output(book, validate=even, retries=0))
-    with pytest.raises(OutputError, match="What book returned does not pass: 3 is odd"):
+    with pytest.raises(OutputError, match="The return value of book does not pass: 3 is odd"):
         await agent.call("x")
 
 

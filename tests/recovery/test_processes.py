@@ -185,7 +185,9 @@ def test_a_signal_stops_behind_the_running_tool(tmp_path: Path) -> None:
     process = service(*place, "begin", "60")
     process.send_signal(signal.SIGTERM)
     said, complaints = process.communicate("go on\n", timeout=60)
-    assert said == f"{STOPPED}ShutdownReport(stopped=('s',), cut=(), finished=(), running=())\n{REFUSED}", complaints
+    assert said == f"{STOPPED}ShutdownReport(stopped=('s',), cancelled=(), finished=(), running=())\n{REFUSED}", (
+        complaints
+    )
     assert (tmp_path / "marks").read_text() == "0\n1\n"
     after = python("-c", SERVICE, *place, "resume", "60")
     assert after.stdout == "['s']\nworking 2\nDone.\nNone\n", after.stderr
@@ -198,7 +200,9 @@ def test_behind_the_limit_the_rest_is_cancelled(tmp_path: Path) -> None:
     process = service(*place, "hang", "0.05")
     process.send_signal(signal.SIGINT)
     said, complaints = process.communicate(timeout=60)
-    assert said == f"{STOPPED}ShutdownReport(stopped=(), cut=('s',), finished=(), running=())\n{REFUSED}", complaints
+    assert said == f"{STOPPED}ShutdownReport(stopped=(), cancelled=('s',), finished=(), running=())\n{REFUSED}", (
+        complaints
+    )
     after = python("-c", SERVICE, *place, "resume", "60")
     assert after.stdout == "['s']\nworking 1\nworking 2\nDone.\nNone\n", after.stderr
     assert (tmp_path / "marks").read_text() == "0\n1\n2\n"
@@ -215,4 +219,6 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         except subprocess.TimeoutExpired:
             continue
     said, complaints = process.communicate(timeout=60)
-    assert said == f"{STOPPED}ShutdownReport(stopped=(), cut=('s',), finished=(), running=())\n{REFUSED}", complaints
+    assert said == f"{STOPPED}ShutdownReport(stopped=(), cancelled=('s',), finished=(), running=())\n{REFUSED}", (
+        complaints
+    )

@@ -364,5 +364,5 @@ async def test_a_call_that_is_refused_is_no_replay() -> None:
     """It has fired no event, as no recorded call: the refusal is raised instead of a result."""
     recorder = Recorder()
     await Agent("a", ScriptedModel(["Hello."]), hooks=[recorder]).call("Hi")
-    with pytest.raises(UsageError, match="output=3: pydantic makes no JSON schema of it"):
+    with pytest.raises(UsageError, match="output=3: pydantic cannot create a JSON schema for it"):
         await Replay(recorder.log).arun(Agent("a", Unreachable()), output=3)  # pyright: ignore[reportArgumentType]

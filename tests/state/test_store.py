@@ -87,8 +87,8 @@ async def test_a_writer_that_knows_another_version_writes_nothing(store: Session
     with pytest.raises(SessionConflictError) as caught:
         await append(store, "s", call(3), expected=3)
     assert str(caught.value) == (
-        "Session 's' was changed by another writer: 3 facts were known here, it has 6 facts now. Nothing of this was "
-        "written. Call again: the agent loads the session anew. To let calls wait for each other instead: "
+        "Session 's' was changed by another writer: 3 facts were known here, it has 6 facts now. Nothing was "
+        "written. Call again: the agent reloads the session. To let calls wait for each other instead: "
         "SqlStore(url, on_conflict='wait')."
     )
     assert await load(store, "s") == [*call(1), *call(2)]
@@ -105,7 +105,7 @@ async def test_a_session_that_was_deleted_meanwhile(store: SessionStore) -> None
     """A writer to a session that is gone is told so, and does not make half a session."""
     await append(store, "s", call(1))
     assert await store.delete("s")
-    with pytest.raises(SessionConflictError, match="it is not there any more"):
+    with pytest.raises(SessionConflictError, match="it no longer exists"):
         await append(store, "s", call(2), expected=3)
     assert await load(store, "s") == []
 
@@ -344,7 +344,7 @@ async def test_a_writer_whose_session_was_pruned(store: SessionStore, monkeypatc
     await agent.call("x", session="s")
     on_day(monkeypatch, 3)
     assert [info.id for info in await store.prune(older_than=timedelta(days=1))] == ["s"]
-    with pytest.raises(SessionConflictError, match="it is not there any more"):
+    with pytest.raises(SessionConflictError, match="it no longer exists"):
         await agent.call("y", session="s")
     assert (await agent.call("z", session="s")).outcome == "completed"
     assert await texts(store, "s") == ["z", "2"]

@@ -70,7 +70,7 @@ async def carefully(turn: Attempted, tool: FullTool[..., Any], transform: Transf
     if not tool.retries:
         return await _locked(turn, tool, transform)
 
-    def worth_it(error: Exception) -> bool:
+    def should_retry(error: Exception) -> bool:
         return not (turn.delivered or isinstance(error, ToolArgumentError | SafeExecutionError | ToolSuspended))
 
     def tell(_attempt: int, error: BaseException, _wait: float) -> None:
@@ -84,7 +84,7 @@ async def carefully(turn: Attempted, tool: FullTool[..., Any], transform: Transf
         first_wait=FIRST_WAIT,
         max_wait=LONGEST_WAIT,
         jitter=0,
-        worth_it=worth_it,
+        should_retry=should_retry,
     )
     attempts = policy.start(turn.run.config.clock.sleep, tell)
     while True:

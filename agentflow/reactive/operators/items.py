@@ -180,7 +180,7 @@ def scan(accumulator: Callable[[object, object], object], seed: object) -> StepF
 
 
 def distinct(key: Callable[[object], object] | None, comparer: Callable[[object, object], bool] | None) -> StepFactory:
-    """Only items whose key was not seen in this run; hashed where possible."""
+    """Only items with a key that was not seen in this run; hashed if possible."""
 
     def factory() -> Step:
         hashed: set[object] = set()
@@ -215,7 +215,7 @@ def distinct(key: Callable[[object], object] | None, comparer: Callable[[object,
 def distinct_until_changed(
     key: Callable[[object], object] | None, comparer: Callable[[object, object], bool] | None
 ) -> StepFactory:
-    """Drop an item whose key equals the previous one."""
+    """Drop an item if its key equals the previous one."""
 
     def factory() -> Step:
         last: object = DROP
