@@ -296,8 +296,8 @@ class OutputError(ModelError):
         often = "once" if times == 1 else f"{times} times"
         super().__init__(
             f"The model answered {often}, and no answer was accepted as output={form}. The last time: "
-            f"{problem.rstrip('.')}. "
-            f"More attempts: Output(..., retries={times}); another way of asking: Output(..., via='tool').",
+            f"{problem.rstrip('.')}. More attempts: Output(..., retries={times}); another way of asking: Output(..., "
+            "via='tool').",
             model=model or None,
         )
         self.form = form
@@ -415,8 +415,7 @@ class QueueFullError(UsageError):
     def __init__(self, agent: str, size: int, why: str) -> None:
         super().__init__(
             f"The queue of agent {agent!r} is full: {size} turns wait, and {why}. Let it run (agent.run()), put the "
-            "turn "
-            "later, or give the agent a larger queue_limit."
+            "turn later, or give the agent a larger queue_limit."
         )
         self.agent = agent
 
@@ -437,8 +436,7 @@ class NeverEndsError(UsageError):
         )
         super().__init__(
             f"This is awaited within a turn that would have to end first ({why}), so neither would ever answer. Send a "
-            "turn "
-            "without awaiting its receipt there, or await it after the turn."
+            "turn without awaiting its receipt there, or await it after the turn."
         )
         self.way = way
 

@@ -316,9 +316,8 @@ class Reply(Msg, Generic[T_co]):
         if not self.typed:
             raise MissingOutputError(
                 f"This reply (run {self.run_id!r}, outcome {self.outcome!r}) carries no typed output; read reply.text. "
-                "Ask for "
-                "one with agent.call(..., output=Invoice); a call that is denied, stopped, suspended or at its limit "
-                "has none."
+                "Ask for one with agent.call(..., output=Invoice); a call that is denied, stopped, suspended or at its "
+                "limit has none."
             )
         return cast("T_co", self.value)
 

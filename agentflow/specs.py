@@ -285,8 +285,7 @@ def _check_thinking(given: object) -> None:
         return
     raise UsageError(
         f"ModelOptions(thinking={given!r:.60}): legal are True, False (off), a budget in tokens above 0, or an effort: "
-        "'low', "
-        "'medium', 'high' for every model; 'minimal', 'xhigh' for OpenAI's; 'xhigh', 'max' for Claude."
+        "'low', 'medium', 'high' for every model; 'minimal', 'xhigh' for OpenAI's; 'xhigh', 'max' for Claude."
     )
 
 

@@ -139,8 +139,7 @@ class Agent(PeerAgent[T_co]):
         if cast("object", model) is None:
             raise UsageError(
                 f"Agent {name!r} was given no model: Agent({name!r}, 'openai/gpt-5'), or any other name that LiteLLM "
-                "knows; "
-                "offline, Agent(..., ScriptedModel(['Hello.'])) from agentflow.testing."
+                "knows; offline, Agent(..., ScriptedModel(['Hello.'])) from agentflow.testing."
             )
         if not isinstance(model, str) and not callable(getattr(model, "stream", None)):
             raise UsageError(f"Agent {name!r}: model= takes a Model or a name like 'openai/gpt-5', not {model!r:.60}.")

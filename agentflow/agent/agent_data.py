@@ -144,16 +144,14 @@ def agent_from_dict(
     if wrong:
         raise UsageError(
             f"Agent.from_dict(data, ...) got {', '.join(wrong)}. Only arguments that the data does not hold can be "
-            "passed: tools, "
-            f"hooks, model, system, {', '.join(_REST)}. The rest is in the data: change it there."
+            f"passed: tools, hooks, model, system, {', '.join(_REST)}. The rest is in the data: change it there."
         )
     saved = check_form(_AgentData, data, "The saved agent", not_saved("agent"))
     name = saved["name"]
     if not saved["model_by_name"] and model is None:
         raise UsageError(
             f"Agent {name!r} was saved with a model object named {saved['model']!r}, which cannot be saved: pass it "
-            "again, "
-            "Agent.from_dict(data, model=...)."
+            "again, Agent.from_dict(data, model=...)."
         )
     if saved["system_function"] and system is None:
         raise UsageError(

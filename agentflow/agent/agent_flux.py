@@ -43,8 +43,8 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
         """
         raise UsageError(
             "agent.stream(...) was awaited: it is a stream of events. Read it with `async for event in "
-            "agent.stream(...)`; "
-            "`await agent.stream(...).reply()` gives the reply, and so does `await agent.call(...)`."
+            "agent.stream(...)`; `await agent.stream(...).reply()` gives the reply, and so does `await "
+            "agent.call(...)`."
         )
 
     asked: Output[Any] | None = None

@@ -224,8 +224,8 @@ def input_of(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
         if msg.role not in ("user", "assistant") or msg.tool_uses:
             raise UsageError(
                 f"A call's input is user messages (and assistant messages without tool calls), not a {msg.role} "
-                "message. "
-                "A system prompt is the agent's system=; a conversation to start from is Session.fresh(messages=...)."
+                "message. A system prompt is the agent's system=; a conversation to start from is "
+                "Session.fresh(messages=...)."
             )
     return messages
 
@@ -334,8 +334,7 @@ def check_decisions(
         if waits.kind == "external" and isinstance(decision, Approve):
             raise UsageError(
                 f"Session {session.id!r}: {key!r} is a call that is answered from outside, so it cannot be approved. "
-                "Legal are "
-                "Answer(value) with its result, or Deny(reason)."
+                "Legal are Answer(value) with its result, or Deny(reason)."
             )
         if isinstance(decision, Approve) and decision.input is not None and waits.tool_use is not None:
             found = _tool_of(session, waits, tools)

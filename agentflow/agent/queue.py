@@ -214,8 +214,7 @@ class TurnQueue:
             if name in known:
                 raise UsageError(
                     f"Agent {self._owner.name!r} has another tool named {name!r} than the turn {turn.id!r}; create the "
-                    "turn with "
-                    "the agent's own tool object."
+                    "turn with the agent's own tool object."
                 )
             raise UsageError(
                 f"Agent {self._owner.name!r} has no tool {name!r}, so it takes no turn of it. Its tools: "
@@ -353,8 +352,7 @@ class TurnQueue:
         if twice:
             raise UsageError(
                 f"The queue of agent {self._owner.name!r} would hold two turns of one id ({', '.join(twice)}), so "
-                "nothing was "
-                "restored. A saved queue is restored once; to replace this one, clear() it first."
+                "nothing was restored. A saved queue is restored once; to replace this one, clear() it first."
             )
 
     def _add(self, turn: FullTurn[Any], sent: bool, placed: bool) -> None:

@@ -176,9 +176,8 @@ def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
     if certain:
         raise UsageError(
             f"A call of agent {agent!r} on session {session.id!r} was made by a tool or a hook of a call on that same "
-            "session, "
-            "so they would deadlock. Make it in a separate conversation (session=Session.fresh()), add to this one "
-            "(context.inject(...)), or make it after this call has ended."
+            "session, so they would deadlock. Make it in a separate conversation (session=Session.fresh()), add to "
+            "this one (context.inject(...)), or make it after this call has ended."
         )
     if session.implicit and not session.closing:  # an overlapping call is refused later
         return

@@ -239,8 +239,7 @@ class GracefulShutdown:
                 self._restore()
                 raise UsageError(
                     f"GracefulShutdown cannot listen for {one.name} here ({error or type(error).__name__}): that takes "
-                    "the "
-                    "main thread of a Unix process. Pass signals=(), and call begin() to start the shutdown."
+                    "the main thread of a Unix process. Pass signals=(), and call begin() to start the shutdown."
                 ) from error
         return self
 

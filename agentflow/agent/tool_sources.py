@@ -42,15 +42,13 @@ def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> d
             if (owner := found.lacks_self) is not None:
                 raise UsageError(
                     f"Tool {found.name!r} is a method of {owner}, and the model cannot give it its self. Take it from "
-                    "an "
-                    f"object: tools=[{owner}(...).{found.function.__name__}]."
+                    f"an object: tools=[{owner}(...).{found.function.__name__}]."
                 )
             other = tools.setdefault(found.name, found)
             if other is not found:
                 raise UsageError(
                     f"Two tools are named {found.name!r}: {other.function!r} and {found.function!r}. Give one another "
-                    "name: "
-                    "@tool(name=...)."
+                    "name: @tool(name=...)."
                 )
     return tools
 

@@ -257,8 +257,8 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
     def map_indexed(self, mapper_indexed: Callable[[T_co, int], B] | None = None) -> Flux[B]:
         """Each item, transformed by a function of the item and its index."""
-        function = cast("Callable[[object, int], object]", mapper_indexed or (lambda value, _index: value))
-        return self._step(items.indexed(function))
+        function = cast("Callable[[object, int], object] | None", mapper_indexed)
+        return cast("Flux[Any]", self) if function is None else self._step(items.indexed(function))
 
     def filter(self, predicate: Callable[[T_co], object]) -> Flux[T_co]:
         """The items for which the predicate holds."""

@@ -386,7 +386,7 @@ def test_what_cannot_be_an_output() -> None:
         Output(int, via="json")  # pyright: ignore[reportArgumentType, reportCallIssue]
     with pytest.raises(UsageError, match="retries="):
         Output(int, retries=-1)
-    with pytest.raises(UsageError, match="one already"):
+    with pytest.raises(UsageError, match="Output already"):
         Output(Output(int))
 
 
