@@ -1,0 +1,106 @@
+"""Every test can fail: it asserts something, directly or in a helper, and nothing that holds for any value."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+OTHERS = "tests/mcp/conformance"  # a server for another program's tests, which names its tools `test_...`
+EXPECTS = {"raises", "fail", "warns", "deprecated_call", "does_not_raise"}
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def functions() -> list[tuple[str, Function]]:
+    """All functions of the tests and of the testing kit, with the file that they are in."""
+    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "agentflow" / "testing").rglob("*.py")]
+    return [
+        (str(file.relative_to(ROOT)), node)
+        for file in sorted(files)
+        if OTHERS not in file.as_posix()
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, Function)
+    ]
+
+
+def all_tests() -> Iterator[tuple[str, Function]]:
+    for file, node in functions():
+        if node.name.startswith("test_") and file.startswith("tests/"):
+            yield f"{file}:{node.lineno} {node.name}", node
+
+
+def called(node: ast.AST) -> set[str]:
+    return {
+        call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+    }
+
+
+@cache
+def asserting() -> set[str]:
+    """The names of functions that can fail, those included that call one of them."""
+    by_name: defaultdict[str, list[Function]] = defaultdict(list)
+    for _, node in functions():
+        by_name[node.name].append(node)
+    found = set(EXPECTS)
+    found |= {
+        name
+        for name, nodes in by_name.items()
+        if any(isinstance(part, ast.Assert | ast.Raise) for node in nodes for part in ast.walk(node))
+    }
+    while more := {name for name, nodes in by_name.items() if any(called(node) & found for node in nodes)} - found:
+        found |= more
+    return found
+
+
+def test_every_test_asserts_something() -> None:
+    """A test without an assertion can only notice exceptions; one that means that says so with `does_not_raise`."""
+    without = [
+        name
+        for name, node in all_tests()
+        if not any(isinstance(part, ast.Assert | ast.Raise) for part in ast.walk(node))
+        and not called(node) & asserting()
+    ]
+    assert without == []
+
+
+HOLDS_FOR_ALL = ("len(x) >= 0", "x.duration_ms >= 0", "True", "'a'", "'CPython' in x or 'Python' in x")
+
+
+def always(test: ast.expr) -> bool:
+    """Whether an assertion holds for any value: a constant, a size of at least 0, one text or a part of it."""
+    match test:
+        case ast.Constant() | ast.Compare(ops=[ast.GtE()], comparators=[ast.Constant(value=0)]):
+            return True
+        case ast.BoolOp(
+            op=ast.Or(), values=[ast.Compare(left=ast.Constant(str(a))), ast.Compare(left=ast.Constant(str(b)))]
+        ):
+            return a in b or b in a
+        case _:
+            return False
+
+
+@pytest.mark.parametrize("source", HOLDS_FOR_ALL)
+def test_what_holds_for_any_value_is_found(source: str) -> None:
+    """The kinds that were found by reading."""
+    assert always(ast.parse(source, mode="eval").body)
+
+
+def test_no_assertion_holds_for_any_value() -> None:
+    """In no test of the project."""
+    found = [
+        f"{name}: {ast.unparse(part.test)}"
+        for name, node in all_tests()
+        for part in ast.walk(node)
+        if isinstance(part, ast.Assert) and always(part.test)
+    ]
+    assert found == []
