@@ -37,12 +37,13 @@ def all_tests() -> Iterator[tuple[str, Function]]:
             yield f"{file}:{node.lineno} {node.name}", node
 
 
-def called(node: ast.AST) -> set[str]:
-    return {
+@cache
+def called(node: Function) -> frozenset[str]:
+    return frozenset(
         call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         for call in ast.walk(node)
         if isinstance(call, ast.Call)
-    }
+    )
 
 
 @cache

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import platform
 import pkgutil
+import platform
 import subprocess
 import sys
 from pathlib import Path
