@@ -124,9 +124,10 @@ def _left_out(report: Mapping[str, Any]) -> Iterator[str]:
     for side in report["sides"].values():
         if reason := side.get("unavailable"):
             yield f"- {side['label']} did not take part: {reason}"
-        for group, reason in side["failed"].items():
-            titles = ", ".join(row.title for rows in GROUPS.values() for row in rows if row.group == group)
-            yield f"- {side['label']}, {titles}: {reason}"
+        rows = [row for rows in GROUPS.values() for row in rows]
+        for reason in dict.fromkeys(side["failed"].values()):
+            titles = ", ".join(row.title.rpartition(",")[0] for row in rows if side["failed"].get(row.group) == reason)
+            yield f"- {side['label']} ({titles}): {reason}"
 
 
 def _work(report: Mapping[str, Any]) -> Iterator[str]:
