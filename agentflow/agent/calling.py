@@ -107,8 +107,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             input: The user's input.
             session: An id or a session; the agent's implicit conversation by default.
             options: Override the agent's options.
-            timeout: Seconds for the whole call, including the reader's time but not the wait for the session. Hooks of
-                `CallEnded` have the same time again.
+            timeout: Seconds for the whole call, including the reader's time but not the wait for the session. If it
+                passes while hooks of `CallEnded` run, they have `cleanup_timeout` seconds left.
             deps: Objects that tools and hooks can request by type: an object, a list of objects, or a mapping by type.
             hooks: Added for this call, after the agent's hooks of the same priority.
             output: The type of `reply.output`, instead of the agent's `output` (see `docs/typed-answers.md`).
