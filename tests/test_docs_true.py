@@ -93,10 +93,10 @@ def which_hook(title: str) -> list[list[list[str]]]:
 
 def test_the_decision_page_sends_to_fields_that_exist() -> None:
     """Each field to read is an attribute of its event; the fields to assign are exactly the writable ones."""
-    for _, kinds, fields in which_hook("I only want to see"):
+    for _, kinds, fields in which_hook("Observe"):
         assert [(kind, field) for kind in kinds for field in fields if not hasattr(getattr(events, kind), field)] == []
     assigned: dict[str, set[str]] = {}
-    for _, kinds, fields in which_hook("I want to change something"):
+    for _, kinds, fields in which_hook("Change"):
         for kind in kinds:
             assigned.setdefault(kind, set()).update(fields)
     assert assigned == {kind.__name__: set(kind.writable) for kind in events.EVENT_TYPES if kind.writable}
@@ -105,7 +105,7 @@ def test_the_decision_page_sends_to_fields_that_exist() -> None:
 def test_the_decision_page_sends_to_verdicts_that_are_legal() -> None:
     """Each verdict is legal on the events of its row, and each verdict has a row."""
     named: set[str] = set()
-    for _, kinds, verdicts in which_hook("I want to refuse, answer or stop"):
+    for _, kinds, verdicts in which_hook("Refuse, answer or stop"):
         for kind in kinds:
             legal = {verdict.__name__ for verdict in getattr(events, kind).verdicts}
             assert set(verdicts) <= legal, kind
@@ -115,7 +115,7 @@ def test_the_decision_page_sends_to_verdicts_that_are_legal() -> None:
 
 def test_the_decision_page_names_every_plugin() -> None:
     """Each plugin that is a hook has a row."""
-    named = {name for _, names in which_hook("Is it there already?") for name in names}
+    named = {name for _, names in which_hook("Is there a plugin?") for name in names}
     there = [(name, getattr(plugins, name)) for name in plugins.__all__]
     hooks = {name for name, plugin in there if isinstance(plugin, type) and issubclass(plugin, Hook)}
     assert hooks - named == set()
