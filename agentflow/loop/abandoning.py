@@ -1,9 +1,9 @@
-"""How a run ends whose cleanup does not: without its driver.
+"""End a run without its driver, if its cleanup does not finish.
 
-A hook, model or tool that swallows every cancellation holds the run's task for as long as it likes. When cleanup has used up
-its time, the run is taken away from that task: a clone of the run closes the history, fires the last events and gives the
-caller its result, in another task. What the stuck code still does with the old run raises `GeneratorExit`, as if it had been
-closed.
+A hook, model or tool that swallows every cancellation holds the run's task indefinitely. If cleanup has used up its
+time, the run is detached from that task: a clone of the run closes the history, fires the last events and returns the
+result to the caller, in another task. Any further use of the old run by the stuck code raises `GeneratorExit`, as if
+its coroutine had been closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ R = TypeVar("R", bound=RunBase)
 
 
 class _DeadEvents(Events):
-    """The events of a run that was taken away from its driver."""
+    """The events of a run that was detached from its driver."""
 
     __slots__ = ()
 
@@ -33,18 +33,18 @@ class _DeadEvents(Events):
     def _gone(self, *_: object, **__: object) -> Never:
         raise GeneratorExit("the run was abandoned")
 
-    fire = decide = hand_over = _passed_on = _decided = report = _gone  # pyright: ignore[reportAssignmentType] - they only raise
+    fire = decide = hand_over = _passed_on = _decided = report = _gone  # pyright: ignore[reportAssignmentType] - none returns
 
 
 class _DeadJournal(Journal):
-    """The journal of such a run: what is told to it is lost."""
+    """The journal of a detached run. It refuses all facts."""
 
     __slots__ = ()
 
     def _gone(self, *_: object, **__: object) -> Never:
         raise GeneratorExit("the run was abandoned")
 
-    append = append_new = hold = flush = announce = _gone  # pyright: ignore[reportAssignmentType] - they only raise
+    append = append_new = hold = flush = announce = _gone  # pyright: ignore[reportAssignmentType] - none returns
 
 
 class _DeadStoredJournal(StoredJournal):
@@ -54,10 +54,10 @@ class _DeadStoredJournal(StoredJournal):
 
 
 def detached(run: R) -> R:
-    """Take a run away from the tasks that hold it.
+    """Detach a run from the tasks that hold it.
 
     Returns:
-        The clone that goes on in its place.
+        The clone that continues instead.
     """
     alive = copy(run)
     alive.events, alive.journal = run.events.of(alive), copy(run.journal)
@@ -68,21 +68,21 @@ def detached(run: R) -> R:
 
 
 def stuck_in(tasks: list[asyncio.Task[Any]]) -> str:
-    """Where tasks wait, for people: the innermost function of each that is not asyncio's, with file and line."""
+    """Describe the places at which tasks wait: for each the innermost function outside asyncio, with file and line."""
     found = [innermost(task) for task in tasks if not task.done()]
     return ", ".join(dict.fromkeys(found)) or "?"
 
 
 def leave_behind(run: RunBase, seconds: float, tasks: list[asyncio.Task[Any]]) -> str:
-    """Leave tasks to themselves.
+    """Abandon tasks.
 
     Returns:
-        What to tell people: where the tasks are.
+        A message that says where the tasks are.
     """
     said = f"cleanup of the cancelled call took longer than {seconds:g} s and was abandoned; it is still in {stuck_in(tasks)}"
     logger.bind(**ids_of(run.events.frame)).warning(said)
     for task in tasks:
-        # `asyncio.run` waits for every task that is registered, so Ctrl-C would not end the program.
-        task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue] - asyncio's own switch
-        asyncio._unregister_task(task)  # pyright: ignore[reportPrivateUsage] - documented, for those who extend asyncio
+        # `asyncio.run` waits for all registered tasks, so Ctrl-C would not end the program.
+        task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue] - no public API
+        asyncio._unregister_task(task)  # pyright: ignore[reportPrivateUsage] - documented for extensions of asyncio
     return said

@@ -1,10 +1,10 @@
-"""Who is running: an agent's calls, and whether new ones may begin.
+"""The running calls of an agent, and whether new ones may begin.
 
 Rules:
 
-1. A call is in here from its first event to its last.
-2. A closed agent begins no call; those that run are asked to stop at their next safe point, or left as a crash would
-   leave them. Either way `agent.resume` goes on with them.
+1. A call is registered here from its first event to its last.
+2. A closed agent starts no calls. Running calls are asked to stop at their next safe point, or left open as after a
+   crash. In both cases `agent.resume` continues them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Running", "Stoppable"]
 
 
 class Stoppable(Protocol):
-    """A call that runs."""
+    """A running call."""
 
     @property
     def session_id(self) -> str:
@@ -28,25 +28,25 @@ class Stoppable(Protocol):
 
     @property
     def inner(self) -> bool:
-        """Whether it is a sub-agent's: whoever resumes its caller's session goes on with it."""
+        """Whether it is a sub-agent's call, which continues when its caller's session is resumed."""
         ...
 
     @property
     def left_open(self) -> bool:
-        """Whether its session holds a call that `agent.resume` goes on with."""
+        """Whether its session contains a call that `agent.resume` can continue."""
         ...
 
     def halt(self) -> None:
-        """Stop at the next safe point: behind a model's reply or a tool's result."""
+        """Stop at the next safe point: after a model's reply or a tool's result."""
         ...
 
     def leave(self, reason: str) -> None:
-        """Cancel what runs, and leave the call open."""
+        """Cancel the running work, and leave the call open."""
         ...
 
 
 class Running:
-    """The calls that an agent runs at the moment."""
+    """The running calls of an agent."""
 
     __slots__ = ("closed", "halted", "owner", "runs", "suspended", "waiting")
 
@@ -54,7 +54,7 @@ class Running:
         self.runs: set[Stoppable] = set()
         self.owner: ReferenceType[object] | None = None  # the agent
         self.closed = False
-        self.suspended: dict[str, FullSession] = {}  # those that wait for a decision, whoever made them, by id
+        self.suspended: dict[str, FullSession] = {}  # sessions that wait for a decision, by id
         self.halted: list[Stoppable] = []
         self.waiting: list[Callable[[], object]] = []
 
@@ -64,18 +64,18 @@ class Running:
         run.halt()
 
     def close(self) -> None:
-        """Begin no call any more, and ask those that run to stop."""
+        """Start no more calls, and ask running ones to stop."""
         self.closed = True
         for run in [run for run in tuple(self.runs) if run not in self.halted]:
             self.halt(run)
 
     def when_idle(self, tell: Callable[[], object]) -> None:
-        """Call a function, once, when nothing runs; it may be called from another thread."""
+        """Call a function once, as soon as no call is running, possibly from another thread."""
         self.waiting.append(tell)
         self.tell()
 
     def tell(self) -> None:
-        """Call those who wait for the last call's end, if it has come."""
+        """Call the waiting functions if no call is running."""
         if self.waiting and not self.runs:
             waiting, self.waiting = self.waiting, []
             for tell in waiting:

@@ -1,4 +1,4 @@
-"""What hooks and tools may add to a conversation: judged here, before it becomes a fact."""
+"""Validate messages that hooks and tools add to a conversation, before they become facts."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ _MOST_IN_A_ROW: Final = 100
 
 
 def injected(messages: Sequence[Msg], source: str, over: bool, telling: int) -> tuple[Msg, ...]:
-    """The messages that `context.inject` adds, marked with where they come from.
+    """Return the messages of `context.inject`, marked with their source.
 
     Args:
-        messages: As they were given.
-        source: Who adds them.
+        messages: The messages, as passed.
+        source: The name of the caller.
         over: Whether the call has ended.
-        telling: How often stored messages have been told of since the last step of the call.
+        telling: The number of `MessagesAdded` events since the last step of the call.
 
     Raises:
-        UsageError: There is no conversation any more, or no end of additions; or such a message cannot stand by itself.
+        UsageError: The call has ended, hooks inject in an infinite loop, or a message has an illegal role or tool
+            calls.
     """
     if over:
-        raise UsageError("This call is over: nothing can be injected into it any more.")
+        raise UsageError("This call has ended, so no message can be injected into it.")
     if telling > _MOST_IN_A_ROW:
         raise UsageError(
-            f"context.inject: {_MOST_IN_A_ROW} messages have been added in a row, each while hooks of MessagesAdded were "
-            "told of the one before it. A hook that injects there has to tell its own: their origin is 'injected'."
+            f"Infinite injection loop: a hook of MessagesAdded injected {_MOST_IN_A_ROW} messages in a row in response to its "
+            "own. Skip events with the origin 'injected'."
         )
     for msg in messages:
         if msg.role not in ("user", "assistant") or msg.tool_uses:
@@ -45,23 +46,23 @@ def injected(messages: Sequence[Msg], source: str, over: bool, telling: int) -> 
 
 
 def note_injection(run: object, messages: tuple[Msg, ...], keep: bool) -> None:
-    """Note for whoever listens what the code that is running has injected into a run."""
+    """Record the messages that the running code injects into a run, if a listener needs them."""
     noting = injecting.get()
     if noting is not None and noting.run is run:
         noting.note(messages, keep)
 
 
 def compacted(machine: Machine, iteration: int, until: int, messages: Sequence[Msg]) -> Compaction:
-    """What `context.compact` is about to replace.
+    """Describe the replacement that `context.compact` is about to make.
 
     Args:
         machine: The conversation.
         iteration: The round.
-        until: How many messages of the history are to be replaced in requests.
-        messages: What is to stand for them.
+        until: The number of messages of the history to replace in requests.
+        messages: The replacement.
 
     Raises:
-        UsageError: There are not that many, or calls and their results are parted.
+        UsageError: The history is shorter, or calls would be separated from their results.
     """
     transcript = machine.transcript
     check_compacted(until, transcript.messages, bool(transcript.open_round))
@@ -71,17 +72,17 @@ def compacted(machine: Machine, iteration: int, until: int, messages: Sequence[M
 
 
 def check_compacted(until: int, stored: Sequence[Msg], round_is_open: bool) -> None:
-    """Raise where `context.compact` would cut what belongs together.
+    """Refuse a compaction that would separate tool calls from their results.
 
     Args:
-        until: How many messages are to be replaced in requests.
+        until: The number of messages to replace in requests.
         stored: The history.
         round_is_open: Whether the calls of its last message have no results yet.
 
     Raises:
-        UsageError: There are not that many, or calls and their results are parted.
+        UsageError: The history is shorter, or calls would be separated from their results.
     """
     if not 0 <= until <= len(stored):
         raise UsageError(f"compact(until={until}): the history has {len(stored)} messages.")
     if (until == len(stored) and round_is_open) or (until < len(stored) and stored[until].role == "tool"):
-        raise UsageError(f"compact(until={until}) cuts between tool calls and their results.")
+        raise UsageError(f"compact(until={until}) would separate tool calls from their results.")

@@ -1,11 +1,12 @@
-"""A call of an agent: the machine's next action, one at a time, until there is a reply.
+"""A call of an agent: execute the machine's next action, one at a time, until there is a reply.
 
 Rules:
 
-1. One driver for every path: `call`, `stream`, `block` and durable workers run this coroutine, in a task of its own.
-2. Exactly one `CallEnded` per call, and it is the last event, on success, failure, interrupt, cancellation and close.
+1. There is one driver: `call`, `stream`, `block` and durable workers run this coroutine, in its own task.
+2. There is exactly one `CallEnded` per call, and it is the last event, on success, failure, interrupt, cancellation and
+   close.
 
-How a call ends, by itself or otherwise, stands in `endings`.
+See `endings` for the ways in which a call ends.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _WORK = ("reason", "summary", "act")
 
 
 def _outcome_so_far(machine: Machine) -> Outcome:
-    """The outcome that a cut run had already come to: whether its last facts have stopped it."""
+    """Return the outcome of an interrupted run so far: its last facts may have stopped it."""
     if machine.state is not State.ASSISTANT and machine.final is not None:
         said = machine.final.metadata.get("synthetic")
         if said == "denied" or said == "stopped":
@@ -53,12 +54,13 @@ def _outcome_so_far(machine: Machine) -> Outcome:
 
 
 class Call(RunBase):
-    """One call of an agent. `start` runs it in a task of its own; the session must have been acquired, and is released."""
+    """One call of an agent. `start` runs it in its own task. The session must have been acquired; the call releases it."""
 
     __slots__ = ()
 
     def continuing(self, decisions: Mapping[str, Resolution]) -> Call:
-        """Make this a resume: of a suspended run, with decisions; of one that a crash has cut, with those that it had."""
+        """Make this call continue a run: a suspended one, with decisions; or one interrupted by a crash, with its
+        earlier decisions."""
         machine = self.machine
         self.given = decisions
         suspended = machine.state is State.SUSPENDED
@@ -84,18 +86,18 @@ class Call(RunBase):
         return self
 
     def start(self) -> None:
-        """Run the call in a task of its own; `scope.result` waits for its reply."""
+        """Run the call in its own task; `scope.result` waits for its reply."""
         session, scope, running = self.session, self.scope, self.config.running
         session.run = self
         if session.interrupted is not None:
             scope.cancel("interrupted", session.interrupted)
         running.runs.add(self)
-        if running.closed:  # between its permission and now
+        if running.closed:  # closed since the call was permitted
             running.halt(self)
         scope.start(self._execute(), self._abandon)
 
     async def _execute(self) -> None:
-        """Run the call from its first event to its last; nothing is raised here, `scope.result` does."""
+        """Run the call from its first event to its last. It raises nothing; `scope.result` does."""
         self.scope.begin()
         started = self.monotonic()
         reply: Reply | None = None
@@ -117,20 +119,20 @@ class Call(RunBase):
                 await end(self, reply.outcome, None, reply)
             if reply is not None and self.typed is not None:
                 reply = await self.typed(reply)
-        except GeneratorExit:  # the event loop is gone, or the call was abandoned
-            if not self.events.abandoned and self.scope.state != "done":  # a later call may have cut it already
+        except GeneratorExit:  # the event loop is closed, or the call was abandoned
+            if not self.events.abandoned and self.scope.state != "done":  # a later call may have finished it already
                 cut_short(self)
                 self._finish(None, None)
             raise
-        except BaseException as error:  # a signal, in a hook of the last events
+        except BaseException as error:  # such as KeyboardInterrupt in a hook of the last events
             reply, failure = None, error
-        if self.events.abandoned:  # it was finished without this task
+        if self.events.abandoned:  # already finished by another task
             return
         self._finish(reply, failure)
         failure = None  # its traceback holds this frame
 
     def _finish(self, reply: Reply | None, failure: BaseException | None) -> None:
-        """Release the session, and give the caller the reply or the error."""
+        """Release the session, and return the reply or the error to the caller."""
         session, scope, running = self.session, self.scope, self.config.running
         running.runs.discard(self)
         if running.waiting:
@@ -151,7 +153,7 @@ class Call(RunBase):
         session.release()
 
     def _abandon(self) -> None:
-        """Its driver never began, or its cleanup does not end: finish the call without it."""
+        """Finish the call if its driver never started, or its cleanup does not finish."""
         scope, task = self.scope, self.scope.task
         if task is None or task.done():
             self._drop()
@@ -184,14 +186,14 @@ class Call(RunBase):
         failure = None  # its traceback holds this frame
 
     def _drop(self) -> None:
-        """Finish the call at once: nothing can be awaited for it."""
+        """Finish the call at once, without awaiting."""
         cut_short(self)
         self._finish(*given_up(self))
 
     # ---- the beginning
 
     async def _begin(self) -> Msg | None:
-        """Open or resume the call; returns the final message where a verdict gave it at once."""
+        """Open or resume the call. Return the final message if a verdict supplied it."""
         events, journal = self.events, self.journal
         if self.config.system is not None:
             self.head = await self._system()
@@ -267,14 +269,14 @@ class Call(RunBase):
             return None
         try:
             found = await stage.outcome(source)
-        except Veto as veto:  # equals Deny, as far as the input is not stored already
+        except Veto as veto:  # like Deny, except that the input may be stored already
             self.outcome = "denied"
             return self.say(veto.reason, "denied")
         if found is EMPTY:
             return None if stage.begun else self.say("(no answer)", "closing")
         if self.machine.state is State.SUSPENDED:
             return None
-        if self.machine.transcript.open_round:  # a layer answers for a round that was cut or has failed
+        if self.machine.transcript.open_round:  # a wrapper answers although the round failed or was interrupted
             await answer_all(self)
         final = as_reply(found, "around", "PreCall", self.config.new_id)
         check_final(final, "around", "PreCall")
@@ -283,7 +285,7 @@ class Call(RunBase):
     # ---- the loop
 
     async def _work(self) -> None:
-        """Ask the machine what comes next, and do it, until it has a reply."""
+        """Execute the machine's next action until it has a reply."""
         machine, journal, scope = self.machine, self.journal, self.scope
         while True:
             if journal.landed or journal.asked:
@@ -320,16 +322,16 @@ class Call(RunBase):
             final = self.say("(no answer)", "closing")
         return final
 
-    # ---- what others may do to it
+    # ---- control from outside
 
     @property
     def inner(self) -> bool:
-        """Whether it is a sub-agent's."""
+        """Whether it is a sub-agent's call."""
         return self.parent is not None
 
     @property
     def left_open(self) -> bool:
-        """Whether its session holds a call that `agent.resume` goes on with."""
+        """Whether its session contains a call that `agent.resume` can continue."""
         return self.machine.next() not in ("input", "suspended")
 
     @property
@@ -342,11 +344,11 @@ class Call(RunBase):
         self.scope.halting = True
 
     def leave(self, reason: str) -> None:
-        """End at once, and leave the call open, as after a crash."""
+        """Cancel the call, and leave it open as after a crash."""
         self.scope.halting = True
         self.scope.cancel("shutdown", reason)
 
     def cut(self) -> None:
-        """Its event loop was closed under it: leave the session legal, at once."""
+        """Make the session legal at once, after the call's event loop was closed."""
         cut_short(self)
         self._finish(None, None)

@@ -1,4 +1,4 @@
-"""What an agent gives the loop."""
+"""The configuration that an agent passes to the loop."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from agentflow.tools.tool import FullTool
 __all__ = ["LoopConfig", "OnUnknownOutcome", "System"]
 
 System: TypeAlias = str | Msg | Callable[[RunContext], "str | Msg | Awaitable[str | Msg | None] | None"] | None
-"""A system prompt, or what makes one for each call."""
+"""A system prompt, or a function that returns one for each call."""
 
 OnUnknownOutcome: TypeAlias = Literal["tell", "suspend"]
-"""Who learns of a tool that was running when the process ended: `"tell"` the model, `"suspend"` a person."""
+"""How to handle a tool that was running when the process ended: `"tell"` the model, or `"suspend"` to ask a person."""
 
 
 @frozen
 class LoopConfig:
-    """What an agent gives the loop: settled when the agent is built, shared by all its runs."""
+    """The configuration of an agent for the loop: fixed when the agent is built, shared by all its runs."""
 
     view: AgentView
     model: str | Model

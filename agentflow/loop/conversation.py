@@ -1,4 +1,4 @@
-"""A conversation as it is in memory: what its facts have made, its typed state, and who is using it now."""
+"""A conversation in memory: the state folded from its facts, its typed state, and the call that uses it."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from agentflow.typed_state import StateMap
 __all__ = ["Carried", "Conversation", "FullConversation", "Interruptible", "SessionStatus"]
 
 SessionStatus: TypeAlias = Literal["ready", "running", "suspended", "unfinished"]
-"""Where a session is."""
+"""The status of a session."""
 
 _STATUSES: Final[Mapping[State, SessionStatus]] = {State.USER_INPUT: "ready", State.SUSPENDED: "suspended"}
 
 
 class Interruptible(Protocol):
-    """A run, as far as its session knows it."""
+    """A run, as its session uses it."""
 
     def interrupt(self, reason: str = "interrupted") -> None:
-        """End the call."""
+        """Interrupt the call."""
         ...
 
     @property
     def lost(self) -> bool:
-        """Whether its event loop was closed under it."""
+        """Whether its event loop was closed while it was running."""
         ...
 
     def cut(self) -> None:
-        """Finish a call that is lost, at once: the session is legal, and free again."""
+        """Finish a lost call at once, so that the session is legal and free again."""
         ...
 
 
 class Carried(NamedTuple):
-    """What a suspended run hands to the call that resumes it, beside what the facts say."""
+    """The data of a suspended run for the call that resumes it, in addition to the facts."""
 
     run_id: str
     seq: int
@@ -49,7 +49,7 @@ class Carried(NamedTuple):
 
 
 class Conversation(FairLine):
-    """What users see of a session, whoever keeps it.
+    """The public interface of a session.
 
     Attributes:
         id: The session's id.
@@ -62,7 +62,7 @@ class Conversation(FairLine):
 
     @property
     def state(self) -> StateMap:
-        """Typed state that is kept with the session."""
+        """The typed state that is stored with the session."""
         if self._state is None:
             self._state = StateMap()
         return self._state
@@ -74,13 +74,13 @@ class Conversation(FairLine):
 
     @property
     def status(self) -> SessionStatus:
-        """Where the session is.
+        """The status of the session.
 
-        `"ready"` for a call; `"running"` one, or loading for it; `"suspended"` until somebody decides; `"unfinished"`, because
-        a crash or a shutdown has cut its call, which `agent.resume(session)` continues.
+        `"ready"` for a call; `"running"` a call, or loading for one; `"suspended"` until a decision is made;
+        `"unfinished"` if a crash or a shutdown interrupted its call, which `agent.resume(session)` continues.
 
         Raises:
-            UsageError: It is in a store, and has not been loaded yet.
+            UsageError: It is in a store and has not been loaded yet.
         """
         if self.busy:
             return "running"
@@ -90,15 +90,15 @@ class Conversation(FairLine):
 
 
 class FullConversation(Conversation):
-    """A session as calls and stores see it.
+    """The interface of a session for calls and stores.
 
     Attributes:
-        machine: What its facts have made.
-        implicit: Whether it is an agent's own: calls on it are refused, and do not wait, while one runs.
-        closing: Whether what runs on it is being cleaned up, or loaded: the next call waits, on an implicit session too.
+        machine: The state folded from its facts.
+        implicit: Whether it is an agent's own session: a call during another call is refused instead of waiting.
+        closing: Whether it is being cleaned up or loaded: the next call waits, even on an implicit session.
         run: The call that runs on it.
-        interrupted: Why the call that has it, and has not begun, is to end.
-        carried: What the call that continues its open run is handed.
+        interrupted: The reason to interrupt a call that has the session but has not begun.
+        carried: Data for the call that continues its open run.
     """
 
     __slots__ = ("carried", "closing", "implicit", "interrupted", "machine", "run")
@@ -110,7 +110,7 @@ class FullConversation(Conversation):
         implicit: bool,
         new_id: Callable[[str], str],
     ) -> None:
-        self._lock = allocate_lock()  # as `FairLine` does it, one call less
+        self._lock = allocate_lock()  # inlined from `FairLine`, which saves a call
         self._line = None
         self.id = id
         self.machine = Machine(messages, new_id)
@@ -122,15 +122,15 @@ class FullConversation(Conversation):
         self.carried: Carried | None = None
 
     def check_known(self, what: str) -> None:
-        """Refuse to answer for what has not been loaded from a store."""
+        """Refuse an access if the session has not been loaded from a store."""
 
     @property
     def unsaved(self) -> bool:
-        """Whether its state is to be stored with the next fact."""
+        """Whether its state should be stored with the next fact."""
         return self._state is not None and self._state.unsaved
 
     def carry(self, facts: Sequence[Fact], seq: int, state: StateMap | None) -> None:
-        """Note what the call that continues an open run is handed, if there is one."""
+        """Keep data for the call that continues an open run, if there is one."""
         self.carried = None
         if self.machine.state is not State.USER_INPUT:
             start = max((n for n, fact in enumerate(facts) if isinstance(fact, CallOpened)), default=0)

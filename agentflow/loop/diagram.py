@@ -1,4 +1,5 @@
-"""The states of the loop, for the docs: the ways between them (`website/pictures` draws these), and a table of all facts.
+"""The states of the loop for the docs: the transitions between them (drawn by `website/pictures`), and a table of all
+facts.
 
 `python -m agentflow.loop.diagram` prints the table.
 """
@@ -15,7 +16,7 @@ __all__ = ["documented", "ways"]
 
 
 def documented() -> str:
-    """The transitions as a table, in Markdown."""
+    """Return the transitions as a Markdown table."""
     lines = [f"| Fact | {' | '.join(f'in `{state.name}`' for state in State)} |", f"|---|{'---|' * len(State)}"]
     for kind in get_args(Fact):
         cells = [_cell(state, TRANSITIONS[state].get(kind)) for state in State]
@@ -24,7 +25,7 @@ def documented() -> str:
 
 
 def ways() -> Iterator[tuple[State, State, str]]:
-    """What leads from one state to another, and what says that it stays."""
+    """Yield each transition to another state, with its fact."""
     for state, row in TRANSITIONS.items():
         for kind, to in row.items():
             if isinstance(to, State):

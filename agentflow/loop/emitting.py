@@ -1,10 +1,11 @@
-"""A call's events: counted, built where somebody is there, passed through their chain, handed to the reader.
+"""The events of a call: count them, build them if needed, pass them through their chain, and hand them to the reader.
 
 Rules:
 
-1. `fire` and `decide` are the only places where events are built; an event that nobody listens to costs a look.
-2. Nothing waits that does not have to: what hooks answer at once, and what only a reader sees, needs no coroutine.
-3. A hook that fails is reported; a failure of reporting is noted on what was reported.
+1. Events are built only in `fire` and `decide`. An event without a hook or a reader costs one lookup.
+2. No coroutine is created unless it is needed: not for synchronous hooks, and not for events that only a reader
+   receives.
+3. A failing hook is reported. If reporting fails, that is noted on the reported error.
 """
 
 from __future__ import annotations
@@ -43,31 +44,31 @@ __all__ = ["Events", "Heard"]
 E = TypeVar("E", bound=Event)
 
 Heard: TypeAlias = E | Awaitable[E | None] | None
-"""What became of an event: None, nobody was there; the event, as its hooks left it; or what has to be awaited to get it."""
+"""The result of emitting an event: None if it had no hook, the event after its hooks, or an awaitable of these."""
 
 
 class Owner(Protocol):
-    """The run whose events these are."""
+    """The run that emits the events."""
 
     resuming: bool
 
     def make_frame(self) -> Frame:
-        """What its events share."""
+        """Return the values that its events share."""
         ...
 
     @property
     def turn(self) -> TurnView | None:
-        """The turn that is run, where no model has asked for it."""
+        """The turn that is running, if it was not requested by a model."""
         ...
 
     @property
     def purpose(self) -> Purpose | None:
-        """What the model is asked for next."""
+        """The purpose of the next model call."""
         ...
 
 
 _NO_OWNER: Owner = cast("Any", None)
-"""The owner of the events of a finished run: nothing is asked of it any more."""
+"""The owner of the events of a finished run, which is never used."""
 
 
 class Events:
@@ -77,14 +78,14 @@ class Events:
         owner: The run.
         hooks: Its hooks.
         now: Its clock.
-        scope: Its task, and whether it was cancelled.
-        buffer: The hand-over to its reader; None: it has none.
+        scope: Its task and its cancellation.
+        buffer: Hands events to its reader; None if there is no reader.
 
     Attributes:
-        seq: The number of the last emission point; counted whether or not an event was built there. Code that has found
-            that no hook handles an event, and no reader gets it, counts the point itself.
-        iteration: The round of reasoning that events belong to.
-        judging: The events whose hooks are running.
+        seq: The number of the last emission point, counted even if the event was not built. Code that skips an event
+            because it has no hook and no reader must count it.
+        iteration: The current round of reasoning.
+        judging: The events for which hooks are running.
     """
 
     __slots__ = (
@@ -124,24 +125,24 @@ class Events:
         self.iteration = 0
 
     abandoned: ClassVar[bool] = False
-    """Whether the run was taken away from its driver; see `agentflow.loop.abandoning`."""
+    """Whether the run was detached from its driver; see `agentflow.loop.abandoning`."""
 
     def of(self, owner: Owner) -> Events:
-        """The same events for another owner."""
+        """Return the same events for another owner."""
         other = copy(self)
         other._owner, other.judging = owner, ()
         return other
 
     @property
     def frame(self) -> Frame:
-        """What the events share; made with the first one."""
+        """The values that all events share; created with the first event."""
         frame = self._frame
         if frame is None:
             frame = self._frame = self._owner.make_frame()
         return frame
 
     def let_go(self) -> None:
-        """Break the reference cycles of a finished run: it, its context and its last errors."""
+        """Break the reference cycles of a finished run between it, its context and its last errors."""
         self._frame = None
         self._reported = ()
         self._owner = _NO_OWNER
@@ -149,15 +150,15 @@ class Events:
         if buffer is not None:
             buffer.wake()
 
-    # ---- building and passing on
+    # ---- emitting
 
     def fire(self, kind: type[E], values: tuple[object, ...], scope: FullHookSet | None = None) -> Heard[E]:
-        """Count an event; if a hook handles it or a reader gets it, build it, pass it through its chain, hand it over.
+        """Count an event. If it has a hook or a reader, build it, pass it through its chain, and hand it over.
 
         Args:
-            kind: Its class.
-            values: Its own fields but `decision`, in order.
-            scope: The hooks, if they are others than the run's.
+            kind: The event's class.
+            values: The event's own fields except `decision`, in order.
+            scope: The hooks, if they differ from the run's.
         """
         self.seq += 1
         chain = self.chains[kind] if scope is None else self.chain_in(scope, kind)
@@ -178,10 +179,10 @@ class Events:
         return event
 
     async def emit(self, kind: type[E], values: tuple[object, ...] = (), scope: FullHookSet | None = None) -> E | None:
-        """`fire`, and wait for it.
+        """`fire`, and wait for the result.
 
         Returns:
-            The event, as its hooks left it; None: no hook handles it.
+            The event after its hooks; None if no hook handles it.
         """
         heard = self.fire(kind, values, scope)
         return heard if heard is None or isinstance(heard, Event) else await heard
@@ -191,9 +192,7 @@ class Events:
             await waits
         except GeneratorExit:
             raise
-        except (
-            BaseException
-        ):  # a hook has failed, or the run is cancelled: whoever got the Pre event waits for this one
+        except BaseException:  # failed or cancelled: the reader still expects the event that completes a Pre event
             if self.buffer is not None:
                 self.buffer.put(event)
             raise
@@ -207,15 +206,16 @@ class Events:
     def decide(
         self, kind: type[E], values: tuple[object, ...], scope: FullHookSet | None = None, shown: bool = True
     ) -> Heard[E]:
-        """Build an event and pass it through its chain; the caller makes what it decided a fact, and hands it over then.
+        """Build an event and pass it through its chain. The caller then makes its decision a fact, and hands it over
+        afterwards.
 
-        So nobody is shown a decision that a crash or a cancellation could take back.
+        So the reader never sees a decision that a crash or a cancellation could undo.
 
         Args:
-            kind: Its class.
-            values: Its own fields but `decision`, in order.
-            scope: The hooks, if they are others than the run's.
-            shown: Whether the reader gets it.
+            kind: The event's class.
+            values: The event's own fields except `decision`, in order.
+            scope: The hooks, if they differ from the run's.
+            shown: Whether the reader receives it.
         """
         self.seq += 1
         chain = self.chains[kind] if scope is None else self.chain_in(scope, kind)
@@ -246,22 +246,23 @@ class Events:
         return event
 
     def sealed(self, kind: type[E], values: tuple[object, ...]) -> E:
-        """The event once more for wrapping hooks, where no chain has built it."""
+        """Return a sealed event for wrapping hooks if no chain has built it."""
         return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
 
     async def hand_over(self, event: Event) -> None:
-        """Give an event to the reader, if there is one, and wait until the run may continue."""
+        """Pass an event to the reader, if there is one, and wait until the run may continue."""
         if self.buffer is not None:
             full = self.buffer.put(event)
             if full is not None and self._waits():
                 await full
 
     def _waits(self) -> bool:
-        """Whether the run waits for its reader: not while it is cancelled or cleans up, since it may have left."""
+        """Whether the run should wait for its reader: not during cancellation or cleanup, since the reader may have
+        left."""
         return not self.scope.stopped and not self.scope.cleaning
 
     def chain_in(self, scope: FullHookSet, kind: type[Event]) -> Chain | None:
-        """The chain of a narrower scope, without the hooks that have failed in this run."""
+        """Return the chain of a narrower scope, without hooks that have failed in this run."""
         chain = scope.chain(kind)
         for disabled, hook in self._disabled:
             if disabled is kind and chain is not None:
@@ -280,7 +281,7 @@ class Events:
         tool_use: ToolUseBlock | None = None,
         scope: FullHookSet | None = None,
     ) -> Recover | None:
-        """Fire `Error`; a fatal error is reported once, wherever it is met again on its way out."""
+        """Fire `Error`. A fatal error is reported only once."""
         if fatal and any(error is reported for reported in self._reported):
             return None
         self._reported = (*self._reported, error)
@@ -315,20 +316,20 @@ class Events:
         return verdict is not None
 
     def _disable(self, kind: type[Event], hook: Hook) -> None:
-        """Do not call a hook for an event type again in this run."""
+        """Stop calling a hook for an event type in this run."""
         self._disabled = (*self._disabled, (kind, hook))
         chain = self.chains[kind]
         if chain is not None:
             self.chains = {**self.chains, kind: chain.without(hook)}
 
     def passes_suspend(self, event: Event) -> bool:
-        """Whether a `Suspend` has been answered by resuming, so that the chain goes on past it."""
+        """Whether a `Suspend` was resolved by resuming, so that the chain should continue."""
         if not self._owner.resuming:
             return False
         return isinstance(event, PreToolRound) or (isinstance(event, PreActing) and event.approval is not None)
 
     def check(self) -> None:
-        """Raise if the run was cancelled, unless the hooks of its cleanup are running: no further hook is called."""
+        """Raise if the run was cancelled, unless this is its cleanup, so that no further hook is called."""
         scope = self.scope
         if scope.stopped and not scope.cleans():
             scope.check()
@@ -346,6 +347,6 @@ class Events:
         return f"cleanup took longer than {scope.cleanup_timeout:g} s" if scope.late else "its task was cancelled"
 
     def judged(self, mine: str | None) -> list[PostActing | PostReasoning]:
-        """The Post events whose hooks are running; that of one's own tool call last."""
+        """Return the Post events for which hooks are running; the event of the caller's own tool call last."""
         found = [event for event in self.judging if isinstance(event, PostActing | PostReasoning)]
         return sorted(found, key=lambda e: isinstance(e, PostActing) and e.original_tool_use.id == mine)

@@ -1,13 +1,12 @@
-"""How a call ends: with a reply, an error, an interrupt, at a safe point, or with no time left.
+"""How a call ends: with a reply, an error, an interrupt, at a safe point, or immediately.
 
 Rules:
 
-1. The caller sees the original error; what fails while it is reported is attached to it as a note.
-2. A call that was cut leaves a legal history: open rounds answered, the user's words kept. One that waits for a sub-agent's
-   decision stays suspended.
-3. `CallEnded` comes last, on every path; nothing that happens there takes the end back.
-4. What was stored is told: a hook that fails on a message, and whatever cuts the way to the end, keep none of the others from
-   being told.
+1. The caller receives the original error; a failure while it is reported is attached as a note.
+2. An interrupted call leaves a legal history: its open round is answered, and the user's messages are kept. If it waits
+   for a decision in a sub-agent, it stays suspended.
+3. `CallEnded` is always the last event; a failure in its hooks does not change the outcome.
+4. Every stored message is announced, even if a hook fails on another message or the call is interrupted meanwhile.
 """
 
 from __future__ import annotations
@@ -38,7 +37,9 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
     events, journal = run.events, run.journal
     if journal.landed or journal.asked:
         await journal.announce(events)
-    if run.machine.state is State.ASSISTANT:  # no fact has the reply yet: what hooks of PostCall add comes after it
+    if (
+        run.machine.state is State.ASSISTANT
+    ):  # no fact has the reply yet, so messages that hooks of PostCall add are stored after it
         journal.holding = True
     duration = (run.monotonic() - started) * 1000
     usage = run.usage
@@ -46,7 +47,7 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
     event = heard if heard is None or isinstance(heard, Event) else await heard
     if event is not None:
         final = event.final_message
-    denied = run.machine.state is State.USER_INPUT  # it never opened
+    denied = run.machine.state is State.USER_INPUT  # the call was never opened
     if not denied:
         writing = journal.append_new(CallClosed, (run.run_id, run.call_id, run.outcome, final))
         if writing is not None:
@@ -68,7 +69,7 @@ def _reply(run: RunBase, final: Msg, usage: Usage) -> Reply:
 
 
 async def end(run: RunBase, outcome: Outcome, error: BaseException | None, reply: Reply | None = None) -> None:
-    """Fire the last event; nothing can be injected any more, and nothing changes the outcome.
+    """Fire the last event. After this no message can be injected, and the outcome is fixed.
 
     If the run is cancelled while hooks of `CallEnded` run, they have `cleanup_timeout` seconds left; see `end_again`.
     """
@@ -84,14 +85,14 @@ async def end(run: RunBase, outcome: Outcome, error: BaseException | None, reply
         heard = events.decide(CallEnded, (outcome, error, run.usage))
         event = heard if heard is None or isinstance(heard, Event) else await heard
         if event is not None and events.buffer is not None:
-            events.buffer.put(event)  # the run does not wait for its reader any more
+            events.buffer.put(event)  # without waiting for the reader
 
 
 async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
-    """Fire the last event once more: a hook of it has held the run up until its driver was abandoned.
+    """Fire the last event again, after a hook of it blocked the run until its driver was abandoned.
 
     Returns:
-        What was settled.
+        The settled reply and error.
     """
     reply, error = run.scope.settled
     usage = run.usage
@@ -108,7 +109,7 @@ async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
 
 
 def given_up(run: RunBase) -> tuple[Reply | None, BaseException | None]:
-    """What the caller of a run gets whose end could not be waited for: what was settled, or what its cause comes to."""
+    """Return the result of a run that could not be awaited: the settled result, or the result for its cause."""
     reply, error = run.scope.settled
     if reply is not None or error is not None:
         return reply, error
@@ -119,10 +120,10 @@ def given_up(run: RunBase) -> tuple[Reply | None, BaseException | None]:
 
 
 async def halted(run: RunBase) -> BaseException:
-    """The call has stopped at a safe point: keep what is done, end, and leave the rest to a later process.
+    """End a call that stopped at a safe point: keep the finished work, and leave the rest to a later process.
 
     Returns:
-        What to raise: to the caller an error, to the tool of the call that asked a signal.
+        The exception to raise: an error for the caller, or a signal if the caller is a tool of another call.
     """
     error = ShutdownError(run.config.view.name, run.session.id, stopped=True)
     with run.scope.cleanup():
@@ -132,10 +133,10 @@ async def halted(run: RunBase) -> BaseException:
 
 
 async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[Reply | None, BaseException | None]:
-    """The call was cancelled or has failed: make the history legal, report it, end.
+    """End a call that was cancelled or failed: make the history legal, report the error, fire the last event.
 
     Returns:
-        The reply of an interrupted call, or of one that a hook recovered; else the error that the caller gets.
+        The reply of an interrupted call or of a hook that recovered it; otherwise the error for the caller.
     """
     scope = run.scope
     if isinstance(error, asyncio.CancelledError):
@@ -149,7 +150,7 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[R
         ended, outcome = _ending(run, error, cause)
         if not scope.leaves() and not await _closed_and_told(run, partial(_close_history, run, outcome), error):
             cut_short(run)
-        usage = run.usage  # as `CallEnded` shows it
+        usage = run.usage  # the same as in `CallEnded`
         interrupted = cause is not None and cause.kind == "interrupted"
         try:
             await end(run, outcome, None if interrupted and ended is error else ended)
@@ -169,9 +170,9 @@ def _interrupted(run: RunBase, usage: Usage) -> Reply:
 
 
 def _ending(run: RunBase, error: BaseException, cause: Cause | None) -> tuple[BaseException, Outcome]:
-    """The error and the outcome of a call that has not come to a reply.
+    """Return the error and the outcome of a call without a reply.
 
-    A signal (`KeyboardInterrupt`) counts for more than the cause of a cancellation.
+    A signal (`KeyboardInterrupt`) has precedence over the cause of a cancellation.
     """
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return error, "interrupted"
@@ -193,7 +194,7 @@ def _ending(run: RunBase, error: BaseException, cause: Cause | None) -> tuple[Ba
 
 
 async def _recovered(run: RunBase, error: BaseException, started: float) -> Reply | None:
-    """Report a failure that was not reported yet; a hook may give a reply instead, which passes `PostCall`."""
+    """Report a failure that was not reported yet. A hook may recover with a reply, which then passes `PostCall`."""
     if not isinstance(error, Exception):
         return None
     try:
@@ -217,7 +218,7 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
 
 
 async def answer_all(run: RunBase) -> bool:
-    """Store what was asked for, and answer the calls of an open round; returns whether the call is open."""
+    """Store pending injections, and answer the calls of an open round. Return whether the call is open."""
     machine = run.machine
     mine = machine.run_id == run.run_id
     if not mine:
@@ -231,14 +232,14 @@ async def answer_all(run: RunBase) -> bool:
 
 
 def _waits(run: RunBase) -> bool:
-    """Whether the call is closed as suspended: what cuts it behind that takes nothing from who resumes it."""
+    """Whether the call is closed as suspended. If so, a later cancellation must leave it that way for the resume."""
     if run.machine.state is not State.SUSPENDED:
         return False
     return any(isinstance(fact, CallClosed) and fact.call_id == run.call_id for fact in reversed(run.journal.facts))
 
 
 async def _close_history(run: RunBase, outcome: Outcome) -> None:
-    """Close what is open."""
+    """Close the open round and the call."""
     machine = run.machine
     inside = machine.waiting_inside() if machine.run_id == run.run_id else {}
     if inside and not _waits(run):
@@ -252,15 +253,15 @@ async def _close_history(run: RunBase, outcome: Outcome) -> None:
         return
     final = _accepted(run)
     closed = CallClosed(run.run_id, run.call_id, outcome, final)
-    told = final is None or "synthetic" not in final.metadata  # the reply of the model: an event carries it
+    told = final is None or "synthetic" not in final.metadata  # a reply of the model is part of another event
     await written(run.journal.append(closed) if told else run.journal.append(closed, origin="closing"))
 
 
 async def _closed_and_told(run: RunBase, close: Callable[[], Awaitable[None]], error: BaseException) -> bool:
-    """Close what is open, and tell of all that no event has carried, whatever fails on the way: it is noted on the error.
+    """Close the history and announce all messages that are not part of another event. Failures are noted on the error.
 
     Returns:
-        Whether nothing has failed.
+        True if nothing failed.
     """
     closed, well = False, True
     while not closed or run.journal.landed or run.journal.asked:
@@ -274,15 +275,13 @@ async def _closed_and_told(run: RunBase, close: Callable[[], Awaitable[None]], e
         except BaseException as problem:
             attach(error, problem)
             well = False
-            if isinstance(
-                problem, asyncio.CancelledError
-            ):  # what was being written is true, and more may be open behind it
+            if isinstance(problem, asyncio.CancelledError):  # that fact was written; there may be more to close
                 closed = False
     return well
 
 
 def _accepted(run: RunBase) -> Msg | None:
-    """The reply that was accepted before the call was cut."""
+    """Return the reply that was accepted before the call was interrupted."""
     return None if run.machine.state is State.ASSISTANT else run.machine.final
 
 
@@ -296,7 +295,7 @@ def _closing_round(run: RunBase) -> RoundClosed:
 
 
 def cut_short(run: RunBase) -> None:
-    """End without a chance to wait: the loop is gone. The history is made legal; hooks are not called."""
+    """End the call without awaiting, after its event loop was closed. The history becomes legal; no hooks are called."""
     machine = run.machine
     if machine.state in (State.USER_INPUT, State.SUSPENDED) or machine.run_id != run.run_id or run.scope.leaves():
         return

@@ -1,4 +1,4 @@
-"""What a call tells the call that it belongs to by raising it, and what an error is told of what failed beside it."""
+"""Signals raised from a nested call to its parent, and notes added to errors during cleanup."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["Halted", "ToolSuspended", "attach"]
 
 
 class Halted(BaseException):
-    """A call stops at a safe point: a signal from it to the tool, and the call, that it runs for."""
+    """Raised when a call stops at a safe point, to the tool and the call that it works for."""
 
 
-class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to the call that it is the tool of
-    """What a tool was doing is suspended.
+class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to its caller
+    """Raised if the work of a tool is suspended.
 
     Args:
-        agent: The sub-agent that waits.
-        pending: What for.
+        agent: The suspended sub-agent.
+        pending: The calls that it waits for.
     """
 
     def __init__(self, agent: str, pending: tuple[Pending, ...]) -> None:
@@ -28,7 +28,8 @@ class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to the
         self.pending = pending
 
     def pending_of(self, use: ToolUseBlock) -> tuple[Pending, ...]:
-        """The same, as the caller's session keeps it: keys of the caller's call and, behind a slash, of the sub-agent's."""
+        """Return the pending calls as the caller's session stores them, with ids of the form
+        `CALLER_CALL/SUB_AGENT_CALL`."""
         return tuple(
             replace(
                 waits,
@@ -41,6 +42,6 @@ class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to the
 
 
 def attach(error: BaseException, problem: BaseException) -> None:
-    """Note on an error what has failed while its call was being closed: what counts is what came first."""
+    """Note a failure during cleanup on the original error, which is the one to raise."""
     if problem is not error:
         error.add_note(Aside(f"while the call was being closed: {type(problem).__name__}: {problem}"))

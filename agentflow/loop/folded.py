@@ -1,7 +1,7 @@
-"""What a session's facts have made so far, and which facts fit it; `loop/machine.py` folds them.
+"""The state folded from a session's facts, and the checks of further facts; `loop/machine.py` folds them.
 
-What a fact must be besides legal in its state (`loop/states.py`) is judged here: of the run that is open, about a call that
-waits, of messages that can stand where they would.
+In addition to the transitions in `loop/states.py`, a fact must belong to the open run, refer to an open call, and
+contain only messages that are legal at their place.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from agentflow.transcript import MessageView, Transcript, check_injected
 __all__ = ["NO_CALLS", "Action", "Folded", "names", "session_start"]
 
 NO_CALLS: set[str] = set()
-"""What is unfinished where no round is open; never added to."""
+"""The unfinished calls if no round is open; never modified."""
 
 Action: TypeAlias = Literal["input", "reason", "summary", "act", "respond", "suspended"]
-"""What comes next: wait for input, ask the model, ask it for the summary, run the open calls, reply, wait for a decision."""
+"""The next action: wait for input, call the model, request the summary, run the open calls, reply, or wait for a
+decision."""
 
 
 class Folded:
     """A session's transcript, and the state of its open run.
 
     Args:
-        messages: What the conversation starts with.
-        new_id: Where ids of messages that the machine makes come from.
+        messages: The initial messages of the conversation.
+        new_id: Creates the ids of messages that the machine adds.
     """
 
     __slots__ = (
@@ -78,22 +79,22 @@ class Folded:
         self.max_iterations = 0
         self.iteration = 0
         self.limited = False
-        self.decided: dict[str, tuple[Any, ...]] = EMPTY  # of the open round; made when one opens
+        self.decided: dict[str, tuple[Any, ...]] = EMPTY  # for the open round; replaced when one opens
         self.started: dict[str, int] = EMPTY
         self.finished: dict[str, ToolResultBlock] = EMPTY
-        self.unfinished = NO_CALLS  # the calls of the open round that have no result yet
+        self.unfinished = NO_CALLS  # calls of the open round without a result
         self.final: Msg | None = None
         self.stop: str | None = None
         self.pending: tuple[Pending, ...] = ()
         self.closed: tuple[Any, ...] | None = None
-        self.answers: dict[str, Any] | None = None  # the decisions on what was pending, until they are used up
-        self.injected: tuple[str, ...] = ()  # keys of what was injected since the last decision
-        self.late: tuple[Msg, ...] = ()  # what was injected behind the answer, and is stored with it
+        self.answers: dict[str, Any] | None = None  # decisions on pending calls that are not used yet
+        self.injected: tuple[str, ...] = ()  # keys of injections since the last decision
+        self.late: tuple[Msg, ...] = ()  # injected after the answer, and stored with it
         self.compacted: tuple[int, tuple[Msg, ...]] | None = None
         self.state_kept: Mapping[str, Any] = EMPTY
 
     def next(self) -> Action:
-        """What the driver has to do now."""
+        """Return the next action for the driver."""
         state = self.state
         if state is TOOL_EXECUTION:
             return "act"
@@ -107,11 +108,12 @@ class Folded:
 
     @property
     def ended(self) -> CallClosed | None:
-        """How the last call ended."""
+        """The fact that ended the last call."""
         return None if self.closed is None else CallClosed._make(self.closed)
 
     def waiting_inside(self) -> dict[str, tuple[Pending, ...]]:
-        """What sub-agents wait for in calls of the open round that were not entered again since, by the call's id."""
+        """Return the pending calls of suspended sub-agents, by the id of the tool call, unless the tool call was
+        started again."""
         found: dict[str, tuple[Pending, ...]] = {}
         for waits in self.pending:
             use_id = waits.within
@@ -120,30 +122,32 @@ class Folded:
         return found
 
     def decision_on(self, tool_use_id: str) -> ToolDecided | None:
-        """What the hooks made of an open call, where they have been asked."""
+        """Return the decision of hooks on an open call, if there is one."""
         decided = self.decided.get(tool_use_id)
         return None if decided is None else ToolDecided._make(decided)
 
     @property
     def open_calls(self) -> tuple[ToolUseBlock, ...]:
-        """The calls of the open round that have no result yet, in the model's order."""
+        """The calls of the open round without a result, in the model's order."""
         finished = self.finished
         open_round = self.transcript.open_round
         return tuple([use for use in open_round if use.id not in finished]) if finished else open_round
 
     def request_view(self, head: tuple[Msg, ...] = ()) -> MessageView:
-        """The messages that a request is built from: the history, or the compaction and what follows it."""
+        """Return the messages for a request: the history, or the compaction and the messages after it."""
         if self.compacted is None:
             return self.transcript.view(head)
         until, instead = self.compacted
         return self.transcript.view(head + instead, until)
 
-    # ---- which facts fit
+    # ---- checks of facts
 
     def judge_began(self, fact: SessionBegan) -> None:
         """Check a `SessionBegan`."""
         if len(self.transcript):
-            raise UsageError(f"A session begins once; this one has {len(self.transcript)} messages already.")
+            raise UsageError(
+                f"SessionBegan must be the first fact, but this session has {len(self.transcript)} messages."
+            )
         session_start(fact.messages)
 
     def judge_opened(self, fact: CallOpened) -> None:
@@ -165,24 +169,24 @@ class Folded:
             raise self.of_another_run(fact)
         msg = fact.message
         if msg.role != "assistant":
-            raise UsageError(f"A reply is a message of the assistant, not of {msg.role!r}.")
+            raise UsageError(f"A reply must be a message of the assistant, not of {msg.role!r}.")
         for block in msg.content:
             if type(block) is ToolUseBlock:
                 if fact.summary:
-                    raise UsageError(f"A summary asks for no tools; this one asks for {names(msg.tool_uses)}.")
+                    raise UsageError(f"A summary must not call tools, but this one calls {names(msg.tool_uses)}.")
                 self.transcript.check_uses(msg.tool_uses)
                 break
         for followed in fact.follow_up:
             check_injected(followed)
 
     def judge_tool(self, fact: ToolDecided | ToolStarted | ToolFinished) -> None:
-        """Check what happens to a call: it is one of the open round's that has no result yet."""
+        """Check a fact about a call, which must be a call of the open round without a result."""
         if fact.tool_use_id not in self.unfinished:
             raise self.not_open(fact)
 
     def not_open(self, fact: ToolDecided | ToolStarted | ToolFinished) -> UsageError:
-        """What a fact about a call that waits for nothing is refused with."""
-        waits = f"the open round waits for {sorted(self.unfinished)}" if self.unfinished else "no call is open"
+        """Return the error for a fact about a call that is not open."""
+        waits = f"the open calls are {sorted(self.unfinished)}" if self.unfinished else "no call is open"
         return UsageError(f"A fact {type(fact).__name__} came for call {fact.tool_use_id!r}; {waits}.")
 
     def judge_round(self, fact: RoundClosed) -> None:
@@ -202,43 +206,41 @@ class Folded:
             raise self.of_another_run(fact)
         if fact.outcome == "suspended":
             if self.state is not SUSPENDED:
-                raise UsageError(
-                    f"A call that nothing has suspended (state {self.state.name}) cannot close as suspended."
-                )
+                raise UsageError(f"A call in state {self.state.name} cannot close as suspended; it was not suspended.")
             return
         if self.transcript.open_round:
-            raise UsageError(f"A call cannot close while {names(self.transcript.open_round)} wait for results.")
+            raise UsageError(f"A call cannot close while {names(self.transcript.open_round)} have no results.")
         if fact.final is not None:
             _words_only(fact.final, "A call's last message")
 
     def of_another_run(self, fact: Any) -> UsageError:
-        """What a fact of a run that is not open is refused with."""
+        """Return the error for a fact of another run."""
         return UsageError(
-            f"A fact {type(fact).__name__} of run {fact.run_id!r} came while run {self.run_id!r} is open. (Does work go on "
-            "behind the call that it belongs to?)"
+            f"A fact {type(fact).__name__} of run {fact.run_id!r} came while run {self.run_id!r} is open. (Does a background "
+            "task outlive its call?)"
         )
 
 
 def names(uses: Iterable[ToolUseBlock]) -> list[str]:
-    """The ids of calls, for texts."""
+    """Return the ids of calls, for messages."""
     return [use.id for use in uses]
 
 
 def session_start(messages: Iterable[Msg]) -> Transcript:
-    """The conversation that a session starts with: nothing waits for an answer that nobody would give."""
+    """Return the initial conversation of a session, which must have no open calls."""
     transcript = Transcript(messages)
     if transcript.open_round:
         raise TranscriptError(
-            f"A session cannot start with open calls: {names(transcript.open_round)} have no results. Put a tool message "
-            "with their results behind them, or leave the message that asks for them out."
+            f"A session cannot start with open calls: {names(transcript.open_round)} have no results. Add a tool message "
+            "with their results, or remove the message with the calls."
         )
     return transcript
 
 
 def _words_only(msg: Msg, what: str) -> None:
-    """Refuse what asks for tools, or answers them, where nobody would run or has asked for them."""
+    """Refuse a message with tool calls or results, since they would not run."""
     if msg.role != "assistant":
-        raise UsageError(f"{what} cannot be a {msg.role} message here.")
+        raise UsageError(f"{what} must not be a {msg.role} message.")
     for block in msg.content:
         if type(block) is ToolUseBlock or type(block) is ToolResultBlock:
-            raise UsageError(f"{what} holds a {type(block).__name__}; it can hold no tool calls or results.")
+            raise UsageError(f"{what} contains a {type(block).__name__}, but must not contain tool calls or results.")

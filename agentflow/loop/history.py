@@ -1,4 +1,4 @@
-"""Two ways to the same history: the fold of a run's facts, and the fold of its events."""
+"""Rebuild a history in two ways that must agree: by folding a run's facts, and by folding its events."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ __all__ = ["fold_events", "fold_facts"]
 
 
 def fold_facts(facts: Iterable[Fact], messages: Iterable[Msg] = ()) -> tuple[Msg, ...]:
-    """Return the history that a session's facts make.
+    """Return the history that results from a session's facts.
 
     Args:
         facts: The facts, oldest first.
-        messages: What the session started with.
+        messages: The initial messages of the session.
     """
     return tuple(Machine.from_facts(facts, messages).transcript.messages)
 
 
 def fold_events(events: Iterable[Event], messages: Iterable[Msg] = ()) -> tuple[Msg, ...]:
-    """Return the history that the events of a session's calls make: what a consumer of the stream knows is what is stored.
+    """Return the history that results from the events of a session's calls, which equals the stored one.
 
     Args:
         events: The events of one or more calls, in order (of the agent itself: an empty `source`).
-        messages: What the session started with.
+        messages: The initial messages of the session.
 
     Returns:
-        The messages. Ids of tool messages are the fold's own: no event carries them.
+        The messages. Tool messages have new ids, since events do not contain them.
     """
     fold = _Fold(messages)
     for event in events:
@@ -97,7 +97,7 @@ class _Fold:
             self.transcript.close_round(results)
 
     def _added(self, event: MessagesAdded) -> None:
-        if self.final is not None:  # what waited for the reply landed behind it
+        if self.final is not None:  # these messages are stored after the reply
             if not is_blank(self.final):
                 self.transcript.append(self.final)
             self.final = None

@@ -1,14 +1,15 @@
-"""A call's facts: made true in the machine, and in the store where there is one, before they are acted on.
+"""The facts of a call: applied to the machine, and written to a store if there is one, before they take effect.
 
-Four words: `append` makes facts true (`append_new` one whose fields are all at hand); `hold` keeps what a plain function
-asks for until it can be; `flush` writes what is held; `announce` tells of stored messages that no other event carries.
+`append` adds facts (`append_new` adds one with all fields given); `hold` keeps the requests of synchronous functions
+until they can be written; `flush` writes held facts; `announce` emits events for stored messages that are not part of
+another event.
 
 Rules:
 
-1. Facts become true nowhere else; what the machine refuses is kept nowhere.
-2. What is injected while a call is being opened, or a reply being made, has no place yet: it is written with the fact that
-   makes the place, all or none.
-3. A cancellation waits for a write that is under way: what was decided and shown is not lost.
+1. Facts are added only here. A fact that the machine refuses is not stored.
+2. Messages injected while a call is being opened or a reply is being produced have no place in the history yet. They
+   are written together with the fact that creates the place.
+3. A cancellation waits for a write in progress, so that a decision that was shown is not lost.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ _INJECTED: Final = "injected"
 
 
 class Journal:
-    """The facts of a call in a session that no store keeps.
+    """The facts of a call in a session without a store.
 
     Args:
         session: The session.
         scope: Whether the call was cancelled.
 
     Attributes:
-        holding: Whether what is injected has no place yet.
-        held: What has no place yet.
-        asked: What plain functions have asked for, and the store has not been.
-        landed: Stored messages that no event carries, with their origins.
-        telling: How often such have been told of since there were none.
+        holding: Whether injected messages have no place yet.
+        held: Injections without a place.
+        asked: Facts requested by synchronous functions and not written yet.
+        landed: Stored messages that are not part of another event, with their origins.
+        telling: The number of `MessagesAdded` events in a row.
     """
 
     __slots__ = (
@@ -64,7 +65,7 @@ class Journal:
         self._scope = scope
         self.machine = session.machine
         self._facts: list[Fact] = []
-        self._unmade: list[Any] = []  # behind those: of each fact that nobody has read its kind, then its fields
+        self._unmade: list[Any] = []  # later facts as kind and fields, created when read
         self.holding = True
         self.held: tuple[Injected, ...] = ()
         self.asked: tuple[Fact, ...] = ()
@@ -73,7 +74,7 @@ class Journal:
 
     @property
     def facts(self) -> list[Fact]:
-        """Those of the run, the calls that were suspended included."""
+        """The facts of the run, including calls that were suspended."""
         facts, unmade = self._facts, self._unmade
         if unmade:
             pairs = iter(unmade)
@@ -82,13 +83,13 @@ class Journal:
         return facts
 
     def go_on(self, facts: list[Fact]) -> None:
-        """Stand behind the facts of a run that goes on."""
+        """Continue a run with these facts."""
         self._facts = facts
 
     def append_new(self, kind: type[Fact], fields: tuple[Any, ...]) -> Awaitable[None] | None:
-        """Make a fact true of which all fields are given, in order: `append(new_fact(kind, fields))` at half the price.
+        """Add a fact with all fields, in order: like `append(new_fact(kind, fields))` at half the cost.
 
-        The machine folds the fields as they are; where no store wants the fact, it is made when somebody reads it.
+        The machine folds the bare fields. Without a store the fact object is created only if it is read.
         """
         if self.holding and (kind is Reasoned or kind is CallOpened):
             if self.held:
@@ -97,7 +98,7 @@ class Journal:
         machine = self.machine
         fold = machine.state.row.get(kind)
         if fold is None:
-            return self.append(new_fact(kind, fields))  # refused there
+            return self.append(new_fact(kind, fields))  # which raises the error
         landed = fold(machine, fields)
         unmade = self._unmade
         unmade.append(kind)
@@ -107,20 +108,20 @@ class Journal:
         return None
 
     def append(self, fact: Fact, *also: Fact, origin: Origin = _INJECTED) -> Awaitable[None] | None:
-        """Make facts true, all or none.
+        """Add facts, all or none.
 
         Args:
             fact: The fact.
-            also: Facts that are true with it.
-            origin: Where messages come from that land with it; of the results of a round, and of a call's last message, which
-                are announced only where this is said (else an event carries them).
+            also: Facts to add with it.
+            origin: The origin of messages that are stored with it. The results of a round and a call's last message are
+                announced only if this is given (otherwise they are part of an event).
 
         Returns:
-            An awaitable only where the store needs time.
+            An awaitable only if the store needs time.
 
         Raises:
-            UsageError: The machine refuses one: none is true.
-            StoreError: The store did not keep them.
+            UsageError: The machine refuses a fact; none is added.
+            StoreError: The store failed to write them.
         """
         if self.holding and fact.__class__ in _PLACES:
             self.holding = False
@@ -136,21 +137,21 @@ class Journal:
     def _land(self, fact: Fact, landed: tuple[Msg, ...], origin: Origin) -> None:
         if origin is not _INJECTED and isinstance(fact, RoundClosed | CallClosed):
             self.landed = (*self.landed, *[((msg,), origin) for msg in _stored_by(fact, self.machine)])
-            origin = _INJECTED  # what has waited for the fact lands behind that
+            origin = _INJECTED  # held injections are stored after it
         if landed:
             self.landed = (*self.landed, (landed, origin))
         if isinstance(fact, Reasoned) and fact.follow_up:
             self.landed = (*self.landed, (fact.follow_up, "again"))
 
     def hold(self, fact: Fact) -> None:
-        """Make a fact true for a plain function: at once, or as soon as it has a place and the store has time."""
+        """Add a fact for a synchronous function: at once if possible, otherwise with the next write."""
         if self.holding and isinstance(fact, Injected):
             self.held = (*self.held, fact)
         else:
             self.append(fact)
 
     async def flush(self) -> None:
-        """Write what is held: there is a place for it now."""
+        """Write held facts, which have a place now."""
         self.holding = False
         while self.held:
             fact, *rest = self.held
@@ -158,7 +159,7 @@ class Journal:
             await written(self.append(fact))
 
     async def announce(self, events: Events) -> None:
-        """Tell of stored messages that no other event carries."""
+        """Emit `MessagesAdded` for stored messages that are not part of another event."""
         while self.landed:
             (messages, origin), *rest = self.landed
             self.landed = tuple(rest)
@@ -168,16 +169,16 @@ class Journal:
             self.telling = 0
 
     def let_go(self) -> None:
-        """The call is over."""
+        """Break reference cycles after the call."""
 
 
 class StoredJournal(Journal):
-    """The facts of a call in a session that a store keeps: there first, then in the machine.
+    """The facts of a call in a session with a store: written first, then applied to the machine.
 
     Args:
         session: The session.
         scope: Whether the call was cancelled.
-        place: Tells where in its round the tool call stands whose code is running; None: it is no tool's code.
+        place: Returns the position in its round of the running tool call, or None outside tools.
     """
 
     __slots__ = ("_place",)
@@ -187,11 +188,11 @@ class StoredJournal(Journal):
         self._place = place
 
     def append_new(self, kind: type[Fact], fields: tuple[Any, ...]) -> Awaitable[None] | None:
-        """Write a fact, and take it in; see `Journal.append_new`."""
+        """Write and apply a fact; see `Journal.append_new`."""
         return self.append(new_fact(kind, fields))
 
     def append(self, fact: Fact, *also: Fact, origin: Origin = _INJECTED) -> Awaitable[None] | None:
-        """Write facts, all or none, and take them in; see `Journal.append`."""
+        """Write and apply facts, all or none; see `Journal.append`."""
         facts = (fact, *also)
         placing = self.holding and fact.__class__ in _PLACES
         if placing and self.held:
@@ -207,15 +208,15 @@ class StoredJournal(Journal):
         return None
 
     def _asked_for(self) -> tuple[Fact, ...]:
-        """What plain functions have asked for, as far as it belongs to the code that is running here."""
+        """Remove and return requested facts that belong to the running code."""
         mine = self._place()
         asked = [fact for fact in self.asked if mine is None or getattr(fact, "at", None) in (None, mine)]
         self.asked = tuple([fact for fact in self.asked if fact not in asked])
         return tuple(asked)
 
     def _took(self, facts: Sequence[Fact], landed: Sequence[tuple[Msg, ...]], fact: Fact, origin: Origin) -> None:
-        """Facts have become true."""
-        self._facts.extend(facts)  # none is unmade here
+        """Apply facts that were written."""
+        self._facts.extend(facts)  # `_unmade` is always empty here
         if any(landed) or fact.__class__ is Reasoned or origin is not _INJECTED:
             for one, messages in zip(facts, landed, strict=True):
                 self._land(one, messages, origin if one is fact else _INJECTED)
@@ -228,10 +229,10 @@ class StoredJournal(Journal):
         origin: Origin,
         placing: bool,
     ) -> None:
-        """Wait for the store; a cancellation waits with it, since what was decided and shown must not be lost.
+        """Wait for the store. A cancellation is delayed, since a decision that was shown must not be lost.
 
-        It is not raised here, so that what was stored is shown as well: the run's next checkpoint raises it, or, if a time
-        limit inside the run has cancelled the task, its next await.
+        It is not raised here, so that the stored facts are announced too. The run's next checkpoint raises it; if a
+        time limit inside the run cancelled the task, its next await does.
         """
         writing = asyncio.ensure_future(kept)
         cut: asyncio.CancelledError | None = None
@@ -249,31 +250,31 @@ class StoredJournal(Journal):
             await self.flush()
 
     def hold(self, fact: Fact) -> None:
-        """Make a fact true for a plain function; see `Journal.hold`."""
+        """Add a fact for a synchronous function; see `Journal.hold`."""
         if self.holding and isinstance(fact, Injected):
             self.held = (*self.held, fact)
-        elif type(self._session.store) is MemoryStore:  # a subclass may take its time
+        elif type(self._session.store) is MemoryStore:  # exactly: a subclass may be slow
             self.append(fact)
         else:
             self.asked = (*self.asked, fact)
 
     async def flush(self) -> None:
-        """Write what is held, and what plain functions have asked for."""
+        """Write held and requested facts."""
         await super().flush()
         while self.asked:
             *_, fact = self.asked
             self.asked = self.asked[:-1]
-            await written(self.append(fact))  # with what was asked for before it
+            await written(self.append(fact))  # with earlier requests
 
     async def announce(self, events: Events) -> None:
-        """Write what was asked for, and tell of stored messages that no other event carries."""
+        """Write requested facts, and announce stored messages that are not part of another event."""
         while self.landed or self.asked:
             if self.asked:
                 await self.flush()
             await super().announce(events)
 
     def let_go(self) -> None:
-        """The call is over; what tells the place is a part of it."""
+        """Break reference cycles after the call: the place function refers to the run."""
         self._place = _nowhere
 
 
@@ -282,17 +283,17 @@ def _nowhere() -> None:
 
 
 def _stored_by(fact: RoundClosed | CallClosed, machine: Machine) -> tuple[Msg, ...]:
-    """The message that a fact has made, which was the last of its kind."""
+    """Return the last message, which this fact stored."""
     if isinstance(fact, CallClosed):
         return () if fact.final is None or is_blank(fact.final) else (fact.final,)
     return (next(msg for msg in reversed(machine.transcript.messages) if msg.role == "tool"),)
 
 
 async def written(writing: Awaitable[None] | None) -> None:
-    """Wait for what `append` has asked the store for."""
+    """Wait for a write of `append`."""
     if writing is not None:
         await writing
 
 
 _PLACES = (Reasoned, CallOpened)
-"""The facts that make a place for what was held."""
+"""The facts that create a place for held injections."""

@@ -1,10 +1,10 @@
-"""What a store keeps of a session, as far as it is known here: loaded before it is used, written before it is acted on.
+"""The link between a session and its store: loaded before use, written before facts take effect.
 
 Rules:
 
-1. What a session knows is the fold of its facts; facts go to the store before the machine takes them in.
-2. A store that knows versions is told which one is known here; after a failed write the session is loaded anew.
-3. One write follows the other: what is checked is what the store will hold.
+1. A session is the fold of its facts. Facts are written to the store before the machine applies them.
+2. A store with versions receives the expected version. After a failed write the session is loaded again.
+3. Writes are sequential, so that each fact is checked against the state that the store will have.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from agentflow.ports.store import Claim, SessionStore, Store
 __all__ = ["Keeping", "Landed", "fold_fitting"]
 
 Landed: TypeAlias = list[tuple[Msg, ...]]
-"""For each fact the messages that landed with it."""
+"""For each fact, the messages that were stored with it."""
 
 
 def fold_fitting(facts: Sequence[Fact], new_id: Callable[[str], str]) -> tuple[Machine, int, UsageError | None]:
-    """The machine of the facts that fit together, how many they are, and what the next one was refused with."""
+    """Fold facts up to the first illegal one. Return the machine, the number of facts folded, and the error."""
     machine = Machine(new_id=new_id)
     for n, fact in enumerate(facts):
         try:
@@ -41,24 +41,25 @@ def fold_fitting(facts: Sequence[Fact], new_id: Callable[[str], str]) -> tuple[M
 
 @cache
 def _keeps_versions(kind: type[object]) -> bool:
-    # Asked once per class: such a look at a protocol costs 16 µs.
+    # Cached per class: a protocol check takes 16 µs.
     return issubclass(kind, SessionStore)
 
 
 _ENDS = (RoundClosed, RoundSuspended, CallClosed)
-"""The facts with which the session's state is written, where it has changed; and `CallOpened`, for what `PreCall` has set.
+"""The facts with which a changed session state is written, besides `CallOpened` (for changes by `PreCall`).
 
-What says that it is `unsaved` is written with any fact: a value that the facts speak of must not be lost in a crash."""
+State that is explicitly `unsaved` is written with any fact, since facts refer to it and it must survive a crash.
+"""
 
 
 class Keeping:
-    """The link of a session to its store.
+    """The link between a session and its store.
 
     Attributes:
-        version: How many facts of the session are known to be in the store.
-        loaded: Whether what is in memory is what they make.
-        stale: Whether a write was asked for that nobody has waited for.
-        claims: Whether the store lets calls wait for each other.
+        version: The number of facts known to be in the store.
+        loaded: Whether the state in memory equals the stored one.
+        stale: Whether a write was requested and not awaited.
+        claims: Whether calls in different processes wait for each other through the store.
     """
 
     __slots__ = (
@@ -88,21 +89,21 @@ class Keeping:
 
     @property
     def ready(self) -> bool:
-        """Whether a call can begin without asking the store."""
+        """Whether a call can begin without I/O."""
         return self.loaded and not self.claims and not self.stale
 
     @property
     def unknown(self) -> bool:
-        """Whether nothing of it has ever been seen here."""
+        """Whether the session was never loaded here."""
         return not self.loaded and not self.version
 
     # ---- reading
 
     async def begin(self, session: FullConversation) -> None:
-        """Make what is in memory what the store holds, for a call that has the session's turn.
+        """Synchronize with the store, for a call that holds the session.
 
         Raises:
-            StoreError: It cannot be read, or another process works on it.
+            StoreError: It cannot be read, or another process is using it.
         """
         if self._versioned is not None:
             claiming = self._versioned.claim(session.id)
@@ -114,22 +115,22 @@ class Keeping:
             await self.load(session)
 
     async def load(self, session: FullConversation) -> None:
-        """Read what the store holds.
+        """Read the stored facts.
 
         Raises:
-            StoreError: It cannot be read, or its facts do not fit together.
+            StoreError: They cannot be read, or are inconsistent.
         """
         found = self._store.load(session.id)
         facts = await found if isinstance(found, Awaitable) else found
         if self.loaded and not self.stale and len(facts) == self.version:
-            return  # nobody has written since; what no store keeps (a waiting run's state) stays
-        again = self.version > 0  # it was here before, and somebody else has written since
+            return  # unchanged; keep state that is not stored, such as a suspended run's
+        again = self.version > 0  # loaded before, and another process has written since
         if facts or again:
             machine, fitting, problem = fold_fitting(facts, session.machine.new_id)
             if problem is not None:
                 raise StoreError(
-                    f"The stored facts of session {session.id!r} do not fit together: number {fitting + 1} is refused "
-                    f"({problem}). Fork it before that one, await store.fork({session.id!r}, 'new-id', at={fitting}), or "
+                    f"The stored facts of session {session.id!r} are inconsistent: fact number {fitting + 1} is illegal "
+                    f"({problem}). Fork the session before it, await store.fork({session.id!r}, 'new-id', at={fitting}), or "
                     "restore it from a backup."
                 ) from problem
             session.machine = machine
@@ -141,7 +142,7 @@ class Keeping:
         self._writes = None
 
     def let_go(self) -> None:
-        """The call is over."""
+        """Release the claim after the call."""
         self._failure = None
         claim = self._claim
         if claim is not None:
@@ -151,11 +152,11 @@ class Keeping:
     # ---- writing
 
     def record(self, session: FullConversation, facts: tuple[Fact, ...]) -> Landed | Awaitable[Landed]:
-        """Write facts, and what has changed in the session's state, all or none; then take them in.
+        """Write facts, and changes of the session's state, all or none; then apply them.
 
         Raises:
-            UsageError: The machine refuses one: none is kept.
-            StoreError: The store did not keep them; the next call loads the session anew.
+            UsageError: The machine refuses a fact; none is written.
+            StoreError: The store failed to write them; the next call loads the session again.
         """
         writes = self._writes
         if writes is not None and not writes.try_acquire():
@@ -177,7 +178,7 @@ class Keeping:
         return self._finished(writes, session, written, kept, len(facts))
 
     def record_now(self, session: FullConversation, fact: Fact) -> None:
-        """Ask for a write that nobody can wait for, and take the fact in: the next call loads what came of it."""
+        """Request a write that cannot be awaited, and apply the fact. The next call loads the result."""
         facts: tuple[Fact, ...] = (fact,)
         kept: Awaitable[None] | None = None
         try:
@@ -189,18 +190,18 @@ class Keeping:
             return
         self.stale = True
         close = getattr(kept, "close", None)
-        if close is not None:  # a coroutine gets no time here: a later load finds the run unfinished
+        if close is not None:  # cannot run here; a later load finds the run unfinished
             close()
 
     def _written(
         self, session: FullConversation, facts: tuple[Fact, ...]
     ) -> tuple[tuple[Fact, ...], Awaitable[None] | None]:
-        """Ask for a write, at the version that is known here, of what the machine takes and nothing else.
+        """Request a write of legal facts at the known version.
 
-        One write follows the other, so what was written before has been taken in when the next one is checked.
+        Writes are sequential, so earlier facts have been applied when these are checked.
         """
         if self._failure is not None:
-            raise self._failure  # nothing may follow what is missing
+            raise self._failure  # no fact may follow a missing one
         session.machine.check(*facts)
         if (facts[-1].__class__ in _ENDS or facts[0].__class__ is CallOpened or session.unsaved) and len(session.state):
             values = self._state_values(session)
@@ -234,13 +235,13 @@ class Keeping:
             writes.release()
 
     def _fail(self, session: FullConversation, error: BaseException) -> None:
-        """What is stored is known when it has been read again."""
+        """Mark the session to be loaded again, since the stored state is unknown."""
         self.loaded = False
-        unknown = f"It is not known whether a fact of session {session.id!r} was stored; the next call loads it anew."
+        unknown = f"It is unknown whether a fact of session {session.id!r} was stored; the next call loads it again."
         self._failure = error if isinstance(error, Exception) else StoreError(unknown)
 
     async def _in_turn(self, writes: FairLock, session: FullConversation, facts: tuple[Fact, ...]) -> Landed:
-        """Write when the write before it is done: its version must be known, or its failure."""
+        """Write after the previous write, as its version or its failure must be known."""
         await writes.acquire()
         try:
             written, kept = self._written(session, facts)
@@ -259,8 +260,8 @@ class Keeping:
         if refused and refused != self._refused:
             self._refused = refused
             logger.bind(session_id=session.id).warning(
-                "The state {} of session {!r} is not stored: pydantic cannot write it. Make each a dataclass or a "
-                "pydantic model.",
+                "The state {} of session {!r} is not stored: pydantic cannot serialize it. Use dataclasses or "
+                "pydantic models.",
                 ", ".join(refused),
                 session.id,
             )

@@ -1,13 +1,13 @@
-"""The loop as a table: facts in, what to do next out. Pure: no I/O, no clock, no tasks.
+"""The loop as a table: facts in, next action out. Pure: no I/O, no clock, no tasks.
 
 Rules:
 
 1. Tool dispatch never ends the loop: after a round comes reasoning, unless a verdict stopped the call.
-2. `max_iterations=N` is N replies of the model, rejected ones counted, then one summary without tools.
-3. A fact that is not legal raises and changes nothing: `check` says it before the fact is written, and what `check` lets
-   pass, `apply` takes.
-4. The transcript is the fold of the facts, and the only thing that a machine holds besides the state of the open run.
-5. Which facts a state takes, and where each leads, is data (`loop/states.py`); this is what they change.
+2. `max_iterations=N` means N replies of the model, including rejected ones, then one summary without tools.
+3. An illegal fact raises and changes nothing. `check` detects it before the fact is written; `apply` accepts every fact
+   that passed `check`.
+4. The transcript is the fold of the facts. Apart from it, a machine stores only the state of the open run.
+5. The legal facts of each state and their transitions are data (`loop/states.py`); their effects are here.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ SUPERSEDED = "Not run: this reply was superseded."
 
 
 def is_blank(msg: Msg) -> bool:
-    """Whether an assistant's message holds nothing that can be stored or sent: no call, no data, no words."""
-    for block in msg.content:  # noqa: SIM110 - `all` over a generator costs four times as much, several times a call
+    """Whether an assistant's message has no content to store or send: no call, no data, no text."""
+    for block in msg.content:  # noqa: SIM110 - `all` with a generator takes four times as long
         if type(block) is not TextBlock or block.text.strip():
             return False
     return True
 
 
 class Machine(Folded):
-    """A session's state, made of facts; see `Folded` for what it knows."""
+    """A session's state, folded from facts; see `Folded` for its fields."""
 
     __slots__ = ()
 
@@ -77,18 +77,18 @@ class Machine(Folded):
     def from_facts(
         cls, facts: Iterable[Fact], messages: Iterable[Msg] = (), new_id: Callable[[str], str] = fresh_id
     ) -> Machine:
-        """Fold facts into a machine; any prefix of a run's facts is a state that the run can go on from."""
+        """Fold facts into a machine. A run can continue after any prefix of its facts."""
         machine = cls(messages, new_id)
         for fact in facts:
             machine.apply(fact)
         return machine
 
     def apply(self, fact: Fact) -> tuple[Msg, ...]:
-        """Take in a fact, if it is legal.
+        """Apply a fact if it is legal.
 
         Returns:
-            The messages that this stored and that the fact does not carry itself: those that had waited for a legal
-            place, made-up results of superseded calls.
+            The messages that were stored with it and that the fact does not contain: injections that waited for a legal
+            place, and synthetic results of superseded calls.
 
         Raises:
             UsageError: The fact is not legal in this state.
@@ -99,19 +99,19 @@ class Machine(Folded):
         return handler(self, fact)
 
     def check(self, *facts: Fact) -> None:
-        """Refuse facts that are not legal one behind the other, before they are written; nothing changes.
+        """Refuse facts that are illegal in this order, before they are written. Nothing changes.
 
-        One of them may be of any kind; what is written with it are facts of which the state says all.
+        Only one of them may be a leading fact; the others must be of kinds that only depend on the state.
 
         Raises:
-            UsageError: One is not legal.
+            UsageError: A fact is illegal.
         """
         state = self.state
         if len(facts) > 1:
             leading = [type(fact).__name__ for fact in facts if type(fact) not in _ALONG]
             if len(leading) > 1:
                 raise UsageError(
-                    f"Facts {' and '.join(leading)} cannot be written together: write one, then the other."
+                    f"Facts {' and '.join(leading)} cannot be written together. Write one after the other."
                 )
         for n, fact in enumerate(facts):
             if n:
@@ -123,13 +123,13 @@ class Machine(Folded):
                 judge(self, fact)
 
     def _led(self, state: State, fact: Fact) -> State:
-        """Where a fact leads that is legal in a state."""
+        """Return the state after a legal fact."""
         to = TRANSITIONS[state][type(fact)]
         return to if isinstance(to, State) else to[_CASES[type(fact)](self, fact)]
 
-    # ---- what they change; what is not legal is refused first
+    # ---- the effects of facts; illegal ones raise first
     #
-    # Each takes the fields of its fact, in order: a fact that nobody has asked for yet is a bare tuple of them.
+    # Each takes the fields of its fact, in order, since a fact that was not read yet is a bare tuple.
 
     def on_began(self, fact: SessionBegan) -> tuple[Msg, ...]:
         """Fold a `SessionBegan`."""
@@ -156,7 +156,7 @@ class Machine(Folded):
     def on_resumed(self, fact: CallResumed) -> tuple[Msg, ...]:
         """Fold a `CallResumed`."""
         self.call_id = fact.call_id
-        if self.state is SUSPENDED:  # else it goes on after a crash, with the decisions that it has
+        if self.state is SUSPENDED:  # otherwise it continues after a crash, with its earlier decisions
             self.answers = dict(fact.decisions)
             self.state = AFTER_RESUME[_case_of_resume(self, fact)]
         return ()
@@ -170,7 +170,7 @@ class Machine(Folded):
         if accepted:
             for block in msg.content:
                 if type(block) is ToolUseBlock:
-                    uses = self.transcript.ask(msg)  # refuses it if an id was used
+                    uses = self.transcript.ask(msg)  # raises if an id is not unique
                     break
         self.iteration = iteration
         self.stop = stop
@@ -217,7 +217,7 @@ class Machine(Folded):
         if use_id not in self.unfinished:
             raise self.not_open(ToolStarted._make(fact))
         self.started[use_id] = attempt
-        if self.answers:  # an approval is for one time
+        if self.answers:  # an approval is valid once
             self.answers.pop(use_id, None)
         return ()
 
@@ -253,7 +253,7 @@ class Machine(Folded):
         return landed
 
     def _answer_with(self, reason: str, source: str) -> None:
-        """Make the answer a synthetic message of the assistant."""
+        """Set the answer to a synthetic message of the assistant."""
         content: tuple[ContentBlock, ...] = (TextBlock(reason or "stopped"),)
         self.final = message("assistant", content, f"{source}-stop"[-40:], {"synthetic": "stopped"})
 
@@ -264,9 +264,9 @@ class Machine(Folded):
         self.state = AFTER_SUSPENDING
         self.answers = None
         self.injected = ()
-        self.decided = {}  # whatever has no result then is vetted again: what was allowed yesterday is judged today
+        self.decided = {}  # calls without a result are vetted again after resuming
         for waits in fact.pending:
-            if waits.within in self.started:  # the call had begun; it is entered again
+            if waits.within in self.started:  # the call had started, and will start again
                 del self.started[waits.within]
         return ()
 
@@ -316,11 +316,11 @@ class Machine(Folded):
 def _misplaced(fact: Fact, state: State) -> UsageError:
     legal = ", ".join(sorted(one.name for one in legal_in(type(fact))))
     return UsageError(
-        f"A fact {type(fact).__name__} is not legal in state {state.name}; legal in {legal}. (Facts of two runs mixed up?)"
+        f"A fact {type(fact).__name__} is not legal in state {state.name}; legal in {legal}. (Are facts of two runs mixed?)"
     )
 
 
-# ---- the cases, where the content of a fact decides
+# ---- the cases, if the content of a fact determines the next state
 
 
 def _case_of_reply(machine: Machine, fact: Reasoned) -> ReplyCase:
@@ -352,7 +352,7 @@ _CASES: dict[type, Callable[[Machine, Any], str]] = {
 
 
 _ALONG = (Injected, Compacted, StateKept, RoundSuspended)
-"""What may be written with another fact."""
+"""The facts that may be written with another one."""
 
 _FOLDS: dict[type, Callable[[Machine, Any], tuple[Msg, ...]]] = {
     SessionBegan: Machine.on_began,
@@ -382,7 +382,7 @@ _JUDGES: dict[type, Callable[[Machine, Any], None]] = {
     Injected: Machine.judge_injected,
     CallClosed: Machine.judge_closed,
 }
-"""What must hold of a fact besides its place."""
+"""The checks of facts in addition to the transitions."""
 
 for _state, _row in TRANSITIONS.items():
     _state.row = {kind: _FOLDS[kind] for kind in _row}

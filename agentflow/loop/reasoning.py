@@ -1,4 +1,4 @@
-"""One reply of the model: request, stream, fold, judgement."""
+"""One reply of the model: request, stream, fold, verdict."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NO_CALLS = ModelOptions(tool_choice="none")
 
 
 async def reason(run: RunBase, purpose: Purpose) -> None:
-    """Get one reply and make it a fact (or what a verdict puts in its place)."""
+    """Get one reply, from the model or a verdict, and make it a fact."""
     machine, config, events, journal = run.machine, run.config, run.events, run.journal
     events.iteration = machine.iteration + 1
     transcript = machine.transcript
@@ -59,7 +59,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         heard = events.fire(PreReasoning, (messages, asked.tools, asked.model, options, purpose))
         event = heard if heard is None or isinstance(heard, Event) else await heard
         run.repeatable = ""
-        if journal.landed or journal.asked:  # what its hooks have injected is told before anything else happens
+        if journal.landed or journal.asked:  # announce injections of its hooks first
             await journal.announce(events)
         if event is not None:
             if event.decision is not None and await _decided(run, event.verdict, event.decision.hook, purpose):
@@ -68,7 +68,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
                 model = event.model
             options = event.options if purpose == "reason" else without_calls(run, event.options)
             asked = ModelRequest(event.input_messages, tuple(event.tools), options, event.model)
-        if len(transcript) > stored or run.transient:  # injected by the chain: part of this request
+        if len(transcript) > stored or run.transient:  # injections by the chain are part of this request
             asked.messages = laid_behind(asked.messages, *transcript.since(stored), *run.transient)
             run.transient = ()
     if asked.messages is not base:
@@ -88,7 +88,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
             chunks = await _pull(run, source.stream(asked), [], None)
     except GeneratorExit:
         raise
-    except Veto as veto:  # in a wrapping hook: equals Deny
+    except Veto as veto:  # from a wrapping hook; equivalent to Deny
         await _decided(run, Deny(veto.reason), "around", purpose)
         return
     except BaseException as error:
@@ -104,7 +104,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
 
 
 async def _accept(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str) -> None:
-    """Pass the reply through the Post chain, make it a fact, and show it."""
+    """Pass the reply through the Post chain, make it a fact, and hand over the event."""
     events, journal = run.events, run.journal
     chain = events.chains[PostReasoning]
     event: PostReasoning | None = None
@@ -134,7 +134,7 @@ def _judged(
     used: Usage,
     model: str,
 ) -> Awaitable[None] | None:
-    """Make a judged reply a fact."""
+    """Make a reply with a verdict, or a summary, a fact."""
     result = reply if event is None else event.reasoning_result
     summary = purpose == "summary"
     if summary:
@@ -161,7 +161,7 @@ def _judged(
 
 
 async def _without_reply(run: RunBase, model: str, error: BaseException) -> Msg | None:
-    """The model gave no reply: what a hook puts in its place; None: nothing, the error is raised."""
+    """Return a hook's reply after the model failed, or None if the error should be raised."""
     if isinstance(error, Exception):
         return await _recovered(run, error)
     if not isinstance(error, asyncio.CancelledError) or run.scope.is_cancelled():
@@ -170,13 +170,13 @@ async def _without_reply(run: RunBase, model: str, error: BaseException) -> Msg 
 
 
 def summary_prompt(run: RunBase) -> Msg:
-    """The message that asks for the summary at the limit; never stored."""
+    """Return the message that requests the summary at the limit; never stored."""
     text = SUMMARY_PROMPT.format(limit=run.machine.max_iterations)
     return with_metadata(Msg.user(text, id=run.config.new_id("msg_")), synthetic="summary")
 
 
 def without_calls(run: RunBase, options: ModelOptions) -> ModelOptions:
-    """The options of the summary: the tools stay, so that what was thought over them stays valid, and none is called."""
+    """Return the options of the summary: the tools stay, so that cached thinking stays valid, but must not be called."""
     return options.merge(_NO_CALLS) if run.config.specs else options
 
 
@@ -213,7 +213,7 @@ def _parts(msg: Msg) -> tuple[Any, Any, str, Any]:
 
 
 def as_reply(value: object, hook: str, event: str, new_id: Callable[[str], str]) -> Msg:
-    """Make the assistant's message of what a verdict carries: a `Msg` or a text."""
+    """Return the assistant's message for the value of a verdict: a `Msg` or a text."""
     if isinstance(value, Msg) and value.role == "assistant":
         return value
     if isinstance(value, Msg):
@@ -230,7 +230,7 @@ async def _stream_one(run: RunBase, chunk: ModelChunk) -> None:
 async def _pull(
     run: RunBase, stream: AsyncIterator[ModelChunk], chunks: list[ModelChunk], attempts: Attempts | None
 ) -> list[ModelChunk]:
-    """The hot path: pull a chunk, keep it, hand it over."""
+    """The hot path: read a chunk, keep it, emit its event."""
     events, scope = run.events, run.scope
     quiet = events.chains[ReasoningChunk] is None and events.buffer is None
     attempt, runs_seen = 1, 1
@@ -261,7 +261,7 @@ async def _pull(
                         raise
             if scope.stopped:
                 scope.check()
-        if scope.stopped:  # it came while the model cleaned up
+        if scope.stopped:  # cancelled while the model cleaned up
             scope.check()
     except GeneratorExit:
         raise
@@ -272,8 +272,8 @@ async def _pull(
                 not isinstance(error, asyncio.CancelledError) or scope.is_cancelled()
             ):
                 await keep_partial(run, chunks)
-        finally:  # cancelled once more while that is stored
-            if attempts is None:  # what hooks have wrapped is closed with its stage
+        finally:  # even if cancelled again during the write
+            if attempts is None:  # otherwise the stage closes it
                 await close_quietly(stream)
         if isinstance(error, AttributeError) and chunk is not None and type(chunk) is not ModelChunk:
             raise _no_chunk(run, chunk) from None
@@ -284,14 +284,14 @@ async def _pull(
 def _no_chunk(run: RunBase, given: object) -> ModelError:
     fix = "yield ModelChunk(text)" if isinstance(given, str) else "yield ModelChunk(...)"
     return ModelError(
-        f"Model {run.config.view.model_name!r} gave {given!r:.60} (a {type(given).__name__}) as a piece of its reply; a "
-        f"model's stream gives ModelChunks: {fix}.",
+        f"Model {run.config.view.model_name!r} yielded {given!r:.60} (a {type(given).__name__}), but must yield "
+        f"ModelChunks: {fix}.",
         retryable=False,
     )
 
 
 def _bill(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
-    """Bill an attempt that came to nothing, as far as the provider said what it cost."""
+    """Bill a failed attempt, if the provider reported its usage."""
     for chunk in reversed(chunks):
         if chunk.usage is not None:
             run.add_usage(one_call(chunk.usage))
@@ -301,7 +301,7 @@ def _bill(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
 async def _through_arounds(
     run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning | None, purpose: Purpose
 ) -> tuple[list[ModelChunk], str]:
-    """The chunks, and the name of the model that they are from; empty where hooks have made them."""
+    """Return the chunks, and the name of the model that produced them (empty if hooks did)."""
     stage = Stage(run, PreReasoning)
     attempts = Attempts(stage)
     source: Any = model_source(attempts, model, request)
@@ -321,9 +321,9 @@ async def _through_arounds(
 
 
 async def _strayed(run: RunBase, model: str, error: asyncio.CancelledError) -> Msg:
-    """The model raised `CancelledError` itself: it has failed like one that raises anything else."""
+    """Handle a `CancelledError` that the model raised itself like any other failure of a model."""
     try:
-        raise ModelError(f"Model {model!r} raised CancelledError itself, although nobody cancelled the run.") from error
+        raise ModelError(f"Model {model!r} raised CancelledError, but the run was not cancelled.") from error
     except ModelError as failure:
         recovered = await _recovered(run, failure)
         if recovered is None:
@@ -332,7 +332,7 @@ async def _strayed(run: RunBase, model: str, error: asyncio.CancelledError) -> M
 
 
 async def _recovered(run: RunBase, error: Exception) -> Msg | None:
-    """The model failed: tell, and let a hook recover."""
+    """Report the failure of the model. A hook may recover with a reply."""
     recovered = await run.events.report(error, ErrorPhase.REASONING, fatal=True)
     if recovered is None:
         return None
@@ -340,14 +340,14 @@ async def _recovered(run: RunBase, error: Exception) -> Msg | None:
 
 
 async def _keep_whole(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
-    """The call was cancelled after the last chunk."""
+    """Keep the reply if the call was cancelled after the last chunk."""
     _bill(run, chunks)
     await keep_partial(run, chunks)
 
 
 async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
-    """Store what had been said when the call was cut, marked; half tool calls are dropped."""
-    if not chunks or run.scope.leaves():  # what is left open is asked again
+    """Store the partial reply of an interrupted call, marked as such; incomplete tool calls are dropped."""
+    if not chunks or run.scope.leaves():  # a resumed call asks the model again
         return
     said = fold(chunks, new_id=run.config.new_id)
     content = tuple(b for b in said.content if not isinstance(b, ToolUseBlock))
@@ -378,6 +378,6 @@ def _follow_up(verdict: Again, hook: str, new_id: Callable[[str], str]) -> tuple
     for msg in messages:
         if msg.role not in ("user", "assistant") or msg.tool_uses:
             raise HookContractError(
-                hook, "PostReasoning", f"Again with a {msg.role} message", "Again with user messages, which are stored"
+                hook, "PostReasoning", f"Again with a {msg.role} message", "Again with user messages"
             )
     return tuple([m if "synthetic" in m.metadata else with_metadata(m, synthetic="again") for m in messages])

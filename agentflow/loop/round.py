@@ -1,11 +1,12 @@
-"""One round: the calls of one reply, by type, in parallel where they may, answered all together.
+"""One round: the calls of one reply, ordered by type, in parallel if possible, and answered together.
 
 Rules:
 
-1. From before its `PreToolRound` is shown to anyone, a round has its `PostToolRound` on every path.
-2. Results stand in call order; each is delivered when it is there.
-3. A lone call runs in the driver's task, several at once in tasks of their own; no task outlives its round.
-4. Whatever cuts a round, every call of it is answered before anything else is stored, or, if a sub-agent waits in it, none.
+1. Once its `PreToolRound` is emitted, a round has its `PostToolRound` on every path.
+2. Results are in call order; each event is delivered when its result is available.
+3. A single call runs in the driver's task, several in their own tasks. No task outlives its round.
+4. If a round is interrupted, every call is answered before anything else is stored; if a sub-agent is suspended in it,
+   none is.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = ["act", "close_open_round"]
 
 
 class _Round:
-    """A round while it runs."""
+    """A running round."""
 
     __slots__ = ("actings", "calls", "halted", "results", "run", "stop", "suspended")
 
@@ -49,13 +50,14 @@ class _Round:
         self.halted = False
 
     def answer_rest(self, text: str, state: ToolState) -> None:
-        """Give every call without a result this one."""
+        """Set the result of every call without one."""
         for call in self.run.machine.transcript.open_round:
             if call.id not in self.results:
                 self.results[call.id] = tool_result(call.id, call.name, text, state)
 
     def answer_cut(self, text: str) -> None:
-        """Give every call without a result this one, unless a sub-agent is suspended in one: then the round is too."""
+        """Set the result of every call without one, unless a sub-agent is suspended in a call: then the round is
+        suspended."""
         inside = self.run.machine.waiting_inside()
         self.suspended = {
             **{use_id: inside[use_id] for use_id in inside if use_id not in self.results},
@@ -66,7 +68,7 @@ class _Round:
             self.answer_rest(text, "interrupted")
 
     def ordered(self) -> tuple[ToolResultBlock, ...]:
-        """The results in call order; calls without one are suspended."""
+        """Return the results in call order; calls without one are suspended."""
         results = self.results
         if len(results) == len(self.calls) == 1 and not self.run.machine.finished:
             return tuple(results.values())
@@ -82,14 +84,14 @@ class _Round:
         return "write" if tool is None else tool.type
 
     async def run_calls(self) -> None:
-        """Run what has no result yet; where a call waits for somebody outside, nothing more begins."""
+        """Run the calls without a result. If one is suspended, no further call starts."""
         if self.suspended:  # the source is subscribed again
             return
         calls = [call for call in self.calls if call.id not in self.results] if self.results else self.calls
         if self.stop is None:
             await self._run_batches(calls)
             return
-        # Said before a crash: what had begun is ended, nothing else begins.
+        # Stopped before a crash: finish the calls that had started.
         stop, self.stop = self.stop, None
         try:
             await self._run_batches([call for call in calls if call.id in self.run.machine.started])
@@ -121,7 +123,7 @@ class _Round:
                     await in_tasks(run.scope, works, schedule.max_concurrency)
             if run.scope.halts() and len(self.results) < len(run.machine.transcript.open_round):
                 self.halted = True
-        for call in deferred:  # its PreActing has been shown, and its turn does not come any more
+        for call in deferred:  # its PreActing was emitted, but it will not run
             acting = self.acting(call, self._place(call))
             try:
                 await acting.dismiss(self.stop)
@@ -140,19 +142,19 @@ class _Round:
         return work
 
     def acting(self, call: ToolUseBlock, index: int) -> Acting:
-        """The execution of a call; the same one for a call that had to wait for its turn."""
+        """Return the execution of a call, which is kept if the call is deferred."""
         acting = self.actings.get(call.id)
         if acting is None:
             acting = self.actings[call.id] = Acting(self.run, call, index)
         return acting
 
     def _place(self, call: ToolUseBlock) -> int:
-        """Its place among all calls of the reply, finished ones included."""
+        """Return the position among all calls of the reply, including finished ones."""
         open_round = self.run.machine.transcript.open_round
         return open_round.index(call) if len(open_round) > 1 else 0
 
     async def one(self, call: ToolUseBlock, index: int, waits: Callable[[ToolType], bool] | None) -> bool:
-        """Execute a call; False: it has to wait for the turn of the type that hooks have given it."""
+        """Execute a call. Return False if it must be deferred because hooks changed its type."""
         acting = self.acting(call, index)
         inline = len(self.run.machine.transcript.open_round) > 1 and current_turn.get() is not acting
         if inline:
@@ -172,7 +174,7 @@ class _Round:
         return True
 
     def taken_by(self, run: RunBase) -> _Round:
-        """The same round for a run that goes on in the place of its own."""
+        """Return the round for the clone of its run."""
         other = copy(self)
         other.run, other.actings = run, {}
         for call_id, acting in self.actings.items():
@@ -181,7 +183,7 @@ class _Round:
         return other
 
     def note(self, call: ToolUseBlock, acting: Acting) -> None:
-        """What a call has come to, whether or not its Post chain failed behind it."""
+        """Record the result of a call, even if its Post chain failed."""
         if acting.pending:
             self.suspended[call.id] = acting.pending
         elif acting.halted:
@@ -192,7 +194,7 @@ class _Round:
             self.stop = acting.stop
 
     async def abort_waiting(self, error: BaseException) -> None:
-        """Close calls that were vetted and still wait for their turn."""
+        """Close calls that were vetted and deferred."""
         for call_id, acting in self.actings.items():
             if acting.opened and call_id not in self.results:
                 try:
@@ -208,11 +210,11 @@ async def act(run: RunBase) -> None:
     machine = run.machine
     calls = machine.open_calls if machine.finished else machine.transcript.open_round
     run.round = round_ = _Round(run, calls)
-    if round_.stop is not None and not machine.finished:  # the reply itself was stopped: nothing begins
+    if round_.stop is not None and not machine.finished:  # the reply itself was stopped
         round_.answer_rest("Not run: the call was stopped.", "denied")
         await written(_close(run, round_, round_.ordered(), origin="stopped"))
         return
-    if not calls:  # a crash came between its last result and its end
+    if not calls:  # crashed after the last result
         await _finish(run, round_)
         return
     try:
@@ -233,11 +235,11 @@ async def act(run: RunBase) -> None:
             case Suspend(request=request) if not run.resuming:
                 for call in calls:
                     round_.suspended[call.id] = (Pending(call.id, "approval", request, call, hook),)
-            case None | Suspend():  # that was answered by resuming
+            case None | Suspend():  # a Suspend was resolved by resuming
                 if run.hooks.wraps and run.hooks.arounds(PreToolRound):
                     await _through_arounds(run, round_, event)
                 elif len(machine.transcript.open_round) == 1 and round_.stop is None:
-                    call = calls[0]  # most replies ask for one thing: no order, no batches, no task
+                    call = calls[0]  # fast path for the common case
                     acting = round_.actings[call.id] = Acting(run, call, 0)
                     try:
                         await acting.whole()
@@ -256,7 +258,7 @@ async def act(run: RunBase) -> None:
 
 
 async def close_open_round(run: RunBase) -> None:
-    """Close the round that was running when the run was taken away from its driver; see `agentflow.loop.abandoning`."""
+    """Close the round that was running when the run was detached from its driver; see `agentflow.loop.abandoning`."""
     if isinstance(run.round, _Round):
         await _cut(run, run.round.taken_by(run), asyncio.CancelledError())
 
@@ -286,21 +288,23 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
 
     try:
         results = await stage.outcome(source)
-    except Veto as veto:  # equals Deny
+    except Veto as veto:  # equivalent to Deny
         round_.suspended = {}
         round_.answer_rest(f"Denied: {veto.reason}", "denied")
         return
-    open_ids = {call.id for call in run.machine.transcript.open_round}  # those that ended before a suspension too
+    open_ids = {
+        call.id for call in run.machine.transcript.open_round
+    }  # including calls that finished before a suspension
     for result in () if results is EMPTY else cast("Sequence[ToolResultBlock]", results):
         if result.state != "suspended" and result.tool_use_id in open_ids:
             round_.results[result.tool_use_id] = result
-            round_.suspended.pop(result.tool_use_id, None)  # it is answered, and waits no more
+            round_.suspended.pop(result.tool_use_id, None)  # answered
     if not round_.suspended and round_.stop is None and not round_.halted:
         round_.answer_rest("(no result)", "error")
 
 
 async def _finish(run: RunBase, round_: _Round) -> None:
-    """All calls are answered or suspended: the Post chain, then the facts, then the event for the reader."""
+    """Complete a round with all calls answered or suspended: Post chain, facts, then the event for the reader."""
     events, calls = run.events, run.machine.transcript.open_round
     if round_.halted and not round_.suspended:
         await events.emit(PostToolRound, (calls, round_.ordered()))
@@ -314,7 +318,7 @@ async def _finish(run: RunBase, round_: _Round) -> None:
     except GeneratorExit:
         raise
     except BaseException:
-        told = len(round_.results) == len(calls)  # else the event said "suspended"
+        told = len(round_.results) == len(calls)  # otherwise the event said "suspended"
         round_.answer_cut("Interrupted.")
         await written(_close(run, round_, round_.ordered(), origin=None if told else "interrupted"))
         raise
@@ -329,7 +333,7 @@ async def _finish(run: RunBase, round_: _Round) -> None:
 
 
 def _judged(run: RunBase, round_: _Round, event: PostToolRound | None) -> Awaitable[None] | None:
-    """Make a round with a verdict, or with calls that wait, a fact: closed, or open and suspended."""
+    """Make a round with a verdict or suspended calls a fact: closed, or open and suspended."""
     park: tuple[Pending, ...] = ()
     if event is not None and event.decision is not None:
         verdict = event.verdict
@@ -346,14 +350,14 @@ def _judged(run: RunBase, round_: _Round, event: PostToolRound | None) -> Awaita
     if round_.stop is not None or not round_.suspended:
         round_.answer_rest("Not run: the call was stopped.", "denied")
     also = (RoundSuspended(run.run_id, park, run.call_id),) if park else ()
-    # A Stop on a round with suspended calls: they are answered, and somebody has to tell.
+    # The event showed suspended calls, so their results after a Stop are announced.
     return _close(run, round_, round_.ordered(), *also, origin="stopped" if round_.suspended else None)
 
 
 def _close(
     run: RunBase, round_: _Round, results: tuple[ToolResultBlock, ...], *also: Fact, origin: Origin | None = None
 ) -> Awaitable[None] | None:
-    """Make a round's results a fact, or what it waits for; with where they are from if no event carries them."""
+    """Make a round's results, or its pending calls, a fact; with an origin if no event contains them."""
     if round_.suspended and round_.stop is None:
         pending = tuple([waits for one in round_.suspended.values() for waits in one])
         return run.journal.append(RoundSuspended(run.run_id, pending, run.call_id))
@@ -366,7 +370,7 @@ def _close(
 
 
 async def _cut(run: RunBase, round_: _Round, error: BaseException) -> None:
-    """The round is being cancelled, or has failed: close what waits, answer all, fire the Post event, make it a fact."""
+    """Close a round that was cancelled or has failed: answer all calls, emit the Post event, make the results a fact."""
     with run.scope.cleanup():
         try:
             await round_.abort_waiting(error)

@@ -1,4 +1,4 @@
-"""A run: what calls and turns have in common, and what contexts may ask of it. Its stages have modules of their own."""
+"""A run: the common part of calls and turns, and the implementation of their contexts. Its stages are in other modules."""
 
 from __future__ import annotations
 
@@ -36,18 +36,19 @@ __all__ = ["RunBase", "TurnPlace", "current_turn"]
 
 
 class TurnPlace(Protocol):
-    """Where in a run some code is running: set in the context of each tool, and of each call's hooks in parallel rounds."""
+    """The position in a run of the running code: set in the context of each tool, and of each call's hooks in parallel
+    rounds."""
 
     run: RunBase
     index: int
     use: ToolUseBlock
     pending: tuple[Pending, ...]
     inner: Mapping[str, Resolution] | None
-    """What was decided for the calls of a sub-agent that is suspended behind this one."""
+    """The decisions for the calls of a sub-agent that is suspended in this one."""
     recovers: bool
-    """Whether it was started before the process ended, and is run again."""
+    """Whether it had started before the process ended, and runs again."""
     asked: int
-    """How many sub-agents it has asked."""
+    """The number of sub-agents that it has called."""
 
 
 NOTHING = Usage()
@@ -55,26 +56,26 @@ current_turn: ContextVar[TurnPlace | None] = ContextVar("agentflow_turn", defaul
 
 
 class RunBase:
-    """One call, or one turn, as its stages see it.
+    """One call, or one turn.
 
     Attributes:
-        events: Builds, chains, hands over and counts its events.
-        journal: Makes its facts true.
-        scope: Its task, and the one way to cancel it.
-        input_messages: What the user says.
-        given: The decisions of a call that continues the run; None: it begins one.
-        head: The system prompt, in front of each request.
-        transient: What was injected for the next request only.
-        decisions: Those that resume it, by tool-use id; `decided_inside` those for sub-agents behind a call.
-        resuming: Whether the round that is open was decided on.
-        partial: What the model had said when it was cut.
-        round: The tool round that is running.
-        repeatable: Where in the run this is, while a chain is running that may run again after a crash.
-        injections: How often that chain has injected something.
-        added: How much hooks and tools have added to this call.
-        inline: The place in its round of the call that runs in the driver's own task, where there are others.
-        typed: Gives its reply the typed output, if it was asked for one.
-        inherits: What is set in the context of each tool's work.
+        events: Emits its events.
+        journal: Stores its facts.
+        scope: Its task, and its cancellation.
+        input_messages: The user's messages.
+        given: The decisions of a call that continues the run; None if it begins one.
+        head: The system prompt, the start of each request.
+        transient: Messages injected for the next request only.
+        decisions: The decisions that resume it, by tool-use id; `decided_inside` contains those for sub-agents.
+        resuming: Whether the open round was resumed with decisions.
+        partial: The partial reply of the model, if it was interrupted.
+        round: The running tool round.
+        repeatable: The position in the run, while a chain is running that may run again after a crash.
+        injections: The number of injections by that chain.
+        added: The number of additions by hooks and tools in this call.
+        inline: The position in its round of the call that runs in the driver's task, if the round has several calls.
+        typed: Adds the typed output to its reply, if one was requested.
+        inherits: Context variables to set for the work of each tool.
     """
 
     __slots__ = (
@@ -117,7 +118,7 @@ class RunBase:
     )
 
     can_halt: ClassVar[bool] = True
-    """Whether it is kept, so that it can be gone on with."""
+    """Whether it can be stopped and continued later."""
 
     def __init__(
         self,
@@ -172,12 +173,12 @@ class RunBase:
         self._state: StateMap | None = None
 
     def abandoned_by_reader(self) -> None:
-        """Its stream was dropped: calls on the session wait for its cleanup."""
+        """Make the next call on the session wait for cleanup, after the stream was dropped."""
         self.session.closing = True
 
     @property
     def context(self) -> RunContext:
-        """What hooks and tools may ask of this call; made when somebody does."""
+        """The context for hooks and tools; created on first use."""
         context = self._context
         if context is None:
             config, session = self.config, self.session
@@ -197,32 +198,32 @@ class RunBase:
         return context
 
     def make_frame(self) -> Frame:
-        """What its events share."""
+        """Return the values that all its events share."""
         return Frame(self.run_id, self.call_id, self.session.id, self.source, self.config.view, self.context)
 
     @property
     def turn(self) -> TurnView | None:
-        """The turn that is run, where no model has asked for it."""
+        """The turn that is running, if it was not requested by a model."""
         return None
 
     @property
     def purpose(self) -> Purpose | None:
-        """What the model is asked for next."""
+        """The purpose of the next model call."""
         action = self.machine.next()
         return action if action == "reason" or action == "summary" else None
 
     @property
     def over(self) -> bool:
-        """Whether it is finished, but for hooks of its last event."""
+        """Whether it is finished, except for hooks of its last event."""
         return self.scope.state in ("ending", "done")
 
     @property
     def lost(self) -> bool:
-        """Whether its event loop was closed under it."""
+        """Whether its event loop was closed while it was running."""
         return self.scope.lost
 
     def cut(self) -> None:
-        """Finish a run whose event loop is gone."""
+        """Finish a run after its event loop was closed."""
         self.scope.finish(None, None)
 
     def let_go(self) -> None:
@@ -237,12 +238,12 @@ class RunBase:
         self._context = None
 
     def shows_children(self) -> bool:
-        """Whether the events of the sub-agents that are called here go to its reader."""
+        """Whether events of sub-agents called here are passed to its reader."""
         task = self.scope.task
         return self.children and task is not None and task.get_loop() is asyncio.get_running_loop()
 
     def scope_of(self, tool: FullTool[..., Any] | None) -> FullHookSet | None:
-        """The hooks for one tool, where they are others than the run's."""
+        """Return the hooks for one tool, or None if they equal the run's."""
         if tool is None:
             return None
         narrower, process = tool.hooks, self.config.process
@@ -251,31 +252,33 @@ class RunBase:
         found = self.hooks.inside(narrower, process.matching(self.config.tags | tool.tags))
         return None if found is self.hooks else found
 
-    # ---- where in the run code is running
+    # ---- the position of the running code
 
     def place(self) -> int | None:
-        """The place in its round of the tool call whose code is running here; None: it is no tool's code."""
+        """Return the position in its round of the running tool call, or None outside tools."""
         turn = current_turn.get()
         return turn.index if turn is not None and turn.run is self else None
 
     def uses(self, session: FullSession) -> bool:
-        """Whether this is a call on a session, or on the same one of the same store."""
+        """Whether this is a call on a session, given as an object or as the same id in the same store."""
         own = self.session
         return own is session or (own.store is not None and own.store is session.store and own.id == session.id)
 
-    # ---- what contexts may ask (`CallPort`)
+    # ---- for contexts (`CallPort`)
 
     def facts(self) -> Sequence[Fact]:
-        """The run's facts so far, those of the calls that were suspended included, and what hooks are judging, as it stands.
+        """Return the run's facts, including calls that were suspended, then the events for which hooks are running as
+        facts.
 
-        So the trace holds the tool call or the model call that a hook sees the end of: behind what others see meanwhile.
+        So the trace contains the tool call or model call that a hook is handling, after facts that were added
+        meanwhile.
         """
         turn = current_turn.get()
         mine = turn.use.id if turn is not None and turn.run is self else None
         return (*self.journal.facts, *map(self._fact_of, self.events.judged(mine)))
 
     def _fact_of(self, event: PostActing | PostReasoning) -> Fact:
-        """What a Post event will be as a fact, if its hooks leave it as it is."""
+        """Return the fact for a Post event if its hooks do not change it."""
         if isinstance(event, PostActing):
             call = event.original_tool_use.id
             return ToolFinished(
@@ -285,19 +288,19 @@ class RunBase:
         return Reasoned(self.run_id, event.iteration, reply, used, event.duration_ms, model=event.model)
 
     def legal_reply(self, msg: Msg) -> Msg:
-        """What hooks make of a reply may repeat ids of calls, or hold results: fold it again."""
+        """Fold a reply changed by hooks again, since it may repeat ids of calls or contain results."""
         content = tuple([block for block in msg.content if not isinstance(block, ToolResultBlock)])
         chunk = ModelChunk(blocks=content)
         folded = fold((chunk,), id=msg.id, used_ids=self.machine.transcript.used_ids, new_id=self.config.new_id)
         return message("assistant", folded.content, msg.id, msg.metadata, msg.usage, msg.finish_reason)
 
     def say(self, text: str, source: str) -> Msg:
-        """A message of the assistant that nobody said, marked with where it comes from."""
+        """Return a synthetic message of the assistant, marked with its source."""
         return with_metadata(Msg.assistant(text, id=self.config.new_id("msg_")), synthetic=source)
 
     @property
     def usage(self) -> Usage:
-        """What the run has consumed so far; bills are added up when it is read."""
+        """The usage of the run so far, summed when read."""
         bills = self._bills
         if bills is None:
             return NOTHING
@@ -305,11 +308,11 @@ class RunBase:
             return bills[0]
         billed = tuple(bills)
         total = Usage.total(billed)
-        bills[: len(billed)] = [total]  # other threads may add to it
+        bills[: len(billed)] = [total]  # other threads may append
         return total
 
     def add_usage(self, usage: Usage) -> None:
-        """Bill this run, and those that caused it."""
+        """Add usage to this run and its parents."""
         if self._bills is None:
             self._bills = [usage]
         else:
@@ -334,7 +337,7 @@ class RunBase:
         self.journal.hold(Injected(self.run_id, marked, at, key, self.call_id, self.next_number()))
 
     def next_number(self) -> int:
-        """The number of what hooks and tools add next to this call."""
+        """Return the number of the next addition by hooks and tools in this call."""
         self.added += 1
         return self.added
 
@@ -343,7 +346,7 @@ class RunBase:
         self._approved |= {tool_use_id}
 
     def approved(self, tool_use_id: str) -> bool:
-        """Whether a hook has had a call allowed by a person."""
+        """Whether a hook has obtained a person's approval for a call."""
         return tool_use_id in self._approved
 
     def interrupt(self, reason: str = "interrupted") -> None:

@@ -1,4 +1,4 @@
-"""`ToolSchedule`: in which order, and how many at a time, the calls of one round run. A value, without effects."""
+"""`ToolSchedule`: the order and concurrency of the calls of one round. A value, without effects."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ToolSchedule:
 
     Attributes:
         policy: `"by_type"`: research tools in parallel, then read tools in parallel, then write tools one by one;
-            `"in_call_order"`: the model's order, neighbours that may run in parallel do; `"sequential"`: the model's
-            order, one by one; `"parallel"`: all at once.
-        max_concurrency: Most tools at a time.
+            `"in_call_order"`: the model's order, with adjacent calls in parallel if possible; `"sequential"`: the
+            model's order, one by one; `"parallel"`: all at once.
+        max_concurrency: The maximum number of tools running at the same time.
 
     Example:
         >>> ToolSchedule.BY_TYPE.limit(4).max_concurrency
@@ -41,20 +41,20 @@ class ToolSchedule:
 
     def __post_init__(self) -> None:
         if self.max_concurrency < 1:
-            raise UsageError(f"ToolSchedule: max_concurrency={self.max_concurrency}; at least one tool has to run.")
+            raise UsageError(f"ToolSchedule: max_concurrency={self.max_concurrency}, but it must be at least 1.")
 
     def limit(self, max_concurrency: int) -> ToolSchedule:
-        """The same policy with another cap on concurrency."""
+        """Return the same policy with another limit on concurrency."""
         return replace(self, max_concurrency=max_concurrency)
 
     def batches(
         self, calls: Sequence[ToolUseBlock], type_of: Callable[[ToolUseBlock], ToolType]
     ) -> list[list[ToolUseBlock]]:
-        """Group calls: batches run one after the other, the calls of a batch in parallel.
+        """Group calls into batches: batches run one after another, the calls of a batch in parallel.
 
         Args:
             calls: The round's calls.
-            type_of: The type of the tool that is called; unknown ones write.
+            type_of: Returns the type of a call's tool; unknown tools count as write tools.
         """
         if self.policy == "parallel":
             return [list(calls)] if calls else []
@@ -75,7 +75,7 @@ class ToolSchedule:
         return batches
 
     def waits(self, vetted: ToolType, planned: ToolType) -> bool:
-        """Whether a call that hooks have given to a tool of another type has to wait for the turn of that type."""
+        """Whether a call must wait because hooks have changed it to a tool of a later type."""
         return self.policy == "by_type" and TOOL_ORDER[vetted] > TOOL_ORDER[planned]
 
 

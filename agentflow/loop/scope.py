@@ -1,16 +1,17 @@
-"""The task of a run, and the one way to end it before it is finished.
+"""The task of a run, and the only way to cancel it.
 
-Rules (trio's cancel scopes are the model):
+Rules (modelled on trio's cancel scopes):
 
-1. One owner: a run's driver runs in one task, which only its scope holds. No reader and no caller executes driver code.
-2. One way to end a run early: `cancel`. Interrupts, time limits, closed streams, cancelled callers and shutdowns all take it,
-   and the first cause counts.
-3. The task is cancelled once. While a cause is set the library's checkpoints (`check`) raise again, so a hook, model or tool
-   that swallows the cancellation does not continue the run.
-4. A `CancelledError` without a cause is not the run's: a hook, model or tool has raised it itself, or one of its own time
-   limits has.
-5. Cleanup has a limit. What still runs after `cleanup_timeout` seconds is cancelled again and again; what ignores that too is
-   abandoned, and named in the log.
+1. One owner: a run's driver runs in one task, which only its scope references. Readers and callers never execute driver
+   code.
+2. One way to end a run early: `cancel`. It is used by interrupts, time limits, closed streams, cancelled callers and
+   shutdowns. The first cause counts.
+3. The task is cancelled once. While a cause is set, the library's checkpoints (`check`) raise again, so a hook, model
+   or tool that swallows the cancellation does not continue the run.
+4. A `CancelledError` without a cause is not a cancellation of the run: a hook, model or tool raised it, or one of its
+   time limits did.
+5. Cleanup has a limit. Code that is still running after `cleanup_timeout` seconds is cancelled repeatedly; if it
+   ignores that too, it is abandoned and named in the log.
 """
 
 from __future__ import annotations
@@ -28,23 +29,24 @@ from agentflow.reactive.tasks import reader_of
 __all__ = ["CLEANUP_TIMEOUT", "Cause", "CauseKind", "RunScope", "forget_cancellations"]
 
 CLEANUP_TIMEOUT: Final = 5.0
-"""Seconds that cleanup may take after a run was cancelled, unless the agent says otherwise."""
+"""The default limit for cleanup after a cancellation, in seconds."""
 
 _INSISTENCE: Final = 100
-"""How often late cleanup is cancelled before it is abandoned: code may swallow a few cancellations for good reason."""
+"""The number of times that late cleanup is cancelled before it is abandoned, since code may legitimately swallow a few
+cancellations."""
 
 CauseKind: TypeAlias = Literal["interrupted", "timeout", "cancelled", "closed", "shutdown"]
 
 
 class Cause(NamedTuple):
-    """Why a run is cancelled.
+    """The reason for which a run is cancelled.
 
     Attributes:
-        kind: `interrupted` by `agent.interrupt` or a hook; `timeout` of the call; its caller was `cancelled`; its stream was
-            `closed`; the process shuts down (`shutdown`): the run stays open, as after a crash.
-        reason: In words.
-        inside: Whether the run's own hooks or tools asked for it.
-        by_caller: Whether hooks or tools of a run that it belongs to did, or that run was cancelled itself.
+        kind: `interrupted` by `agent.interrupt` or a hook; `timeout` of the call; its caller was `cancelled`; its
+            stream was `closed`; the process shuts down (`shutdown`), and the run stays open as after a crash.
+        reason: The reason, as text.
+        inside: Whether a hook or tool of the run requested it.
+        by_caller: Whether a hook or tool of a parent run requested it, or a parent run was cancelled.
     """
 
     kind: CauseKind
@@ -57,22 +59,22 @@ class RunScope:
     """The task of one run.
 
     Args:
-        parent: The scope of the run that this one belongs to.
-        timeout: Seconds for the whole run; None: no limit.
-        cleanup_timeout: Seconds that cleanup may take after a cancellation.
+        parent: The scope of the parent run.
+        timeout: The limit for the whole run in seconds; None: no limit.
+        cleanup_timeout: The limit for cleanup after a cancellation, in seconds.
 
     Attributes:
-        task: The task that runs the driver; None before it starts and after it has finished.
-        caller: The task that started it, if it belongs to another run. Held weakly: a task that was cancelled keeps its
-            traceback, and with it the stream of events that it has abandoned.
+        task: The driver's task; None before it starts and after it has finished.
+        caller: The task that started it, if it has a parent run. A weak reference: a cancelled task keeps its
+            traceback, and with it the stream of events that it abandoned.
         tasks: The tasks of parallel tool calls, by group.
-        state: `new` until its driver has begun; `ending` once the outcome is settled and only hooks of the last event are
+        state: `new` until its driver starts; `ending` once the outcome is settled and only hooks of the last event are
             running.
-        cause: Why the run was cancelled; None: it was not.
-        stopped: Whether its work must not continue: it was cancelled, or one of several parallel tool calls has failed.
-        cleaning: The tasks in which library code cleans up: hooks run there although the run is stopped.
-        halting: Whether it was asked to stop at its next safe point.
-        at: The `positions` at which something outside cancelled it; `listener` is called then, once the cause is set.
+        cause: The cause of its cancellation, or None.
+        stopped: Whether its work should stop: it was cancelled, or one of several parallel tool calls has failed.
+        cleaning: The tasks in which library code cleans up. Hooks run in them although the run is stopped.
+        halting: Whether it should stop at its next safe point.
+        at: The `positions` at which it was cancelled from outside. `listener` is called then, after the cause is set.
     """
 
     __slots__ = (
@@ -117,17 +119,17 @@ class RunScope:
         self._noticed: tuple[asyncio.Task[Any] | None, ...] = ()
         self._result: tuple[Any, BaseException | None] = (None, None)
         self._timer: asyncio.TimerHandle | None = None
-        self._tries = 0  # how often the task was cancelled
+        self._tries = 0  # number of cancellations of the task
         self._waiters: list[asyncio.Future[None]] | None = None
 
     # ---- starting and finishing
 
     def start(self, driver: Coroutine[Any, Any, object], abandon: Callable[[], object]) -> None:
-        """Run the driver in a task of its own, with the caller's context copied.
+        """Run the driver in a new task, with a copy of the caller's context.
 
         Args:
-            driver: Runs the run: calls `begin` first and `finish` last, and raises nothing.
-            abandon: Called if cleanup does not end in spite of everything; finishes the run without the driver.
+            driver: Executes the run: calls `begin` first and `finish` last, and raises nothing.
+            abandon: Called if cleanup never finishes; must finish the run without the driver.
         """
         loop = asyncio.get_running_loop()
         self._abandon = abandon
@@ -135,7 +137,7 @@ class RunScope:
         if parent is not None:
             caller = asyncio.current_task()
             self._caller = None if caller is None else weakref.ref(caller)
-            if not parent.late:  # a late one waits for those that it had, and for no further ones
+            if not parent.late:  # a late parent waits for no further runs
                 parent.add_inner(self)
         task = loop.create_task(driver)
         if self.state == "done":  # an eager task
@@ -148,16 +150,16 @@ class RunScope:
             self._timer = loop.call_later(self.timeout, self._expire)
 
     def begin(self) -> None:
-        """The driver has begun: from here on the run ends with its last events, whatever cancels it."""
+        """Mark the driver as started: from now on the run ends with its last events, even if cancelled."""
         self.state = "running"
 
     def finish(self, value: object, error: BaseException | None) -> None:
-        """Settle the result, and wake those who wait for it."""
+        """Settle the result, and wake the waiting tasks."""
         self.state = "done"
         closed = self.cause is not None and self.cause.kind == "closed"
         if not closed or isinstance(error, KeyboardInterrupt | SystemExit):
             self._result = (value, error)
-        else:  # nobody asks for it, and its traceback leads back here
+        else:  # never read, and its traceback would create a reference cycle
             self._result = (None, None)
         self.task = self._abandon = self.listener = None
         self._noticed = ()
@@ -174,32 +176,32 @@ class RunScope:
 
     @property
     def caller(self) -> asyncio.Task[Any] | None:
-        """The task that started this run, if it belongs to another run and the task still exists."""
+        """The task that started this run, if it has a parent run and the task still exists."""
         return None if self._caller is None else self._caller()
 
     def add_inner(self, scope: RunScope) -> None:
-        """Wait for the end of another run, which works for this one, before late cleanup of this one is abandoned."""
+        """Wait for the end of a child run before late cleanup of this run is abandoned."""
         if self._inner is None:
             self._inner = []
         self._inner.append(scope)
 
     def remove_inner(self, scope: RunScope) -> None:
-        """Wait for it no longer; without effect if `add_inner` was not called."""
+        """Stop waiting for a child run. No effect if `add_inner` was not called."""
         if self._inner is not None and scope in self._inner:
             self._inner.remove(scope)
 
     def _driver_ended(self, task: asyncio.Task[Any]) -> None:
-        """A task that is cancelled before its first step (the event loop shuts down) never runs its driver."""
+        """Finish the run if its task was cancelled before its first step, as in a shutdown of the event loop."""
         if not task.cancelled():
-            task.exception()  # of an abandoned one nobody wants to know
+            task.exception()  # mark it as retrieved
         if task is self.task and self._abandon is not None:
             self._abandon()
 
     async def result(self) -> Any:
         """Wait until the run is finished; return its reply or raise its error.
 
-        If the waiting task is cancelled the run is too. The wait goes on until it is cleaned up, however often the task is
-        cancelled meanwhile, and raises the cancellation then.
+        If the waiting task is cancelled, the run is cancelled too. The wait continues until cleanup has finished, even
+        if the task is cancelled again, and then raises the cancellation.
         """
         if self.state != "done":
             await self.wait("cancelled", "its caller was cancelled")
@@ -213,21 +215,21 @@ class RunScope:
         return value
 
     def settle(self, value: object, error: BaseException | None) -> None:
-        """What comes of the run is settled; only hooks of its last event are left."""
+        """Fix the result. Only hooks of the last event are still running."""
         self.state = "ending"
         self._result = (value, error)
 
     @property
     def settled(self) -> tuple[Any, BaseException | None]:
-        """What was settled; see `settle`."""
+        """The settled result; see `settle`."""
         return self._result
 
     async def wait(self, kind: CauseKind, reason: str) -> None:
-        """Wait until the run is finished, also if this task is cancelled: then the run is too, with this cause.
+        """Wait until the run is finished. If this task is cancelled, cancel the run with this cause and keep waiting.
 
         Raises:
             asyncio.CancelledError: This task was cancelled.
-            KeyboardInterrupt: Or `SystemExit`: raised in the run, whose result nobody gets any more.
+            KeyboardInterrupt: It, or `SystemExit`, was raised in the run, and its result will not be read.
         """
         cut: asyncio.CancelledError | None = None
         loop = asyncio.get_running_loop()
@@ -242,7 +244,7 @@ class RunScope:
             except asyncio.CancelledError as error:
                 cut = error
                 self.cancel(kind, reason)
-            except GeneratorExit:  # the event loop was closed under both
+            except GeneratorExit:  # the event loop was closed
                 self.drop_lost()
                 raise
         error = self._result[1]
@@ -259,19 +261,19 @@ class RunScope:
 
     @property
     def lost(self) -> bool:
-        """Whether its event loop was closed under it: nothing of it runs any more."""
+        """Whether its event loop was closed while it was running."""
         task = self.task
         return task is not None and task.get_loop().is_closed()
 
     def drop_lost(self) -> None:
-        """Close a driver whose event loop was closed under it: its `finally` blocks run, and await nothing."""
+        """Close the driver after its event loop was closed. Its `finally` blocks run without awaiting."""
         if self.task is not None and self.lost:
             cast("Coroutine[Any, Any, Any]", self.task.get_coro()).close()
 
     # ---- cancelling
 
     def cancel(self, kind: CauseKind, reason: str) -> None:
-        """Cancel the run, from any task or thread. The first cause counts; without effect once the run is finished."""
+        """Cancel the run, from any task or thread. The first cause counts. No effect after the run is finished."""
         if self.state == "done":
             return
         running = _running_task()
@@ -289,7 +291,7 @@ class RunScope:
             return
         if not inside and self._here() and self.state != "new":
             self._deliver()
-        else:  # later: a task that cancels itself would be hit at its next await, which may belong to its cleanup
+        else:  # a task that cancels itself would raise at its next await, possibly during its cleanup
             loop.call_soon_threadsafe(self._deliver)
 
     def _here(self) -> bool:
@@ -299,17 +301,18 @@ class RunScope:
 
     @property
     def inner(self) -> tuple[RunScope, ...]:
-        """The scopes of the runs that belong to this one."""
+        """The scopes of its child runs."""
         return tuple(self._inner or ())
 
     def positions(self) -> tuple[str, ...]:
-        """Where it is suspended: its driver, then its parallel tool calls and the runs that belong to it, in order of text."""
+        """Return the positions at which it is suspended: the driver's, then those of parallel tool calls and child
+        runs, sorted."""
         if self.task is None or self.state == "new":
             return ("new",)
         return positions(self.task, self.tasks, [inner.positions() for inner in self.inner])
 
     def _deliver(self) -> None:
-        """Cancel the task once, unless a checkpoint has raised in it, and limit what its cleanup may take."""
+        """Cancel the task once, unless a checkpoint has raised in it, and start the time limit for cleanup."""
         task = self.task
         if task is None or self._tries:
             return
@@ -321,7 +324,7 @@ class RunScope:
             task.cancel()
 
     def limit_time(self, limited: bool) -> None:
-        """Take the time limit off the run, or put it back, from now on: a replay ends it at the recorded place."""
+        """Stop or restart the time limit of the run; a replay ends the run at the recorded position instead."""
         if self._timer is not None and not self._tries:
             self._timer.cancel()
         if limited and self.timeout and self.task and not self._tries:
@@ -332,13 +335,13 @@ class RunScope:
         self.cancel("timeout", f"timeout of {self.timeout:g} s")
 
     def _hurry(self) -> None:
-        """Cleanup has used up its time: cancel what holds it up; give up on what ignores that."""
+        """Cancel late cleanup repeatedly, then abandon it."""
         task = self.task
         if task is None:
             return
         loop = task.get_loop()
         inner = [one for one in self.inner if not one.lost]
-        if inner:  # once cancelled, a run inside this one always ends: it has a limit of its own
+        if inner:  # a cancelled child run always ends, since it has its own limit
             self._tries = 2
             for one in inner:
                 one.cancel("cancelled", "the cleanup of its caller took too long")
@@ -352,7 +355,7 @@ class RunScope:
             self._abandon()
 
     def hand_to(self, driver: Coroutine[Any, Any, object], abandon: Callable[[], object]) -> None:
-        """Give the run to another driver, in a task of its own, which ends it at once or is abandoned too."""
+        """Continue the run with another driver in a new task. If that blocks too, it is abandoned."""
         loop = asyncio.get_running_loop()
         self.tasks = self.cleaning = self._noticed = ()
         self._abandon = abandon
@@ -366,11 +369,11 @@ class RunScope:
 
     @property
     def late(self) -> bool:
-        """Whether its cleanup has used up its time."""
+        """Whether its cleanup has exceeded its time limit."""
         return self._tries > 1
 
     def check(self) -> None:
-        """Raise if the run's work must not continue."""
+        """Raise `CancelledError` if the run should stop."""
         if self.stopped:
             task = asyncio.current_task()
             if task not in self._noticed:
@@ -378,7 +381,7 @@ class RunScope:
             raise asyncio.CancelledError("" if self.cause is None else self.cause.reason)
 
     def cancel_tasks(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
-        """Cancel tasks of parallel tool calls, but for those in which a checkpoint has raised already."""
+        """Cancel tasks of parallel tool calls, except those in which a checkpoint has raised already."""
         for task in tasks:
             if task not in self._noticed or self.late:
                 task.cancel()
@@ -388,14 +391,14 @@ class RunScope:
         return bool(self.cleaning) and asyncio.current_task() in self.cleaning
 
     def is_cancelled(self) -> bool:
-        """Whether a `CancelledError` that was just caught cancels the work here; else some code has raised it itself."""
+        """Whether a caught `CancelledError` is a cancellation of the run. If not, a hook, model or tool raised it."""
         if self.stopped and not self.cleans():
             return True
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
 
     def adopt(self) -> None:
-        """Take a cancellation of the run's task from outside (the event loop shuts down) for a cancellation of the run."""
+        """Treat a cancellation of the task from outside (a shutdown of the event loop) as a cancellation of the run."""
         task = self.task
         if self.cause is None and task is not None and task.cancelling():
             self.cause = Cause("cancelled", "its task was cancelled")
@@ -403,7 +406,7 @@ class RunScope:
 
     @contextmanager
     def cleanup(self) -> Generator[None]:
-        """A section of library code that cleans up in this task: hooks run in it although the run is stopped."""
+        """Mark a section of library code that cleans up in this task. Hooks run in it although the run is stopped."""
         task = asyncio.current_task()
         self.cleaning = (*self.cleaning, task)
         if self.stopped:
@@ -412,26 +415,26 @@ class RunScope:
             yield
         finally:
             left = list(self.cleaning)
-            if task in left:  # else the run was taken away from this task meanwhile
+            if task in left:  # otherwise the run was detached from this task
                 left.remove(task)
                 self.cleaning = tuple(left)
 
     # ---- shutting down
 
     def halts(self) -> bool:
-        """Whether this run, or one that it belongs to, is to stop at its next safe point."""
+        """Whether this run or a parent should stop at its next safe point."""
         return self.halting or (self.parent is not None and self.parent.halts())
 
     def leaves(self) -> bool:
-        """Whether this run, or one that it belongs to, is left open for a later process: nothing more is stored."""
+        """Whether this run or a parent is left open for a later process, so that nothing more is stored."""
         if self.cause is not None and self.cause.kind == "shutdown":
             return True
         return self.parent is not None and self.parent.leaves()
 
-    # ---- whose task
+    # ---- tasks
 
     def works_in(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a task runs the driver or one of its parallel tool calls, or is an operator's that works for one of these."""
+        """Whether a task runs the driver, a parallel tool call, or an operator that works for one of these."""
         while task is not None:
             if task is self.task or any(task in tasks for tasks in self.tasks):
                 return True
@@ -439,24 +442,24 @@ class RunScope:
         return False
 
     def includes(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a task works in this run, or in one that it belongs to."""
+        """Whether a task works in this run or a parent."""
         return self.works_in(task) or (self.parent is not None and self.parent.includes(task))
 
     def waits_for(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether the run cannot finish before a task does: it works in that task, or that works for it in another thread."""
+        """Whether the run cannot finish before a task: the task works in the run, or for it in another thread."""
         if self.works_in(task):
             return True
         return self.task is not None and task is not None and task.get_loop() is not self.task.get_loop()
 
 
 def forget_cancellations(task: asyncio.Task[Any] | None) -> None:
-    """Take back the cancellations of a task, which were noticed: time limits and task groups count from 0 again."""
+    """Uncancel a task, after its cancellations were handled, so that time limits and task groups count from 0 again."""
     while task is not None and task.cancelling():
         task.uncancel()
 
 
 def _running_task() -> asyncio.Task[Any] | None:
-    """The task that is running here; None if there is no task or no event loop."""
+    """Return the running task, or None without a task or event loop."""
     try:
         return asyncio.current_task()
     except RuntimeError:

@@ -1,10 +1,11 @@
-"""A session: one conversation, who is using it now, and who waits.
+"""A session: one conversation, the call that uses it, and the calls that wait for it.
 
 Rules:
 
-1. One call at a time. On an agent's implicit session a second one is refused, in a named session it waits its turn.
-2. A session whose last run is still being cleaned up (its stream was dropped) makes the next call wait, never fail.
-3. What a store keeps of it, and when that is read and written, is `loop/keeping.py`.
+1. One call at a time. A second call is refused on an agent's implicit session, and waits on a named one.
+2. If the last run of a session is still being cleaned up (its stream was dropped), the next call waits; it is never
+   refused.
+3. `loop/keeping.py` reads and writes its store.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ __all__ = ["FullSession", "Outer", "Session", "full_session"]
 
 
 class Outer(NamedTuple):
-    """The tool call that a sub-agent's session is suspended in.
+    """The tool call in which a sub-agent's session is suspended.
 
-    `owner`: the agent whose call it is; `session`: that call's; `use_id`: the tool call.
+    `owner`: the calling agent; `session`: the calling agent's session; `use_id`: the tool call.
     """
 
     owner: ReferenceType[object]
@@ -46,7 +47,7 @@ class Outer(NamedTuple):
     use_id: str
 
     def waiting(self) -> FullSession | None:
-        """The session of that call, while it waits for this one."""
+        """Return the session of that call if it waits for this one."""
         session = self.session()
         if session is None or self.owner() is None:
             return None
@@ -60,7 +61,7 @@ class Session(Conversation):
 
     Attributes:
         id: Its id.
-        store: Where it is kept; None: in memory.
+        store: Its store; None: in memory.
     """
 
     __slots__ = ()
@@ -69,27 +70,27 @@ class Session(Conversation):
 
     @staticmethod
     def fresh(messages: Iterable[Msg] = (), id: str | None = None) -> Session:  # noqa: A002
-        """A session that nobody else has, for one-offs.
+        """Create a new session for one-off calls.
 
         Args:
-            messages: What the conversation starts with.
-            id: Its id; a fresh one by default.
+            messages: The initial messages.
+            id: Its id; a new one by default.
 
         Raises:
-            TranscriptError: The messages are in no legal order.
+            TranscriptError: The order of the messages is illegal.
         """
         return FullSession(fresh_id("session_") if id is None else id, messages)
 
     @staticmethod
     async def check(store: Store, id: str) -> SessionCheck:  # noqa: A002
-        """Look at a stored session without loading it: whether its facts fit together, and what they make.
+        """Check a stored session without loading it: whether its facts are consistent, and their result.
 
         Args:
-            store: Where it is.
+            store: The store.
             id: Its id.
 
         Raises:
-            StoreError: It is not there, or cannot be read at all.
+            StoreError: It does not exist, or cannot be read.
 
         Example:
             >>> store = MemoryStore()
@@ -102,7 +103,7 @@ class Session(Conversation):
 
     @property
     def messages(self) -> Sequence[Msg]:
-        """The conversation as of now.
+        """The current conversation.
 
         Raises:
             UsageError: It is in a store, and has not been loaded yet.
@@ -113,7 +114,7 @@ class Session(Conversation):
 
     @property
     def pending(self) -> tuple[Pending, ...]:
-        """What the session waits for, if it is suspended.
+        """The calls that the session waits for, if it is suspended.
 
         Raises:
             UsageError: It is in a store, and has not been loaded yet.
@@ -123,7 +124,7 @@ class Session(Conversation):
         return own.machine.pending if own.machine.state is State.SUSPENDED else ()
 
     def interrupt(self, reason: str) -> bool:
-        """End the call that runs on it, or that waits for it (until it is loaded, say) and begins next.
+        """Interrupt the call that runs on it, or that waits for it (to be loaded, for example) and begins next.
 
         Returns:
             Whether there was one.
@@ -132,7 +133,7 @@ class Session(Conversation):
         if own.run is None:
             if not own.busy:
                 return False
-            own.interrupted = reason  # the call sees it when it begins, or has begun meanwhile
+            own.interrupted = reason  # the call reads this when it begins
         run = own.run
         if run is not None:
             run.interrupt(reason)
@@ -141,7 +142,7 @@ class Session(Conversation):
     # ---- as data
 
     def copy(self, id: str) -> Session:  # noqa: A002
-        """An independent copy under another id, in no store; of a suspended session one that is suspended too.
+        """Return an independent copy with another id and no store. The copy of a suspended session is suspended.
 
         Raises:
             UsageError: A call is running on it.
@@ -151,10 +152,11 @@ class Session(Conversation):
         return copy
 
     def to_dict(self) -> dict[str, Any]:
-        """The session as JSON-compatible data, its typed state included; suspended, it can be resumed from them.
+        """Return the session as JSON-compatible data, including its typed state. A suspended one can be resumed from
+        it.
 
         Raises:
-            UsageError: A call is running on it, or its state holds what JSON does not know.
+            UsageError: A call is running on it, or its state contains a value without a JSON form.
 
         Example:
             >>> session = Session.fresh([Msg.user("I am Ada.")], id="s")
@@ -162,7 +164,9 @@ class Session(Conversation):
             'I am Ada.'
         """
         if self.busy:
-            raise UsageError(f"Session {self.id!r} runs a call; save it when that has ended, or interrupt it first.")
+            raise UsageError(
+                f"Session {self.id!r} is running a call. Save it after the call has ended, or interrupt it first."
+            )
         own = full_session(self)
         if own.keeping is not None and not own.keeping.loaded:
             raise UsageError(
@@ -177,8 +181,8 @@ class Session(Conversation):
         if machine.state is not State.USER_INPUT:
             if carried is None:
                 raise UsageError(
-                    f"Session {self.id!r} holds a call that was cut (state {machine.state.name}); continue it with "
-                    "agent.resume(session) before it is saved."
+                    f"Session {self.id!r} contains an interrupted call (state {machine.state.name}). Continue it with "
+                    "agent.resume(session) before saving."
                 )
             made = len(Machine.from_facts(carried.facts).transcript)
             messages, facts, seq = messages[: len(messages) - made], carried.facts, carried.seq
@@ -190,7 +194,7 @@ class Session(Conversation):
         return {**data, "inner": inner} if inner else data
 
     def _inner_to_keep(self) -> list[tuple[str, FullSession]]:
-        """The sessions of sub-agents that are part of it: those that wait, and those that are kept as conversations."""
+        """Return the sessions of sub-agents to save with it: suspended ones, and those kept as conversations."""
         inner = full_session(self).inner or {}
         kept = [(key, session) for key, session in inner.items() if key.startswith(CONVERSATION)]
         waiting = {waits.within for waits in self.pending if waits.within is not None}
@@ -198,15 +202,15 @@ class Session(Conversation):
         return [*kept, *((key, inner[key]) for key in inner if key in waiting and inner[key] not in held)]
 
     def to_json(self) -> str:
-        """`to_dict` as JSON text."""
+        """Return `to_dict` as JSON text."""
         return json.dumps(self.to_dict())
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Session:
-        """Build a session from what `to_dict` (or a store's `export`) made; it has no store.
+        """Build a session from the data of `to_dict` or a store's `export`. It has no store.
 
         Raises:
-            StoreError: The data is no session, was written by a newer agentflow, or does not fit together.
+            StoreError: The data is not a session, was written by a newer agentflow, or is inconsistent.
         """
         saved = session_from_dict(data)
         inner = inner_sessions(data)
@@ -216,7 +220,7 @@ class Session(Conversation):
                 session.machine.apply(fact)
         except UsageError as error:
             raise StoreError(
-                f"The saved session {saved.id!r} does not fit together: {error} It was changed by hand, or is damaged: "
+                f"The saved session {saved.id!r} is inconsistent: {error} It was changed by hand or is damaged: "
                 "save it again."
             ) from error
         session.state.restore({**session.machine.state_kept, **saved.state})
@@ -229,7 +233,7 @@ class Session(Conversation):
 
     @staticmethod
     def from_json(text: str | bytes) -> Session:
-        """Build a session from what `to_json` made; see `from_dict`."""
+        """Build a session from the text of `to_json`; see `from_dict`."""
         return Session.from_dict(read_json(text, "session"))
 
     def __repr__(self) -> str:
@@ -239,19 +243,19 @@ class Session(Conversation):
 
 @objects_of(Session)
 class FullSession(Session, FullConversation):
-    """A session as calls see it: whose turn it is, and its facts.
+    """The interface of a session for calls: the queue of calls, and its facts.
 
     Args:
         id: Its id.
-        messages: What the conversation starts with.
-        store: Where it is kept; None: here.
+        messages: The initial messages.
+        store: Its store; None: in memory.
         implicit: Whether it is an agent's own.
-        new_id: Ids.
+        new_id: Creates ids.
 
     Attributes:
-        keeping: What its store keeps of it.
-        inner: The sessions of sub-agents that are suspended behind its calls, by tool-use id.
-        outer: The tool call that it is suspended in, if it is a sub-agent's.
+        keeping: The link to its store.
+        inner: The sessions of sub-agents that are suspended in its calls, by tool-use id.
+        outer: The tool call in which it is suspended, if it belongs to a sub-agent.
     """
 
     __slots__ = ("inner", "keeping", "outer", "store")
@@ -274,20 +278,20 @@ class FullSession(Session, FullConversation):
     def check_known(self, what: str) -> None:
         if self.keeping is not None and self.keeping.unknown:
             raise UsageError(
-                f"Session {self.id!r} has not been loaded from its store yet, so its {what} not known here. Load it: "
-                f"await agent.history({self.id!r}) gives its messages; a call on it loads it too."
+                f"Session {self.id!r} has not been loaded from its store yet, so its {what} unknown. Load it with "
+                f"await agent.history({self.id!r}), which returns its messages; a call on it loads it too."
             )
 
-    # ---- whose turn it is
+    # ---- the queue of calls
 
     def try_acquire(self) -> bool:
-        """Take the session if it is free and nobody waits for it."""
+        """Acquire the session if it is free and no call waits for it."""
         if self._line or (self.keeping is not None and not self.keeping.ready):
             return False
         return self._lock.acquire(False)
 
     async def acquire(self, agent: str) -> None:
-        """Wait for the session's turn.
+        """Wait for the session.
 
         Raises:
             UsageError: It is an agent's implicit session and a call is running on it.
@@ -298,7 +302,7 @@ class FullSession(Session, FullConversation):
             if self.implicit and self._held and not self.closing:
                 raise UsageError(
                     f"A call on agent {agent!r} overlaps with another one on its implicit session, which is one "
-                    "conversation. Await the first call, or give each call a conversation of its own: session='some-id' "
+                    "conversation. Await the first call, or use a separate session for each call: session='some-id' "
                     "or session=Session.fresh()."
                 )
             place = self._join_line()
@@ -313,7 +317,7 @@ class FullSession(Session, FullConversation):
             raise
 
     async def load(self) -> None:
-        """Read what its store holds. While a call runs on it, what is known here is as new.
+        """Read its store. During a call the state in memory is current.
 
         Raises:
             StoreError: It cannot be read.
@@ -325,14 +329,14 @@ class FullSession(Session, FullConversation):
             place = self._join_line()
         if place is not None:
             await self._wait(place)
-        self.closing = True  # a call that comes meanwhile waits, on the implicit session too
+        self.closing = True  # another call waits meanwhile, even on the implicit session
         try:
             await keeping.load(self)
         finally:
             self.release()
 
     def release(self) -> None:
-        """Let the next call in, in order of arrival."""
+        """Let the next waiting call begin, in order of arrival."""
         self.run = self.interrupted = None
         self.closing = False
         if self.keeping is not None:
@@ -340,7 +344,7 @@ class FullSession(Session, FullConversation):
         self._pass_on()
 
     def keep_inner(self, tool_use_id: str, session: FullSession) -> None:
-        """Keep the session of a sub-agent that is suspended behind one of this session's calls."""
+        """Keep the session of a sub-agent that is suspended in a call of this session."""
         if self.inner is None:
             self.inner = {}
         self.inner[tool_use_id] = session
@@ -348,16 +352,15 @@ class FullSession(Session, FullConversation):
     # ---- facts
 
     def record(self, *facts: Fact) -> Landed | Awaitable[Landed]:
-        """Keep facts, all or none, and take them in; an awaitable only where the store needs time.
-
-        With them goes what has changed in the session's state.
+        """Store facts and changes of the session's state, all or none, and apply them. Return an awaitable only if the
+        store needs time.
 
         Returns:
-            For each fact the messages that landed with it.
+            For each fact, the messages that were stored with it.
 
         Raises:
-            UsageError: The machine refuses one: none is kept.
-            StoreError: The store did not keep them; the next call loads the session anew.
+            UsageError: The machine refuses a fact; none is stored.
+            StoreError: The store failed to write them; the next call loads the session again.
         """
         if self.keeping is not None:
             return self.keeping.record(self, facts)
@@ -365,11 +368,12 @@ class FullSession(Session, FullConversation):
         return [self.machine.apply(fact) for fact in facts]
 
     def record_now(self, fact: Fact) -> None:
-        """Take in a fact, and ask for a write that nobody can wait for (the loop is gone): the next call loads what came of it.
+        """Apply a fact, and request a write without awaiting it (the event loop is closed). The next call loads the
+        result.
 
         Raises:
-            UsageError: The machine refuses it: it is not kept.
-            StoreError: The store did not keep it.
+            UsageError: The machine refuses the fact.
+            StoreError: The store failed to write it.
         """
         self.machine.check(fact)
         if self.keeping is None:
@@ -379,16 +383,16 @@ class FullSession(Session, FullConversation):
 
 
 def full_session(session: Session) -> FullSession:
-    """The session as calls see it."""
-    assert isinstance(session, FullSession)  # each is made as one
+    """Return the session with the interface for calls."""
+    assert isinstance(session, FullSession)  # every Session is one
     return session
 
 
-def _saved_state(id: str, state: StateMap) -> Mapping[str, Any]:  # noqa: A002 - the session's word
+def _saved_state(id: str, state: StateMap) -> Mapping[str, Any]:  # noqa: A002
     values, refused = state.saved()
     if refused:
         raise UsageError(
-            f"The state of session {id!r} cannot be saved: pydantic does not know how to write {', '.join(refused)}. Make "
-            "each a dataclass or a pydantic model."
+            f"The state of session {id!r} cannot be saved: pydantic cannot serialize {', '.join(refused)}. Use "
+            "dataclasses or pydantic models."
         )
     return values

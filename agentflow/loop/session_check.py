@@ -1,4 +1,4 @@
-"""A look at a stored session, without loading it."""
+"""Check a stored session without loading it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["SessionCheck", "check_session"]
 
 
 class SessionCheck(NamedTuple):
-    """What a stored session holds, and whether a call could go on with it.
+    """The content of a stored session, and whether a call could continue it.
 
     Attributes:
         id: The session's id.
-        facts: How many facts the store has of it.
-        status: What the facts that fit leave it in.
-        messages: The history that they make.
-        pending: What it waits for, if it is suspended.
-        problem: What is wrong with the first fact that does not fit; empty where all do.
-        broken_at: How many facts stand before that one: `store.fork(id, new_id, at=broken_at)` saves them.
+        facts: The number of stored facts.
+        status: The status after the consistent facts.
+        messages: The history after the consistent facts.
+        pending: The calls that it waits for, if it is suspended.
+        problem: The error of the first inconsistent fact, or "".
+        broken_at: The number of facts before it: `store.fork(id, new_id, at=broken_at)` saves them.
     """
 
     id: str
@@ -37,11 +37,11 @@ class SessionCheck(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether all facts fit together."""
+        """Whether all facts are consistent."""
         return not self.problem
 
 
-async def check_session(store: Store, id: str) -> SessionCheck:  # noqa: A002 - the contract's word
+async def check_session(store: Store, id: str) -> SessionCheck:  # noqa: A002 - the public name
     """See `Session.check`."""
     found = store.load(id)
     facts = await found if isinstance(found, Awaitable) else found

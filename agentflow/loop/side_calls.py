@@ -1,4 +1,4 @@
-"""A model call beside the conversation (`context.complete`): no events, nothing stored; billed to the run that asks."""
+"""Side calls of a model (`context.complete`): no events, nothing stored, billed to the run."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ __all__ = ["ask_beside"]
 
 
 class Asker(Protocol):
-    """The run that asks."""
+    """The run that makes a side call."""
 
     hooks: FullHookSet
 
     @property
     def context(self) -> RunContext:
-        """What its hooks and tools know of it."""
+        """The context of its hooks and tools."""
         ...
 
     def add_usage(self, usage: Usage) -> None:
-        """Bill it."""
+        """Add usage to the run."""
         ...
 
 
@@ -45,15 +45,15 @@ async def ask_beside(
     source: str,
     new_id: Callable[[str], str],
 ) -> Msg:
-    """Ask a model, through the hooks that wrap side calls, and bill the run.
+    """Call a model through the hooks that wrap side calls, and bill the run.
 
     Args:
-        run: Who asks.
-        model: Who is asked.
-        messages: What it is asked.
-        options: With which options.
-        source: Whose question it is.
-        new_id: For what is made on the way.
+        run: The run.
+        model: The model.
+        messages: The messages.
+        options: The options.
+        source: The name of the caller.
+        new_id: Creates ids.
     """
     asked = resolve_model(model)
     work = _work(asked, ModelRequest(legalise(messages, new_id), (), options, asked.name), new_id)
@@ -67,7 +67,7 @@ async def ask_beside(
                 _bill(run, received)
                 received = []
             received.append(chunk)
-    except BaseException:  # what the provider has reported by then is billed all the same
+    except BaseException:  # bill the usage reported so far
         _bill(run, received)
         raise
     finally:
@@ -84,7 +84,7 @@ def _bill(run: Asker, received: Sequence[ModelChunk]) -> None:
 
 
 def _work(model: str | Model, request: ModelRequest, new_id: Callable[[str], str]) -> ModelSource:
-    """The model call itself, which can be made with another request."""
+    """Return the model call, which can be repeated with another request."""
     return ModelSource(
         Flux(lambda: resolve_model(model).stream(request)), request, partial(_other, model, request, new_id), opens=None
     )
@@ -100,7 +100,7 @@ def _other(
     input_messages: Sequence[Msg] | None,
     options: ModelOptions | None,
 ) -> ModelSource:
-    """The same call with another request; see `ModelSource.using`."""
+    """Return the same call with another request; see `ModelSource.using`."""
     request = ModelRequest(
         before.messages if input_messages is None else legalise(input_messages, new_id),
         before.tools,
@@ -111,7 +111,7 @@ def _other(
 
 
 def _wrapped(hook: SideWrapper, context: RunContext, side: str, work: ModelSource) -> ModelSource:
-    """One hook's layer around a side call. It stays a source: another request passes through the layer again."""
+    """Apply one hook's `around_side`. The result is still a source: another request passes through the hook again."""
     made = hook.around_side(context, work.request, side, work)
     if made is work:
         return work

@@ -1,14 +1,16 @@
-"""A stage: the work behind one Pre event, the wrappers that hooks put around it, and what was opened in it.
+"""A stage: the work that follows one Pre event, the hooks that wrap it, and the streams that were opened in it.
 
 Rules:
 
-1. A source belongs to its stage. The stage's own task runs it, or a task of one of our operators (`merge`, `amb`, `zip`, …)
-   that the stage's task reads. In any other task, on another event loop or after the stage it is refused, with the cure.
-2. What was opened in a stage is closed when the stage ends, by the stage, the outermost first. Nothing of it runs after it.
-3. Where work cannot be done twice, or not twice at the same time, the second subscription is refused.
-4. The end of a stream (the model's, a tool's chunks, or what a hook has made of them) is the end of a reply only if nothing
-   has cancelled it: else `CancelledError` is raised there, so half a reply never passes for a whole one.
-5. A `CancelledError` that nobody asked for is a failing hook; a cancellation that a hook swallows is raised again.
+1. A source belongs to its stage. It may be run by the stage's task, or by a task of a library operator (`merge`, `amb`,
+   `zip`, …) that the stage's task reads. In any other task, on another event loop or after the stage, it is refused
+   with an error that says how to fix it.
+2. Streams opened in a stage are closed when the stage ends, by the stage, outermost first. None of them runs after it.
+3. If work cannot run twice, or not twice at the same time, the second subscription is refused.
+4. The end of a stream (of the model, a tool's chunks, or a hook's stream) completes a reply only if the stream was not
+   cancelled. Otherwise `CancelledError` is raised, so a partial reply is never mistaken for a complete one.
+5. A `CancelledError` without a cancellation of the run is a failing hook. A cancellation that a hook swallows is raised
+   again.
 """
 
 from __future__ import annotations
@@ -46,16 +48,16 @@ ToolWork: TypeAlias = Callable[["Transform | None", "Work | None"], Awaitable[To
 
 
 class Stage:
-    """The work behind one Pre event.
+    """The work that follows one Pre event.
 
     Args:
         run: The call.
         kind: The event's class.
 
     Attributes:
-        over: Whether nothing of it may be run any more.
-        begun: How often it was run.
-        opened: The streams that were opened of it and are not finished, in that order.
+        over: Whether the stage has ended, so that its work must not run.
+        begun: The number of times that it was run.
+        opened: The open streams, in the order in which they were opened.
     """
 
     __slots__ = ("_kind", "_running", "_scope", "_task", "begun", "opened", "over")
@@ -73,50 +75,50 @@ class Stage:
         """Refuse a use of the source that the stage does not allow.
 
         Raises:
-            UsageError: It comes late, once too often, or in a task of somebody's own.
-            CancelledError: The run was cancelled, and a hook has swallowed that.
+            UsageError: The stage has ended, the work is already running or done, or this is a task of the user.
+            CancelledError: The run was cancelled, and a hook swallowed the cancellation.
         """
         name = self._kind.__name__
         if self.over:
             raise UsageError(
-                f"The source of {name} was used after its stage had ended. Consume it inside what `around` returns, before "
-                "that completes; do not store it, and do not leave it to a background task."
+                f"The source of {name} was used after its stage had ended. Consume it inside the observable that `around` "
+                "returns, before that completes. Do not store it or hand it to a background task."
             )
         task = asyncio.current_task()
         if task is not self._task and not works_for(task, self._task):
             raise UsageError(
                 f"The source of {name} was read in task {'?' if task is None else task.get_name()!r}, which a hook created. "
-                "A source is read in the task that runs the hook. For a time limit use source.timeout(seconds) or "
-                "asyncio.timeout(), for several sources at once Flux.merge, Mono.zip or source.amb(other); for work in the "
-                "background start a task that does not read the source."
+                "A source must be read in the task that runs the hook. For a time limit use source.timeout(seconds) or "
+                "asyncio.timeout(), for several sources at once Flux.merge, Mono.zip or source.amb(other). A background "
+                "task must not read the source."
             )
         if self._kind is PreCall and self.begun:
             raise UsageError(
-                "The source of PreCall is the rest of the call; it can be subscribed once. To try a model again, "
-                "wrap PreReasoning; to send the agent back to work, return Again from PostReasoning."
+                "The source of PreCall is the rest of the call, so it can be subscribed only once. To retry a model call, "
+                "wrap PreReasoning; to continue the call with feedback, return Again from PostReasoning."
             )
         if self._kind is PreToolRound and self._running:
             raise UsageError(
-                "The source of PreToolRound was subscribed while it runs; a round runs once at a time. To run one tool "
-                "twice at once, wrap PreActing."
+                "The source of PreToolRound was subscribed while it is running. To run a tool twice at the same time, "
+                "wrap PreActing."
             )
         self._scope.check()
 
     def check_reader(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
-        """Refuse to continue a stream of the source after the stage, or in another task than it was opened in."""
+        """Refuse to continue a stream after the stage, or in another task than the one that opened it."""
         if self.over or asyncio.current_task() is not task:
             self.check()
             return asyncio.current_task()
         return task
 
     def check_end(self, task: asyncio.Task[Any] | None) -> None:
-        """Raise if a stream has ended only because its reader was cancelled: that is no whole reply."""
+        """Raise if a stream ended because its reader was cancelled: the reply is incomplete."""
         self._scope.check()
         if task is not None and task.cancelling():
-            raise asyncio.CancelledError("a model has swallowed it")
+            raise asyncio.CancelledError("a model swallowed the cancellation")
 
     async def do(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run the stage's work for whoever has subscribed to it."""
+        """Run the stage's work for a subscriber."""
         self.check()
         self.begun += 1
         self._running += 1
@@ -126,7 +128,7 @@ class Stage:
             self._running -= 1
 
     def opens(self, make: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
-        """Open a stream that a hook reads; the stage closes it if the hook does not."""
+        """Open a stream that a hook reads. The stage closes it if the hook does not."""
         stream = self._opened(make)
         if stream.ag_code in _CHECK_THEIR_END:
             return stream
@@ -138,47 +140,47 @@ class Stage:
         return self._opened(flux.inner.open if type(flux) is ModelSource and flux.inner is not None else flux.open)
 
     def _opened(self, make: Callable[[], AsyncIterator[T]]) -> AsyncGeneratorType[T, None]:
-        if len(self.opened) > _MANY:  # many attempts: those that are finished need no closing
+        if len(self.opened) > _MANY:  # drop finished streams after many attempts
             self.opened = [one for one in self.opened if getattr(one, "ag_frame", one) is not None]
-        place = len(self.opened)  # what it opens itself, at once, comes after it
+        place = len(self.opened)  # streams that it opens immediately come after it
         stream = generator(make())
         self.opened.insert(place, stream)
         return stream
 
     async def throw(self, error: asyncio.CancelledError) -> None:
-        """Raise a cancellation in the open streams, the innermost first, until one makes an error of its own of it.
+        """Raise a cancellation in the open streams, innermost first, until one converts it to another error.
 
-        A model or a hook may have a time limit open over a `yield` (PEP 789). It has cancelled the task while an item was
-        handed over, and turns that into its own error where it was set.
+        A model or a hook may have a time limit open over a `yield` (PEP 789), which cancelled the task while an item
+        was being handed over. It must convert the cancellation to its own error.
         """
         for stream in reversed(self.opened):
             if isinstance(stream, AsyncGeneratorType) and stream.ag_frame is not None and not stream.ag_running:
                 await raise_in(cast("AsyncIterator[Any]", stream), error)
 
     def chunks_of(self, stream: AsyncIterator[T]) -> ChunkSource[T]:
-        """The chunks of a streaming tool as a source of this stage."""
+        """Return the chunks of a streaming tool as a source of this stage."""
         return ChunkSource(Flux(partial(self._bound, stream)), self.opens)
 
     async def _bound(self, stream: AsyncIterator[T]) -> AsyncIterator[T]:
-        """Read a stream under the rules of the stage."""
+        """Read a stream with the checks of the stage."""
         self.check()
         task = asyncio.current_task()
         async for item in stream:
             try:
                 yield item
-            except asyncio.CancelledError as error:  # of `throw`
+            except asyncio.CancelledError as error:  # from `throw`
                 await raise_in(stream, error)
                 raise
             task = self.check_reader(task)
         self.check_end(task)
 
     async def _whole(self, stream: AsyncGeneratorType[T, None]) -> AsyncIterator[T]:
-        """Read what a hook has made of a stream; if it ends because it swallowed a cancellation, that is raised again."""
+        """Read a hook's stream. If it ends because it swallowed a cancellation, raise that again."""
         try:
             async for item in stream:
                 try:
                     yield item
-                except asyncio.CancelledError as error:  # of `throw`
+                except asyncio.CancelledError as error:  # from `throw`
                     await raise_in(stream, error)
                     raise
         except BaseException:
@@ -187,24 +189,24 @@ class Stage:
         self.check_end(asyncio.current_task())
 
     async def outcome(self, wrapped: Any) -> Any:
-        """Run what the hooks have made of the work, to its value (or `EMPTY`), and end the stage."""
+        """Run the wrapped work to its value (or `EMPTY`), and end the stage."""
         mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
         return await self.ended(mono.resolve())
 
     async def ended(self, wrapped: Awaitable[T], keep: Callable[[T], Awaitable[None]] | None = None) -> T:
-        """Run what the hooks have made of the work, to its end, and end the stage.
+        """Run the wrapped work to its end, and end the stage.
 
         Args:
-            wrapped: What they have made.
-            keep: Gets its value if the run is cancelled while the stage ends.
+            wrapped: The wrapped work.
+            keep: Called with the value if the run is cancelled while the stage ends.
 
         Raises:
-            HookError: A hook has raised `CancelledError` itself, although the run was not cancelled.
-            asyncio.CancelledError: The run was cancelled, also if a hook has swallowed that.
+            HookError: A hook raised `CancelledError`, but the run was not cancelled.
+            asyncio.CancelledError: The run was cancelled, even if a hook swallowed the cancellation.
         """
         try:
             value = await wrapped
-        except GeneratorExit:  # the event loop is gone: nothing can be awaited any more
+        except GeneratorExit:  # the event loop is closed
             self.over = True
             raise
         except BaseException as error:
@@ -212,8 +214,7 @@ class Stage:
             if not isinstance(error, asyncio.CancelledError) or self._scope.is_cancelled():
                 raise
             raise HookError(
-                f"What hooks made of the source of {self._kind.__name__} raised CancelledError itself, although the run "
-                "was not cancelled."
+                f"A hook that wraps {self._kind.__name__} raised CancelledError, but the run was not cancelled."
             ) from error
         try:
             await self.close()
@@ -225,9 +226,9 @@ class Stage:
         return value
 
     async def close(self) -> None:
-        """End the stage: close the streams that hooks have left open, the outermost first.
+        """End the stage: close the streams that hooks have left open, outermost first.
 
-        What the outer ones still read of the inner ones while they are closed is refused, and is no end of a reply.
+        A read of an inner stream during this is refused, and does not complete a reply.
         """
         self.over = True
         cut: asyncio.CancelledError | None = None
@@ -240,7 +241,7 @@ class Stage:
                     cut = error
                 else:
                     self._cleanup_failed(error)
-            except BaseExceptionGroup as group:  # what a generator that is closed in a task group makes of that
+            except BaseExceptionGroup as group:  # raised by a generator that is closed inside a task group
                 if group.subgroup((KeyboardInterrupt, SystemExit)) is not None:
                     raise
                 self._cleanup_failed(group)
@@ -250,12 +251,12 @@ class Stage:
             raise cut
 
     def _cleanup_failed(self, error: BaseException) -> None:
-        """What a hook has left open has failed while it was closed; the stage's outcome stands."""
-        log_failure("DEBUG", error, f"closing what a hook has left open of {self._kind.__name__} failed")
+        """Log that closing a stream failed, which does not change the stage's outcome."""
+        log_failure("DEBUG", error, f"closing a stream of {self._kind.__name__} that a hook left open failed")
 
 
 class ChunkSource(Flux[T]):
-    """The chunks of a tool as a hook gets them; the stage opens (`opens`) each stream, and closes what the hook leaves open."""
+    """The chunks of a tool for a hook. The stage opens each stream (`opens`), and closes it if the hook does not."""
 
     def __init__(self, inner: Flux[T], opens: Callable[[Callable[[], AsyncIterator[Any]]], AsyncIterator[Any]]) -> None:
         self.inner = inner
@@ -263,22 +264,22 @@ class ChunkSource(Flux[T]):
 
     def open(self) -> AsyncIterator[T]:
         """Start a run; see `Flux.open`."""
-        return self.opens(self.inner.open)  # pyright: ignore[reportOptionalMemberAccess, reportOptionalCall] - both are set
+        return self.opens(self.inner.open)  # pyright: ignore[reportOptionalMemberAccess, reportOptionalCall] - set by __init__
 
     def over(self, made: Any) -> ChunkSource[Any]:
-        """The same source with other chunks."""
-        return ChunkSource(Flux[Any].wrap(made), self.opens)  # pyright: ignore[reportArgumentType] - it is set
+        """Return the same source with other chunks."""
+        return ChunkSource(Flux[Any].wrap(made), self.opens)  # pyright: ignore[reportArgumentType] - set by __init__
 
 
 def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHookSet | None = None) -> Any:
-    """Put the hooks' `around` around a stage's work; the lowest priority is outermost.
+    """Apply the hooks' `around` to a stage's work, the lowest priority outermost.
 
     Args:
         run: The call.
         kind: The event's class.
         event: The sealed event.
         source: The work.
-        scope: The hooks, if they are others than the run's.
+        scope: The hooks, if they differ from the run's.
     """
     for around, hook in reversed((run.hooks if scope is None else scope).arounds(kind)):
         if kind is PreActing and hook.only_tools and not concerns_tool(hook, event.tool_use):
@@ -291,12 +292,12 @@ class Attempts:
     """Counts the runs of one reply's source.
 
     Args:
-        stage: What they belong to.
+        stage: The stage.
 
     Attributes:
-        count: Runs begun.
-        delivered: Whether any chunk has left a run.
-        model: The name of the model behind the last run, or the last chunk; empty before the first.
+        count: The number of runs started.
+        delivered: Whether any run has yielded a chunk.
+        model: The name of the model of the last run, or of the last chunk; empty before the first run.
     """
 
     __slots__ = ("count", "delivered", "model", "stage")
@@ -308,19 +309,19 @@ class Attempts:
         self.model = ""
 
     def begin(self, model: str) -> bool:
-        """Begin a run of a model; returns whether the chunks before it are void."""
+        """Start a run with a model. Return whether earlier chunks should be discarded."""
         self.count += 1
         self.model = model
         return self.delivered
 
 
 def model_source(attempts: Attempts, model: str | Model, request: ModelRequest) -> ModelSource:
-    """The work behind `PreReasoning` as the outermost hook gets it if no other wraps it.
+    """Return the source for `PreReasoning` that the innermost hook receives.
 
     Args:
         attempts: Counts its runs.
         model: The model.
-        request: What it is asked.
+        request: The request.
     """
     return ModelSource(
         Flux(partial(_attempt, attempts, model, request)),
@@ -340,7 +341,7 @@ def _using(
     input_messages: Sequence[Msg] | None,
     options: ModelOptions | None,
 ) -> ModelSource:
-    """The same work with another request; see `ModelSource.using`."""
+    """Return the same work with another request; see `ModelSource.using`."""
     request = ModelRequest(
         before.messages if input_messages is None else legalise(input_messages),
         before.tools,
@@ -364,10 +365,10 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
                 void = False
                 chunk = replace(chunk, restart=True)
             attempts.delivered = True
-            attempts.model = name  # with several attempts at once, the one whose chunk is delivered
+            attempts.model = name  # with concurrent attempts, that of the delivered chunk
             try:
                 yield chunk
-            except asyncio.CancelledError as error:  # of `Stage.throw`
+            except asyncio.CancelledError as error:  # from `Stage.throw`
                 await raise_in(stream, error)
                 raise
             task = stage.check_reader(task)
@@ -375,20 +376,20 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
     except BaseException:
         await close_quietly(stream)
         raise
-    if getattr(stream, "ag_frame", stream) is not None:  # an iterator that is no generator may hold a connection
+    if getattr(stream, "ag_frame", stream) is not None:  # an iterator of another type may hold a connection
         await close_quietly(stream)
 
 
 def tool_source(
     stage: Stage, work: ToolWork, transform: Transform | None = None, instead: Work | None = None
 ) -> ToolSource:
-    """The work behind `PreActing` as the outermost hook gets it if no other wraps it.
+    """Return the source for `PreActing` that the innermost hook receives.
 
     Args:
-        stage: What its runs belong to.
-        work: One attempt at the tool; gets what changes its chunks, and what is done instead of it.
-        transform: What changes them.
-        instead: What is done instead of the tool.
+        stage: The stage.
+        work: Runs one attempt, given a transform of the chunks and other work to run instead.
+        transform: Changes the chunks.
+        instead: Runs instead of the tool.
     """
     return ToolSource(
         Mono(partial(stage.do, partial(work, transform, instead))),
@@ -400,7 +401,7 @@ def tool_source(
 def _changed(
     stage: Stage, work: ToolWork, before: Transform | None, instead: Work | None, transform: Transform
 ) -> ToolSource:
-    """The same work with its chunks changed, after what has changed them before."""
+    """Return the same work with another transform of its chunks, after the existing ones."""
     if before is None:
         return tool_source(stage, work, transform, instead)
 
@@ -412,18 +413,18 @@ def _changed(
 
 
 def generator(stream: AsyncIterator[T]) -> AsyncGeneratorType[T, None]:
-    """A stream as an async generator."""
+    """Return a stream as an async generator."""
     kind: type = type(stream)
     made: Any = stream if kind is AsyncGeneratorType else closing(stream)
     return made
 
 
 async def close_quietly(stream: AsyncIterator[Any]) -> None:
-    """Close a stream whose reading failed; the failure that counts is the one on its way."""
+    """Close a stream after reading it failed, which is the error to raise."""
     try:
         await close(stream)
     except Exception as error:
         log_failure("DEBUG", error, "closing a model's stream failed")
 
 
-_CHECK_THEIR_END: Final = {_attempt.__code__, Stage._bound.__code__}  # pyright: ignore[reportPrivateUsage]
+_CHECK_THEIR_END: Final = {_attempt.__code__, Stage._bound.__code__}  # pyright: ignore[reportPrivateUsage] - own class

@@ -1,12 +1,13 @@
-"""Where a session is, and where each fact leads: states × facts → next state, as data.
+"""The states of a session and the transitions between them: states × facts → next state, as data.
 
-`python -m agentflow.loop.diagram` prints it as a diagram and a table, which the page "Design" holds.
+`python -m agentflow.loop.diagram` prints the table on the page "Design".
 
 Rules:
 
-1. A fact without an entry in a state's row is not legal in that state.
-2. Where the fact's content decides, the entry holds a state for each case, by name; `machine.py` knows which case it is.
-3. The machine takes every target from here: when it folds a fact, and when it checks facts one behind the other.
+1. A fact without an entry in a state's row is illegal in that state.
+2. If the content of a fact determines the next state, the entry contains a state for each case, by name; `machine.py`
+   decides which case applies.
+3. The machine takes every next state from here, both when it applies a fact and when it checks a series of facts.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = ["TRANSITIONS", "State", "legal_in"]
 
 
 class State(Enum):
-    """Where a session is."""
+    """The state of a session."""
 
     USER_INPUT = "user input"
     ASSISTANT = "assistant"
@@ -46,7 +47,7 @@ class State(Enum):
     SUSPENDED = "suspended"
 
     row: dict[type, Callable[[Any, Any], tuple[Msg, ...]]]
-    """The facts that are legal here, and the machine's function that folds each."""
+    """The legal facts, with the machine's function that folds each."""
 
 
 USER_INPUT: Final = State.USER_INPUT
@@ -123,5 +124,5 @@ TRANSITIONS: Final[Mapping[State, Mapping[type[Fact], State | Mapping[Any, State
 
 
 def legal_in(kind: type[Fact]) -> list[State]:
-    """The states in which a fact is legal."""
+    """Return the states in which a fact is legal."""
     return [state for state, row in TRANSITIONS.items() if kind in row]

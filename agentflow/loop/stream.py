@@ -1,13 +1,13 @@
-"""How events get from a run to its reader: over a bounded buffer.
+"""Pass events from a run to its reader through a bounded buffer.
 
 Rules:
 
-1. The run works ahead of its reader by at most `capacity` events; then it waits. So a slow reader slows the model. With
-   capacity 0 they take turns: the run continues when the reader asks for more.
-2. An event that was put is delivered, in the order of putting, unless the reader closes the stream.
-3. While a run cleans up nothing waits for its reader: an interrupt or a time limit ends it, whether or not anybody reads.
-4. One reader at a time; a second one gets a `UsageError`.
-5. `aclose()` cancels the run and returns when its cleanup is done. A stream that is dropped without being closed is cancelled
+1. The run is ahead of its reader by at most `capacity` events; then it waits. So a slow reader slows the model. With
+   capacity 0 they alternate: the run continues when the reader requests the next event.
+2. Events are delivered in order, unless the reader closes the stream.
+3. A run does not wait for its reader during cleanup: an interrupt or a time limit ends it even if there is no reader.
+4. There is one reader at a time; a second one gets a `UsageError`.
+5. `aclose()` cancels the run and returns after its cleanup. A stream that is dropped without being closed is cancelled
    too; the session waits for the cleanup.
 """
 
@@ -29,33 +29,33 @@ from agentflow.reactive import StreamIterator
 __all__ = ["BUFFER", "EventBuffer", "EventStream", "StreamedRun"]
 
 BUFFER: Final = 8
-"""How many events a run is ahead of its reader, unless the caller says otherwise."""
+"""The default number of events that a run may be ahead of its reader."""
 
 
 class EventBuffer:
-    """The hand-over from the tasks of a run to its reader.
+    """Passes events from the tasks of a run to its reader.
 
     Args:
-        capacity: How many events may be ahead of the reader.
+        capacity: The number of events that may be ahead of the reader.
 
     Attributes:
-        closed: Whether the reader has closed the stream, or the run is finished: events are dropped.
+        closed: Whether the reader has closed the stream or the run is finished, so that events are dropped.
     """
 
     __slots__ = ("_asked", "_capacity", "_events", "_getter", "_limit", "_put", "_putters", "_rounds", "closed")
 
     def __init__(self, capacity: int) -> None:
         self._capacity = self._limit = capacity
-        self._rounds = 0  # parallel rounds that are running, those of sub-agents included
+        self._rounds = 0  # running parallel rounds, including those of sub-agents
         self._events: deque[Event] = deque()
-        self._put = 0  # how many events were put, and how many the reader has asked for
+        self._put = 0  # number of events put, and requested by the reader
         self._asked = 0
         self._getter: asyncio.Future[None] | None = None
         self._putters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.closed = False
 
     def put(self, event: Event) -> Awaitable[None] | None:
-        """Hand over an event; what is returned, if anything, is awaited before the run continues, unless it is cancelled."""
+        """Add an event. If an awaitable is returned, the run must await it before it continues, unless it is cancelled."""
         if self.closed:
             return None
         self._events.append(event)
@@ -70,9 +70,9 @@ class EventBuffer:
 
     @contextmanager
     def of_several_tasks(self) -> Generator[None]:
-        """While several tasks put events, they may be `BUFFER` events ahead at least.
+        """Raise the capacity to at least `BUFFER` while several tasks put events.
 
-        So a reader that takes turns with the run does not change the order in which tools that never wait come and go.
+        So a reader that alternates with the run does not change the order in which tools finish that never wait.
         """
         self._rounds += 1
         self._limit = max(self._capacity, BUFFER)
@@ -84,7 +84,7 @@ class EventBuffer:
                 self._limit = self._capacity
 
     def ask(self) -> Event | None:
-        """Ask for the next event; None if it has to be waited for, with `changed`."""
+        """Request the next event. If None is returned, wait with `changed`."""
         self._asked = asked = self._asked + 1
         putters = self._putters
         while putters and putters[0][0] - asked < self._limit:
@@ -94,39 +94,40 @@ class EventBuffer:
         return self._events.popleft() if self._events else None
 
     def take(self) -> Event | None:
-        """The event that was asked for, if it is there."""
+        """Return the requested event if it is available."""
         return self._events.popleft() if self._events else None
 
     def take_back(self) -> None:
-        """What was asked for is not wanted after all: the read was cancelled."""
+        """Withdraw a request after the read was cancelled."""
         self._asked -= 1
 
     def changed(self) -> Awaitable[None]:
-        """Wait until there may be an event, or the run is finished."""
+        """Return an awaitable that completes when an event may be available or the run is finished."""
         self._getter = getter = asyncio.get_running_loop().create_future()
         return getter
 
     def read_for(self, waiting: int) -> tuple[int, int]:
-        """How many events a reader has to ask for so that so many events wait for it; and how many may be ahead of it.
+        """Return the number of events that a reader must have requested for this number of waiting puts, and the
+        capacity.
 
-        It may have asked for more since, in which case those who waited do not know it yet.
+        The reader may have requested more since; the waiting tasks have not resumed yet then.
         """
         asked = self._asked
         return (min(asked, self._put - self._capacity - waiting + 1) if waiting else asked), self._capacity
 
     def wake(self) -> None:
-        """Let the reader look again: there is an event, or the run is finished."""
+        """Wake the reader: there is an event, or the run is finished."""
         getter, self._getter = self._getter, None
         if getter is not None and not getter.done():
             getter.set_result(None)
 
     def close(self) -> None:
-        """The reader does not want any more events: drop them. Those who wait for it are cancelled with their run."""
+        """Drop events because the reader has closed the stream. Waiting tasks are cancelled with their run."""
         self.closed = True
         self._events.clear()
 
     def end(self) -> None:
-        """The run is finished: what its background work would still put is dropped, and that waits for nobody any more."""
+        """Drop later events because the run is finished, and release background tasks that wait."""
         self.closed = True
         putters, self._putters = self._putters, deque()
         for _, putter in putters:
@@ -135,21 +136,21 @@ class EventBuffer:
 
 
 class StreamedRun(Protocol):
-    """A run as its stream knows it."""
+    """A run, as its stream uses it."""
 
     scope: RunScope
 
     def abandoned_by_reader(self) -> None:
-        """Its stream was dropped: calls on the session wait for its cleanup."""
+        """Make the next call on the session wait for cleanup, after the stream was dropped."""
         ...
 
 
 class EventStream(StreamIterator[HookEvent], Generic[T_co]):
-    """The events of one run, as its reader holds them.
+    """The events of one run, for its reader.
 
     Args:
-        start: Starts a run that puts its events into the buffer; called when the first event is asked for.
-        capacity: How many events the run may be ahead of the reader.
+        start: Starts a run that puts its events into the buffer; called when the first event is requested.
+        capacity: The number of events that the run may be ahead of the reader.
 
     Example:
         >>> async with agent.stream("Hello") as events:
@@ -160,7 +161,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
     __slots__ = ("_buffer", "_closed", "_current", "_read_over", "_reply", "_run", "_start")
 
     def __init__(self, start: Callable[[EventBuffer], Awaitable[StreamedRun]], capacity: int = BUFFER) -> None:
-        # Not the base's: this is a source and its iterator in one.
+        # Does not call the base's: this is both a source and its iterator.
         self._start = start
         self._buffer = EventBuffer(capacity)
         self._run: StreamedRun | None = None
@@ -170,12 +171,12 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         self._reply: Reply[T_co] | None = None
 
     async def __anext__(self) -> HookEvent:
-        """The next event.
+        """Return the next event.
 
         Raises:
             StopAsyncIteration: The run is finished, or the stream was closed.
             UsageError: Another task is waiting for the next event.
-            Exception: What the run failed with.
+            Exception: The error of the run.
         """
         if self._current:
             raise self._second_reader()
@@ -184,7 +185,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         if self._run is None:
             await self._begin()
         event = self._buffer.ask()
-        return await self._wait() if event is None else event  # pyright: ignore[reportReturnType] - runs put HookEvents only
+        return await self._wait() if event is None else event  # pyright: ignore[reportReturnType] - every Event is a HookEvent
 
     async def _begin(self) -> None:
         self._current = asyncio.current_task() or True
@@ -195,14 +196,14 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             raise
         finally:
             self._read_ended()
-        if self._closed:  # by another task, meanwhile
+        if self._closed:  # closed by another task meanwhile
             run.scope.cancel("closed", "its stream was closed")
             await run.scope.wait("closed", "its stream was closed")
             raise StopAsyncIteration
         self._run = run
 
     async def _wait(self) -> Event:
-        """Wait for the event that was asked for."""
+        """Wait for the requested event."""
         buffer, run = self._buffer, self._run
         assert run is not None
         self._current = asyncio.current_task() or True
@@ -225,7 +226,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         self._run = None
         try:
             self._reply = await run.scope.result()
-        except StopAsyncIteration as error:  # the run's own: it would read as a good end
+        except StopAsyncIteration as error:  # raised by the run; it would look like a normal end
             raise RuntimeError("the call failed with StopAsyncIteration") from error
         raise StopAsyncIteration
 
@@ -235,18 +236,18 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             self._read_over.set_result(None)
 
     def text(self) -> AsyncIterator[str]:
-        """The words that a person should see of what is still to come; see `agentflow.loop.words`."""
+        """Return the text of the remaining events, for people; see `agentflow.loop.words`."""
         return words(self)
 
     async def reply(self) -> Reply[T_co]:
-        """Read to the end.
+        """Read to the end and return the call's reply.
 
         Returns:
             The call's reply.
 
         Raises:
-            UsageError: The stream was closed, or its call failed, before there was one.
-            Exception: What the call fails with.
+            UsageError: The stream was closed, or its call failed, before there was a reply.
+            Exception: The error of the call.
 
         Example:
             >>> async with agent.stream("Hello") as events:
@@ -263,12 +264,12 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
     def _second_reader(self) -> UsageError:
         task = self._current.get_name() if isinstance(self._current, asyncio.Task) else "?"
         return UsageError(
-            f"anext() on an agent's stream while task {task!r} already waits for its next event; a stream has one reader "
-            "at a time. Await that read first, or make two calls for two runs."
+            f"anext() on an agent's stream while task {task!r} already waits for its next event. A stream has one reader "
+            "at a time: await that read first, or make a call for each reader."
         )
 
     async def aclose(self) -> None:
-        """Cancel the run and wait for its cleanup; a read that is waiting in another task is cancelled first."""
+        """Cancel the run and wait for its cleanup. A read that is waiting in another task is cancelled first."""
         self._closed = True
         self._buffer.close()
         reader = self._current
@@ -276,7 +277,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             if self._read_over is None or self._read_over.done():
                 self._read_over = asyncio.get_running_loop().create_future()
                 reader.cancel()
-            await asyncio.shield(self._read_over)  # two may close at once, and one of them may be cancelled
+            await asyncio.shield(self._read_over)  # several tasks may close it, and one may be cancelled
         run = self._run
         if run is not None:
             run.scope.cancel("closed", "its stream was closed")

@@ -1,4 +1,4 @@
-"""Where tasks are suspended: for messages to people, and for recordings of cancelled runs."""
+"""Find out where tasks are suspended, for messages and for recordings of cancelled runs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["frames_of", "innermost", "position", "positions"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(str(chain.__file__)))
 _CHAIN = chain.__file__
-_CURRENT = chain._current  # pyright: ignore[reportPrivateUsage] - which hook a chain is waiting for
+_CURRENT = chain._current  # pyright: ignore[reportPrivateUsage] - finds the hook that a chain awaits
 _RECORDED = {"Recorder._take": "model", "Recorder._work": "tool"}
-"""What is done inside these functions is replaced in a replay, so a position ends there."""
+"""Functions whose work a replay replaces, so a position ends there."""
 _READER = ("Events.hand_over", "Events._after")
 
 
 def innermost(task: asyncio.Task[Any]) -> str:
-    """The innermost function of a task that is not asyncio's, with its file and line."""
+    """Return the innermost function of a task outside asyncio, with its file and line."""
     place = "?"
     for frame in frames_of(task):
         code = frame.f_code
@@ -32,11 +32,12 @@ def innermost(task: asyncio.Task[Any]) -> str:
 
 
 def position(task: asyncio.Task[Any]) -> str:
-    """Where a task is suspended, in words that are the same in a replay.
+    """Return where a task is suspended, as text that is the same in a replay.
 
     Returns:
-        The hooks that it is in, outermost first, each as `Event: name`; then what waits: `model`, `tool NAME`, `reader`, or a
-        function, with the line relative to its first one if the function is not the library's.
+        The hooks that are running, outermost first, each as `Event: name`; then the code that waits: `model`, `tool
+        NAME`, `reader`, or a function. For a function outside the library, the line is given relative to its first
+        line.
     """
     parts: list[str] = []
     event: Any = None
@@ -69,15 +70,15 @@ def position(task: asyncio.Task[Any]) -> str:
 def positions(
     driver: asyncio.Task[Any], beside: Iterable[Iterable[asyncio.Task[Any]]], inside: Iterable[Iterable[str]]
 ) -> tuple[str, ...]:
-    """Where a run is suspended.
+    """Return where a run is suspended.
 
     Args:
-        driver: The task of its driver; its position comes first.
+        driver: The task of its driver, which comes first.
         beside: The tasks of its parallel tool calls, by group.
-        inside: The positions of the runs that belong to it.
+        inside: The positions of its child runs.
 
     Returns:
-        Nothing if it cannot be found out: a cancellation must not fail because of it.
+        The positions; empty if they cannot be determined, since a cancellation must not fail because of this.
     """
     try:
         others = [position(task) for tasks in beside for task in tasks if not task.done()]
@@ -88,7 +89,7 @@ def positions(
 
 
 def _hook(frame: FrameType) -> tuple[Any, str] | None:
-    """The event that a chain's function handles, and its hook."""
+    """Return the event that a chain's function handles, and its hook."""
     here = frame.f_locals
     hooks, event, entry = here.get("chain"), here.get("event"), here.get("entry")
     if hooks is None or event is None:
@@ -97,7 +98,7 @@ def _hook(frame: FrameType) -> tuple[Any, str] | None:
         if "editing" not in here or not hooks.editors:
             return None
         entry = _CURRENT(hooks, here["editing"])
-    same = 0  # hooks with its name in front of it
+    same = 0  # earlier hooks with the same name
     for other in hooks:
         if other is entry:
             break
@@ -106,7 +107,7 @@ def _hook(frame: FrameType) -> tuple[Any, str] | None:
 
 
 def frames_of(task: asyncio.Task[Any]) -> Iterator[FrameType]:
-    """The frames of a suspended task, outermost first, also those that its innermost frame awaits."""
+    """Yield the frames of a suspended task, outermost first, including awaited objects below its innermost frame."""
     awaited: Any = task.get_coro()
     while awaited is not None:
         frame, awaited = _step(awaited)
@@ -115,21 +116,21 @@ def frames_of(task: asyncio.Task[Any]) -> Iterator[FrameType]:
 
 
 def _step(awaited: Any) -> tuple[FrameType | None, Any]:
-    """The frame of something that is awaited, and what it awaits itself."""
+    """Return the frame of an awaited object, and the object that it awaits."""
     if isinstance(awaited, CoroutineType):
         return awaited.cr_frame, awaited.cr_await
     if isinstance(awaited, AsyncGeneratorType):
         return awaited.ag_frame, awaited.ag_await
     if isinstance(awaited, GeneratorType):
         frame = awaited.gi_frame
-        if frame is not None and frame.f_code is drive.__code__:  # it steps the tool's coroutine by hand
+        if frame is not None and frame.f_code is drive.__code__:  # it drives the tool's coroutine itself
             return frame, frame.f_locals.get("coro")
         return frame, cast("Any", awaited).gi_yieldfrom
     if not type(awaited).__name__.startswith(("async_generator", "coroutine_wrapper")):
         return None, None
-    import gc  # not with the package: it is needed here alone
+    import gc  # needed only here
 
-    # What `anext` gives hides the generator that it steps.
+    # The awaitable of `anext` has no attribute for its generator.
     hidden: list[Any] = [
         found for found in gc.get_referents(awaited) if isinstance(found, AsyncGeneratorType | CoroutineType)
     ]

@@ -1,10 +1,10 @@
-"""Several works of a run at once, each in a task of its own.
+"""Run several works concurrently, each in its own task.
 
 Rules:
 
 1. No task outlives the block that started it.
-2. The first failure cancels the others, and is raised when all are finished; a `KeyboardInterrupt` or `SystemExit` counts
-   for more than it, and than a cancellation.
+2. The first failure cancels the others, and is raised when all are finished. A `KeyboardInterrupt` or `SystemExit` has
+   precedence over it, and over a cancellation.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ Work: TypeAlias = Callable[[], Awaitable[None]]
 
 
 async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
-    """Run works in tasks of their own, at most `limit` at a time.
+    """Run works concurrently in separate tasks, at most `limit` at a time.
 
-    The first failure cancels the others; when all are finished it is raised, unwrapped. Cancelling this cancels them all.
+    The first failure cancels the others; when all are finished it is raised, unwrapped. Cancelling this cancels them
+    all.
     """
     tasks = _Tasks(scope, works)
     before, scope.tasks = scope.tasks, (*scope.tasks, tasks.running.keys())
@@ -52,7 +53,7 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
 
 
 class _Tasks:
-    """The tasks of some works, and those works that wait for a task to end."""
+    """The tasks of some works, and the works that wait for a task to end."""
 
     __slots__ = ("_changed", "_scope", "_waiting", "failures", "running")
 
@@ -61,22 +62,22 @@ class _Tasks:
         self._scope = scope
         self._waiting = list(reversed(works))
         self._changed: asyncio.Future[None] | None = None
-        # In the order in which they began: they are cancelled in that order, whatever their addresses are.
+        # Ordered, so that tasks are cancelled in the order in which they started.
         self.running: dict[asyncio.Task[None], None] = {}
 
     def changed(self) -> Awaitable[None]:
-        """Wait until all tasks have ended."""
+        """Return an awaitable that completes when all tasks have ended."""
         self._changed = changed = asyncio.get_running_loop().create_future()
         return changed
 
     def begin(self) -> None:
-        """Begin the next work."""
+        """Start the next work."""
         task = asyncio.get_running_loop().create_task(self._run(self._waiting.pop()))
         self.running[task] = None
         task.add_done_callback(self._ended)
 
     def cancel(self) -> None:
-        """Cancel what runs; what waits does not begin."""
+        """Cancel the running tasks, and discard the waiting works."""
         self._waiting.clear()
         self._scope.cancel_tasks(list(self.running))
 
@@ -84,9 +85,9 @@ class _Tasks:
         try:
             await work()
         except asyncio.CancelledError as error:
-            if not self._scope.is_cancelled():  # it raised that itself: it has failed
+            if not self._scope.is_cancelled():  # raised by the work itself: a failure
                 self.failures.append(error)
-        except BaseException as error:  # a signal must not escape through the loop: it is raised in the driver
+        except BaseException as error:  # signals are raised in the driver, not through the event loop
             self.failures.append(error)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""What hooks may know of an agent."""
+"""The view of an agent that hooks receive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["View"]
 
 @frozen
 class View:
-    """A frozen description; it holds neither the agent nor its tools' functions."""
+    """A frozen description of an agent, without the agent or the functions of its tools."""
 
     name: str
     description: str

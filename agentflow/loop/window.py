@@ -1,10 +1,10 @@
-"""How much of a model's context window a conversation takes: what a provider reported, what a counter says, or an estimate.
+"""How many tokens of a model's context window a conversation uses: as reported by the provider, counted, or estimated.
 
 Rules:
 
-1. What the last reply's usage told is believed; only what came behind it is estimated.
-2. Characters become tokens at the rate of that reply; where none has told, at four a token.
-3. Nothing is worked out before somebody asks.
+1. The usage of the last reply is used as reported; only later messages are estimated.
+2. The estimate uses the characters per token of that reply, or four if there is none.
+3. Nothing is computed before it is requested.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _OF_A_MESSAGE: Final = 4
 
 
 def window_of(messages: Sequence[Msg], tools: Iterable[ToolSpec], model: str | Model) -> ContextWindow:
-    """How much a request of these messages takes, without asking anybody.
+    """Return how much of the context window a request uses, without I/O.
 
     Args:
-        messages: The request, the system prompt included.
-        tools: What the model may call.
-        model: Whose window it is.
+        messages: The request, including the system prompt.
+        tools: The tools that the model may call.
+        model: The model.
     """
     limit = context_limit(model)
     place, told = _last_report(messages)
@@ -47,7 +47,8 @@ def window_of(messages: Sequence[Msg], tools: Iterable[ToolSpec], model: str | M
 
 
 async def measured(request: ModelRequest, model: str | Model) -> ContextWindow:
-    """How much a request takes, by the provider's counter or a tokenizer; where there is neither, an estimate."""
+    """Return how much of the context window a request uses, by the provider's counter or a tokenizer; an estimate if
+    there is neither."""
     counted = await token_count(model, request)
     if counted is None:
         return window_of(request.messages, request.tools, model)
@@ -55,12 +56,12 @@ async def measured(request: ModelRequest, model: str | Model) -> ContextWindow:
 
 
 def estimated(messages: Iterable[Msg]) -> int:
-    """How many tokens some messages take, by their size alone."""
+    """Estimate the number of tokens of some messages by their size."""
     return _estimate(messages, _USUAL_RATE)
 
 
 class _Told:
-    """What a reply's usage said of its request and itself."""
+    """The usage that a reply reported for its request and itself."""
 
     __slots__ = ("prompt", "used")
 
@@ -70,7 +71,7 @@ class _Told:
 
 
 def _last_report(messages: Sequence[Msg]) -> tuple[int, _Told | None]:
-    """The last reply with a usage that tells of what stands before it; one from before a compaction does not."""
+    """Return the last reply with a usage of all messages before it. Replies before a compaction do not count."""
     first = next((n for n, msg in enumerate(messages) if msg.role != "system"), 0)
     fresh = first if not messages else _behind_summary(messages[first], first)
     for place in range(len(messages) - 1, fresh, -1):
@@ -81,7 +82,8 @@ def _last_report(messages: Sequence[Msg]) -> tuple[int, _Told | None]:
 
 
 def _behind_summary(first: Msg, head: int) -> int:
-    """Where replies begin that were made of the request as it is: those before a summary was written tell of a longer one."""
+    """Return the place after which replies belong to the compacted request. Replies before the summary report a longer
+    request."""
     mark = first.metadata.get("compaction") if first.metadata.get("synthetic") == "compaction" else None
     return head if mark is None else mark["stored"] - mark["until"] + head + mark["messages"] - 1
 

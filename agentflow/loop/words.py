@@ -1,4 +1,4 @@
-"""What a person should read of a call's events."""
+"""The text of a call's events, for people."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["words"]
 
 
 async def words(events: AsyncIterator[HookEvent]) -> AsyncGenerator[str]:
-    """The words of a call, piece by piece as the model says them.
+    """Yield the text of a call as the model streams it.
 
-    What was not streamed comes as one piece: the answer of a verdict, the reason of `Deny` and `Stop`, what hooks have made of
-    a reply. Replies of several rounds are apart by an empty line, and so is one that starts over. Thoughts, tools and
-    sub-agents are silent.
+    Text that was not streamed is yielded as a whole: the answer of a verdict, the reason of `Deny` or `Stop`, a reply
+    edited by hooks. An empty line separates the replies of several rounds, and precedes a reply that restarts.
+    Thinking, tools and sub-agents yield no text.
 
     Args:
         events: The call's events.
     """
-    said = False  # something of this reply
-    before = False  # something of an earlier one
+    said = False  # whether text of this reply was yielded
+    before = False  # whether text of an earlier reply was
     known = ""  # the text of the last reply
     async for event in events:
         if event.source:

@@ -121,7 +121,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a misspelt method": (lambda: agent_of(Nameless()), "Did you mean 'on_event' by 'on_evnt'?"),
     "a model of texts": (
         lambda: Agent("a", Words()).call("Hi").block(),
-        "(a str) as a piece of its reply; a model's stream gives ModelChunks: yield ModelChunk(text).",
+        "(a str), but must yield ModelChunks: yield ModelChunk(text).",
     ),
     "stream as a call": (
         lambda: agent_of().stream("Hi").block(),

@@ -45,7 +45,7 @@ async def test_an_overlapping_call_is_refused() -> None:
         await agent.call("2")
     assert str(caught.value) == (
         "A call on agent 'a' overlaps with another one on its implicit session, which is one conversation. Await the "
-        "first call, or give each call a conversation of its own: session='some-id' or session=Session.fresh()."
+        "first call, or use a separate session for each call: session='some-id' or session=Session.fresh()."
     )
     gate.set()
     assert await first == "one"

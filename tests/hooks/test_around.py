@@ -284,7 +284,7 @@ async def test_the_source_behind_precall_runs_once() -> None:
     def twice(event: Any, source: Any) -> Any:
         return source.then(source)
 
-    with pytest.raises(UsageError, match="can be subscribed once"):
+    with pytest.raises(UsageError, match="can be subscribed only once"):
         await agent_of(["a", "b"], Around(PreCall, twice)).call("go")
 
 

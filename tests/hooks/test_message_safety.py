@@ -463,7 +463,7 @@ async def test_a_compaction_never_cuts_a_round() -> None:
     model = ScriptedModel([ToolUseBlock("t1", "look", {}), "end"])
     agent = Agent("a", model, tools=[look], hooks=[behind])
     await agent.call("go")
-    between = "between tool calls and their results."
+    between = "would separate tool calls from their results."
     assert said == [
         "0 of 2: taken",
         "1 of 2: taken",

@@ -401,7 +401,7 @@ async def _twice(how: str) -> None:
             await tasks[0]
         assert stored(store) == ["CallOpened", "Reasoned", "CallClosed"]
     else:
-        with pytest.raises(UsageError, match="can be subscribed once"):
+        with pytest.raises(UsageError, match="can be subscribed only once"):
             await agent.call("go", session="s")
         assert stored(store)[-1] == "CallClosed"
     await usable(store)
@@ -422,7 +422,7 @@ def test_a_round_runs_once_at_a_time() -> None:
         store = MemoryStore()
         both = Around(PreToolRound, lambda _, source: Mono.zip(source, source).map(lambda rows: rows[0]))
         agent = Agent("a", ScriptedModel([use("t1", "slow", n=1)]), tools=[slow], hooks=[both], store=store)
-        with pytest.raises(UsageError, match="source of PreToolRound was subscribed while it runs"):
+        with pytest.raises(UsageError, match="source of PreToolRound was subscribed while it is running"):
             await agent.call("go", session="s")
         assert len(runs) <= 1
         await usable(store)
@@ -672,7 +672,7 @@ async def test_a_hook_around_that_raises_cancelled_error_itself_fails(kind: type
         await agent.call("go")
         assert history(agent.session())[2].startswith("tool: t1 error")
         return
-    with pytest.raises(HookError, match=f"source of {kind.__name__} raised CancelledError itself") as caught:
+    with pytest.raises(HookError, match=f"wraps {kind.__name__} raised CancelledError") as caught:
         await agent.call("go")
     assert isinstance(caught.value.__cause__, asyncio.CancelledError)
     hook = Around(kind, lambda _, __: Mono(stray))
@@ -697,7 +697,7 @@ async def test_a_model_that_raises_cancelled_error_itself_fails() -> None:
             raise asyncio.CancelledError("mine")
             yield
 
-    with pytest.raises(ModelError, match="'stray' raised CancelledError itself"):
+    with pytest.raises(ModelError, match="'stray' raised CancelledError"):
         await Agent("a", Stray()).call("go")
 
 

@@ -742,7 +742,7 @@ def test_a_hook_that_adds_a_message_for_each_message_is_told_so() -> None:
         event.context.inject("one")
 
     async def main() -> None:
-        with pytest.raises(UsageError, match=r"100 messages have been added in a row.*'injected'"):
+        with pytest.raises(UsageError, match=r"injected 100 messages in a row.*'injected'"):
             await Agent("a", ScriptedModel(["ok"]), hooks=[again, begins]).call("hi")
 
     run(main)

@@ -641,7 +641,7 @@ async def test_a_task_that_has_outlived_a_cancellation_can_call(watched: bool) -
     task.cancel()
     reply, error = await task
     assert (reply.outcome, reply.text) == ("interrupted", "(interrupted: enough)")
-    assert "although nobody cancelled the run" in str(error)
+    assert "but the run was not cancelled" in str(error)
 
 
 def _stray(_: PreReasoning) -> None:

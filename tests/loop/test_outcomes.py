@@ -722,7 +722,7 @@ async def test_a_compaction_never_cuts_between_calls_and_their_results(kind: typ
     model = ScriptedModel([use("t1", "add", a=1, b=2), "end"])
     agent = Agent("a", model, tools=[add], hooks=[compact])
     assert (await agent.call("go")).text == "end"
-    assert refused == ["compact(until=2) cuts between tool calls and their results."]
+    assert refused == ["compact(until=2) would separate tool calls from their results."]
     assert history(model.requests[1].messages)[-2:] == ["assistant: [t1:add(a=1, b=2)]", "tool: t1 success '3'"]
 
 

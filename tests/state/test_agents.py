@@ -311,8 +311,8 @@ async def test_state_that_cannot_be_written(store: SessionStore) -> None:
     logger.remove(sink)
     assert said == [
         (
-            f"The state {__name__}:Handle of session 's' is not stored: pydantic cannot write it. Make each a dataclass or "
-            "a pydantic model."
+            f"The state {__name__}:Handle of session 's' is not stored: pydantic cannot serialize it. Use dataclasses or "
+            "pydantic models."
         )
     ]
     other = echo(store)
@@ -435,12 +435,12 @@ async def test_what_cannot_be_saved() -> None:
     agent = Agent("a", ScriptedModel([["x", wait, "y"]]))
     running = asyncio.ensure_future(_text(agent, "s"))
     await asyncio.sleep(0)
-    with pytest.raises(UsageError, match="Session 's' runs a call; save it when that has ended"):
+    with pytest.raises(UsageError, match="Session 's' is running a call\. Save it after the call has ended"):
         agent.session("s").to_dict()
     gate.set()
     await running
     agent.session("s").state[Handle] = Handle()
-    with pytest.raises(UsageError, match=r"pydantic does not know how to write .*:Handle"):
+    with pytest.raises(UsageError, match=r"pydantic cannot serialize .*:Handle"):
         agent.session("s").to_dict()
     with pytest.raises(
         UsageError, match=r"has not been loaded from its store yet\. Save it there: await store\.export"
@@ -459,9 +459,7 @@ def test_what_is_no_saved_session() -> None:
     data = Session.fresh(id="s").to_dict()
     twice: list[Fact] = [CallOpened("r", "c", (Msg.user("q"),), 1)] * 2
     data["facts"] = [json.loads(fact_to_json(fact)) for fact in twice]
-    with pytest.raises(
-        StoreError, match=r"The saved session 's' does not fit together: A fact CallOpened is not legal"
-    ):
+    with pytest.raises(StoreError, match=r"The saved session 's' is inconsistent: A fact CallOpened is not legal"):
         Session.from_dict(data)
 
 

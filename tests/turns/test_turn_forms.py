@@ -28,10 +28,10 @@ class Settings:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Turn(add, {"a": 1, "b": 2}, 60), "options are keywords, such as timeout=60."),
-        (lambda: Turn(tool_name="add", kwargs={"a": 1}), "got kwargs, tool_name; options are timeout, "),
+        (lambda: Turn(add, {"a": 1, "b": 2}, 60), "options must be keyword arguments, such as timeout=60."),
+        (lambda: Turn(tool_name="add", kwargs={"a": 1}), "got kwargs, tool_name; the options are timeout, "),
         (Turn, "Turn(...) takes a tool or its registered name, not NoneType"),
-        (lambda: Turn(add, {"a": b"\xff\x00"}), "argument 'a' is bytes, which is no data"),
+        (lambda: Turn(add, {"a": b"\xff\x00"}), "argument 'a' is bytes, which has no JSON form"),
     ],
 )
 def test_a_wrong_form_of_a_turn_says_the_right_one(make: Callable[[], Any], said: str) -> None:
@@ -49,8 +49,8 @@ def test_the_approval_of_a_turn_is_an_answer_and_no_truth_value(wrong: Any) -> N
         Turn(pay, {"euros": 5}, approval=wrong)
     with pytest.raises(UsageError) as assigned:
         turn.approval = wrong
-    legal = "legal are Approve(), Approve(input=...), Deny(reason), Answer(value), and None: nobody has decided."
-    assert str(made.value) == str(assigned.value) == f"The approval of a turn of 'pay' is {wrong!r}; {legal}"
+    legal = "but must be Approve(), Approve(input=...), Deny(reason), Answer(value), or None (no decision)."
+    assert str(made.value) == str(assigned.value) == f"The approval of a turn of 'pay' is {wrong!r}, {legal}"
     assert turn.approval is None
 
 
@@ -65,13 +65,13 @@ async def test_a_denied_approval_refuses_the_turn_of_any_tool() -> None:
 @pytest.mark.parametrize("wrong", ["5", True, 0, float("nan")])
 def test_a_time_limit_is_a_number_above_zero(wrong: Any) -> None:
     """A text that looks like one is none."""
-    with pytest.raises(UsageError, match=r"Turn of 'add': timeout=.*; legal are seconds above 0, or None\."):
+    with pytest.raises(UsageError, match=r"Turn of 'add': timeout=.*, but it must be seconds above 0, or None\."):
         Turn(add, {"a": 1, "b": 2}, timeout=wrong)
 
 
 @pytest.mark.parametrize(
     ("name", "state"),
-    [("time_out", "is no attribute of a turn"), ("stop_reason", "is read-only"), ("start_time", "is read-only"),
+    [("time_out", "is not an attribute of a turn"), ("stop_reason", "is read-only"), ("start_time", "is read-only"),
      ("sender", "is read-only"), ("output", "is read-only"), ("running", "is read-only")],
 )  # fmt: skip
 def test_what_cannot_be_assigned_is_refused_with_what_can(name: str, state: str) -> None:

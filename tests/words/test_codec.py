@@ -328,7 +328,7 @@ async def test_a_call_without_an_id_is_not_imported() -> None:
     saved = Session.fresh(messages=[Msg.user("Hi"), Msg.assistant([use]), Msg("tool", (result,))]).to_json()
     wrong = saved.replace('"t1"', '""')
     assert Session.from_json(saved).messages[1].tool_uses == (use,)
-    with pytest.raises(StoreError, match=r"does not fit together: The tool call 'look' has an empty id\."):
+    with pytest.raises(StoreError, match=r"is inconsistent: The tool call 'look' has an empty id\."):
         Session.from_json(wrong)
-    with pytest.raises(StoreError, match=r"does not fit together: The tool call 'look' has an empty id\."):
+    with pytest.raises(StoreError, match=r"is inconsistent: The tool call 'look' has an empty id\."):
         await MemoryStore().import_(json.loads(wrong))

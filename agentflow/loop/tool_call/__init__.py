@@ -1,1 +1,1 @@
-"""One tool call: vetted, attempted under its lock and its limits, its pieces handed out, closed on every path."""
+"""One tool call: vetting, attempts with lock and time limit, chunks, and closing on every path."""

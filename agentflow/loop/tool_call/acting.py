@@ -1,12 +1,12 @@
-"""One tool call: vetted, run, and closed, whatever happens to it.
+"""One tool call: vet it, run it, and close it on every path.
 
 Rules:
 
-1. From before its `PreActing` is shown to anyone, a call has its `PostActing` on every path.
-2. A tool that fails gives an error result that the model can act on; it never ends the loop.
-3. A `CancelledError` counts as the run's only if somebody cancelled the run; else it is a failing tool.
-4. What the tool's limit and its duration count is its own working time: not the wait for the reader, nor hooks that see
-   its pieces; nor, for the duration, the `PreActing` chain (a person may decide there) and the wait for its lock.
+1. Once its `PreActing` is emitted, a call has its `PostActing` on every path.
+2. A failing tool produces an error result on which the model can act; it never ends the loop.
+3. A `CancelledError` counts as a cancellation of the run only if the run was cancelled. Otherwise it is a failing tool.
+4. The time limit and the duration of a tool count only its own work: not the wait for the reader, nor hooks that handle
+   its chunks. The duration also excludes the `PreActing` chain (a person may decide there) and the wait for its lock.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ UNKNOWN_OUTCOME = (
     "Outcome unknown: the process ended while this tool was running. Check whether it took effect before you repeat it."
 )
 
-HALTED = "Suspended: the process ends; a later one goes on with this."
+HALTED = "Suspended: the process is ending; a later one will continue this."
 
 
 class StandIn:
-    """What a hook does in a tool's place, as an attempt sees it.
+    """Work that a hook runs instead of a tool, with the interface of a tool.
 
     Args:
         name: The tool's name.
-        work: What is done.
+        work: The work.
     """
 
     __slots__ = ("_work", "name")
@@ -75,13 +75,13 @@ class StandIn:
         self._work = work
 
     async def start(self, _use: ToolUseBlock, context: ToolContext | None) -> object:
-        """Do it."""
+        """Run the work."""
         assert context is not None
         return await self._work(context)
 
 
 class Acting(Vetted):
-    """The execution of one tool call; made like `Vetted`."""
+    """The execution of one tool call."""
 
     __slots__ = ()
 
@@ -89,16 +89,16 @@ class Acting(Vetted):
     broken: Exception | None
 
     by_tool: ClassVar[bool] = True
-    """Whether the tool itself says how long one attempt may take."""
+    """Whether the tool determines the time limit of one attempt."""
 
     async def whole(self, waits: Callable[[ToolType], bool] | None = None) -> bool:
         """Vet, run and close the call.
 
         Args:
-            waits: Whether a call that was vetted to a tool of this type has to wait.
+            waits: Returns whether the call must be deferred if hooks have changed it to a tool of this type.
 
         Returns:
-            Whether it is over; False: it waits for its turn, call again.
+            True if it has finished; False if it was deferred: call this again in its turn.
         """
         try:
             if not self.vetted:
@@ -138,7 +138,7 @@ class Acting(Vetted):
         return True
 
     def _decided(self) -> ToolResultBlock:
-        """What a verdict, or a crash in its course, puts in the place of the tool's result."""
+        """Return the result for a verdict, or for a tool that was interrupted by a crash."""
         verdict = self.verdict
         match verdict:
             case None:
@@ -157,7 +157,7 @@ class Acting(Vetted):
         return tool is None or tool.idempotent or isinstance(self.approval, Approve)
 
     def _outcome_unknown(self) -> ToolResultBlock:
-        """The process ended while the tool was running: the model is told, or a person is asked."""
+        """Tell the model, or ask a person, after the process ended while the tool was running."""
         if self.run.config.on_unknown_outcome == "tell":
             return self._result(UNKNOWN_OUTCOME, "error")
         request = {"outcome": "unknown", "tool": self.use.name, "input": dict(self.use.input), "attempt": self.attempt}
@@ -173,17 +173,15 @@ class Acting(Vetted):
         return self._result(render(value))
 
     async def _came_to(self, error: BaseException) -> ToolResultBlock | None:
-        """What the model is told of work that has raised; None: it ends the call."""
+        """Return the result for an exception, or None if it ends the call."""
         run = self.run
         if isinstance(error, asyncio.CancelledError):
             if run.scope.is_cancelled():
                 return None
-            failure = ToolError(
-                f"Tool {self.use.name!r} raised CancelledError itself, although nobody cancelled the run."
-            )
+            failure = ToolError(f"Tool {self.use.name!r} raised CancelledError, but the run was not cancelled.")
             failure.__cause__ = error
             return await self._failed(failure)
-        if isinstance(error, Halted):  # a sub-agent has stopped at a safe point
+        if isinstance(error, Halted):  # a sub-agent stopped at a safe point
             if not run.can_halt:
                 return await self._failed(ShutdownError(run.config.view.name, run.session.id, stopped=True))
             self.shelved = self.halted = True
@@ -205,7 +203,7 @@ class Acting(Vetted):
         return None if recovered is None else self._block(recovered.value)
 
     def _break(self) -> None:
-        """A hook's failure on one of the pieces ends the call, and the tool, or a hook around it, has kept it to itself."""
+        """Raise a hook's failure on a chunk, which ends the call, if the tool or a wrapping hook swallowed it."""
         assert self.broken is not None
         try:
             raise self.broken
@@ -221,15 +219,15 @@ class Acting(Vetted):
         try:
             value = await stage.outcome(wrap(run, PreActing, event, tool_source(stage, self.work), self.scope))
         finally:
-            stage.over = True  # a hook that fails while it wraps has ended it too
+            stage.over = True  # a failure while wrapping ends the stage too
         if value is EMPTY:
             return self._result("(no output)")
         return self._block(value)
 
     async def work(self, transform: Transform | None, instead: Work | None = None) -> ToolResultBlock:
-        """Run the tool, or what a hook does in its place; its failures are raised, so that a wrapping hook can retry.
+        """Run the tool, or the work of a hook instead. Failures are raised, so that a wrapping hook can retry.
 
-        The tool's own lock and retries are in here: to a wrapping hook they are one piece of work.
+        This includes the tool's own lock and retries, which are invisible to wrapping hooks.
         """
         if instead is not None:
             self.value = value = await self.once(StandIn(self.use.name, instead), transform)
@@ -247,11 +245,11 @@ class Acting(Vetted):
         return tool_result(self.original.id, self.use.name, render(value))
 
     def limit_of(self, tool: FullTool[..., Any]) -> float | None:
-        """Seconds that one attempt may take."""
+        """Return the time limit of one attempt in seconds."""
         return tool.timeout
 
     def key(self) -> str:
-        """What stays the same over retries and recoveries of this call."""
+        """Return a key that is stable across retries and recoveries of this call."""
         return f"{self.run.run_id}:{self.use.id}"
 
     async def once(self, tool: FullTool[..., Any] | StandIn, transform: Transform | None) -> object:
@@ -290,21 +288,21 @@ class Acting(Vetted):
         state: ToolState = "error"
         if isinstance(error, ToolNotFoundError):
             state = "not_found"
-        elif isinstance(error, TurnTimeoutError) and error.turn == self.use.id:  # and not of a turn that the tool ran
+        elif isinstance(error, TurnTimeoutError) and error.turn == self.use.id:  # not of another turn that the tool ran
             state = "timeout"
         ours = isinstance(error, ToolNotFoundError | ToolArgumentError | ToolContractError | TurnTimeoutError)
-        text = str(error) if ours else failure_text(error)  # as it was raised, before anybody is told of it
+        text = str(error) if ours else failure_text(error)  # before hooks see the error
         self._warn(error)
         await self.run.events.report(error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, scope=self.scope)
         return self._result(text, state)
 
     def _warn(self, error: Exception) -> None:
-        """Make a fault of the tool's code visible: only the model reads of it."""
+        """Log an unexpected error of the tool's code, which otherwise only the model would see."""
         if self.tool is None or not isinstance(error, self.tool.expected_errors):
             warn_unexpected(self.use.name, error, self.run.events.frame)
 
     async def close(self) -> None:
-        """Pass the result through its Post chain, make it a fact, and show it."""
+        """Pass the result through its Post chain, make it a fact, and hand over the event."""
         run, result = self.run, self.result
         assert result is not None
         duration = 0.0 if self.began is None else (run.monotonic() - self.began) * 1000
@@ -337,7 +335,7 @@ class Acting(Vetted):
         return run.journal.append_new(ToolFinished, finished)
 
     async def dismiss(self, stop: str | None) -> None:
-        """Close a call that was vetted for a later turn, which a Stop or a Suspend keeps from coming."""
+        """Close a call that was deferred and will not run because of a Stop or Suspend."""
         if stop is not None:
             self.result = self._result("Not run: the call was stopped.", "denied")
         else:
@@ -346,13 +344,13 @@ class Acting(Vetted):
         await self.close()
 
     def _waits_inside(self) -> bool:
-        """Whether a sub-agent is suspended in it: then it waits for the same, whatever ends its call."""
+        """Whether a sub-agent is suspended in it. If so, the call stays suspended however it ends."""
         if not self.pending and self.verdict is None:
             self.pending = self.run.machine.waiting_inside().get(self.original.id, ())
         return any(waits.within is not None for waits in self.pending)
 
     async def abort(self, error: BaseException) -> None:
-        """The call is being cut: give it its result and its `PostActing`."""
+        """Close a call that was interrupted: set its result, and emit its `PostActing`."""
         if self.result is None or self.opened:
             if self._waits_inside():
                 self.result = self._result("Suspended: waits for a decision.", "suspended")

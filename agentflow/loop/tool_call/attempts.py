@@ -1,12 +1,12 @@
-"""A tool that takes a lock, or is tried again: what its author asked for with `@tool(lock=True, retries=2)`.
+"""Attempts of a tool with a lock or retries: `@tool(lock=True, retries=2)`.
 
 Rules:
 
-1. The lock is held for one attempt, from before its arguments are checked to after its cleanup; not while it waits to
-   be tried again, and not while hooks see the result.
-2. Waiting for the lock is not the tool's working time: its limit begins behind it.
-3. Exceptions and passed limits are tried again, as `RetryPolicy` says. Cancellation never, nor wrong arguments, nor a
-   stream that somebody has seen a part of.
+1. The lock is held for one attempt, from before its arguments are checked until after its cleanup; not while waiting
+   for the next attempt, and not while hooks handle the result.
+2. Waiting for the lock does not count as the tool's work: its time limit starts afterwards.
+3. Exceptions and timeouts are retried as `RetryPolicy` defines. Cancellation and invalid arguments are never retried,
+   nor a stream after a chunk was delivered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Hold:
 
     Attributes:
         lock: The lock.
-        over: Whether it was let go of; a task that the tool has left behind may still see it.
+        over: Whether it was released; a background task of the tool may still refer to it.
     """
 
     __slots__ = ("lock", "over")
@@ -45,11 +45,11 @@ class Hold:
 
 
 held_locks: ContextVar[tuple[Hold, ...]] = ContextVar("agentflow_held_locks", default=())
-"""The locks that the code running here holds, its callers' included: set in the context of a tool's work."""
+"""The locks that the running code holds, including those of its callers. Set in the context of a tool's work."""
 
 
 class Attempted(Protocol):
-    """The turn that attempts it."""
+    """The tool call that is attempted."""
 
     run: RunBase
     attempt: int
@@ -75,7 +75,7 @@ async def carefully(turn: Attempted, tool: FullTool[..., Any], transform: Transf
 
     def tell(_attempt: int, error: BaseException, _wait: float) -> None:
         logger.bind(**ids_of(turn.run.events.frame)).trace(
-            "tool {} failed in attempt {} and is tried again: {!r}", tool.name, turn.attempt, error
+            "tool {} failed in attempt {} and is retried: {!r}", tool.name, turn.attempt, error
         )
 
     policy = RetryPolicy(
@@ -102,8 +102,8 @@ async def _locked(turn: Attempted, tool: FullTool[..., Any], transform: Transfor
     held = held_locks.get()
     if any(hold.lock is lock and not hold.over for hold in held):
         raise SafeExecutionError(
-            f"Tool {tool.name!r} (lock=True) was called from within its own run, which would wait for itself for ever. "
-            "Call its function directly there, or leave out lock=True."
+            f"Tool {tool.name!r} (lock=True) called itself while holding its own lock, which would deadlock. "
+            "Call its function directly there, or remove lock=True."
         )
     if not lock.try_acquire():
         since = turn.run.monotonic()

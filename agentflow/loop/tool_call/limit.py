@@ -1,13 +1,13 @@
-"""Running a tool's coroutine in the driver's task: in a context of its own, with a time limit of its own.
+"""Run a tool's coroutine in the driver's task, in its own context and with its own time limit.
 
 Rules:
 
-1. The tool sees a copy of the context: what it sets does not leak, inline or parallel.
-2. The timer is armed when the tool first suspends; a tool that never does costs no timer. It stands still while an
-   event is handed to a reader.
-3. The limit cancels the task and takes the cancellation back; a cancellation from outside at the same time wins.
-4. A tool that ignores its cancellation, by the limit or from outside, is cancelled all the same: what it makes then is
-   dropped, and that is said.
+1. The tool runs in a copy of the context, so context variables that it sets do not leak, inline or in parallel.
+2. The timer starts when the tool first suspends; a tool that never suspends costs no timer. It is paused while an event
+   is handed to a reader.
+3. The limit cancels the task and uncancels it afterwards. A cancellation from outside at the same time has precedence.
+4. A tool that swallows its cancellation, by the limit or from outside, is treated as cancelled: its later result is
+   dropped, and the error says so.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ __all__ = ["LimitPassed", "drive"]
 def drive(
     coro: Coroutine[Any, Any, Any], context: Context, seconds: float | None, limit: TimeLimit | None = None
 ) -> Generator[Any, Any, Any]:
-    """Run a coroutine to its end in a context, under a limit; the caller's task does the waiting.
+    """Run a coroutine to its end in a context, under a limit, in the caller's task.
 
     Args:
-        coro: The tool's work, not begun.
-        context: Where it runs.
-        seconds: The limit; None: none.
-        limit: The limit as an object, where somebody else pauses it or several steps share it.
+        coro: The tool's work, not started.
+        context: The context.
+        seconds: The limit; None: no limit.
+        limit: The limit as an object, if it can be paused or is shared by several steps.
 
     Raises:
-        LimitPassed: The limit passed, and nobody else cancelled.
+        LimitPassed: The limit passed, and there was no other cancellation.
     """
     run = context.run
     try:
@@ -62,7 +62,7 @@ def drive(
     except StopIteration as stop:
         if limit.expired and limit.absorb():
             raise LimitPassed(late=True) from None
-        if cut is not None and task is not None and task.cancelling() > before:  # what comes late does not count
+        if cut is not None and task is not None and task.cancelling() > before:  # a late result is dropped
             raise cut from None
         return stop.value
     except asyncio.CancelledError:
@@ -72,7 +72,7 @@ def drive(
     except StopAsyncIteration:
         if limit.expired and limit.absorb():
             raise LimitPassed(late=True) from None
-        if cut is not None and task is not None and task.cancelling() > before:  # it has ended only because of that
+        if cut is not None and task is not None and task.cancelling() > before:  # ended because of the cancellation
             raise cut from None
         raise
     except (GeneratorExit, KeyboardInterrupt, SystemExit):
@@ -80,19 +80,19 @@ def drive(
             limit.absorb()
         raise
     except BaseException as error:
-        if limit.expired and limit.absorb():  # what its cancellation led to
+        if limit.expired and limit.absorb():  # a consequence of its cancellation
             raise LimitPassed from error
         raise
     finally:
         limit.stop()
-        task = cut = None  # a traceback holds this frame, and a task that fails its traceback
+        task = cut = None  # a failing task keeps its traceback, which holds this frame
 
 
 class LimitPassed(Exception):  # noqa: N818 - a signal between this module and its caller
     """A tool passed its time limit.
 
     Args:
-        late: Whether it finished all the same, later.
+        late: Whether it finished later.
     """
 
     def __init__(self, late: bool = False) -> None:

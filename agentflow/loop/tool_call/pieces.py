@@ -1,10 +1,10 @@
-"""What a tool hands out while it works: each value of an async generator, each piece that a tool emits.
+"""The chunks of a tool: each value of an async generator, and each value that a tool emits.
 
 Rules:
 
-1. Whoever makes a piece waits until it was taken: nothing is queued.
-2. While a piece is with its hooks and its reader, the tool's time limit stands still.
-3. However the work ends, the generator is closed before its caller goes on.
+1. The tool waits until its chunk was handled: there is no queue.
+2. While hooks and the reader handle a chunk, the tool's time limit is paused.
+3. The generator is always closed before its caller continues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Pieces"]
 
 
 class Source(Protocol):
-    """The turn whose pieces these are."""
+    """The tool call that produces the chunks."""
 
     run: RunBase
     use: ToolUseBlock
@@ -43,12 +43,12 @@ class Source(Protocol):
 
 
 class Pieces:
-    """The pieces of one attempt, on their way to `ActingChunk`.
+    """The chunks of one attempt, which become `ActingChunk` events.
 
     Args:
-        turn: Whose they are.
+        turn: The tool call.
         limit: The attempt's time limit.
-        transform: What wrapping hooks make of them.
+        transform: The changes by wrapping hooks.
     """
 
     __slots__ = ("_limit", "_pump", "_queue", "_showing", "_transform", "_turn")
@@ -62,7 +62,7 @@ class Pieces:
         self._showing = False
 
     async def fire(self, piece: object, tap: Callable[[object], Awaitable[None]] | None = None) -> None:
-        """Show a piece to hooks and reader; `tap` gets it then."""
+        """Pass a chunk to hooks and the reader, then to `tap`."""
         turn = self._turn
         run, scope = turn.run, turn.scope
         turn.delivered = True
@@ -79,21 +79,21 @@ class Pieces:
             if not unheard or events.buffer is not None:
                 try:
                     await events.emit(ActingChunk, (turn.use, piece), scope)
-                except Exception as error:  # of a hook whose policy is that the call ends; the tool may not catch that
+                except Exception as error:  # a hook's failure ends the call; the tool must not swallow it
                     turn.broken = error
                     raise
             if tap is not None:
                 await tap(piece)
             run.scope.check()
         finally:
-            if not nested:  # where a tool emits from several tasks at once, the time counts once
+            if not nested:  # count the time once if the tool emits from several tasks
                 self._showing = False
                 turn.count_wait(since)
             if counting:
                 self._limit.resume()
 
     async def emit(self, piece: object) -> None:
-        """What `ToolEmitter.emit` does."""
+        """Implement `ToolEmitter.emit`."""
         if self._transform is None:
             await self.fire(piece)
             return
@@ -121,13 +121,13 @@ class Pieces:
             failure = error
         finally:
             await stage.close()
-        while not ended and await queue.get():  # the transform ended early: the tool must not wait for it
+        while not ended and await queue.get():  # the transform ended early; do not block the tool
             pass
         if failure is not None:
             raise failure
 
     async def of(self, work: Any, place: Context, streaming: bool) -> object:
-        """Run a tool that hands out pieces, and return what it makes."""
+        """Run a tool that emits chunks, and return its result."""
         try:
             made = await self._stream(work, place) if streaming else await drive(work, place, None, self._limit)
             if self._pump is not None and self._queue is not None:
@@ -140,9 +140,9 @@ class Pieces:
         return made
 
     async def _stream(self, values: AsyncIterator[object], place: Context) -> object:
-        """Pass a streaming tool's values on; the result is their text joined, or their list.
+        """Pass a streaming tool's values on; the result is their joined text, or a list.
 
-        With a tap, whoever reads it has each value already: the result is the last one.
+        With a tap, which receives each value, the result is the last value.
         """
         driven = _driven(values, place, self._limit)
         stream: Any = driven
@@ -179,7 +179,7 @@ class Pieces:
 
 
 async def _dropped(pump: asyncio.Task[None]) -> None:
-    """Cancel a pump and wait for its end, also where whoever waits is cancelled once more."""
+    """Cancel a pump and wait for its end, even if this task is cancelled again."""
     pump.cancel()
     while not pump.done():
         try:
@@ -189,7 +189,7 @@ async def _dropped(pump: asyncio.Task[None]) -> None:
 
 
 async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerator[Any, None]:
-    """The values of an async generator, each step in its context and under its limit."""
+    """Yield the values of an async generator, running each step in its context and under its limit."""
     try:
         while True:
             try:
@@ -198,7 +198,7 @@ async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerat
                 return
             try:
                 yield value
-            except asyncio.CancelledError as error:  # a time limit over the tool's own `yield` has passed (PEP 789)
+            except asyncio.CancelledError as error:  # a time limit over the tool's `yield` has passed (PEP 789)
                 throw = getattr(values, "athrow", None)
                 if throw is not None:
                     await drive(throw(error), place, None, limit)

@@ -1,9 +1,9 @@
-"""A tool call up to its verdict: what is known of it, its `PreActing` chain, approvals.
+"""A tool call up to its verdict: its state, its `PreActing` chain, and approvals.
 
 Rules:
 
-1. A decision that was committed before a crash is not taken again.
-2. Nobody is asked to approve what would not run: arguments that do not fit are the model's to mend.
+1. A decision that was committed before a crash is not made again.
+2. No person is asked to approve a call that would not run: if its arguments are invalid, the model must fix them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["Vetted"]
 
 
 class Vetted:
-    """A tool call, and what has become of it so far.
+    """A tool call and its state.
 
     Args:
-        run: The call of the agent that it belongs to.
-        use: What the model asked for.
-        index: Its place in the round.
+        run: The agent's call.
+        use: The call as the model requested it.
+        index: Its position in the round.
     """
 
     __slots__ = (
@@ -96,29 +96,29 @@ class Vetted:
         self.tap: Callable[[object], Awaitable[None]] | None = None
 
     def _go_on(self) -> None:
-        """Take what was decided on the call, and what had begun of it, before its agent's call was continued."""
+        """Restore decisions on the call, and attempts that started before its agent's call was continued."""
         run, call = self.run, self.original.id
         started = run.machine.started
         if run.resuming:
             self.approval = run.decisions.get(call)
             self.inner = run.decided_inside.get(call)
-            if self.inner is not None and call not in started:  # a sub-agent behind it was decided on: it goes on there
+            if self.inner is not None and call not in started:  # a sub-agent in it has decisions, so it continues
                 self.approval = Approve()
         if call in started:
             self.recovers, self.attempt = True, started[call]
 
     @property
     def type(self) -> ToolType:
-        """The type of the tool that hooks left the call with; an unknown one writes."""
+        """The type of the tool after hooks; an unknown tool counts as a write tool."""
         return "write" if self.tool is None else self.tool.type
 
     def _call(self, use: ToolUseBlock) -> None:
-        """The call, as it stands now, and the tool that it names."""
+        """Set the current call and its tool."""
         self.use = use
         self.tool = self.run.config.tools.get(use.name)
 
     async def vet(self) -> None:
-        """Pass the call through its Pre chain; a committed decision is not taken again."""
+        """Pass the call through its Pre chain, unless a decision is committed."""
         run, use, approval = self.run, self.use, self.approval
         events = run.events
         committed = run.machine.decision_on(use.id) if run.machine.decided else None
@@ -167,14 +167,14 @@ class Vetted:
                 await writing
 
     def count_wait(self, since: float) -> None:
-        """Count the time since then as waiting, and not as the tool's work."""
+        """Count the time since then as waiting instead of the tool's work."""
         passed = self.run.monotonic() - since
         self.waited += passed
         if self.began is not None:
             self.began += passed
 
     async def _renamed(self) -> str:
-        """A hook has sent the call to another tool: that tool's own hooks have not seen it yet."""
+        """Run the hooks of the new tool if a hook has changed the call's tool. Return the name of the deciding hook."""
         run, tool = self.run, self.tool
         self.scope = run.scope_of(tool)
         if tool is None or not tool.hooks or self.verdict is not None:
@@ -197,14 +197,14 @@ class Vetted:
     def _take_approval(self, approval: Resolution | None, hook: str) -> None:
         verdict, tool = self.verdict, self.tool
         if approval is not None and not (isinstance(approval, Approve) and tool is not None and tool.external):
-            # (what is external cannot run: approved, it still waits for its answer)
+            # (an external call cannot run: even approved, it waits for its answer)
             if verdict is None or isinstance(verdict, Suspend):
                 self.verdict = None if isinstance(approval, Approve) else approval
             return
         kind: Literal["approval", "external"] = "approval"
         if verdict is None:
             if tool is None or not self._fits(tool):
-                return  # nobody is asked about it: the model is told what is wrong
+                return  # the model receives the error instead
             if self.run.approved(self.use.id) and not tool.external:
                 return
             kind = "external" if tool.external else "approval"

@@ -1,1 +1,1 @@
-"""Turns: tools with bound arguments that no model asked for, run by hand or by an agent's queue."""
+"""Turns: tools with bound arguments that run without a model, directly or from an agent's queue."""

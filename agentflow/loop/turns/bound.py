@@ -1,9 +1,9 @@
-"""`BoundTool`: what a turn is while nobody runs it: a tool, its arguments, and how it last ended.
+"""`BoundTool`: a turn's tool, its arguments, and how it last ended.
 
 Rules:
 
-1. While it runs nothing but `metadata` can be assigned.
-2. Arguments are data, checked and frozen when they are assigned; what is not data is a dependency.
+1. While it runs, only `metadata` can be assigned.
+2. Arguments are data, checked and frozen when they are assigned. Other objects are dependencies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["BoundTool", "FullBoundTool", "StopReason", "TurnOptions"]
 E = TypeVar("E", bound=Event)
 _put = object.__setattr__
 _taking = threading.Lock()
-"""Held while a turn is looked at and taken: threads may try at once."""
+"""Held while a turn is checked and acquired, since threads may try at the same time."""
 _ASSIGNABLE: Final = ("approval", "arguments", "deps", "id", "metadata", "tags", "timeout", "tool")
 
 
@@ -43,23 +43,24 @@ StopReason: TypeAlias = Literal["completed", "timeout", "failed", "interrupted",
 
 
 class TurnOptions(TypedDict, total=False):
-    """The keywords of `Turn`."""
+    """The keyword arguments of `Turn`."""
 
     timeout: float | None
-    """Seconds for the await or the whole stream of one attempt; the tool's own by default (60), None is no limit."""
+    """The time limit of one attempt (the await, or the whole stream) in seconds; by default the tool's (60). None is no
+    limit."""
     tags: Iterable[str]
-    """Labels; process-wide hooks are chosen by them."""
+    """Labels, by which process-wide hooks are selected."""
     hooks: HookSource
-    """Hooks of this turn alone; what an agent takes as `hooks=`."""
+    """Hooks of this turn only, as for an agent's `hooks=`."""
     metadata: Mapping[str, Any]
-    """Anything that is to travel with it; the only thing that may change while it runs."""
+    """Data that is kept with the turn. Only this may change while it runs."""
     deps: object
-    """What the tool asks for by type."""
+    """The dependencies that the tool requests by type."""
     approval: Resolution | None
-    """The decision on the call: `Approve()` for a tool that needs an approval, `Answer(value)` in place of running it, and
-    `Deny(reason)`, which refuses the turn of any tool."""
+    """The decision on the call: `Approve()` for a tool that needs an approval, `Answer(value)` instead of running it,
+    or `Deny(reason)` to refuse it."""
     tools: ToolRegistry
-    """Where a tool given by name is looked up; `default_tools` by default."""
+    """The registry in which a tool name is looked up; `default_tools` by default."""
     process_hooks: ProcessHooks
     """The process-wide hooks; the default ones by default."""
     id: str
@@ -97,13 +98,14 @@ class BoundTool(TakesHooks):
     ) -> None:
         if more:
             raise UsageError(
-                f"Turn({tool!r:.40}, ..., {', '.join(map(repr, more))}): options are keywords, such as timeout={more[0]!r:.40}."
+                f"Turn({tool!r:.40}, ..., {', '.join(map(repr, more))}): options must be "
+                f"keyword arguments, such as timeout={more[0]!r:.40}."
             )
         unknown = options.keys() - TurnOptions.__annotations__.keys()
         if unknown:
             raise UsageError(
-                f"Turn({tool!r:.40}, ...) got {', '.join(sorted(unknown))}; options are "
-                f"{', '.join(TurnOptions.__annotations__)}. The tool comes first, its arguments are one mapping: "
+                f"Turn({tool!r:.40}, ...) got {', '.join(sorted(unknown))}; the options are "
+                f"{', '.join(TurnOptions.__annotations__)}. Pass the tool first, then its arguments as one mapping: "
                 "Turn(tool, {'a': 1})."
             )
         found = options.get("tools", default_tools)[tool] if isinstance(tool, str) else tool
@@ -128,12 +130,16 @@ class BoundTool(TakesHooks):
             return
         if self._running:
             raise SafeExecutionError(
-                f"Turn {self.id!r} of tool {self.tool.name!r} is running, so {name} cannot be assigned; wait for its end. "
-                "Only metadata may change meanwhile."
+                f"Turn {self.id!r} of tool {self.tool.name!r} is running, so {name} cannot be assigned. Wait for its end; "
+                "only metadata may change while it runs."
             )
         if name not in _ASSIGNABLE:
-            state = "is read-only" if hasattr(self, name) else "is no attribute of a turn"
-            raise AttributeError(f"turn.{name} {state}; assigned can be {', '.join(_ASSIGNABLE)}.", name=name, obj=self)
+            state = "is read-only" if hasattr(self, name) else "is not an attribute of a turn"
+            raise AttributeError(
+                f"turn.{name} {state}; the attributes that can be assigned are {', '.join(_ASSIGNABLE)}.",
+                name=name,
+                obj=self,
+            )
         if name == "tool":
             _check_tool(value)
         elif name == "arguments":
@@ -148,29 +154,30 @@ class BoundTool(TakesHooks):
 
     @property
     def output(self) -> Any:
-        """What the tool returned; of a stream the last value."""
+        """The tool's return value, or the last value of a stream."""
         return self._output
 
     @property
     def duration_ms(self) -> float | None:
-        """How long it took when it last ran, in milliseconds, a stream's reader included; None: never, or it runs."""
+        """The duration of its last run in milliseconds, including a stream's reader; None if it has not run, or is
+        running."""
         if self.start_time is None or self.end_time is None:
             return None
         return (self.end_time - self.start_time) * 1000
 
     @property
     def running(self) -> bool:
-        """Whether it runs now."""
+        """Whether it is running."""
         return self._running
 
     @property
     def queued(self) -> str:
-        """The agent whose queue it waits in; empty where it does not."""
+        """The name of the agent in whose queue it waits, or ""."""
         return self._queued
 
     @property
     def hooks(self) -> tuple[Hook, ...]:
-        """The hooks of this turn alone."""
+        """The hooks of this turn only."""
         return self._scope.hooks
 
     def _registered(self) -> tuple[Hook, ...]:
@@ -184,14 +191,14 @@ class BoundTool(TakesHooks):
         return self._scope.remove(hooks)
 
     def _check_idle(self, what: str) -> None:
-        """Refuse while it runs.
+        """Refuse an operation while it is running.
 
         Raises:
-            SafeExecutionError: It does.
+            SafeExecutionError: It is running.
         """
         if self._running:
             raise SafeExecutionError(
-                f"Turn {self.id!r} of tool {self.tool.name!r} is running: {what}. Wait for its end, or make another turn."
+                f"Turn {self.id!r} of tool {self.tool.name!r} is running: {what}. Wait for its end, or create another turn."
             )
 
     def __repr__(self) -> str:
@@ -200,13 +207,13 @@ class BoundTool(TakesHooks):
 
 
 class FullBoundTool(BoundTool):
-    """A turn as what runs it, or has it in a queue, sees it."""
+    """The interface of a turn for its runner and its queue."""
 
     process: ProcessHooks
 
     @property
     def view(self) -> TurnView:
-        """What hooks may know of it."""
+        """The view of it that hooks receive."""
         use = ToolUseBlock(self.id, self.tool.name, self.arguments)
         return TurnView(
             id=self.id,
@@ -224,54 +231,54 @@ class FullBoundTool(BoundTool):
         )
 
     def check_unqueued(self) -> None:
-        """Refuse to put into a queue what runs, or is in one already.
+        """Refuse to queue a turn that is running or in a queue already.
 
         Raises:
-            SafeExecutionError: It does.
+            SafeExecutionError: It is running or queued.
         """
         which = f"Turn {self.id!r} of tool {self.tool.name!r}"
         if self._running:
-            raise SafeExecutionError(f"{which} is running and cannot be queued meanwhile.")
+            raise SafeExecutionError(f"{which} is running and cannot be queued until it has ended.")
         if self._queued:
             raise SafeExecutionError(
-                f"{which} is in the queue of agent {self._queued!r} already; put turn.copy() to run it twice."
+                f"{which} is in the queue of agent {self._queued!r} already. To run it twice, put turn.copy()."
             )
 
     def enter(self, agent: str) -> None:
-        """It is in an agent's queue from here.
+        """Mark it as queued.
 
         Raises:
-            SafeExecutionError: It runs, or is in a queue already.
+            SafeExecutionError: It is running or queued.
         """
         with _taking:
             self.check_unqueued()
             self.__dict__["_queued"] = agent
 
     def leave(self) -> None:
-        """It is in no queue any more."""
+        """Mark it as not queued."""
         self.__dict__["_queued"] = ""
 
     def send_by(self, agent: str, run_id: str) -> None:
-        """Note who sent it."""
+        """Record its sender."""
         self._check_idle("it cannot be sent")
         self.__dict__.update(sender=agent, sender_run=run_id)
 
     def begin(self, now: float) -> None:
-        """It runs from here.
+        """Mark it as running.
 
         Raises:
-            SafeExecutionError: It does already.
+            SafeExecutionError: It is running already.
         """
         with _taking:
-            self._check_idle("it cannot be run a second time meanwhile")
+            self._check_idle("it cannot run twice at the same time")
             self.__dict__.update(_running=True, start_time=now, end_time=None, stop_reason=None, _output=None)
 
     def finish(self, reason: StopReason, now: float, output: object) -> None:
-        """It is over; hooks of `PostTurn` are told, and then it is not running any more."""
+        """Record its end. It counts as running until the hooks of `PostTurn` have run."""
         self.__dict__.update(stop_reason=reason, end_time=now, _output=output)
 
     def rest(self) -> None:
-        """It is not running any more."""
+        """Mark it as not running."""
         self.__dict__["_running"] = False
 
     def restore(
@@ -283,7 +290,7 @@ class FullBoundTool(BoundTool):
         stop_reason: StopReason | None,
         output: object,
     ) -> None:
-        """Take on what was saved of a turn."""
+        """Restore the state of a saved turn."""
         self.__dict__.update(
             sender=sender,
             sender_run=sender_run,
@@ -297,42 +304,43 @@ class FullBoundTool(BoundTool):
 def _check_tool(tool: object) -> None:
     if isinstance(tool, Tool):
         return
-    hint = ". Of an agent, take agent.as_tool()." if callable(getattr(tool, "as_tool", None)) else "."
+    hint = ". For an agent, pass agent.as_tool()." if callable(getattr(tool, "as_tool", None)) else "."
     raise UsageError(f"Turn(...) takes a tool or its registered name, not {type(tool).__name__} ({tool!r:.60}){hint}")
 
 
 def _check_timeout(tool: str, timeout: object) -> None:
     if timeout is None or is_seconds(timeout):
         return
-    raise UsageError(f"Turn of {tool!r}: timeout={timeout!r}; legal are seconds above 0, or None.")
+    raise UsageError(f"Turn of {tool!r}: timeout={timeout!r}, but it must be seconds above 0, or None.")
 
 
 def _check_approval(tool: str, approval: object) -> None:
     if approval is None or isinstance(approval, Approve | Deny | Answer):
         return
     raise UsageError(
-        f"The approval of a turn of {tool!r} is {approval!r:.60}; legal are Approve(), Approve(input=...), Deny(reason), "
-        "Answer(value), and None: nobody has decided."
+        f"The approval of a turn of {tool!r} is {approval!r:.60}, but must be Approve(), Approve(input=...), Deny(reason), "
+        "Answer(value), or None (no decision)."
     )
 
 
 def _as_data(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
         raise UsageError(
-            f"Turn of {tool!r}: the arguments are a mapping by name, not {type(arguments).__name__}: Turn(tool, {{'a': 1}})."
+            f"Turn of {tool!r}: the arguments must be a mapping by name, not {type(arguments).__name__}. Write "
+            "Turn(tool, {'a': 1})."
         )
     plain: dict[str, Any] = {}
     for name, value in arguments.items():
         try:
             plain[name] = to_jsonable_python(value)
-        except (PydanticSerializationError, UnicodeDecodeError) as error:  # bytes travel as text
+        except (PydanticSerializationError, UnicodeDecodeError) as error:  # bytes become text
             raise UsageError(
-                f"Turn of {tool!r}: argument {name!r} is {type(value).__name__}, which is no data ({error}). Live objects "
-                "are dependencies: annotate the parameter with their class and pass Turn(..., deps=...)."
+                f"Turn of {tool!r}: argument {name!r} is {type(value).__name__}, which has no JSON form ({error}). Pass "
+                "other objects as dependencies: annotate the parameter with their class and pass Turn(..., deps=...)."
             ) from error
         if not all_finite(plain[name]):
             raise UsageError(
-                f"Turn of {tool!r}: argument {name!r} is {value!r:.60}; JSON, in which arguments travel, knows finite numbers "
-                "only. Leave it out, or let None or a text stand for it."
+                f"Turn of {tool!r}: argument {name!r} is {value!r:.60}, but JSON has only finite numbers. "
+                "Remove it, or pass None or a text instead."
             )
     return FrozenDict(plain)

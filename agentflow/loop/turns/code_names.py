@@ -1,6 +1,6 @@
-"""How what is code is named in a saved turn, queue or agent, and found again by whoever loads it: tools and hooks.
+"""Name the tools and hooks in a saved turn, queue or agent, and find them again when it is loaded.
 
-What a name does not carry (a closure, a lambda) is refused when it is saved, with the reason.
+Code that cannot be found by its name (a closure, a lambda) is refused on saving, with the reason.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _by_name: WeakSet[FunctionType] = WeakSet()
 
 
 def found_by_name(function: F) -> F:
-    """Mark a closure of our own whose name carries all: an agent as a tool is the agent of that name."""
+    """Mark a closure of the library that can be found by name, such as an agent as a tool."""
     assert isinstance(function, FunctionType)
     _by_name.add(function)
     return function
 
 
 def named_function(what: str, function: object) -> None:
-    """Refuse a function that a name does not carry.
+    """Refuse a function that cannot be found by its name.
 
     Raises:
         UsageError: It is a lambda, or it closes over variables.
@@ -42,30 +42,30 @@ def named_function(what: str, function: object) -> None:
     if not isinstance(plain, FunctionType) or plain in _by_name:
         return
     if plain.__name__ == "<lambda>":
-        raise UsageError(f"{what} cannot be saved: it is a lambda, which has no name to find it by. Make it a `def`.")
+        raise UsageError(f"{what} cannot be saved: it is a lambda, which has no name. Define it with `def`.")
     if plain.__closure__:
         closed = ", ".join(plain.__code__.co_freevars)
         raise UsageError(
-            f"{what} cannot be saved: it closes over {closed}, and a name does not carry these values. Define it at the "
-            "top of a module, and hand the values in as fixed arguments, metadata or deps."
+            f"{what} cannot be saved: it closes over {closed}, which would be lost. Define it at the top level "
+            "of a module, and pass the values as fixed arguments, metadata or deps."
         )
 
 
 @runtime_checkable
 class NoData(Protocol):
-    """A hook that makes of its agent what cannot be saved."""
+    """A hook that makes its agent impossible to save."""
 
     @property
     def no_data(self) -> str:
-        """Why, and what can be done."""
+        """The reason, and a workaround."""
         ...
 
 
 def hook_names(hooks: Iterable[Hook], whose: str) -> list[str]:
-    """The names of hooks, to find them by.
+    """Return the names of hooks, by which they can be found.
 
     Raises:
-        UsageError: One is a closure or a lambda, or says that it cannot be saved.
+        UsageError: A hook is a closure or a lambda, or cannot be saved.
     """
     names: list[str] = []
     for hook in hooks:
@@ -78,11 +78,11 @@ def hook_names(hooks: Iterable[Hook], whose: str) -> list[str]:
 
 
 class Finder:
-    """Finds by name what is code.
+    """Finds tools and hooks by name.
 
     Args:
         tools: A registry, or tools.
-        hooks: Hooks; several of one name are taken in their order.
+        hooks: Hooks; several with one name are used in order.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class Finder:
         self._hooks = tuple(hooks)
 
     def tool(self, name: str) -> Tool[..., Any]:
-        """The tool of this name.
+        """Return the tool with this name.
 
         Raises:
-            NotRegisteredError: Nobody has given it.
+            NotRegisteredError: There is no such tool.
         """
         if self._registry is not None:
             return self._registry[name]
@@ -106,10 +106,10 @@ class Finder:
         return found
 
     def hooks(self, names: Iterable[str]) -> tuple[Hook, ...]:
-        """The hooks of these names, in order.
+        """Return the hooks with these names, in order.
 
         Raises:
-            NotRegisteredError: One was not given (as often as it was saved).
+            NotRegisteredError: A hook is missing, or passed fewer times than it was saved.
         """
         left = list(self._hooks)
         found: list[Hook] = []

@@ -1,10 +1,10 @@
-"""`Turn`: a tool bound to arguments, run by hand or by an agent's queue, and saved as data.
+"""`Turn`: a tool bound to arguments, run directly or from an agent's queue, and saved as data.
 
 Rules:
 
-1. A turn runs once at a time; when it is over it may run again.
-2. The method that is not the tool's is refused before anything runs.
-3. As data, its tool and hooks are names; what a name does not carry is refused when it is saved.
+1. A turn runs once at a time; when it has finished, it may run again.
+2. The method that does not match the tool is refused before anything runs.
+3. In saved data, the tool and hooks are names. Code that cannot be found by its name is refused on saving.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ class Turn(BoundTool, Generic[T_co]):
 
     Args:
         tool: The tool, or its name in a registry.
-        arguments: By name. They are data, as a model would send them (pydantic models, dates and enums are turned into
-            it); what is not data, such as a connection, goes into `deps`.
+        arguments: The arguments by name. They are data, as a model would send them (pydantic models, dates and enums
+            are converted); pass other objects, such as a connection, in `deps`.
         options: See `TurnOptions`.
 
     Attributes:
         id: Its id.
         tool: The tool.
         arguments: The arguments, frozen.
-        timeout: Seconds that one attempt may take.
+        timeout: The time limit of one attempt in seconds.
         tags: Its labels.
-        metadata: Free data; may change at any time.
-        deps: What the tool asks for by type.
-        approval: The decision on the call; see `TurnOptions`. It stays: run again, it counts again.
-        sender: The agent that sent it, and the run it was sent from.
-        start_time: When it last began, in seconds since the epoch; None: never.
-        end_time: When it last ended; None: never, or it runs.
-        stop_reason: How it last ended; None: never, or it runs.
-        output: What the tool returned; of a stream the last value.
+        metadata: Any data; may change at any time.
+        deps: The dependencies that the tool requests by type.
+        approval: The decision on the call; see `TurnOptions`. It also applies to later runs.
+        sender: The agent that sent it, and the run from which it was sent.
+        start_time: Start time of the last run, in seconds since the epoch; None if it has not run.
+        end_time: End time of the last run; None if it has not run, or is running.
+        stop_reason: How the last run ended; None if it has not run, or is running.
+        output: The tool's return value, or the last value of a stream.
 
     Raises:
-        UsageError: No such tool, arguments that are no data, an option that cannot hold.
+        UsageError: The tool is unknown, the arguments are not data, or an option is invalid.
 
     Example:
         >>> @tool
@@ -92,7 +92,7 @@ class Turn(BoundTool, Generic[T_co]):
 
         @property
         def output(self) -> T_co | None:
-            """What the tool returned; of a stream the last value."""
+            """The tool's return value, or the last value of a stream."""
 
         @overload
         def __init__(
@@ -122,14 +122,14 @@ class Turn(BoundTool, Generic[T_co]):
         """Run a tool that returns one value.
 
         Returns:
-            A Mono of the value: await it. Each await is a run of its own.
+            A Mono of the value: await it. Each await is another run.
 
         Raises:
             WrongRunMethodError: The tool is an async generator: use `yielding()`.
-            SafeExecutionError: The turn is running, or waits in a queue.
-            TurnTimeoutError: It passed its time limit, and was cancelled.
-            TurnDeniedError: A hook refused it, or it needs an approval.
-            Exception: What the tool raised.
+            SafeExecutionError: The turn is running or queued.
+            TurnTimeoutError: It exceeded its time limit and was cancelled.
+            TurnDeniedError: A hook denied it, or it needs an approval.
+            Exception: The exception of the tool.
         """
         self._check_method("returning")
         return CallMono(self._returning, "turn.returning()")
@@ -138,12 +138,12 @@ class Turn(BoundTool, Generic[T_co]):
         """Run a tool that is an async generator.
 
         Returns:
-            A Flux of its values. The tool makes one when the reader asks for it; closing the Flux runs the tool's
-            cleanup, once, before `aclose()` returns (after a bare `break`: at the next turn of the event loop).
+            A Flux of its values. The tool produces one when the reader requests it. Closing the Flux runs the tool's
+            cleanup, once, before `aclose()` returns (after a bare `break`: in the next iteration of the event loop).
 
         Raises:
             WrongRunMethodError: The tool returns one value: use `returning()`.
-            SafeExecutionError: The turn is running, or waits in a queue.
+            SafeExecutionError: The turn is running or queued.
         """
         self._check_method("yielding")
 
@@ -154,35 +154,35 @@ class Turn(BoundTool, Generic[T_co]):
             run.start(_yielded(own, run, values), values)
             return run
 
-        # Turn by turn: the tool makes its next value when the reader asks for it.
+        # Capacity 0: the tool produces its next value when the reader requests it.
         return cast("Flux[T_co]", Flux[HookEvent](lambda: EventStream(start, 0)).map(_value_of))
 
     def _check_method(self, method: Literal["returning", "yielding"]) -> None:
-        """Refuse the method that is not the tool's, and a turn that is running.
+        """Refuse the method that does not match the tool, and a turn that is running.
 
         Raises:
-            WrongRunMethodError: The other one is.
-            SafeExecutionError: The turn is running, or waits in a queue.
+            WrongRunMethodError: The other method must be used.
+            SafeExecutionError: The turn is running or queued.
         """
         if self.tool.streaming is (method == "returning"):
             kind = "an async generator" if self.tool.streaming else "a coroutine function"
             right = "yielding" if self.tool.streaming else "returning"
             raise WrongRunMethodError(
-                f"Turn.{method}() on tool {self.tool.name!r}, which is {kind}; nothing was run. Use {right}()."
+                f"Turn.{method}() on tool {self.tool.name!r}, which is {kind}. Use {right}(); nothing was run."
             )
         self._check_free()
 
     def _check_free(self) -> None:
-        """Refuse to run by hand what is running, or what a queue will run.
+        """Refuse to run a turn that is running or queued.
 
         Raises:
-            SafeExecutionError: It is that.
+            SafeExecutionError: It is running or queued.
         """
-        self._check_idle("it cannot be run a second time meanwhile")
+        self._check_idle("it cannot run twice at the same time")
         if self.queued:
             raise SafeExecutionError(
                 f"Turn {self.id!r} of tool {self.tool.name!r} waits in the queue of agent {self.queued!r}, which will run it. "
-                "To run it by hand, take it out first, with agent.queue.remove(turn), or run turn.copy()."
+                "To run it directly, remove it first with agent.queue.remove(turn), or run turn.copy()."
             )
 
     async def _returning(self) -> T_co:
@@ -192,7 +192,7 @@ class Turn(BoundTool, Generic[T_co]):
         return await run.scope.result()
 
     def copy(self) -> Turn[T_co]:
-        """Another turn of the same tool, arguments, options and hooks, that has not run."""
+        """Return a turn with the same tool, arguments, options and hooks that has not run."""
         made = cast("Turn[T_co]", object.__new__(type(self)))
         made.__dict__.update(self.__dict__)
         made.__dict__.update(
@@ -209,12 +209,12 @@ class Turn(BoundTool, Generic[T_co]):
         return made
 
     def to_dict(self) -> dict[str, Any]:
-        """The turn as JSON-compatible data; its tool and hooks by name, its `deps` not at all.
+        """Return the turn as JSON-compatible data, with its tool and hooks as names and without its `deps`.
 
-        Saved while it runs, it is restored as one that has not run.
+        A turn that is saved while it runs is restored as one that has not run.
 
         Raises:
-            UsageError: The tool or a hook is a closure; metadata or approval is no data.
+            UsageError: The tool or a hook is a closure; metadata or approval have no JSON form.
 
         Example:
             >>> Turn(add, {"a": 1, "b": 2}).to_dict()["tool"]
@@ -224,7 +224,7 @@ class Turn(BoundTool, Generic[T_co]):
         named_function(f"Tool {self.tool.name!r} of {whose}", self.tool.function)
         try:
             output = as_data("", self.output)
-        except UsageError:  # a live object: whoever loads the turn can run it again
+        except UsageError:  # not data; the turn can run again after loading
             output = None
         data: _TurnData = {
             "format": "agentflow.turn",
@@ -253,21 +253,21 @@ class Turn(BoundTool, Generic[T_co]):
         tools: ToolRegistry | Iterable[Tool[..., Any]] | None = None,
         hooks: Iterable[Hook] = (),
     ) -> Turn[Any]:
-        """Make the turn again that `to_dict` has saved.
+        """Restore a turn from the data of `to_dict`.
 
         Args:
             data: The data.
-            tools: Where its tool is found by name: a registry, or tools; the default registry by default.
-            hooks: The hooks that are named in it.
+            tools: The registry or tools in which its tool is looked up; the default registry by default.
+            hooks: The hooks that it names.
 
         Raises:
-            StoreError: The data is no turn, or newer than this code.
+            StoreError: The data is not a turn, or newer than this code.
             NotRegisteredError: Its tool or a hook is not found.
         """
         return turn_from_dict(data, Finder(tools, hooks))
 
     def to_json(self) -> str:
-        """`to_dict` as JSON text."""
+        """Return `to_dict` as JSON text."""
         return to_json(self.to_dict()).decode()
 
     @staticmethod
@@ -277,19 +277,19 @@ class Turn(BoundTool, Generic[T_co]):
         tools: ToolRegistry | Iterable[Tool[..., Any]] | None = None,
         hooks: Iterable[Hook] = (),
     ) -> Turn[Any]:
-        """`from_dict` of JSON text."""
+        """Restore a turn from JSON text; see `from_dict`."""
         return Turn.from_dict(read_json(text, "turn"), tools=tools, hooks=hooks)
 
 
 @objects_of(Turn)
 class FullTurn(Turn[T_co], FullBoundTool):
-    """A turn as its queue sees it."""
+    """The interface of a turn for its queue."""
 
     def by_hand(self) -> TurnRun:
-        """What runs it where no queue does.
+        """Return a run for a turn outside a queue.
 
         Raises:
-            SafeExecutionError: It is running, or waits in a queue.
+            SafeExecutionError: It is running or queued.
         """
         self._check_free()
         view = View("", "", (self.tool.spec,), "")
@@ -305,8 +305,8 @@ async def _yielded(turn: FullTurn[Any], run: TurnRun, values: EventBuffer) -> No
 
 
 def full_turn(turn: Turn[V]) -> FullTurn[V]:
-    """The turn as its queue sees it."""
-    assert isinstance(turn, FullTurn)  # each is made as one
+    """Return the turn with the interface for its queue."""
+    assert isinstance(turn, FullTurn)  # every Turn is one
     return turn
 
 
@@ -342,13 +342,13 @@ def _value_of(event: HookEvent) -> object:
 
 def _finite(arguments: dict[str, Any]) -> dict[str, Any]:
     if not all_finite(arguments):
-        raise ValueError("JSON knows finite numbers only")
+        raise ValueError("JSON has only finite numbers")
     return arguments
 
 
 @closed
 class _TurnData(TypedDict):
-    """A turn."""
+    """The saved form of a turn."""
 
     format: Literal["agentflow.turn"]
     version: int

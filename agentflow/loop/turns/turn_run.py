@@ -1,15 +1,15 @@
-"""How a turn is run that no model asked for: by hand, or by an agent's queue.
+"""Run a turn, directly or from an agent's queue.
 
-It is an `Acting`, like a call of the loop: the same verdicts, lock, retries, time limit, pieces and cleanup. What differs is
-where its result goes: not into a round, but to whoever awaits it.
+A turn is an `Acting`, like a call of the loop: the same verdicts, lock, retries, time limit, chunks and cleanup. Only
+the destination of its result differs: the caller instead of a round.
 
 Rules:
 
-1. Whatever happens, hooks that raise included, a turn ends: with a `stop_reason` and an `end_time`, and not "running".
-2. `PreTurn` comes first and `PostTurn` last, on every path; the error that the caller gets is the original one.
-3. A value is handed to the reader before the tool goes on; nothing is collected on the way.
-4. A value behind which there is no more work is handed out when the turn is over: a reader who takes it and leaves has cut
-   nothing, and may run the turn again.
+1. A turn always ends with a `stop_reason` and an `end_time`, and not "running", even if hooks raise.
+2. `PreTurn` comes first and `PostTurn` last, on every path. The caller receives the original error.
+3. A value is handed to the reader before the tool continues; values are not collected.
+4. A value with no work after it is handed over after the turn has ended: a reader that leaves after reading it has
+   interrupted nothing, and may run the turn again.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ __all__ = ["TurnRun", "make_host", "make_run", "run_turn"]
 
 
 class TurnRun(RunBase):
-    """What runs a turn that no model asked for: no conversation, nothing stored; events, hooks, context and cost as ever."""
+    """A run of a turn without a model: no conversation and no stored facts, but events, hooks, context and usage."""
 
     __slots__ = ("bound", "last", "route", "stop")
 
     can_halt = False
 
     stop: str | None
-    """A hook of `PostActing` wants the queue to end."""
+    """The reason if a hook of `PostActing` stops the queue."""
     route: Callable[[FullBoundTool], Awaitable[object]] | None
-    """Where turns go that a tool returns or yields; None: to the caller, like any value."""
+    """Handles turns that a tool returns or yields; None: they are values for the caller."""
     bound: FullBoundTool | None
-    """The turn; None: it only tells of a queue."""
+    """The turn; None: the run only emits events of a queue."""
     last: Event | None
-    """The value that the reader gets when the turn is over."""
+    """The value that the reader receives after the turn has ended."""
 
     async def give(self, turn: FullBoundTool, value: object, values: EventBuffer | None) -> None:
-        """Hand a value of a turn to hooks and reader; a turn is routed."""
+        """Pass a value of a turn to hooks and the reader. If the value is a turn, it is routed."""
         if isinstance(value, FullBoundTool) and self.route is not None:
             await self.events.emit(TurnValue, (turn.view, value))
             await self.route(value)
@@ -72,7 +72,7 @@ class TurnRun(RunBase):
             await _put(values, event or self.events.sealed(TurnValue, (turn.view, value)))
 
     async def give_last(self, turn: FullBoundTool, value: object, values: EventBuffer | None) -> None:
-        """The same for a value after which there is no more work: the reader gets it with `hand_out`."""
+        """Like `give`, for a value with no work after it. The reader receives it with `hand_out`."""
         if isinstance(value, FullBoundTool) and self.route is not None:
             await self.give(turn, value, None)
             return
@@ -82,17 +82,17 @@ class TurnRun(RunBase):
         self.scope.check()
 
     async def hand_out(self, values: EventBuffer | None) -> None:
-        """The turn is over: hand its last value to the reader, if there is one and it has not had it."""
+        """Pass the last value to the reader after the turn has ended, if there is one."""
         event, self.last = self.last, None
         if event is not None and values is not None:
             await _put(values, event)
 
     def start(self, work: Coroutine[Any, Any, Any], values: EventBuffer | None = None) -> None:
-        """Run the turn's work in a task of its own; `scope.result` waits for its value.
+        """Run the turn's work in its own task; `scope.result` waits for its value.
 
         Args:
             work: The work.
-            values: Its reader, which is told when it is over.
+            values: Its reader, which is woken when the work has ended.
         """
         self.scope.start(self._drive(work, values), partial(self._abandon, values))
 
@@ -102,13 +102,13 @@ class TurnRun(RunBase):
         failure: BaseException | None = None
         try:
             value = await work
-        except GeneratorExit:  # the event loop is gone, or the turn was abandoned
+        except GeneratorExit:  # the event loop is closed, or the turn was abandoned
             if not self.events.abandoned:
                 self._drop(values)
             raise
         except BaseException as error:
             failure = error
-        if self.events.abandoned:  # it was finished without this task
+        if self.events.abandoned:  # already finished by another task
             return
         self.scope.finish(value, failure)
         failure = None  # its traceback holds this frame
@@ -116,7 +116,7 @@ class TurnRun(RunBase):
             values.wake()
 
     def _abandon(self, values: EventBuffer | None) -> None:
-        """Its task never began, or its cleanup does not end: finish the turn without it."""
+        """Finish the turn if its task never started, or its cleanup does not finish."""
         scope, task = self.scope, self.scope.task
         if task is None or task.done():
             self._drop(values)
@@ -143,7 +143,7 @@ class TurnRun(RunBase):
             values.wake()
 
     def _drop(self, values: EventBuffer | None) -> None:
-        """Finish the turn at once: nothing can be awaited for it."""
+        """Finish the turn at once, without awaiting."""
         error: BaseException = asyncio.CancelledError("the turn was abandoned")
         if self.bound is not None:
             error = _shown(self.bound, self, error)
@@ -156,27 +156,27 @@ class TurnRun(RunBase):
 
     @property
     def turn(self) -> TurnView | None:
-        """The turn, as hooks may know it."""
+        """The view of the turn for hooks."""
         return None if self.bound is None else self.bound.view
 
     def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
         """See `RunContext.inject`."""
-        raise UsageError("context.inject: this turn was run without a model, so there is no conversation to add to.")
+        raise UsageError("context.inject: this turn runs without a model, so there is no conversation.")
 
     def compact(self, until: int, messages: tuple[Msg, ...]) -> Compaction:
         """See `RunContext.compact`."""
-        raise UsageError("context.compact: this turn was run without a model, so there is no conversation.")
+        raise UsageError("context.compact: this turn runs without a model, so there is no conversation.")
 
     async def complete(self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions) -> Msg:
         """See `RunContext.complete`."""
         if model is None and not self.config.model:
             raise UsageError(
-                "context.complete: this turn belongs to no agent, so name the model: complete(..., model=...)."
+                "context.complete: this turn belongs to no agent. Pass the model: complete(..., model=...)."
             )
         return await super().complete(messages, model, source, options)
 
     def end(self) -> None:
-        """It is over; the run and its context let go of each other."""
+        """Break reference cycles after the turn."""
         self.let_go()
         self.inherits = ()
 
@@ -188,21 +188,21 @@ async def _put(values: EventBuffer, event: Event) -> None:
 
 
 class _TurnJournal(Journal):
-    """What a turn's trace reads: there is no conversation to keep it in."""
+    """The facts of a turn for its trace; there is no conversation."""
 
     __slots__ = ()
 
     def append(self, fact: Fact, *also: Fact, origin: Origin = "injected") -> None:
-        """Note facts."""
+        """Record facts."""
         self.facts.extend((fact, *also))
 
     def append_new(self, kind: type[Fact], fields: tuple[Any, ...]) -> None:
-        """Note a fact."""
+        """Record a fact."""
         self.facts.append(new_fact(kind, fields))
 
 
 class _TurnActing(Acting):
-    """The acting of a turn: its limit is the turn's, its values go to whoever runs it."""
+    """The execution of a turn: its time limit is the turn's, and its values are passed to the turn's reader."""
 
     __slots__ = ("failure", "made", "produced", "turn")
 
@@ -225,7 +225,7 @@ class _TurnActing(Acting):
         return self.turn.timeout if tool is self.turn.tool else tool.timeout
 
     def key(self) -> str:
-        return self.turn.id  # each run of a turn has another id
+        return self.turn.id  # the id identifies the turn; run ids differ
 
     async def work(self, transform: Transform | None, instead: Work | None = None) -> ToolResultBlock:
         self.made = made = await super().work(transform, instead)
@@ -236,18 +236,18 @@ class _TurnActing(Acting):
         await super().close()
 
     def _warn(self, error: Exception) -> None:
-        pass  # whoever runs the turn gets the exception
+        pass  # the caller receives the exception
 
     async def _failed(self, error: Exception) -> ToolResultBlock:
         self.failure = error
         return await super()._failed(error)
 
     def outcome(self) -> Any:
-        """The turn's value, as hooks left it.
+        """Return the turn's value after hooks.
 
         Raises:
-            TurnDeniedError: It was refused.
-            Exception: What the tool raised.
+            TurnDeniedError: It was denied.
+            Exception: The exception of the tool.
         """
         name, result, verdict = self.use.name, self.result, self.verdict
         assert result is not None
@@ -262,13 +262,13 @@ class _TurnActing(Acting):
                 raise self.failure
             finally:
                 self.failure = None  # its traceback holds this
-        if result is not self.produced:  # a hook of PostActing has replaced it
+        if result is not self.produced:  # replaced by a hook of PostActing
             return self._read(result)
         if isinstance(verdict, Answer):
             return verdict.value.text if isinstance(verdict.value, ToolResultBlock) else verdict.value
         if self.made is not None and result.content is self.made.content:
             return self.value
-        return self._read(result)  # a wrapping hook has
+        return self._read(result)  # replaced by a wrapping hook
 
     def _read(self, result: ToolResultBlock) -> object:
         tool = self.tool
@@ -285,15 +285,15 @@ def make_run(
     name: str,
     place: TurnPlace | None,
 ) -> TurnRun:
-    """What runs a turn.
+    """Return a run for a turn.
 
     Args:
         turn: The turn.
-        config: Of the agent whose queue it is in, or of nobody.
-        hooks: That agent's.
-        deps: For the tool.
-        name: The agent's name, for the source of what runs within another run.
-        place: Where it was asked for: in which tool call of which run.
+        config: The configuration of the agent, or a default one.
+        hooks: The agent's hooks.
+        deps: The tool's dependencies.
+        name: The agent's name, for the source of nested runs.
+        place: The tool call that started it, if there is one.
     """
     tool = full_tool(turn.tool).prepare()
     process = config.process
@@ -309,7 +309,7 @@ def make_run(
 
 
 def make_host(config: LoopConfig, hooks: FullHookSet, deps: object, name: str, place: TurnPlace | None) -> TurnRun:
-    """A run without a conversation; see `make_run`."""
+    """Return a run without a conversation; see `make_run`."""
     parent = None if place is None or place.run.over else place.run
     source = ""
     if parent is not None:
@@ -327,17 +327,18 @@ def make_host(config: LoopConfig, hooks: FullHookSet, deps: object, name: str, p
 
 
 async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None) -> Any:
-    """Run a turn from `PreTurn` to `PostTurn`, in the task of its run; then `run.hand_out` gives the reader its last value.
+    """Run a turn from `PreTurn` to `PostTurn`, in the task of its run. Then call `run.hand_out` to pass the last value
+    to the reader.
 
     Args:
         turn: The turn.
-        run: Made by `make_run`.
-        values: Where its values go; None: only the result counts.
+        run: A run from `make_run`.
+        values: Receives its values; None: only the result is needed.
 
     Raises:
         SafeExecutionError: It is running.
-        TurnDeniedError: It was refused.
-        Exception: What the tool, or a hook, raised.
+        TurnDeniedError: It was denied.
+        Exception: The exception of the tool or a hook.
     """
     try:
         turn.begin(run.config.clock.now())
@@ -387,29 +388,30 @@ async def _performed(turn: FullBoundTool, run: TurnRun, values: EventBuffer | No
     await acting.whole()
     run.stop = acting.stop
     value = acting.outcome()
-    ran = acting.tool  # a hook may have sent the turn to another tool
+    ran = acting.tool  # a hook may have changed the tool
     streams = acting.tap is not None and ran is not None and ran.streaming
-    if not streams or (acting.made is None and not acting.delivered):  # or it was answered
+    if not streams or (acting.made is None and not acting.delivered):  # or a verdict answered it
         await run.give_last(turn, value, values)
     return value
 
 
 def _missing(pending: tuple[Pending, ...]) -> str:
-    """What a turn would need to run; it waits for nobody."""
+    """Return what a suspended turn needs to run, since turns cannot wait."""
     waits = pending[0]
     if waits.within is not None:
         inner = "" if waits.tool_use is None else f" of {waits.tool_use.name!r}"
         return (
-            f"agent {waits.source!r} behind it waits for a decision on a call{inner}. Call that agent itself, and resume it "
+            f"its sub-agent {waits.source!r} waits for a decision on a call{inner}. Call that agent directly, and resume it "
             "with agent.resume(session, decisions)."
         )
     if waits.kind == "external":
-        return "it is answered from outside. Set turn.approval = Answer(value) and run it again."
+        return "it must be answered from outside. Set turn.approval = Answer(value) and run it again."
     return "it needs an approval. Set turn.approval = Approve() and run it again."
 
 
 def _shown(turn: FullBoundTool, run: TurnRun, error: BaseException) -> BaseException:
-    """What the caller gets: the error itself, but for an interrupt, which is no cancellation of the caller."""
+    """Return the error for the caller: the error itself, or a `TurnDeniedError` for an interrupt, which must not cancel
+    the caller."""
     cause = run.scope.cause
     if cause is None or cause.kind != "interrupted" or not isinstance(error, asyncio.CancelledError):
         return error
@@ -428,7 +430,7 @@ def _reason(turn: FullBoundTool, run: TurnRun, error: BaseException) -> StopReas
 
 
 async def _told(turn: FullBoundTool, run: TurnRun, error: BaseException) -> None:
-    """Fire `PostTurn` for a turn that failed; what fails there is noted on the error."""
+    """Emit `PostTurn` for a failed turn. Failures in its hooks are noted on the error."""
     try:
         await run.events.emit(PostTurn, (turn.view, error))
     except GeneratorExit:
