@@ -435,7 +435,7 @@ async def test_what_cannot_be_saved() -> None:
     agent = Agent("a", ScriptedModel([["x", wait, "y"]]))
     running = asyncio.ensure_future(_text(agent, "s"))
     await asyncio.sleep(0)
-    with pytest.raises(UsageError, match="Session 's' is running a call\. Save it after the call has ended"):
+    with pytest.raises(UsageError, match=r"Session 's' is running a call\. Save it after the call has ended"):
         agent.session("s").to_dict()
     gate.set()
     await running

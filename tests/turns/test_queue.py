@@ -666,8 +666,8 @@ async def test_a_turn_in_a_queue_is_not_run_by_hand() -> None:
     with pytest.raises(SafeExecutionError):
         stream.yielding()
     assert str(caught.value) == (
-        f"Turn {turn.id!r} of tool 'add' waits in the queue of agent 'worker', which will run it. To run it by hand, take it "
-        "out first, with agent.queue.remove(turn), or run turn.copy()."
+        f"Turn {turn.id!r} of tool 'add' waits in the queue of agent 'worker', which will run it. To run it directly, remove "
+        "it first with agent.queue.remove(turn), or run turn.copy()."
     )
     assert await turn.copy().returning() == 3
     agent.queue.remove(turn)

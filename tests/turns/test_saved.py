@@ -361,7 +361,7 @@ async def test_numbers_that_json_does_not_know() -> None:
     await turn.returning()
     again = Turn.from_json(json.dumps(json.loads(turn.to_json()), allow_nan=False), tools=[ratio])
     assert (again.output, again.metadata) == ("NaN", {"score": ["Infinity"]})
-    with pytest.raises(StoreError, match="finite numbers only"):
+    with pytest.raises(StoreError, match="only finite numbers"):
         Turn.from_dict({**Turn(say, {}).to_dict(), "arguments": {"word": float("nan")}}, **FIND)
 
 
@@ -442,7 +442,7 @@ def test_damaged_data(what: str, damage: Any) -> None:
         "queue": worker(say).queue.restore,
         "agent": lambda data: Agent.from_dict(data, tools=TOOLS, model=ScriptedModel([])),
     }
-    with pytest.raises(StoreError, match=f"no saved {what}"):
+    with pytest.raises(StoreError, match=f"not a saved {what}"):
         read[what]({**saved, **damage} if isinstance(damage, dict) else damage)
 
 
@@ -450,7 +450,7 @@ def test_damaged_data(what: str, damage: Any) -> None:
 def test_damaged_options(options: Any) -> None:
     """Those of a saved agent are checked where it is loaded, by their names and their values."""
     saved = worker(say).to_dict()
-    with pytest.raises(StoreError, match="no saved agent: options: "):
+    with pytest.raises(StoreError, match="not a saved agent: options: "):
         Agent.from_dict({**saved, "options": options}, tools=TOOLS, model=ScriptedModel([]))
 
 

@@ -514,7 +514,7 @@ async def test_a_locked_tool_that_runs_itself_is_an_error_and_no_deadlock() -> N
     async def again(deep: bool) -> str:
         return await Turn(again, {"deep": False}).returning() if deep else "bottom"
 
-    with pytest.raises(ToolError, match="from within its own run"):
+    with pytest.raises(ToolError, match="called itself while holding its own lock"):
         await Turn(again, {"deep": True}).returning()
     assert await Turn(again, {"deep": False}).returning() == "bottom"
 
@@ -529,7 +529,7 @@ def test_a_locked_tool_with_retries_that_runs_itself() -> None:
         return await Turn(again, {"deep": False}).returning() if deep else "bottom"
 
     async def main() -> Any:
-        with pytest.raises(ToolError, match="from within its own run"):
+        with pytest.raises(ToolError, match="called itself while holding its own lock"):
             await Turn(again, {"deep": True}).returning()
         return runs
 

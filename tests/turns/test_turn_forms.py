@@ -80,7 +80,7 @@ def test_what_cannot_be_assigned_is_refused_with_what_can(name: str, state: str)
     with pytest.raises(AttributeError) as caught:
         setattr(turn, name, 5)
     legal = "approval, arguments, deps, id, metadata, tags, timeout, tool"
-    assert str(caught.value) == f"turn.{name} {state}; assigned can be {legal}."
+    assert str(caught.value) == f"turn.{name} {state}; the attributes that can be assigned are {legal}."
 
 
 def test_an_agent_is_no_tool_but_can_be_made_one() -> None:
