@@ -417,7 +417,7 @@ def imported_facts(saved: SavedSession) -> tuple[Fact, ...]:
     try:
         waiting = Transcript(saved.messages).open_round
     except TranscriptError as error:
-        raise StoreError(f"The saved session {saved.id!r} does not fit together: {error}") from error
+        raise StoreError(f"The saved session {saved.id!r} is inconsistent: {error}") from error
     if waiting:
         raise StoreError(
             f"The saved session {saved.id!r} begins with open calls: {[use.id for use in waiting]} have no results."

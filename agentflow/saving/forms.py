@@ -32,8 +32,8 @@ def refuse_newer(label: str, version: object) -> None:
     """
     if type(version) is int and version > CODEC_VERSION:
         raise StoreError(
-            f"{label} has version {version}; this agentflow reads versions up to {CODEC_VERSION}. A newer agentflow wrote it: "
-            "upgrade this one."
+            f"{label} has version {version}; this agentflow reads versions up to {CODEC_VERSION}. A newer version wrote it: "
+            "upgrade agentflow here."
         )
 
 

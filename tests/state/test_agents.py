@@ -469,9 +469,7 @@ async def test_stored_facts_that_do_not_fit_together(store: SessionStore) -> Non
     if kept is not None:
         await kept
     agent = echo(store)
-    with pytest.raises(
-        StoreError, match=r"facts of session 's' do not fit together: .*store\.fork\('s', 'new-id', at="
-    ):
+    with pytest.raises(StoreError, match=r"facts of session 's' are inconsistent: .*store\.fork\('s', 'new-id', at="):
         await agent.call("1", session="s")
     assert (await agent.call("1", session="t")).text == "1"
 

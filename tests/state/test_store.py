@@ -286,7 +286,7 @@ async def test_sessions_that_are_not_there(store: SessionStore) -> None:
     ("data", "says"),
     [
         ({"name": "not ours"}, "This is not a saved session"),
-        ({**SAVED, "version": 99}, "A newer agentflow wrote it: upgrade this one"),
+        ({**SAVED, "version": 99}, "A newer version wrote it: upgrade agentflow here"),
         ({**SAVED, "facts": [{"kind": "call_opened", "version": 1, "fact": {}}]}, "the call_opened has wrong fields"),
     ],
 )

@@ -548,7 +548,7 @@ async def test_a_locked_tool_that_reaches_itself_through_a_sub_agent() -> None:
         reply = await sub.call("go")
         return f"{reply.text}: {sub.session().messages[2].tool_results[0].text}"
 
-    assert "from within its own run" in await Turn(shared, {"deep": True}).returning()
+    assert "called itself while holding its own lock" in await Turn(shared, {"deep": True}).returning()
 
 
 async def test_a_task_that_outlives_the_locked_tool_may_take_the_lock_later() -> None:

@@ -86,7 +86,7 @@ def test_what_cannot_be_assigned_is_refused_with_what_can(name: str, state: str)
 def test_an_agent_is_no_tool_but_can_be_made_one() -> None:
     """The error shows how."""
     agent = Agent("librarian", ScriptedModel([]))
-    with pytest.raises(UsageError, match=r"not Agent .*Of an agent, take agent\.as_tool\(\)\."):
+    with pytest.raises(UsageError, match=r"not Agent .*For an agent, pass agent\.as_tool\(\)\."):
         Turn(agent, {"message": "Hi"})
     assert Turn(agent.as_tool(), {"message": "Hi"}).tool.name == "librarian"
 

@@ -273,7 +273,7 @@ GOOD = json.loads(fact_to_json(CallResumed("r", "c")))
         ("", "it is not JSON"),
         ('{"kind": "call_', "it is not JSON"),
         ("[1]", "it is a JSON list instead of an object"),
-        (json.dumps({**GOOD, "version": CODEC_VERSION + 1}), "A newer agentflow wrote it: upgrade this one"),
+        (json.dumps({**GOOD, "version": CODEC_VERSION + 1}), "A newer version wrote it: upgrade agentflow here"),
         (json.dumps({**GOOD, "version": "1"}), "has the version '1'"),
         (json.dumps({**GOOD, "kind": "call_dreamt"}), "has the unknown kind 'call_dreamt'"),
         (json.dumps({**GOOD, "kind": ["x"]}), "has the unknown kind ['x']"),
@@ -301,7 +301,7 @@ SAVED: Mapping[str, Any] = session_to_dict(SavedSession("s"))
     [
         ({}, "This is not a saved session"),
         ([], "This is not a saved session"),
-        ({**SAVED, "version": CODEC_VERSION + 1}, "A newer agentflow wrote it"),
+        ({**SAVED, "version": CODEC_VERSION + 1}, "A newer version wrote it"),
         ({**SAVED, "id": 3}, "must have id (a string)"),
         ({**SAVED, "facts": {}}, "messages and facts (lists)"),
         ({**SAVED, "messages": [{"role": "robot"}]}, "A saved message cannot be read: role"),
