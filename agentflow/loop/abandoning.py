@@ -2,7 +2,8 @@
 
 A hook, model or tool that swallows every cancellation holds the run's task indefinitely. If cleanup has used up its
 time, the run is detached from that task: a clone of the run closes the history, fires the last events and returns the
-result to the caller, in another task. Any further use of the old run by the stuck code raises `GeneratorExit`, as if
+result to the caller, in another task. If that does not finish either, a second clone does without the store, and a third
+fires `CallEnded` alone. Any further use of the old run by the stuck code raises `GeneratorExit`, as if
 its coroutine had been closed.
 """
 
@@ -18,7 +19,7 @@ from agentflow.loop.journal import Journal, StoredJournal
 from agentflow.loop.run import RunBase
 from agentflow.loop.suspended import innermost
 
-__all__ = ["detached", "leave_behind", "stuck_in"]
+__all__ = ["detached", "keep_in_memory", "leave_behind", "stuck_in"]
 
 R = TypeVar("R", bound=RunBase)
 
@@ -65,6 +66,22 @@ def detached(run: R) -> R:
     stored = isinstance(run.journal, StoredJournal)
     cast("Any", run.journal).__class__ = _DeadStoredJournal if stored else _DeadJournal
     return alive
+
+
+class _UnstoredJournal(StoredJournal):
+    """The journal of a run whose store does not answer: facts are true in memory only."""
+
+    __slots__ = ()
+
+    append = Journal.append
+    append_new = Journal.append_new
+
+
+def keep_in_memory(run: RunBase) -> None:
+    """Let a run do without its store from now on; the next call on the session loads what the store has kept."""
+    if isinstance(run.journal, StoredJournal):
+        run.journal.__class__ = _UnstoredJournal
+        run.session.reload()
 
 
 def stuck_in(tasks: list[asyncio.Task[Any]]) -> str:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 from functools import partial
-from typing import Any, assert_never, cast
+from typing import Any, Self, assert_never, cast
 
 from agentflow.errors import Aside, Veto
 from agentflow.events import Event, PreCall
 from agentflow.facts import CallOpened, CallResumed
 from agentflow.hooks.answers import check_final
-from agentflow.loop.abandoning import detached, leave_behind
+from agentflow.loop.abandoning import detached, keep_in_memory, leave_behind
 from agentflow.loop.conversation import Carried
 from agentflow.loop.endings import answer_all, cut_short, end, end_again, given_up, halted, respond, wind_up
 from agentflow.loop.escalation import Halted
@@ -154,36 +154,75 @@ class Call(RunBase):
 
     def _abandon(self) -> None:
         """Finish the call if its driver never started, or its cleanup does not finish."""
-        scope, task = self.scope, self.scope.task
+        task = self.scope.task
         if task is None or task.done():
             self._drop()
             return
-        said = leave_behind(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
-        scope.hand_to(self._end_without_driver(said), self._drop)
+        alive, said = self._taken_from(task)
+        self.scope.hand_to(alive._end_without_driver(said), alive._abandon_store)
 
-    async def _end_without_driver(self, said: str) -> None:
-        running = self.config.running
+    def _abandon_store(self) -> None:
+        """That does not end either: the store may hang. Do without it; the next call loads what it has kept."""
+        task = self.scope.task
+        if task is None or task.done() or self.over:
+            self._drop()
+            return
+        alive, said = self._taken_from(task)
+        keep_in_memory(alive)
+        self.scope.hand_to(alive._end_without_driver(said), alive._abandon_hooks)
+
+    def _abandon_hooks(self) -> None:
+        """A hook hangs whenever it is called: only the last event is left."""
+        task = self.scope.task
+        if task is None or task.done() or self.over:
+            self._drop()
+            return
+        alive, said = self._taken_from(task)
+        self.scope.hand_to(alive._end_at_once(said), alive._drop)
+
+    def _taken_from(self, task: asyncio.Task[Any]) -> tuple[Self, str]:
+        """Take the call away from its driver's task; returns what goes on in its place, and what to tell people."""
+        scope, running = self.scope, self.config.running
+        said = leave_behind(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
         running.runs.discard(self)
         alive = detached(self)
         running.runs.add(alive)
         self.session.run = alive
+        return alive, said
+
+    async def _end_without_driver(self, said: str) -> None:
         reply: Reply | None = None
         failure: BaseException | None = None
         try:
-            if alive.over:
-                reply, failure = await end_again(alive)
+            if self.over:
+                reply, failure = await end_again(self)
             else:
-                with alive.scope.cleanup():
-                    await close_open_round(alive)
-                reply, failure = await wind_up(alive, asyncio.CancelledError(), alive.monotonic())
-            if reply is not None and alive.typed is not None:
-                reply = await alive.typed(reply)
+                with self.scope.cleanup():
+                    await close_open_round(self)
+                reply, failure = await wind_up(self, asyncio.CancelledError(), self.monotonic())
+            if reply is not None and self.typed is not None:
+                reply = await self.typed(reply)
         except BaseException as error:
             failure = error
+        self._finish_late(reply, failure, said)
+        failure = None  # its traceback holds this frame
+
+    async def _end_at_once(self, said: str) -> None:
+        cut_short(self)
+        reply, failure = given_up(self)
+        try:
+            await end(self, "interrupted", failure, reply)
+        except BaseException as error:
+            failure = failure or error
+        self._finish_late(reply, failure, said)
+        failure = None
+
+    def _finish_late(self, reply: Reply | None, failure: BaseException | None, said: str) -> None:
+        if self.events.abandoned or self.scope.state == "done":  # it was finished without this task
+            return
         if failure is not None:
             failure.add_note(Aside(said))
-        alive._finish(reply, failure)
-        failure = None  # its traceback holds this frame
+        self._finish(reply, failure)
 
     def _drop(self) -> None:
         """Finish the call at once, without awaiting."""

@@ -260,7 +260,8 @@ async def act(run: RunBase) -> None:
 async def close_open_round(run: RunBase) -> None:
     """Close the round that was running when the run was detached from its driver; see `agentflow.loop.abandoning`."""
     if isinstance(run.round, _Round):
-        await _cut(run, run.round.taken_by(run), asyncio.CancelledError())
+        run.round = taken = run.round.taken_by(run)
+        await _cut(run, taken, asyncio.CancelledError())
 
 
 async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | None) -> None:
@@ -314,7 +315,11 @@ async def _finish(run: RunBase, round_: _Round) -> None:
     results = tuple(round_.results.values()) if len(round_.results) == 1 == len(calls) else round_.ordered()
     try:
         heard = events.decide(PostToolRound, (calls, results))
-        event = heard if heard is None or isinstance(heard, Event) else await heard
+        if heard is None or isinstance(heard, Event):
+            event = heard
+        else:
+            run.round = None  # it is told, whoever goes on with the run
+            event = await heard
     except GeneratorExit:
         raise
     except BaseException:
@@ -327,6 +332,7 @@ async def _finish(run: RunBase, round_: _Round) -> None:
     else:
         writing = _close(run, round_, results)
     if writing is not None:
+        run.round = None
         await writing
     if event is not None and events.buffer is not None:
         await events.hand_over(event)
@@ -378,6 +384,7 @@ async def _cut(run: RunBase, round_: _Round, error: BaseException) -> None:
             cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
             round_.answer_cut("Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__}).")
             try:
+                run.round = None
                 await run.events.emit(PostToolRound, (run.machine.transcript.open_round, round_.ordered()))
             except Exception as problem:
                 attach(error, problem)

@@ -367,6 +367,11 @@ class FullSession(Session, FullConversation):
         self.machine.check(*facts)
         return [self.machine.apply(fact) for fact in facts]
 
+    def reload(self) -> None:
+        """Let the next call load what the store has kept."""
+        if self.keeping is not None:
+            self.keeping.stale = True
+
     def record_now(self, fact: Fact) -> None:
         """Apply a fact, and request a write without awaiting it (the event loop is closed). The next call loads the
         result.

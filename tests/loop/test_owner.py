@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -14,9 +15,11 @@ from eventlog import Recorder, history, log, use
 from toolbox import add
 
 from agentflow import (
+    ActingChunk,
     Agent,
     Flux,
     Hook,
+    MemoryStore,
     ModelChunk,
     PreActing,
     PreReasoning,
@@ -31,6 +34,7 @@ from agentflow.errors import CallTimeoutError, TurnDeniedError, UsageError
 from agentflow.events import CallEnded, Error, Event, PostActing, PostToolRound, PreCall
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
+from agentflow.tools.tool_context import ToolEmitter
 
 MANY = [f"{n} " for n in range(20)]
 
@@ -438,6 +442,84 @@ def test_a_tool_that_shields_its_sub_agent_does_not_hold_the_run_up() -> None:
     assert run_virtual(main()) < 16
 
 
+class HangsAfter(MemoryStore):
+    """Never finishes a write after so many."""
+
+    def __init__(self, writes: int) -> None:
+        super().__init__()
+        self.left = writes
+
+    def append(self, session_id: str, facts: Any, *, expected: int | None = None) -> Any:
+        async def later() -> None:
+            self.left -= 1
+            if self.left < 0:
+                await asyncio.sleep(1e6)
+            MemoryStore.append(self, session_id, facts, expected=expected)
+
+        return later()
+
+
+@pytest.mark.parametrize("writes", range(7))
+@pytest.mark.parametrize("how", ["interrupt", "timeout", "cancel", "close"])
+def test_a_store_that_hangs_costs_no_event(how: str, writes: int) -> None:
+    """Each Pre event has its Post event, and `CallEnded` comes last; the next call loads what the store has kept."""
+    recorder, store = Recorder(), HangsAfter(writes)
+
+    async def main() -> float:
+        script = ScriptedModel(
+            lambda request: "fine" if len(request.messages) > 1 else [use("t1", "add"), use("t2", "add")]
+        )
+        agent = Agent("a", script, tools=[add], hooks=[recorder], store=store)
+        if how == "close":
+            async with agent.stream("go", session="s") as events:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(10):
+                        await events.reply()
+        else:
+            call = agent.call("go", session="s", timeout=10 if how == "timeout" else None)
+            task = asyncio.ensure_future(call)
+            await asyncio.sleep(10)
+            if how == "interrupt":
+                agent.interrupt(session="s")
+            elif how == "cancel":
+                task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled() == (how == "cancel")
+            assert how != "interrupt" or task.result().outcome == "interrupted"
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) < 20
+    kinds = [text.partition(" ")[0] for text in recorder.log]
+    assert kinds.count("CallEnded") == 1
+    assert recorder.log[-1].startswith("CallEnded interrupted")
+    assert kinds.count("PreActing") == kinds.count("PostActing")
+    assert kinds.count("PreToolRound") == kinds.count("PostToolRound")
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_hook_that_always_hangs_costs_no_last_event(parallel: bool) -> None:
+    """Whichever event it is called with, it swallows each cancellation: others get `CallEnded` once all the same."""
+    ended: list[Event] = []
+
+    @on(PreActing, PostActing, PostToolRound, Error)
+    async def stuck(event: Event) -> None:
+        await ignores_cancellation(3600)
+
+    @on(CallEnded)
+    def ends(event: CallEnded) -> None:
+        ended.append(event)
+
+    async def main() -> float:
+        uses = [use("t1", "add", a=1, b=2), use("t2", "add", a=1, b=2)][: 1 + parallel]
+        agent = Agent("a", ScriptedModel([uses]), tools=[add], hooks=[stuck, ends])
+        with pytest.raises(CallTimeoutError):
+            await agent.call("go", timeout=10)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) < 20
+    assert len(ended) == 1
+
+
 @pytest.mark.parametrize("kind", [PostActing, CallEnded])
 def test_a_hook_that_wakes_up_after_its_run_was_abandoned_changes_nothing(kind: type[Event]) -> None:
     """Another call has the session then: it keeps it, and observers see no event of the abandoned one."""
@@ -583,6 +665,63 @@ def test_a_signal_is_raised_whatever_has_cancelled_the_run(how: str, calls: list
 
     with pytest.raises(SystemExit):
         run_virtual(main())
+
+
+@pytest.mark.parametrize("nth", [1, 3])
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("kind", ["emits", "yields", "both"])
+def test_a_signal_in_a_hook_of_a_tools_chunk_comes_after_the_last_event(kind: str, streamed: bool, nth: int) -> None:
+    """Whatever shows the chunk: the tool's own task, or that of a transform of what it emits."""
+
+    @tool(type="read")
+    async def emits(emitter: ToolEmitter) -> str:
+        for n in range(3):
+            await emitter.emit(n)
+        return "done"
+
+    @tool(type="read")
+    async def yields() -> AsyncIterator[str]:
+        for n in range(3):
+            yield str(n)
+
+    @tool(type="read")
+    async def both(emitter: ToolEmitter) -> AsyncIterator[str]:
+        for n in range(3):
+            await emitter.emit(n)
+            yield str(n)
+
+    class Transforms(Hook):
+        def around_tool(self, event: Any, source: Any) -> Any:
+            return source.chunks(lambda chunks: chunks.map(str))
+
+    shown: list[Event] = []
+
+    @on(ActingChunk)
+    def signals(event: ActingChunk) -> None:
+        shown.append(event)
+        if len(shown) == nth:
+            raise KeyboardInterrupt
+
+    recorder, session = Recorder(), Session.fresh(id="s")
+    raised: list[BaseException] = []
+
+    async def main() -> None:
+        uses = [use("t1", kind), use("t2", kind)]
+        hooks = [Transforms(), signals, recorder]
+        agent = Agent("a", ScriptedModel([uses]), tools=[emits, yields, both], hooks=hooks)
+        try:
+            await (agent.stream("go", session=session).reply() if streamed else agent.call("go", session=session))
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        run_virtual(main())
+    assert [type(error) for error in raised] == [KeyboardInterrupt]
+    kinds = [text.partition(" ")[0] for text in recorder.log]
+    assert kinds[-1] == "CallEnded"
+    assert kinds.count("PreActing") == kinds.count("PostActing") == 2
+    assert not session.busy
 
 
 # ---- turns and queues

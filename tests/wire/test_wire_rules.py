@@ -89,6 +89,23 @@ async def test_a_broken_rule_is_answered_with_its_status_shape_and_whole_text(br
 
 
 @pytest.mark.parametrize("wire", WIRES.values(), ids=lambda wire: wire.name)
+@pytest.mark.parametrize(("text", "legal"), [(r"\ud83d\ude00", True), (r"\ud83d", False), (r"\uDE00\ud83d", False)])
+async def test_half_a_surrogate_pair_is_no_json(wire: Wire, text: str, legal: bool) -> None:
+    """As the vendors' parsers read it, whatever Python's own makes of it."""
+    sent = (
+        b'{"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "%b"}], "input": "a"}'
+        % text.encode()
+    )
+    build = WireServer.anthropic if wire.name == "anthropic" else WireServer.openai
+    async with build([Say("hi")]) as server, aiohttp.ClientSession() as session:
+        async with session.post(
+            server.base_url + wire.path, headers=HEADERS[wire.name], data=io.BytesIO(sent)
+        ) as answer:
+            await answer.read()
+        assert (server.requests[0].rule == f"{wire.name}.json") is not legal
+
+
+@pytest.mark.parametrize("wire", WIRES.values(), ids=lambda wire: wire.name)
 def test_every_rule_has_a_request_that_breaks_it(wire: Wire) -> None:
     """A rule without an example is a rule nobody has seen refuse; ids are unique."""
     ids = [rule.id for rule in wire.rules]

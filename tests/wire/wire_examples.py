@@ -495,6 +495,17 @@ OPENAI: Sequence[Broken] = (
     ),
     Broken("openai.stops-empty", f"Invalid 'stop': {EMPTY}", chat(USER, stop=[])),
     Broken(
+        "openai.logit-bias-key",
+        "Invalid key in 'logit_bias': a. You should only be submitting non-negative integers.",
+        chat(USER, logit_bias={"1": 5, "a": 5}),
+    ),
+    Broken(
+        "openai.logit-bias-range",
+        "Invalid value for 'logit_bias.1639': 500. Expected a value between -100 and 100.",
+        chat(USER, logit_bias={"1639": 500}),
+    ),
+    Broken("openai.audio-missing", "Missing required parameter: 'audio'.", chat(USER, modalities=["text", "audio"])),
+    Broken(
         "openai.key-long",
         "Invalid 'prompt_cache_key': string too long. Expected a string with maximum length 64, but got a string with length "
         "65 instead.",
@@ -801,6 +812,11 @@ def spec(name: JsonValue = "add", **more: JsonValue) -> JsonObject:
 
 def message(*messages: JsonValue, **more: JsonValue) -> JsonObject:
     return {"model": "claude-test", "max_tokens": 4096, "messages": [*messages], **more}
+
+
+def document(cited: bool) -> JsonObject:
+    source: JsonObject = {"type": "text", "media_type": "text/plain", "data": "x"}
+    return {"type": "document", "source": source, "citations": {"enabled": cited}}
 
 
 def bound(value: str) -> JsonObject:
@@ -1244,5 +1260,10 @@ ANTHROPIC: Sequence[Broken] = (
         "anthropic.image-url",
         "messages.0.content.0.image.source.url: Only HTTPS URLs are supported.",
         message(tells({"type": "image", "source": {"type": "url", "url": "ftp://x.y/z.png"}})),
+    ),
+    Broken(
+        "anthropic.citations-mixed",
+        "messages.0.content.1.document.citations: Citations must be enabled on all or none of the documents within a request.",
+        message(tells(document(True), document(False))),
     ),
 )

@@ -51,14 +51,15 @@ class Pieces:
         transform: The changes by wrapping hooks.
     """
 
-    __slots__ = ("_limit", "_pump", "_queue", "_showing", "_transform", "_turn")
+    __slots__ = ("_limit", "_pump", "_queue", "_showing", "_signal", "_transform", "_turn")
 
     def __init__(self, turn: Source, limit: TimeLimit, transform: Transform | None) -> None:
         self._turn = turn
         self._limit = limit
         self._transform = transform
         self._queue: asyncio.Queue[tuple[object]] | None = None
-        self._pump: asyncio.Task[None] | None = None
+        self._pump: asyncio.Task[BaseException | None] | None = None
+        self._signal: BaseException | None = None
         self._showing = False
 
     async def fire(self, piece: object, tap: Callable[[object], Awaitable[None]] | None = None) -> None:
@@ -97,12 +98,18 @@ class Pieces:
         if self._transform is None:
             await self.fire(piece)
             return
+        if self._signal is not None:
+            raise self._signal
         if self._queue is None:
             self._queue = asyncio.Queue(1)
             self._pump = asyncio.get_running_loop().create_task(self._run_pump(self._queue, self._transform))
         await self._queue.put((piece,))
 
-    async def _run_pump(self, queue: asyncio.Queue[tuple[object]], transform: Transform) -> None:
+    async def _run_pump(self, queue: asyncio.Queue[tuple[object]], transform: Transform) -> BaseException | None:
+        """Pass on what the transform makes of emitted pieces; returns what has failed.
+
+        A signal that a task raises escapes through the event loop, so it is raised in the tool's own task instead.
+        """
         ended = False
 
         async def emitted() -> AsyncIterator[object]:
@@ -111,20 +118,22 @@ class Pieces:
                 yield piece[0]
             ended = True
 
-        failure: Exception | None = None
+        failure: BaseException | None = None
         stage = Stage(self._turn.run, PreActing)
         source = stage.chunks_of(emitted())
         try:
-            async for piece in source.over(transform(source)):
-                await self.fire(piece)
+            try:
+                async for piece in source.over(transform(source)):
+                    await self.fire(piece)
+            finally:
+                await stage.close()
         except Exception as error:
             failure = error
-        finally:
-            await stage.close()
+        except (KeyboardInterrupt, SystemExit) as error:
+            failure = self._signal = error
         while not ended and await queue.get():  # the transform ended early; do not block the tool
             pass
-        if failure is not None:
-            raise failure
+        return failure
 
     async def of(self, work: Any, place: Context, streaming: bool) -> object:
         """Run a tool that emits chunks, and return its result."""
@@ -132,7 +141,8 @@ class Pieces:
             made = await self._stream(work, place) if streaming else await drive(work, place, None, self._limit)
             if self._pump is not None and self._queue is not None:
                 await self._queue.put(())  # pyright: ignore[reportArgumentType] - the empty tuple ends the stream
-                await asyncio.shield(self._pump)
+                if (failure := await asyncio.shield(self._pump)) is not None:
+                    raise failure
         except BaseException:
             if self._pump is not None:
                 await _dropped(self._pump)
@@ -178,7 +188,7 @@ class Pieces:
         return collected[0] if len(collected) == 1 else collected
 
 
-async def _dropped(pump: asyncio.Task[None]) -> None:
+async def _dropped(pump: asyncio.Task[BaseException | None]) -> None:
     """Cancel a pump and wait for its end, even if this task is cancelled again."""
     pump.cancel()
     while not pump.done():

@@ -219,3 +219,12 @@ def image_url(s: Subject) -> Violation | None:
         if source.get("type") == "url" and not as_text(source.get("url")).startswith("https://"):
             return Violation(n=n, m=m)
     return None
+
+
+def citations_mixed(s: Subject) -> Violation | None:
+    found: list[bool] = []
+    for n, m, block in s.blocks("document"):
+        found.append(as_object(block.get("citations")).get("enabled") is True)
+        if found[-1] != found[0]:
+            return Violation(n=n, m=m)
+    return None

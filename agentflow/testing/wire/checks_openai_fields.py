@@ -77,7 +77,7 @@ WORDS = {
     "tool_choice": ("none", "auto", "required"),
 }
 FORMATS = ("text", "json_object", "json_schema")
-MAX_STOPS, MAX_KEY, MAX_METADATA = 4, 64, 16
+MAX_STOPS, MAX_KEY, MAX_METADATA, MAX_BIAS = 4, 64, 16, 100
 _PLACEABLE = re.compile(r"data:image/(?:png|jpe?g|gif|webp);base64,[A-Za-z0-9+/]+={0,2}\Z")
 
 
@@ -162,6 +162,22 @@ def stops_many(s: Subject) -> Violation | None:
 
 def stops_empty(s: Subject) -> Violation | None:
     return Violation() if s.body.get("stop") == [] else None
+
+
+def logit_bias_key(s: Subject) -> Violation | None:
+    return next((Violation(x=key) for key in as_object(s.body.get("logit_bias")) if not key.isdecimal()), None)
+
+
+def logit_bias_range(s: Subject) -> Violation | None:
+    for key, value in as_object(s.body.get("logit_bias")).items():
+        if isinstance(value, int | float) and not -MAX_BIAS <= value <= MAX_BIAS:
+            return Violation(x=key, n=dump(value))
+    return None
+
+
+def audio_missing(s: Subject) -> Violation | None:
+    wanted = "audio" in as_list(s.body.get("modalities")) and s.body.get("audio") is None
+    return Violation() if wanted else None
 
 
 def key_long(s: Subject) -> Violation | None:

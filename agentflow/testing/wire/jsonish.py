@@ -13,13 +13,20 @@ JsonValue: TypeAlias = dict[str, "JsonValue"] | list["JsonValue"] | str | int | 
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 
+_ESCAPED = b"\\ud"
+"""With this a surrogate is written in JSON."""
+
+
 def parse(text: str | bytes) -> JsonValue:
     """Parse JSON text.
 
     Raises:
-        ValueError: The text is not JSON (NaN and Infinity are not) or not UTF-8.
+        ValueError: The text is not JSON (NaN, Infinity and half a surrogate pair are not) or not UTF-8.
     """
-    return cast("JsonValue", read_json_text(text, constants=False))
+    found = cast("JsonValue", read_json_text(text, constants=False))
+    if _ESCAPED in (text.lower() if isinstance(text, bytes) else text.lower().encode("utf-8", "surrogatepass")):
+        dump(found).encode()
+    return found
 
 
 def dump(value: object) -> str:
