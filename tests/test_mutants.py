@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("cosmic_ray", reason="needs the extra `mutants`")
 
-from benchmarks.mutants.__main__ import ROOT, mutants_of, sample, suites_of
+from benchmarks.mutants.__main__ import ROOT, merged, mutants_of, sample, suites_of
 
 SOURCE = '''
-from typing import Literal
+from typing import Literal, Protocol, overload
 
 __all__ = ["double"]
 
@@ -24,16 +24,32 @@ def double(number: Literal[1, 2] | None, more: int = 1) -> int | None:
     if number is not None:
         return number * 2
     return None
+
+
+class Doubles(Protocol):
+    def double(self, number: int = 1) -> int:
+        """Twice a number."""
+        ...
+
+
+@overload
+def twice(number: None = None) -> None: ...
+def twice(number: int | None = None) -> int | None:
+    return [inner(1) for inner in [lambda one: one * 2]][0]
 '''
 
 
 def test_what_no_test_should_notice_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Annotations and `__all__` have no mutants; what is executed has some."""
+    """Annotations, `__all__`, overloads and methods of a Protocol have no mutants; what is executed has some."""
     monkeypatch.setattr("benchmarks.mutants.__main__.ROOT", tmp_path)
     (tmp_path / "double.py").write_text(SOURCE)
     found = list(mutants_of(tmp_path / "double.py"))
-    assert {mutant.line for mutant in found if mutant.line != 7} == {9, 10}
-    assert {mutant.function for mutant in found if mutant.line > 7} == {"double.py:7"}
+    assert {(mutant.line, mutant.function) for mutant in found} == {
+        (7, "double.py:double"),
+        (9, "double.py:double"),
+        (10, "double.py:double"),
+        (23, "double.py:twice"),
+    }
 
 
 def test_a_sample_depends_on_its_seed() -> None:
@@ -72,3 +88,23 @@ def test_a_run_ends_with_a_table() -> None:
     refused = run("--tests", "tests/words/test_no_such_file.py")
     assert refused.returncode == 1
     assert "There are no tests in 'tests/words/test_no_such_file.py'." in refused.stderr
+
+
+def test_only_changed_tests_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of a test file is replaced by what its newest version enters; what belongs to a deleted file is dropped."""
+    monkeypatch.setattr("benchmarks.mutants.__main__.ROOT", tmp_path)
+    for name in ("test_a.py", "test_b.py"):
+        (tmp_path / name).write_text("")
+    known = {
+        "reach": {"m.py:f": ["test_a.py::old", "test_b.py::b", "test_gone.py::c"]},
+        "between": ["m.py:g"],
+        "seconds": {"test_a.py::old": 1.0, "test_b.py::b": 2.0, "test_gone.py::c": 3.0},
+        "files": {"test_a.py": "1", "test_b.py": "2"},
+    }
+    more = {"reach": {"m.py:f": ["test_a.py::new"]}, "between": ["m.py:h"], "seconds": {"test_a.py::new": 4.0}}
+    assert merged(known, more, {"test_a.py": "3"}) == {
+        "reach": {"m.py:f": ["test_b.py::b", "test_a.py::new"]},
+        "between": ["m.py:g", "m.py:h"],
+        "seconds": {"test_b.py::b": 2.0, "test_a.py::new": 4.0},
+        "files": {"test_a.py": "3", "test_b.py": "2"},
+    }

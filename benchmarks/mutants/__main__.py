@@ -7,9 +7,10 @@ Survivors are printed as diffs, with the tests that ran. The exit code is 1 if t
 Rules:
 
 1. A sample depends on the seed alone, which is printed. Without `--seed` each run tries other mutants.
-2. First all tests of the places run once, unchanged: they have to pass, and it is recorded which test enters which function.
-   `--reach` keeps that in a file for the next run.
+2. First all tests of the places run once, unchanged, and it is recorded which test enters which function. Those that fail are
+   printed and left out. `--reach` keeps the record in a file; the next run adds only test files that are new or have changed.
 3. Mutants of annotations, of what only a type checker or `__all__` sees, and of texts are left out: no test should notice them.
+   So are those of overloads and of a Protocol's methods.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
@@ -103,13 +105,25 @@ class Tried:
 
 # ---- the mutants
 
+Place: TypeAlias = tuple[int, int]
+"""Line and column."""
 
-def _skipped_lines(tree: ast.Module) -> set[int]:
-    """The lines whose change no test should notice."""
-    found: set[int] = set()
 
-    def leave_out(node: ast.AST) -> None:
-        found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))  # type: ignore[attr-defined]
+def _is_declaration(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function is never entered: an overload, or a method of a Protocol, whose body ends in `...`."""
+    match node.body[-1]:
+        case ast.Expr(value=ast.Constant(value=value)):
+            return value is ...
+        case _:
+            return False
+
+
+def _skipped(tree: ast.Module) -> list[tuple[Place, Place]]:
+    """Where no test should notice a change: from and to."""
+    found: list[tuple[Place, Place]] = []
+
+    def leave_out(node: Any) -> None:
+        found.append(((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)))
 
     for node in ast.walk(tree):
         match node:
@@ -123,30 +137,34 @@ def _skipped_lines(tree: ast.Module) -> set[int]:
                 leave_out(node.annotation)
             case ast.arg(annotation=ast.expr() as annotation):
                 leave_out(annotation)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if _is_declaration(node):
+                leave_out(node)
             case ast.FunctionDef() | ast.AsyncFunctionDef() if node.returns is not None:
                 leave_out(node.returns)
-            case ast.FunctionDef(body=[ast.Expr(value=ast.Constant(value=str())), ast.Expr(value=ast.Constant())]):
-                leave_out(node)  # a method of a Protocol
             case _:
                 pass
     return found
 
 
-def _functions(tree: ast.Module) -> list[tuple[int, int, int]]:
-    """The first line as the code object has it, and the lines from and to, of each function; the inner ones last."""
-    return [
-        (min([node.lineno, *(d.lineno for d in node.decorator_list)]), node.lineno, node.end_lineno or node.lineno)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
+def _functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[int, int, str]]:
+    """Yield the lines from and to, and the qualified name, of each function; the inner ones last."""
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield child.lineno, child.end_lineno or child.lineno, f"{prefix}{child.name}"
+                yield from _functions(child, f"{prefix}{child.name}.<locals>.")
+            case ast.ClassDef():
+                yield from _functions(child, f"{prefix}{child.name}.")
+            case _:
+                yield from _functions(child, prefix)
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
     """All mutants of a file that a test might notice."""
     source = path.read_text()
     tree = ast.parse(source)
-    skipped = _skipped_lines(tree)
-    functions = sorted(_functions(tree), key=lambda function: function[1])
+    skipped = _skipped(tree)
+    functions = list(_functions(tree))
     nodes = list(ast_nodes(get_ast(source)))
     name = str(path.relative_to(ROOT))
     for operator_name in operator_names():
@@ -154,9 +172,10 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
             continue
         operator = get_operator(operator_name)()
         places = (start for node in nodes for start, _ in operator.mutation_positions(node))
-        for occurrence, (line, _) in enumerate(places):
-            if line not in skipped:
-                around = [first for first, start, end in functions if start <= line <= end]
+        for occurrence, place in enumerate(places):
+            line = place[0]
+            if not any(start <= place < end for start, end in skipped):
+                around = [function for start, end, function in functions if start <= line <= end]
                 yield Mutant(name, line, key_of(name, around[-1]) if around else "", operator_name, occurrence)
 
 
@@ -207,8 +226,35 @@ def _environment(copy: Path, **more: str) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": str(copy),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "HYPOTHESIS_DATABASE_FILE": "",
         **more,
+    }
+
+
+def digests_of(tests: Iterable[str]) -> dict[str, str]:
+    """The digests of the test files in some files and folders."""
+    files = [
+        file
+        for test in tests
+        for file in ((ROOT / test).rglob("test_*.py") if (ROOT / test).is_dir() else [ROOT / test])
+    ]
+    return {str(file.relative_to(ROOT)): sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def merged(found: dict[str, Any], more: dict[str, Any], files: dict[str, str]) -> dict[str, Any]:
+    """What is known of all tests: `more` is that of files which are new or have changed."""
+    stays = {
+        name for name in found["seconds"] if name.split("::")[0] not in files and (ROOT / name.split("::")[0]).exists()
+    }
+    reach = defaultdict[str, list[str]](list)
+    for key, names in found["reach"].items():
+        reach[key] = [name for name in names if name in stays]
+    for key, names in more["reach"].items():
+        reach[key] += names
+    return {
+        "reach": reach,
+        "between": sorted({*found["between"], *more["between"]}),
+        "seconds": {name: found["seconds"][name] for name in stays} | more["seconds"],
+        "files": found["files"] | files,
     }
 
 
@@ -243,9 +289,12 @@ class Copy:
             capture_output=True,
             text=True,
         )
-        if ran.returncode:
-            sys.exit(f"The tests fail without any mutant:\n{ran.stdout[-4000:]}{ran.stderr[-2000:]}")
-        return json.loads(file.read_text())
+        found = json.loads(file.read_text()) if file.exists() else {"seconds": {}, "failed": []}
+        if found["failed"]:
+            print(f"left out, as they fail unchanged: {', '.join(found['failed'])}", flush=True)
+        if not found["seconds"] or ran.returncode not in (0, 1):
+            sys.exit(f"No tests can run without any mutant:\n{ran.stdout[-4000:]}{ran.stderr[-2000:]}")
+        return found
 
     def mutated(self, mutant: Mutant) -> str | None:
         """The file with the change; None: there is no such change, or it does not compile."""
@@ -290,11 +339,13 @@ class Copy:
 
 
 def chosen_tests(mutant: Mutant, found: dict[str, Any], budget: float) -> tuple[str, ...]:
-    """The tests that enter the mutated function, the fastest first, as many as the seconds allow; on import: the file's."""
+    """The tests that enter the mutated function, the fastest first, as many as the seconds allow.
+
+    If it is entered while no test runs, or the mutant is executed on import: those that enter the file.
+    """
     seconds: dict[str, float] = found["seconds"]
-    if mutant.function:
-        names = found["reach"].get(mutant.function, [])
-    else:
+    names = found["reach"].get(mutant.function, [])
+    if not names and (not mutant.function or mutant.function in found["between"]):
         inside = {name for key, names in found["reach"].items() if key.startswith(f"{mutant.path}:") for name in names}
         names = inside or seconds
     chosen, spent = list[str](), 0.0
@@ -386,12 +437,14 @@ def main() -> int:
     print(f"seed {seed}: {len(mutants)} mutants", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         copies = [Copy(Path(folder, str(number))) for number in range(max(1, asked.jobs))]
+        found: dict[str, Any] = {"reach": {}, "between": [], "seconds": {}, "files": {}}
         if asked.reach and asked.reach.exists():
-            found = json.loads(asked.reach.read_text())
-        else:
-            tests = expanded(asked.tests or [test for mutant in mutants for test in suites_of(mutant.path)])
-            print(f"running {', '.join(tests)} unchanged", flush=True)
-            found = copies[0].reach(tests)
+            found |= json.loads(asked.reach.read_text())
+        tests = expanded(asked.tests or [test for mutant in mutants for test in suites_of(mutant.path)])
+        files = {name: digest for name, digest in digests_of(tests).items() if found["files"].get(name) != digest}
+        if files:
+            print(f"running {len(files)} test files unchanged", flush=True)
+            found = merged(found, copies[0].reach(sorted(files)), files)
             if asked.reach:
                 asked.reach.write_text(json.dumps(found))
         tried = asyncio.run(_all(mutants, copies, found, asked))

@@ -1,7 +1,8 @@
 """A pytest plugin that records which tests enter which functions of the package, and how long each test takes.
 
 `pytest -p benchmarks.mutants.reach` writes the file that `AGENTFLOW_REACH` names. It needs Python 3.12 (`sys.monitoring`). What
-runs in another process is not seen.
+runs in another process is not seen. A function that is entered while no test runs, such as a decorator in a test's module, is
+recorded without a test.
 """
 
 from __future__ import annotations
@@ -24,12 +25,21 @@ _TOOL_ID = 4
 
 _entered: set[CodeType] = set()
 _reach: defaultdict[str, list[str]] = defaultdict(list)
+_between: set[str] = set()
 _seconds: dict[str, float] = {}
+_failed: set[str] = set()
 
 
-def key_of(path: str, line: int) -> str:
-    """Return the name under which a function is kept: its file below the root, and its first line."""
-    return f"{path}:{line}"
+def key_of(path: str, name: str) -> str:
+    """Return the name under which a function is kept: its file below the root, and its qualified name."""
+    return f"{path}:{name}"
+
+
+def _taken() -> set[str]:
+    """The functions that were entered since the last call."""
+    keys = {key_of(str(Path(code.co_filename).relative_to(_ROOT)), code.co_qualname) for code in _entered}
+    _entered.clear()
+    return keys
 
 
 def _enter(code: CodeType, offset: int) -> Any:
@@ -48,17 +58,28 @@ def pytest_sessionstart() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Note what one test enters, its fixtures included."""
-    _entered.clear()
+    _between.update(_taken())
     sys.monitoring.restart_events()
     began = time.perf_counter()
     result = yield
     _seconds[item.nodeid] = round(time.perf_counter() - began, 3)
-    for code in _entered:
-        _reach[key_of(str(Path(code.co_filename).relative_to(_ROOT)), code.co_firstlineno)].append(item.nodeid)
+    for key in _taken():
+        _reach[key].append(item.nodeid)
     return result
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note a failure."""
+    if report.failed:
+        _failed.add(report.nodeid)
+
+
 def pytest_sessionfinish() -> None:
-    """Write the file."""
+    """Write the file, without the tests that failed."""
+    sys.monitoring.register_callback(_TOOL_ID, sys.monitoring.events.PY_START, None)
     sys.monitoring.free_tool_id(_TOOL_ID)
-    Path(os.environ["AGENTFLOW_REACH"]).write_text(json.dumps({"reach": _reach, "seconds": _seconds}))
+    for name in _failed:
+        _seconds.pop(name, None)
+    reach = {key: [name for name in names if name not in _failed] for key, names in _reach.items()}
+    found = {"reach": reach, "between": sorted(_between), "seconds": _seconds, "failed": sorted(_failed)}
+    Path(os.environ["AGENTFLOW_REACH"]).write_text(json.dumps(found))
