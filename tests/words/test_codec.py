@@ -183,6 +183,9 @@ class Opaque:
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
+    def __repr__(self) -> str:
+        return "Opaque()"
+
 
 CIRCLE: dict[str, Any] = {"n": 1}
 CIRCLE["self"] = CIRCLE
