@@ -66,6 +66,10 @@ LEFT_OUT = (
     "core/VariableInserter",
     "core/VariableReplacer",
     "core/ExceptionReplacer",  # its replacement is no class of this program: always noticed
+    "core/ReplaceComparisonOperator_Eq_Is",  # whether equal texts and numbers are one object is CPython's affair
+    "core/ReplaceComparisonOperator_NotEq_Is",
+    "core/ReplaceComparisonOperator_Is_Eq",  # None, True and members of an enumeration are equal to themselves alone
+    "core/ReplaceComparisonOperator_IsNot_NotEq",
 )
 
 
