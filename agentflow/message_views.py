@@ -126,6 +126,20 @@ class MessageView(Sequence[Msg]):
         """The messages before the stored ones: the system prompt, a summary."""
         return self._head
 
+    @property
+    def tail(self) -> tuple[Msg, ...]:
+        """The messages after the stored ones."""
+        return self._tail
+
+    @property
+    def replacements(self) -> Replacements | None:
+        """The messages that take the place of stored ones; None: there are none."""
+        return None if self._replaced is None else self._replaced[0]
+
+    def with_ends(self, head: tuple[Msg, ...], tail: tuple[Msg, ...]) -> MessageView:
+        """Return the same stored messages between another head and another tail."""
+        return MessageView(self._messages, self._stop, head, self._start, tail, self._replaced)
+
     def with_head(self, head: tuple[Msg, ...]) -> MessageView:
         """Return the same view with another head."""
         return MessageView(self._messages, self._stop, head, self._start, self._tail, self._replaced)

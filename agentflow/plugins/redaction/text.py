@@ -22,9 +22,11 @@ from typing import Any, Protocol, TypeAlias, cast
 from pydantic_core import CoreSchema, core_schema
 
 from agentflow.ground.validation import adapter_of
+from agentflow.ground.values import NamedTuple
 from agentflow.messages import Msg
 from agentflow.plugins.redaction.detectors import Detector, Match, Pattern, compiled
 from agentflow.plugins.redaction.seal import Seal
+from agentflow.transcript import MessageView, Replacements
 
 __all__ = ["Found", "Scanner", "Streaming", "Vault", "scan"]
 
@@ -337,6 +339,24 @@ class _Sealed:
 _Stored = _Sealed | dict[str, int]
 
 
+class Sent(NamedTuple):
+    """A request whose messages were cleaned.
+
+    Attributes:
+        base: The scanner.
+        version: The vault's version then.
+        given: The messages as they were.
+        cleaned: The messages as they were sent.
+        replacements: What takes the place of those that were not clean.
+    """
+
+    base: object
+    version: int
+    given: MessageView
+    cleaned: MessageView
+    replacements: Replacements
+
+
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Vault:
     """What was hidden in one session; lives in its `session_state`, and is never printed.
@@ -367,10 +387,8 @@ class Vault:
     """By hook: the run that it has noted this vault for."""
     _lost: Mapping[str, int] = field(default_factory=dict[str, int])
     _spotless: dict[int, tuple[Scanner, set[object]]] = field(default_factory=dict[int, "tuple[Scanner, set[object]]"])
-    checked: dict[int, tuple[object, int, Sequence[Msg]]] = field(
-        default_factory=dict[int, "tuple[object, int, Sequence[Msg]]"]
-    )
-    """The last request in which nothing was found: the next one usually is the same and a little more."""
+    sent: dict[int, Sent] = field(default_factory=dict[int, "Sent"])
+    """The last request, by scanner: the next one usually is the same and a little more."""
     unsaved: bool = False
     """Whether it holds something that the store does not have: it is then stored with the next fact."""
     _seal: Seal | None = None

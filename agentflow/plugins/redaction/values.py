@@ -27,8 +27,8 @@ from agentflow.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from agentflow.plugins.redaction.text import Found, Scanner, Vault, scan
-from agentflow.transcript import MessageView
+from agentflow.plugins.redaction.text import Found, Scanner, Sent, Vault, scan
+from agentflow.transcript import MessageView, Replacements
 
 __all__ = ["Cleaning", "named_anew"]
 
@@ -303,44 +303,71 @@ class Cleaning:
             cleaned = replace(cleaned, metadata=metadata)
         return cleaned
 
-    def messages(self, messages: Iterable[Msg]) -> tuple[Msg, ...] | None:
-        """The messages without secrets; None where there were none."""
-        vault, base = self.vault, self._base
-        known = vault.checked.get(id(base))
-        if (
-            known is not None
-            and known[0] is base
-            and known[1] == vault.version
-            and isinstance(messages, MessageView)
-            and self._is_clean_view(messages, known[2])
-        ):
-            return None
+    def messages(self, messages: Iterable[Msg]) -> Sequence[Msg] | None:
+        """The messages without secrets; None if there were none."""
+        if isinstance(messages, MessageView):
+            cleaned = self._view(messages)
+            if cleaned is not None:
+                return None if cleaned is messages else cleaned
         before = tuple(messages)
-        version = -1
-        after = before
+        after, version = before, -1
+        while version != self.vault.version:  # a value found in the last message may stand in the first
+            version = self.vault.version
+            after = self._all(before)
+        self._forget(before)
+        return None if after is before else after
+
+    def _view(self, view: MessageView) -> MessageView | None:
+        """Return a request without secrets, the same object if it has none; None: it has replacements of another hook.
+
+        Only what has been added since the last request is looked through, so the cost does not grow with the history.
+        """
+        vault, base, version = self.vault, self._base, -1
+        cleaned = view
         while version != vault.version:  # a value found in the last message may stand in the first
             version = vault.version
-            after = tuple([self.message(msg) for msg in before])
-        if len(vault.clean) > 2 * len(before) + 64:  # messages that were part of one request only
-            kept = {(id(msg), id(base)) for msg in before}
-            vault.clean = {key: known for key, known in vault.clean.items() if key in kept}
-        if not all(map(is_, after, before)):
-            return after
-        if isinstance(messages, MessageView):
-            vault.checked[id(base)] = (base, vault.version, messages)
-        return None
+            known = vault.sent.get(id(base))
+            if known is not None and (known.base is not base or known.version != version):
+                known = None
+            ours = view.replacements is not None  # cleaned before, and maybe with more after it
+            if ours and (known is None or view.replacements is not known.replacements):
+                return None
+            seen = 0 if known is None else view.shared(known.cleaned if ours else known.given)
+            replacements = Replacements() if known is None or not seen else known.replacements
+            replaced = not ours and bool(seen and replacements.order)
+            head, tail = view.head, view.tail
+            for at in range(max(seen, len(head)), len(view) - len(tail)):
+                if view.place(at) in replacements.by_place:
+                    replaced = True
+                    continue
+                msg = view[at]
+                instead = self.message(msg)
+                if instead is not msg:
+                    if not replacements.put(view, at, instead):
+                        return None
+                    replaced = True
+            ends = self._all(head), self._all(tail)
+            same = ends[0] is head and ends[1] is tail
+            cleaned = view if same else view.with_ends(*ends)
+            if replaced:
+                cleaned = cleaned.with_replacements(replacements)
+            if not ours:
+                vault.sent[id(base)] = Sent(base, version, view, cleaned, replacements)
+        if len(vault.clean) > 2 * len(view) + 64:
+            self._forget(tuple(view))
+        return cleaned
 
-    def _is_clean_view(self, messages: MessageView, earlier: Sequence[Msg]) -> bool:
-        """The next request usually is the last one, in which nothing was found, and a little more."""
-        vault = self.vault
-        version, seen, size = vault.version, messages.shared(earlier), len(messages)
-        for at in range(seen, size):
-            msg = messages[at]
-            if self.message(msg) is not msg or vault.version != version:
-                return False
-        if seen < size:
-            vault.checked[id(self._base)] = (self._base, version, messages)
-        return True
+    def _all(self, messages: tuple[Msg, ...]) -> tuple[Msg, ...]:
+        """The same object if all are clean."""
+        after = tuple([self.message(msg) for msg in messages])
+        return messages if all(map(is_, after, messages)) else after
+
+    def _forget(self, messages: tuple[Msg, ...]) -> None:
+        """Forget cleaned messages that were part of an earlier request only."""
+        vault, base = self.vault, self._base
+        if len(vault.clean) > 2 * len(messages) + 64:
+            kept = {(id(msg), id(base)) for msg in messages}
+            vault.clean = {key: known for key, known in vault.clean.items() if key in kept}
 
 
 def named_anew(items: Mapping[Any, Any], names: Mapping[Any, Any]) -> dict[Any, Any]:
