@@ -81,9 +81,9 @@ class Citation:
     def of(raw: Mapping[str, Any], model: str | None = None) -> Citation:
         """Read the annotation of any provider."""
         inner = raw.get("url_citation")
-        said = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else raw
+        annotation = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else raw
         first = {
-            name: next((value for key in keys if isinstance(value := said.get(key), str) and value), None)
+            name: next((value for key in keys if isinstance(value := annotation.get(key), str) and value), None)
             for name, keys in _CITED.items()
         }
         return Citation(**first, raw=raw, model=model)
@@ -232,8 +232,8 @@ class DataBlock:
         """
         scheme, separator, rest = url.partition(":")
         if scheme.lower() == "data" and separator:
-            data, told = from_data_url(rest)
-            return cls.from_bytes(data, media_type or told, name=name)
+            data, detected = from_data_url(rest)
+            return cls.from_bytes(data, media_type or detected, name=name)
         if not rest.startswith("//") or scheme.lower() == "file":
             raise UsageError(
                 f"DataBlock.from_url({url!r}): this is not an address that a provider could fetch. For a file write "

@@ -189,11 +189,11 @@ def fold(
         content = _lone_call(chunks[0], used_ids)
         if content:
             return message("assistant", content, msg_id, EMPTY, chunks[0].usage, chunks[0].finish_reason)
-    pieces = iter(chunks)
-    words: list[str] = []
+    rest = iter(chunks)
+    texts: list[str] = []
     usage: Usage | None = None
     finish_reason: str | None = None
-    for chunk in pieces:  # the fast path: most replies are thousands of chunks of text alone
+    for chunk in rest:  # the fast path: most replies are thousands of chunks of text alone
         if (
             chunk.tool_uses
             or chunk.thinking
@@ -204,25 +204,25 @@ def fold(
             or chunk.citations
         ):
             folding = _Folding()
-            folding.parts, folding.current = words, "text" if words else ""
+            folding.parts, folding.current = texts, "text" if texts else ""
             folding.usage, folding.finish_reason = usage, finish_reason
-            content = _fold_rest(folding, chunk, pieces, used_ids, new_id)
+            content = _fold_rest(folding, chunk, rest, used_ids, new_id)
             return message("assistant", content, msg_id, EMPTY, folding.usage, folding.finish_reason)
         if chunk.text:
-            words.append(chunk.text)
+            texts.append(chunk.text)
         if chunk.usage is not None:
             usage = chunk.usage
         if chunk.finish_reason is not None:
             finish_reason = chunk.finish_reason
-    text = "".join(words)
-    content = (text_block(text if text.isascii() else encodable(text)),) if words else ()
+    text = "".join(texts)
+    content = (text_block(text if text.isascii() else encodable(text)),) if texts else ()
     return message("assistant", content, msg_id, EMPTY, usage, finish_reason)
 
 
 def _fold_rest(
     folding: _Folding,
     first: ModelChunk,
-    pieces: Iterator[ModelChunk],
+    rest: Iterator[ModelChunk],
     used_ids: Collection[str],
     new_id: Callable[[str], str],
 ) -> tuple[ContentBlock, ...]:
@@ -232,7 +232,7 @@ def _fold_rest(
         if chunk.restart:
             folding.__init__()
         folding.add(chunk)
-        chunk = next(pieces, None)
+        chunk = next(rest, None)
     if folding.current:
         folding.switch("")
     seen: set[str] = set()

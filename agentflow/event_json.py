@@ -46,17 +46,17 @@ def event_to_dict(event: Event) -> dict[str, Json]:
         >>> event_to_dict(PreActing(tool_use=ToolUseBlock("t1", "add", {"a": 1})))["tool_use"]
         {'type': 'tool_use', 'id': 't1', 'name': 'add', 'input': {'a': 1}}
     """
-    said: dict[str, Json] = {"type": type(event).__name__}
-    said.update({name: _json(getattr(event, name)) for name in _COMMON})
+    record: dict[str, Json] = {"type": type(event).__name__}
+    record.update({name: _json(getattr(event, name)) for name in _COMMON})
     frame = event._frame  # pyright: ignore[reportPrivateUsage] - `frame` raises if there is none
     if frame is not None:
-        said.update(source=frame.source, run_id=frame.run_id, call_id=frame.call_id, session_id=frame.session_id)
+        record.update(source=frame.source, run_id=frame.run_id, call_id=frame.call_id, session_id=frame.session_id)
     for field in fields(event):
         if field.name[0] != "_" and field.name not in _COMMON and field.name != "decision":
-            said[field.name] = _safe(getattr(event, field.name))
+            record[field.name] = _safe(getattr(event, field.name))
     if event.decision is not None:
-        said["decision"] = _safe(event.decision)
-    return said
+        record["decision"] = _safe(event.decision)
+    return record
 
 
 def event_line(event: Event) -> str:
@@ -80,8 +80,8 @@ def _json(value: object) -> Json:
     if value is None or (isinstance(value, bool | int | str) and not isinstance(value, Enum)):
         return value
     if isinstance(value, Msg):
-        said = cast("dict[str, Json]", value.to_dict())
-        return {**said, "metadata": _json(value.metadata)} if value.metadata else said
+        record = cast("dict[str, Json]", value.to_dict())
+        return {**record, "metadata": _json(value.metadata)} if value.metadata else record
     if isinstance(value, BaseException):
         return {"type": type(value).__name__, "message": str(value)}
     if isinstance(value, ToolUseBlock):
@@ -113,10 +113,10 @@ def _fields(value: Any) -> list[tuple[str, object]]:
 
 
 def _tool_use(block: ToolUseBlock) -> dict[str, Json]:
-    said: dict[str, Json] = {"type": "tool_use", "id": block.id, "name": block.name, "input": _json(block.input)}
+    record: dict[str, Json] = {"type": "tool_use", "id": block.id, "name": block.name, "input": _json(block.input)}
     if block.input_error is not None:
-        said.update(raw=block.raw, input_error=block.input_error)
-    return said
+        record.update(raw=block.raw, input_error=block.input_error)
+    return record
 
 
 def _foreign(value: object) -> Json:

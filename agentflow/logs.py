@@ -77,19 +77,19 @@ def _stop() -> None:
 
 
 def _forward(message: Message) -> None:
-    said: Any = message.record
-    target = logging.getLogger(said["name"])
-    level: int = said["level"].no
+    entry: Any = message.record
+    target = logging.getLogger(entry["name"])
+    level: int = entry["level"].no
     if not target.isEnabledFor(level):
         return
-    failed = said["exception"]
+    failed = entry["exception"]
     error = None if failed is None else (failed.type, failed.value, failed.traceback)
-    extra = {key: value for key, value in said["extra"].items() if key not in _TAKEN}
+    extra = {key: value for key, value in entry["extra"].items() if key not in _TAKEN}
     record = target.makeRecord(
-        said["name"], level, said["file"].path, said["line"], said["message"], (), error, said["function"], extra
+        entry["name"], level, entry["file"].path, entry["line"], entry["message"], (), error, entry["function"], extra
     )
-    record.created, record.msecs = said["time"].timestamp(), said["time"].microsecond // 1000
-    record.thread, record.threadName = said["thread"].id, said["thread"].name
+    record.created, record.msecs = entry["time"].timestamp(), entry["time"].microsecond // 1000
+    record.thread, record.threadName = entry["thread"].id, entry["thread"].name
     target.handle(record)
 
 

@@ -36,8 +36,8 @@ class MessageTuple(tuple[Msg, ...]):
     if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
 
         def __getattr__(self, name: str) -> NoReturn:
-            said = _CHANGED_BY.get(name) or f"A tuple of messages has no attribute {name!r}"
-            raise AttributeError(f"{said}.", name=name, obj=self)
+            problem = _CHANGED_BY.get(name) or f"A tuple of messages has no attribute {name!r}"
+            raise AttributeError(f"{problem}.", name=name, obj=self)
 
 
 class Replacements:
@@ -115,8 +115,8 @@ class MessageView(Sequence[Msg]):
     if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
 
         def __getattr__(self, name: str) -> NoReturn:
-            said = _CHANGED_BY.get(name) or f"A view of messages has no attribute {name!r}"
-            raise AttributeError(f"{said}.", name=name, obj=self)
+            problem = _CHANGED_BY.get(name) or f"A view of messages has no attribute {name!r}"
+            raise AttributeError(f"{problem}.", name=name, obj=self)
 
         def __setitem__(self, key: object, value: object) -> NoReturn:
             raise TypeError(f"{_CHANGED_BY['__setitem__']}.")
@@ -220,11 +220,11 @@ class MessageView(Sequence[Msg]):
         if self._replaced is not None:
             return tuple([self[index] for index in range(first, last)])
         head, start, stop = len(self._head), self._start, self._stop
-        shift, behind = start - head, head + stop - start
-        if head <= first <= last <= behind:
+        shift, tail_start = start - head, head + stop - start
+        if head <= first <= last <= tail_start:
             return tuple(self._messages[first + shift : last + shift])
         stored = self._messages[max(first + shift, start) : min(max(last + shift, start), stop)]
-        return (*self._head[first:last], *stored, *self._tail[max(first - behind, 0) : max(last - behind, 0)])
+        return (*self._head[first:last], *stored, *self._tail[max(first - tail_start, 0) : max(last - tail_start, 0)])
 
     def __iter__(self) -> Iterator[Msg]:
         if self._replaced is not None:

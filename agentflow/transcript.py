@@ -330,7 +330,7 @@ def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -
     legal = [msg for msg in legal if msg.content]
     first = next((i for i, msg in enumerate(legal) if msg.role != "system"), len(legal))
     if first == len(legal) or legal[first].role != "user":
-        legal.insert(first, _continued(new_id))
+        legal.insert(first, _continuation(new_id))
     if legal[-1].role == "assistant":
         legal[-1] = note(legal[-1], "assistant")
     return tuple(legal)
@@ -371,7 +371,7 @@ def note(msg: Msg, source: str) -> Msg:
     return with_metadata(marked, synthetic=source)
 
 
-def _continued(new_id: Callable[[str], str]) -> Msg:
+def _continuation(new_id: Callable[[str], str]) -> Msg:
     return with_metadata(Msg.user(CONTINUED, id=new_id("msg_")), synthetic="legalise")
 
 

@@ -44,7 +44,7 @@ class StateMap:
     def __getitem__(self, kind: type[T]) -> T:
         found = self._objects.get(kind)
         if found is None and self._stored:
-            found = self._revived(kind)
+            found = self._rebuilt(kind)
         if found is None:
             try:
                 found = kind()
@@ -85,7 +85,7 @@ class StateMap:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def _revived(self, kind: type[T]) -> T | None:
+    def _rebuilt(self, kind: type[T]) -> T | None:
         data = self._stored.get(state_name(kind))
         if data is None:
             return None

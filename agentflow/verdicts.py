@@ -33,7 +33,7 @@ __all__ = [
     "Stop",
     "Suspend",
     "Verdict",
-    "carried",
+    "verdict_value",
 ]
 
 
@@ -152,11 +152,11 @@ Resolution: TypeAlias = Approve | Deny | Answer
 """A decision with which a suspended tool call is resumed."""
 
 
-def carried(verdict: AnyVerdict) -> Any:
+def verdict_value(verdict: AnyVerdict) -> Any:
     """Return the value of a verdict's one field.
 
     Example:
-        >>> carried(Deny("not today"))
+        >>> verdict_value(Deny("not today"))
         'not today'
     """
     return getattr(verdict, verdict.__match_args__[0])

@@ -267,7 +267,7 @@ class Agent(PeerAgent[T_co]):
         toolsets = self._toolsets
         return [*self._config.tools.values()] if toolsets is None else [*toolsets.own.values(), *toolsets.live]
 
-    def _copied(self, hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
+    def _copy(self, hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
         """Return a copy of the agent with these hooks, and with some of its arguments changed."""
         config = self._config
         given: AgentChanges = {
@@ -309,7 +309,7 @@ class Agent(PeerAgent[T_co]):
         Raises:
             UsageError: A call is running on the implicit session.
         """
-        made = self._copied(self._hook_set().own, name=name)
+        made = self._copy(self._hook_set().own, name=name)
         own = self._sessions.implicit
         if own is not None and self._store is None:
             made._sessions.implicit = full_session(own.copy(name))
@@ -392,7 +392,7 @@ class FullAgent(Agent[T_co], FullToolAgent[T_co]):
             hooks: The copy's own hooks, in order; the process-wide ones apply as before.
             changes: Arguments of `Agent` that differ.
         """
-        return self._copied(hooks, **changes)
+        return self._copy(hooks, **changes)
 
 
 # So that `Agent()` raises an error that shows the fix; type checkers still require both.

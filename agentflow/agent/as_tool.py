@@ -21,7 +21,7 @@ from agentflow.loop.states import State
 from agentflow.loop.turns.code_names import found_by_name
 from agentflow.messages import Msg, Reply, T_co, with_metadata
 from agentflow.output.output import Output, OutputLike, output_of
-from agentflow.output.replying import text_of, typed
+from agentflow.output.replying import text_of, with_output
 from agentflow.saving.codec import msg_from_dict
 from agentflow.specs import ToolType
 from agentflow.tools.tool import Tool, tool
@@ -123,7 +123,7 @@ class FullToolAgent(ToolAgent[T_co]):
         Raises:
             ToolError: The call did not end with an answer for the calling model.
         """
-        return self._answered(await self.within(message, output), self.output if output is None else output)
+        return self._answer_of(await self.within(message, output), self.output if output is None else output)
 
     async def within(
         self,
@@ -242,10 +242,10 @@ class FullToolAgent(ToolAgent[T_co]):
         if mine and ended is not None and ended.final is not None and ended.outcome not in ("failed", "interrupted"):
             reply = last_reply(session)
             wanted = self.output if output is None else output
-            return reply if wanted is None else await typed(reply, wanted)
+            return reply if wanted is None else await with_output(reply, wanted)
         return await self.call(message, session=session, output=output, **rest)
 
-    def _answered(self, reply: Reply[Any], output: Output[Any] | None) -> str | Msg:
+    def _answer_of(self, reply: Reply[Any], output: Output[Any] | None) -> str | Msg:
         if reply.outcome in ("suspended", "interrupted", "denied"):
             waits = ", ".join(p.tool_use.name for p in reply.pending if p.tool_use is not None)
             why = f"it waits for the approval of {waits}" if waits else reply.text or reply.outcome

@@ -46,7 +46,7 @@ from agentflow.loop.states import State
 from agentflow.loop.stream import BUFFER, EventBuffer, EventStream
 from agentflow.messages import Msg, Reply, T_co
 from agentflow.output.output import Output, OutputLike, output_of
-from agentflow.output.replying import typed
+from agentflow.output.replying import with_output
 from agentflow.reactive import CallMono
 from agentflow.specs import ModelOptions
 from agentflow.tools.tool import FullTool
@@ -160,9 +160,9 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         if unknown:
             refuse_keywords("stream", unknown)
         make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, children, output)
-        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._opened, make), _capacity(buffer)))
+        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._open_stream, make), _capacity(buffer)))
         if output is not None or self._output is not None:
-            flux.asked = self._asked(output).output
+            flux.asked = self._typed_output(output).output
         return flux
 
     @overload
@@ -252,9 +252,9 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         if unknown:
             refuse_keywords("resume_stream", unknown)
         make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, children, output)
-        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._opened, make), _capacity(buffer)))
+        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._open_stream, make), _capacity(buffer)))
         if output is not None or self._output is not None:
-            flux.asked = self._asked(output).output
+            flux.asked = self._typed_output(output).output
         return flux
 
     def _open(self, make: _MakeArguments) -> Coroutine[Any, Any, Reply[Any]]:
@@ -282,26 +282,26 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
     async def _own_reply(self, session: FullSession, _outer: Reply[Any]) -> Reply[Any]:
         """Return the reply on a session that was resumed by the call that waited for it."""
         reply, wanted = last_reply(session), self.output
-        return await typed(reply, wanted) if wanted is not None and reply.outcome == "completed" else reply
+        return await with_output(reply, wanted) if wanted is not None and reply.outcome == "completed" else reply
 
     async def _open_later(self, given: CallArguments, session: FullSession) -> Reply[Any]:
-        await self._acquired(given, session)
+        await self._open_and_acquire(given, session)
         run = self._run(given, session, None)
         run.start()
         return await run.scope.result()
 
-    async def _opened(self, make: _MakeArguments, buffer: EventBuffer) -> Call:
+    async def _open_stream(self, make: _MakeArguments, buffer: EventBuffer) -> Call:
         """Open a streamed call: start it, with its events going to the buffer."""
         given = make(self._config.new_id)
         session = self._session_for(given)
         if given.decisions is not None and session.outer is not None and session.outer.waiting() is not None:
             owner, make = outer_arguments(given, session)
             assert isinstance(owner, CallingAgent)
-            run = await cast("CallingAgent[Any]", owner)._opened(make, buffer)
+            run = await cast("CallingAgent[Any]", owner)._open_stream(make, buffer)
             run.typed = partial(self._own_reply, session)
             return run
         if self._toolsets is not None or not session.try_acquire():
-            await self._acquired(given, session)
+            await self._open_and_acquire(given, session)
         run = self._run(given, session, buffer)
         run.start()
         return run
@@ -312,7 +312,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             return session
         return self._sessions.of(session, to_continue=given.decisions is not None)
 
-    async def _acquired(self, given: CallArguments, session: FullSession) -> None:
+    async def _open_and_acquire(self, given: CallArguments, session: FullSession) -> None:
         """Open the agent's toolsets, and wait for the session."""
         if self._toolsets is not None and not self._config.running.closed:
             await self._toolsets.open()
@@ -325,7 +325,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         for asked in (*others.values(), *(() if self._output is None else (self._output,))):
             asked.move(old, self._config)
 
-    def _asked(self, given: OutputLike[Any] | None) -> TypedOutput:
+    def _typed_output(self, given: OutputLike[Any] | None) -> TypedOutput:
         """Return the binding of a call's output, cached for the next call with the same output."""
         if given is None and self._output is not None:
             return self._output
@@ -343,7 +343,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         """Build the run of a call on an acquired session; if that fails, release the session."""
         config = self._config
         try:
-            asked = None if self._output is None and given.output is None else self._asked(given.output)
+            asked = None if self._output is None and given.output is None else self._typed_output(given.output)
             if config.running.closed:
                 self._refuse_while_closed(session)
             machine = session.machine

@@ -128,8 +128,8 @@ class _Drawing:
             return own
         below: dict[str, str] = {}
         for tool in agent.own_tools:
-            behind = wrapped_agent(tool.function)
-            called = self.key(tool, tool.name, "tool")[0] if behind is None else self.add(behind)
+            wrapped = wrapped_agent(tool.function)
+            called = self.key(tool, tool.name, "tool")[0] if wrapped is None else self.add(wrapped)
             below[tool.name] = called
             self.edges[Edge(own, called)] = None
         for toolset in agent.live_toolsets:

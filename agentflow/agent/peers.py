@@ -160,10 +160,10 @@ class PeerAgent(ToolAgent[T_co]):
 
         async def work() -> Reply:
             peer = self._agents[to]
-            said = message if isinstance(message, str) else [msg_to_dict(msg) for msg in as_messages(message)]
+            content = message if isinstance(message, str) else [msg_to_dict(msg) for msg in as_messages(message)]
             question: Turn[Any] = Turn(
                 full_agent(peer).asking,
-                {"message": said, "session": session},
+                {"message": content, "session": session},
                 timeout=None,
                 process_hooks=self._config.process,
             )

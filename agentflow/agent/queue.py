@@ -160,7 +160,7 @@ class TurnQueue:
                 raise QueueFullError(self._owner.name, len(self._entries), "wait=False was passed")
             await self._wait_for_place(sent)
         try:
-            run = await self._vetted(own)
+            run = await self._evaluate(own)
         except BaseException:
             self._entries.give_back()
             raise
@@ -223,7 +223,7 @@ class TurnQueue:
         turn.check_unqueued()
         return turn
 
-    async def _vetted(self, turn: FullTurn[Any]) -> TurnRun:
+    async def _evaluate(self, turn: FullTurn[Any]) -> TurnRun:
         """Run the `PrePut` hooks on a turn; meanwhile no other queue accepts it."""
         self._check(turn)  # again, because it can have waited
         owner = self._owner
@@ -256,7 +256,7 @@ class TurnQueue:
     async def _follow(self, turn: FullBoundTool) -> None:
         """Append a turn that a tool returned, even if the queue is full."""
         followed = cast("FullTurn[Any]", turn)
-        await self._enter(followed, await self._vetted(followed), sent=False, reserved=False)
+        await self._enter(followed, await self._evaluate(followed), sent=False, reserved=False)
 
     def remove(self, turn: Turn[Any]) -> bool:
         """Remove a waiting turn; awaiting its receipt raises. Return whether it was waiting."""

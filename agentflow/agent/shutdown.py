@@ -142,10 +142,10 @@ class _Stopping:
         for running in self._running:
             done = asyncio.Event()
 
-            def tell(done: asyncio.Event = done) -> None:
+            def notify(done: asyncio.Event = done) -> None:
                 loop.call_soon_threadsafe(done.set)
 
-            running.when_idle(tell)
+            running.when_idle(notify)
             await done.wait()
 
 
@@ -232,7 +232,7 @@ class GracefulShutdown:
             self._before[one] = signal.getsignal(one)
             try:
                 if self._in_server:  # the server has a handler too, of its own or of its loop: both are called
-                    signal.signal(one, self._signalled)
+                    signal.signal(one, self._on_signal)
                 else:
                     loop.add_signal_handler(one, self.begin)
             except (NotImplementedError, RuntimeError, ValueError) as error:
@@ -243,7 +243,7 @@ class GracefulShutdown:
                 ) from error
         return self
 
-    def _signalled(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal, between two steps of the main thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._begin_if_open)
@@ -260,7 +260,7 @@ class GracefulShutdown:
         before, self._before = self._before, {}
         for one, handler in before.items():
             if self._in_server:
-                if signal.getsignal(one) != self._signalled:
+                if signal.getsignal(one) != self._on_signal:
                     continue  # a later handler was installed, and calls ours
             else:
                 try:

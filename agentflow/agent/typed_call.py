@@ -13,7 +13,7 @@ from agentflow.loop.run import RunBase
 from agentflow.messages import Reply
 from agentflow.output.hooks import AskForOutput, JudgeOutput
 from agentflow.output.output import Output
-from agentflow.output.replying import typed
+from agentflow.output.replying import with_output
 from agentflow.typed_state import StateMap
 
 __all__ = ["TypedOutput"]
@@ -83,4 +83,4 @@ class TypedOutput:
         Args:
             state: The state of the call, which holds the output as an object.
         """
-        return lambda reply: typed(reply, self.output, state)
+        return lambda reply: with_output(reply, self.output, state)

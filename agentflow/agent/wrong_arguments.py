@@ -47,5 +47,5 @@ def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
             example = "options=ModelOptions(temperature=..., max_tokens=...)" if ours == "options" else f"{ours}="
             raise UsageError(f"Agent takes no {name}=; here that is {example}.")
         close = close_to(name, known, 2)
-        said = f"did you mean {' or '.join(f'{one}=' for one in close)}?" if close else f"it takes {', '.join(known)}."
-        raise UsageError(f"Agent takes no {name}=; {said}")
+        hint = f"did you mean {' or '.join(f'{one}=' for one in close)}?" if close else f"it takes {', '.join(known)}."
+        raise UsageError(f"Agent takes no {name}=; {hint}")

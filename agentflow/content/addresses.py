@@ -37,14 +37,14 @@ def why_refused(address: str) -> str | None:
         ('169.254.169.254 is link-local', '::ffff:10.0.0.1 carries 10.0.0.1, which is private', None)
     """
     found = ip_address(address.partition("%")[0])
-    for inner in _carried(found):
+    for inner in _embedded(found):
         if (why := _kind(inner)) is not None:
             return f"{address} carries {inner}, which is {why}"
     why = _kind(found)
     return None if why is None else f"{address} is {why}"
 
 
-def _carried(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
+def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
     if isinstance(address, IPv4Address):
         return []
     low = IPv4Address(int(address) & 0xFFFFFFFF)

@@ -20,14 +20,14 @@ from yarl import URL
 
 from agentflow.content.addresses import CheckedResolver, RefusedAddressError, check_literal
 from agentflow.errors import FetchError, UsageError
-from agentflow.ground.media import MAX_BYTES, in_bytes, name_in, sniffed, type_of_bytes, type_of_name
+from agentflow.ground.media import MAX_BYTES, in_bytes, name_in, sniff, type_of_bytes, type_of_name
 from agentflow.messages import DataBlock
 
 __all__ = ["fetch"]
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_PIECE: Final = 1 << 16
-_TELLS_NOTHING: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "text/plain"})
+_CHUNK_SIZE: Final = 1 << 16
+_GENERIC_TYPES: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "text/plain"})
 
 
 async def fetch(
@@ -68,7 +68,7 @@ async def fetch(
         ...     print(error.retryable)
         False
     """
-    place = _checked(url)
+    place = _check_url(url)
     block: DataBlock | None = None
     try:
         limits = aiohttp.ClientTimeout(total=timeout)
@@ -104,7 +104,7 @@ async def fetch(
     return block
 
 
-def _checked(url: str) -> URL:
+def _check_url(url: str) -> URL:
     try:
         place = URL(url)
     except ValueError as error:
@@ -146,41 +146,41 @@ async def _block(
     if (declared := answer.content_length) is not None and declared > max_bytes:
         raise _too_large(url, max_bytes)
     data = bytearray()
-    async for piece in _unpacked(answer, url, max_bytes):
-        data += piece
+    async for chunk in _unpack(answer, url, max_bytes):
+        data += chunk
         if len(data) > max_bytes:
             raise _too_large(url, max_bytes)
-    told = media_type or _type(bytes(data), answer.content_type, name_in(url))
-    if types is not None and not any(fnmatchcase(told, pattern) for pattern in types):
-        raise FetchError(url, f"it is {told}, and types= allows {', '.join(types)}")
+    detected = media_type or _type(bytes(data), answer.content_type, name_in(url))
+    if types is not None and not any(fnmatchcase(detected, pattern) for pattern in types):
+        raise FetchError(url, f"it is {detected}, and types= allows {', '.join(types)}")
     if not data:
         raise FetchError(url, "it is empty")
-    return DataBlock.from_bytes(bytes(data), told, name=name or name_in(url), max_bytes=None)
+    return DataBlock.from_bytes(bytes(data), detected, name=name or name_in(url), max_bytes=None)
 
 
 def _type(data: bytes, declared: str, name: str | None) -> str:
     """Return the type of content: from its first bytes, then from the server's header unless that is generic."""
-    known = sniffed(data)
+    known = sniff(data)
     if known is not None:
         return known
-    if declared not in _TELLS_NOTHING:
+    if declared not in _GENERIC_TYPES:
         return declared
     return (type_of_name(name) if name else None) or type_of_bytes(data)
 
 
-async def _unpacked(answer: aiohttp.ClientResponse, url: str, limit: int) -> AsyncIterator[bytes]:
+async def _unpack(answer: aiohttp.ClientResponse, url: str, limit: int) -> AsyncIterator[bytes]:
     """Yield the content in chunks; packed content is never unpacked beyond the limit."""
     packed = answer.headers.get("content-encoding", "identity").strip().lower()
     if packed in ("", "identity"):
-        async for piece in answer.content.iter_chunked(_PIECE):
-            yield piece
+        async for chunk in answer.content.iter_chunked(_CHUNK_SIZE):
+            yield chunk
         return
     if packed not in ("gzip", "deflate"):
         raise FetchError(url, f"it is packed with {packed[:20]}, although that was not asked for")
     unpacking = zlib.decompressobj(wbits=47 if packed == "gzip" else zlib.MAX_WBITS)
     try:
-        async for piece in answer.content.iter_chunked(_PIECE):
-            rest = piece
+        async for chunk in answer.content.iter_chunked(_CHUNK_SIZE):
+            rest = chunk
             while rest and not unpacking.eof:
                 yield unpacking.decompress(rest, min(limit + 1, 1 << 20))
                 rest = unpacking.unconsumed_tail

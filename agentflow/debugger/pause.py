@@ -17,7 +17,7 @@ from agentflow.hooks.chain import Chain
 from agentflow.hooks.hook import Hook
 from agentflow.loop.run import RunBase
 from agentflow.messages import Msg
-from agentflow.verdicts import Deny, Verdict, carried
+from agentflow.verdicts import Deny, Verdict, verdict_value
 
 __all__ = ["ChainPlace", "Otherwise", "Pause", "root_of", "told"]
 
@@ -192,7 +192,7 @@ def told(pause: Pause) -> str:
         case None:
             return "it lasts"
         case "decided" if pause.verdict is not None:
-            said = carried(pause.verdict)
+            said = verdict_value(pause.verdict)
             return f"{pause.verdict.said}: {said}" if isinstance(said, str) and said else pause.verdict.said
         case "over":
             done = "denied" if isinstance(pause.verdict, Deny) else "it went on"

@@ -14,7 +14,7 @@ from agentflow.durable.records import Pruned, RunEvent, RunInfo
 from agentflow.durable.worker import Limits, Worker
 from agentflow.errors import UsageError
 from agentflow.messages import Msg, Reply, T_co
-from agentflow.output.replying import typed
+from agentflow.output.replying import with_output
 from agentflow.ports.store import MemoryStore, SessionStore, Store
 from agentflow.reactive import CallMono, Flux
 from agentflow.verdicts import Resolution
@@ -125,7 +125,7 @@ class DurableAgent(Generic[T_co]):
 
     async def _typed(self, reply: Reply[Any]) -> Reply[T_co]:
         output = self.agent.output
-        return reply if output is None else await typed(reply, output)
+        return reply if output is None else await with_output(reply, output)
 
     def ask(
         self,

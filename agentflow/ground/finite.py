@@ -63,10 +63,10 @@ def check_numbers(text: str) -> None:
     try:
         scan_numbers(text, len(text) - len(text.lstrip()))
     except NotFiniteError as error:
-        raise NotFiniteError(error.number, _place(text)) from None
+        raise NotFiniteError(error.number, _position(text)) from None
 
 
-def _place(text: str) -> str:
+def _position(text: str) -> str:
     """Return the position of the first such number in a text, in the format of pydantic's errors."""
     for found in _TOKENS.finditer(text):
         token, start = found[0], found.start()

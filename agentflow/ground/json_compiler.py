@@ -126,7 +126,7 @@ class Run:
         self.spend(2)
         self.found.append(Problem(at, keyword, rule, value, forms))
 
-    def tried(self, node: Node, value: Any, at: At, marks: Marks) -> list[Problem]:
+    def problems_with(self, node: Node, value: Any, at: At, marks: Marks) -> list[Problem]:
         """Return the problems with one of several subschemas; if there are none, the evaluated parts are marked."""
         self.spend(3)
         outer, self.found = self.found, []
@@ -192,7 +192,7 @@ class Compiler:
         if "draft-03" in dialect:
             raise JsonSchemaError("it is of draft 3, which is not read; draft 4 and later ones are")
 
-    def compiled(self) -> Node:
+    def compile_schema(self) -> Node:
         self._name_all()
         root = self.node(self._schema, None)
         while self._todo:
@@ -230,7 +230,7 @@ class Compiler:
             return base
         name = raw.get("$id", raw.get("id") if self.old else None)
         if isinstance(name, str):
-            address, _, anchor = self._joined(base, name).partition("#")
+            address, _, anchor = self._join_address(base, name).partition("#")
             if address != base or not anchor:
                 base = address
                 self._resources.setdefault(base, raw)
@@ -242,18 +242,18 @@ class Compiler:
                 if isinstance(anchor, str):
                     self._anchors.setdefault((base, anchor), raw)
                     if key == "$dynamicAnchor":
-                        self._once(f"{key} {_cut(anchor)}")
+                        self._refuse_repeated(f"{key} {_cut(anchor)}")
             if raw.get("$recursiveAnchor") is True:
-                self._once("$recursiveAnchor")
+                self._refuse_repeated("$recursiveAnchor")
         return base
 
-    def _once(self, anchor: str) -> None:
+    def _refuse_repeated(self, anchor: str) -> None:
         """Refuse a second anchor of a kind that would depend on the path of references to it."""
         if anchor in self._dynamic:
             raise JsonSchemaError(f"it has {anchor} more than once, which is not supported: they are ambiguous")
         self._dynamic.add(anchor)
 
-    def _joined(self, base: str, ref: str) -> str:
+    def _join_address(self, base: str, ref: str) -> str:
         if len(ref) > _LONGEST_REF or len(base) > _LONGEST_REF:
             raise JsonSchemaError(f"a reference or `$id` in it is longer than {_LONGEST_REF} characters: {_cut(ref)}")
         if ref.startswith("#"):
@@ -265,8 +265,8 @@ class Compiler:
         except ValueError:
             raise JsonSchemaError(f"it refers to {_cut(ref)}, which is not an address") from None
 
-    def _referred(self, ref: str, holder: dict[str, Any]) -> Any:
-        address, _, fragment = self._joined(self._bases.get(id(holder), ""), ref).partition("#")
+    def _resolve(self, ref: str, holder: dict[str, Any]) -> Any:
+        address, _, fragment = self._join_address(self._bases.get(id(holder), ""), ref).partition("#")
         found: Any = self._resources.get(address, _MISSING)
         if "%" in fragment:
             from urllib.parse import unquote  # not loaded with the package
@@ -311,7 +311,7 @@ class Compiler:
     def reference(self, ref: Any, holder: dict[str, Any], where: At) -> Node:
         if not isinstance(ref, str):
             raise no_schema(where, "a reference is a string", ref)
-        return self.node(self._referred(ref, holder), (None, ref))
+        return self.node(self._resolve(ref, holder), (None, ref))
 
     def pattern(self, text: Any, where: At) -> Pattern:
         if not isinstance(text, str):

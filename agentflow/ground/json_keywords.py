@@ -158,7 +158,7 @@ def _any_of(place: Place, key: str, rule: Any) -> Check:
         forms: list[list[Problem]] = []
         fits = 0
         for node in nodes:
-            found = run.tried(node, value, at, marks)
+            found = run.problems_with(node, value, at, marks)
             if found:
                 forms.append(found)
                 continue
@@ -177,7 +177,7 @@ def _not(place: Place, key: str, rule: Any) -> Check:
     node = place.same(rule, key)
 
     def check(value: Any, at: At, run: Run, marks: Marks) -> None:
-        if not run.tried(node, value, at, None):
+        if not run.problems_with(node, value, at, None):
             run.add(at, key, rule, value)
 
     return check
@@ -188,7 +188,7 @@ def _if(place: Place, key: str, rule: Any) -> Check:
     then, otherwise = [place.same(place.raw[name], name) if name in place.raw else None for name in ("then", "else")]
 
     def check(value: Any, at: At, run: Run, marks: Marks) -> None:
-        branch = otherwise if run.tried(node, value, at, marks) else then
+        branch = otherwise if run.problems_with(node, value, at, marks) else then
         if branch is not None:
             branch.check(value, at, run, marks)
 
@@ -250,7 +250,7 @@ def _contains(place: Place, key: str, rule: Any) -> Check:
         if not isinstance(value, list):
             return
         entries = cast("list[Any]", value)
-        fits = [index for index, one in enumerate(entries) if not run.tried(node, one, (at, index), None)]
+        fits = [index for index, one in enumerate(entries) if not run.problems_with(node, one, (at, index), None)]
         if marks is not None:
             marks.update(fits)
         if len(fits) < least:
@@ -379,7 +379,7 @@ def _property_names(place: Place, key: str, rule: Any) -> Check:
     def check(value: Any, at: At, run: Run, marks: Marks) -> None:
         if isinstance(value, dict):
             for name in cast("dict[str, Any]", value):
-                if run.tried(node, name, (at, name), None):
+                if run.problems_with(node, name, (at, name), None):
                     run.add((at, name), key, rule, name)
 
     return check

@@ -59,7 +59,7 @@ class JsonSchema:
     def __init__(self, schema: Any) -> None:
         compiler = Compiler(schema, KEYWORDS)
         try:
-            self._root = compiler.compiled()
+            self._root = compiler.compile_schema()
         except RecursionError:
             raise JsonSchemaError("a value in it is nested too deeply") from None
         self.cost = compiler.cost

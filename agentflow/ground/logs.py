@@ -69,7 +69,7 @@ def log_failure(
         values: For the braces.
         where: The run that it belongs to, as for `ids_of`.
     """
-    told = [one_line(value) if isinstance(value, str) else value for value in values]
+    texts = [one_line(value) if isinstance(value, str) else value for value in values]
     bound = logger.bind(**ids_of(where))
-    bound.opt(depth=1).log(level, f"{what}: {{}}", *told, described(error))
-    bound.opt(depth=1, exception=error).trace(what, *told)
+    bound.opt(depth=1).log(level, f"{what}: {{}}", *texts, described(error))
+    bound.opt(depth=1, exception=error).trace(what, *texts)

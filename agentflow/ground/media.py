@@ -30,7 +30,7 @@ __all__ = [
     "kind_of",
     "name_in",
     "read_file",
-    "sniffed",
+    "sniff",
     "type_of_bytes",
     "type_of_name",
 ]
@@ -82,11 +82,11 @@ _UNITS: Final = ("bytes", "kB", "MB", "GB")
 _UNKNOWN: Final = "application/octet-stream"
 
 
-def sniffed(data: bytes) -> str | None:
+def sniff(data: bytes) -> str | None:
     """Return the media type of the first bytes, if they are conclusive.
 
     Example:
-        >>> sniffed(b"%PDF-1.7"), sniffed(b"hello")
+        >>> sniff(b"%PDF-1.7"), sniff(b"hello")
         ('application/pdf', None)
     """
     for start, at, inside, media_type in _STARTS:
@@ -127,7 +127,7 @@ def type_of_bytes(data: bytes, name: str | None = None) -> str:
         >>> type_of_bytes(b"a,b", "t.csv"), type_of_bytes(b"hello"), type_of_bytes(bytes(8))
         ('text/csv', 'text/plain', 'application/octet-stream')
     """
-    known = sniffed(data) or (type_of_name(name) if name else None)
+    known = sniff(data) or (type_of_name(name) if name else None)
     if known is not None:
         return known
     if data.startswith(b"PK\x03\x04"):

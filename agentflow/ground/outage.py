@@ -38,19 +38,19 @@ class Outage:
         self._now = now
         self._lock = threading.Lock()
         self._since = 0.0
-        self._said: float | None = None
+        self._logged_at: float | None = None
 
     def failed(self, error: BaseException, where: object = None) -> None:
         """Record a failure; it is logged if it is the first one, or the last line is a minute old."""
         now = self._now()
         with self._lock:
             self.failures += 1
-            first = self._said is None
+            first = self._logged_at is None
             if first:
                 self._since = now
-            elif self._said is not None and now - self._said < EVERY:
+            elif self._logged_at is not None and now - self._logged_at < EVERY:
                 return
-            self._said = now
+            self._logged_at = now
             failures, lasted = self.failures, now - self._since
         bound = logger.bind(**ids_of(where)).opt(depth=1)
         if first:
@@ -67,9 +67,9 @@ class Outage:
         if not self.failures:
             return
         with self._lock:
-            failures, said, lasted = self.failures, self._said, self._now() - self._since
-            self.failures, self._said = 0, None
-        if said is not None:
+            failures, logged_at, lasted = self.failures, self._logged_at, self._now() - self._since
+            self.failures, self._logged_at = 0, None
+        if logged_at is not None:
             logger.opt(depth=1).info(
                 "{} can be used again, after {:.0f} s ({} attempts failed)", self._what, lasted, failures
             )

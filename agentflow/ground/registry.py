@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, overload
 
 from agentflow.errors import DuplicateNameError, NotRegisteredError, close_to
 
-__all__ = ["Named", "NamedRegistry"]
+__all__ = ["HasName", "NamedRegistry"]
 
 
-class Named(Protocol):
+class HasName(Protocol):
     """An object with a name."""
 
     @property
@@ -29,7 +29,7 @@ class Named(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=HasName)
 
 
 class NamedRegistry(Generic[T]):
@@ -73,7 +73,7 @@ class NamedRegistry(Generic[T]):
                 self._entries[known] = (given, self._stored(given, known), where)
             elif there[0] is not given:
                 raise DuplicateNameError(
-                    self._kind, known, self._described(there[0], there[2]), self._described(given, where), self._fix
+                    self._kind, known, self._describe(there[0], there[2]), self._describe(given, where), self._fix
                 )
         return given
 
@@ -88,7 +88,7 @@ class NamedRegistry(Generic[T]):
         """Return the place of an item's definition, as `file:line`."""
         return None
 
-    def _described(self, item: T, where: str) -> str:
+    def _describe(self, item: T, where: str) -> str:
         place = self._place(item)
         written = "" if place is None else f"written at {place} and "
         return f"{item!r} ({written}registered at {where})"

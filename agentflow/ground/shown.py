@@ -97,11 +97,11 @@ def described(error: BaseException) -> str:
         'ValueError: no such thing'
     """
     try:
-        said = without_password(one_line(str(error)))
+        message = without_password(one_line(str(error)))
     except Exception:  # noqa: BLE001, RUF100 - a broken __str__ must not hide the failure
-        said = "(without a readable text)"
-    said = said if len(said) <= _LONGEST_FAILURE else f"{said[:_LONGEST_FAILURE]}…"
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+        message = "(without a readable text)"
+    message = message if len(message) <= _LONGEST_FAILURE else f"{message[:_LONGEST_FAILURE]}…"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def without_password(text: str) -> str:

@@ -3,7 +3,7 @@
 Rules:
 
 1. Only working time counts: while other code runs (a reader, a hook), the limit is paused.
-2. When the time is used up, the task is cancelled, and the owner of the limit uncancels it (`absorb`), as
+2. When the time is used up, the task is cancelled, and the owner of the limit undoes that (`uncancel`), as
    `asyncio.timeout` does: a cancellation from outside at the same moment stays in effect.
 3. One timer serves many parts of the work: a timer that fires too early is moved, instead of being set and cancelled
    each time.
@@ -84,7 +84,7 @@ class TimeLimit:
             self._handle.cancel()
             self._handle = None
 
-    def absorb(self) -> bool:
+    def uncancel(self) -> bool:
         """Undo the limit's own cancellation; return False if the task was also cancelled from outside."""
         task = self._task
         return task is None or task.uncancel() <= self._base

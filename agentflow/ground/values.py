@@ -89,7 +89,7 @@ def _refuse_set(self: Any, name: str, value: object) -> None:
     cls = type(self).__name__
     known = [f.name for f in fields(self)]
     if name not in known:
-        said = (
+        problem = (
             f"{cls}.{name} is computed from its fields"
             if hasattr(cast("object", type(self)), name)
             else f"{cls} has no field {name!r}"
@@ -98,7 +98,7 @@ def _refuse_set(self: Any, name: str, value: object) -> None:
             "content" if "content" in known else known[0]
         )  # the text of a message or a result comes from its content
         raise FrozenInstanceError(
-            f"{said} ({', '.join(known)}), and those are read-only; make a changed copy: replace({cls.lower()}, "
+            f"{problem} ({', '.join(known)}), and those are read-only; make a changed copy: replace({cls.lower()}, "
             f"{shown}=...)"
         )
     raise FrozenInstanceError(f"{cls}.{name} is read-only; make a changed copy: replace({cls.lower()}, {name}=...)")
@@ -154,7 +154,7 @@ def _compiled_init(cls: Any) -> Callable[..., None]:
     for f in fields(cls):
         if not f.init:
             raise TypeError(f"{cls.__name__}.{f.name}: the fields of a frozen class are all given, or have defaults")
-        names[f"_default_{f.name}"] = _Made if f.default_factory is not MISSING else f.default
+        names[f"_default_{f.name}"] = _FactoryDefault if f.default_factory is not MISSING else f.default
         if f.default_factory is not MISSING:
             names[f"_factory_{f.name}"] = f.default_factory
             lines.append(f"if {f.name} is _default_{f.name}: {f.name} = _factory_{f.name}()")
@@ -176,7 +176,7 @@ def _compiled_init(cls: Any) -> Callable[..., None]:
     return made
 
 
-class _Made:
+class _FactoryDefault:
     """The default in signatures of fields with a default factory."""
 
 

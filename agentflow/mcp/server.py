@@ -37,7 +37,7 @@ from agentflow.mcp.stdio import stdio_transport
 from agentflow.mcp.tools_in import Remote, Runs, ToolMaker, readable
 from agentflow.messages import DataBlock, Msg, TextBlock
 from agentflow.tools.live_toolset import LiveToolset
-from agentflow.tools.schema_arguments import explained
+from agentflow.tools.schema_arguments import explain_problems
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext
 
@@ -407,7 +407,7 @@ class MCPServer(LiveToolset):
             why = "structured content is missing"
         else:
             try:
-                found = explained(output.problems(result.structured_content))
+                found = explain_problems(output.problems(result.structured_content))
             except TooCostlyError as error:
                 why = f"structured content cannot be checked: {error}"
             else:

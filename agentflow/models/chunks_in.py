@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.errors import UsageError
-from agentflow.ground.media import sniffed
+from agentflow.ground.media import sniff
 from agentflow.messages import Citation, DataBlock, ThinkingBlock
 from agentflow.models.conversion import SIGNATURE_MARK
 from agentflow.models.loose import (
@@ -220,7 +220,7 @@ def sound_in(pieces: Sequence[str]) -> DataBlock | None:
         return None
     if not data:
         return None
-    if sniffed(data) is None:
+    if sniff(data) is None:
         import wave  # for the few that speak
 
         whole = BytesIO()

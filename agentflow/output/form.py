@@ -100,7 +100,7 @@ class Form(Generic[T]):
         except ValueError as error:
             if self.wrapped and isinstance(error, ValidationError) and (bare := self._bare(raw)) is not None:
                 return bare[0]
-            raise MisfitError(self._explained(raw, error)) from error
+            raise MisfitError(self._explain(raw, error)) from error
         return value[WRAPPED] if self.wrapped else value
 
     def write(self, value: Any) -> str:
@@ -136,7 +136,7 @@ class Form(Generic[T]):
         value: object = from_json(raw)
         return isinstance(value, dict) and WRAPPED in value
 
-    def _explained(self, raw: str, error: ValueError) -> str:
+    def _explain(self, raw: str, error: ValueError) -> str:
         required = self.schema.get("required", ())
         keys = [(name, name in required) for name in self.schema.get("properties", ())]
         return explain(self.title, raw, error, keys, start="The values of your answer")

@@ -27,7 +27,7 @@ from agentflow.messages import ContentBlock, Msg, Reply, TextBlock, ToolResultBl
 from agentflow.output.answer import AcceptedAnswers, AnswerState
 from agentflow.output.form import MisfitError
 from agentflow.output.output import Output, Way
-from agentflow.output.replying import typed
+from agentflow.output.replying import with_output
 from agentflow.ports.model import AnswerModes, Model, answer_modes
 from agentflow.specs import ModelOptions
 from agentflow.tools.tool import arguments_text
@@ -82,7 +82,7 @@ class AskForOutput(Hook):
             return event
         if isinstance(event, PostReasoning):
             if event.purpose == "reason" and not self.output.runs:
-                return self._take_as_words(event)
+                return self._take_last_round(event)
             if event.purpose == "reason" and not event.reasoning_result.tool_uses:
                 self._make_call(event)
             return event
@@ -165,13 +165,13 @@ class AskForOutput(Hook):
         answer = next(msg for msg in reversed(event.input_messages) if msg.role == "assistant")
         count_refusal(event, self.output, failed[-1].text, answer, new=0)
 
-    def _take_as_words(self, event: PostReasoning) -> Awaitable[None] | None:
+    def _take_last_round(self, event: PostReasoning) -> Awaitable[None] | None:
         uses = event.reasoning_result.tool_uses
         if self._last is None or event.iteration < self._last or not uses:
             return None
-        return self._answered_in_words(event) if all(use.name == self.output.tool.name for use in uses) else None
+        return self._use_last_call(event) if all(use.name == self.output.tool.name for use in uses) else None
 
-    async def _answered_in_words(self, event: PostReasoning) -> None:
+    async def _use_last_call(self, event: PostReasoning) -> None:
         """In the last round, no other follows that could close the call: use the last acceptable call as the answer."""
         reply = event.reasoning_result
         given, texts = event.context.state[AcceptedAnswers], [arguments_text(use) for use in reply.tool_uses]
@@ -265,7 +265,7 @@ class JudgeOutput(Hook):
     async def _judge_final(self, event: PostCall) -> None:
         """Accept the text that the call returns; if it is refused, the reply has no output."""
         reply: Reply[Any] = Reply.of(event.final_message, event.outcome, event.run_id, event.usage, ())
-        await typed(reply, self.output, event.context.state)
+        await with_output(reply, self.output, event.context.state)
 
     def _refuse(self, event: PostReasoning, problem: str) -> Again | None:
         if event.purpose == "summary":  # a summary is not repeated

@@ -125,12 +125,12 @@ class Output(Generic[T_co]):
             if self.runs:
                 self._tool = step_of(self.form, self.name, self.description, self.validated)
             else:
-                said = (
+                about = (
                     self.description
                     or f"Give the final answer to the user: {_about(self.form)}. The work ends with it."
                 )
                 self._tool = AnswerTool(
-                    self.name or FINAL, said, self.shape, None if self.validate is None else self.accept
+                    self.name or FINAL, about, self.shape, None if self.validate is None else self.accept
                 )
         return self._tool
 

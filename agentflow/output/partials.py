@@ -301,7 +301,7 @@ class Partials:
                 f"partials() of output={output.name_of_form}: the return value of a function is unknown before it has "
                 "run. Read the events: `ReasoningChunk.incremental_chunk.tool_uses` are the fragments of its arguments."
             )
-        self._words = output.is_text
+        self._is_text = output.is_text
         own = _Shape(output.form)
         wrapped = output.is_text or output.shape.wrapped
         self._root = _Shape(None, {WRAPPED: (WRAPPED, own)}) if wrapped else own
@@ -316,7 +316,7 @@ class Partials:
         self._length = self._seen = 0
         self._changed = False
         self._feed = JsonFeed(self)
-        if self._words:
+        if self._is_text:
             self._nodes.append(_Node(self._root, self._top))
             self.key(WRAPPED)
 
@@ -327,7 +327,7 @@ class Partials:
             Whether there is more to see.
         """
         self._changed = False
-        if self._words:
+        if self._is_text:
             self.piece(text)
         else:
             self._feed.feed(text)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agentflow.output.output import Output
     from agentflow.typed_state import StateMap
 
-__all__ = ["may_have_output", "text_of", "typed", "with_stored_output"]
+__all__ = ["may_have_output", "text_of", "with_output", "with_stored_output"]
 
 
 def may_have_output(reply: Reply[Any], output: Output[Any]) -> bool:
@@ -24,7 +24,7 @@ def may_have_output(reply: Reply[Any], output: Output[Any]) -> bool:
     return reply.outcome in ("completed", "limited") and not reply.tool_uses
 
 
-async def typed(reply: Reply[Any], output: Output[Any], state: StateMap | None = None) -> Reply[Any]:
+async def with_output(reply: Reply[Any], output: Output[Any], state: StateMap | None = None) -> Reply[Any]:
     """Return the reply with its output; unchanged if its text has no valid output, or `validate` refuses it.
 
     Args:

@@ -54,17 +54,17 @@ async def ask_aside(
             f"context.complete(output={output.name_of_form}): a side call runs no function. Ask for the type of its "
             "arguments, and call it with them."
         )
-    said = tuple(messages)
+    conversation = tuple(messages)
     if not output.is_text:
         native = output.via == "native" or (output.via is None and bool(model) and (await answer_modes(model)).native)
         if native:
             options = options.merge(ModelOptions(answer_schema={"title": output.shape.title, **output.shape.schema}))
         else:
-            said = (*said, Msg.user(PROMPT.format(schema=output.schema_text)))
+            conversation = (*conversation, Msg.user(PROMPT.format(schema=output.schema_text)))
     times, used = 0, Usage()
     while True:
         times += 1
-        answer = await ask(said, options)
+        answer = await ask(conversation, options)
         used += one_call(answer.usage)
         try:
             value = await output.accept(answer.text)
@@ -73,7 +73,7 @@ async def ask_aside(
             if times > output.retries:
                 name = model if isinstance(model, str) else model.name
                 raise OutputError(output.name_of_form, times, problem, answer, name) from error
-            said = (*said, Msg.assistant(answer.text), Msg.user(problem))
+            conversation = (*conversation, Msg.assistant(answer.text), Msg.user(problem))
         else:
             reply: Reply[Any] = Reply.of(answer, "completed", run.run_id, used, ())
             return replace(reply, value=value, typed=True)

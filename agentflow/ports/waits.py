@@ -59,7 +59,7 @@ def waiting(wait: Wait) -> Generator[None]:
         yield
     finally:
         if over is not None:
-            _ended(over)
+            _call_safely(over)
 
 
 def _begun(listener: OnWait, wait: Wait) -> Callable[[], object] | None:
@@ -70,7 +70,7 @@ def _begun(listener: OnWait, wait: Wait) -> Callable[[], object] | None:
         return None
 
 
-def _ended(over: Callable[[], object]) -> None:
+def _call_safely(over: Callable[[], object]) -> None:
     try:
         over()
     except Exception as error:  # noqa: BLE001, RUF100

@@ -113,21 +113,21 @@ class LoopScheduler(PeriodicScheduler):
         run.on_signal = self.on_signal
         run.when_closed(self._runs.discard)
 
-    async def settled(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait for the cleanup of the adopted runs that were disposed; a run that is shared with others continues.
 
         A cancellation during the wait is passed on to the runs, and raised when they are closed.
         """
-        cut: asyncio.CancelledError | None = None
+        cancellation: asyncio.CancelledError | None = None
         while left := [run for run in tuple(self._runs) if run.is_disposed and not run.is_closed]:
             try:
                 await left[0].closed()
             except asyncio.CancelledError as error:
-                cut = error
+                cancellation = error
                 for run in left:
                     run.cancel()
-        if cut is not None:
-            raise cut
+        if cancellation is not None:
+            raise cancellation
 
     def _trampoline(self, invoke: Callable[[], None]) -> None:
         self._queue.append(invoke)
@@ -202,7 +202,7 @@ class _Inbox(ObserverBase[T], Generic[T]):
         disposable, self.disposable = self.disposable, None
         if disposable is not None:
             disposable.dispose()
-        await self._scheduler.settled()
+        await self._scheduler.wait_closed()
 
     def _next(self, value: T) -> None:
         if not self.done:

@@ -28,7 +28,7 @@ from agentflow.saving.codec import fact_kind, msg_to_dict
 from agentflow.saving.plain import plain, text_of
 from agentflow.specs import ModelOptions, ToolSpec, Usage
 from agentflow.transcript import MessageView
-from agentflow.verdicts import AnyVerdict, carried
+from agentflow.verdicts import AnyVerdict, verdict_value
 
 __all__ = ["Clean", "Encoder", "Line", "error_words", "header_line", "set_fields"]
 
@@ -295,7 +295,7 @@ class Encoder:
 
     def verdict(self, call: str, verdict: AnyVerdict) -> Line:
         """A verdict: its name, and what it carries under its own word."""
-        field, value = verdict.__match_args__[0], carried(verdict)
+        field, value = verdict.__match_args__[0], verdict_value(verdict)
         said: Line = {"verdict": type(verdict).__name__}
         if isinstance(value, Msg):
             value = {"message": self.message(value)}

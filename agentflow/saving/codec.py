@@ -45,7 +45,7 @@ from agentflow.messages import DataBlock, Msg, Outcome, Pending, Reply, TextBloc
 from agentflow.saving.forms import CODEC_VERSION, check_form, check_version
 from agentflow.saving.plain import as_data, dumps, plain, text_of
 from agentflow.specs import Usage
-from agentflow.verdicts import AnyVerdict, Resolution, carried
+from agentflow.verdicts import AnyVerdict, Resolution, verdict_value
 
 __all__ = [
     "CODEC_VERSION",
@@ -228,7 +228,7 @@ def decisions_from_dict(data: Mapping[str, Any]) -> dict[str, Resolution]:
 
 def _verdict_out(verdict: AnyVerdict) -> dict[str, object]:
     field = verdict.__match_args__[0]
-    return {"verdict": type(verdict).__name__.lower(), **_value_out(field, carried(verdict))}
+    return {"verdict": type(verdict).__name__.lower(), **_value_out(field, verdict_value(verdict))}
 
 
 def _value_out(field: str, value: object) -> dict[str, object]:

@@ -62,7 +62,7 @@ def explain(
     expected = f"The {it} must be a JSON object {_keys(arguments)}."
     if isinstance(error, ArgumentsMismatchError):
         about_keys = any(text in (IS_MISSING, IS_UNKNOWN) for texts in error.problems.values() for text in texts)
-        return _told(start, error.problems, expected if about_keys else None)
+        return _message(start, error.problems, expected if about_keys else None)
     if isinstance(error, NotFiniteError):
         return f"{start} are not valid JSON ({error}). {expected}"
     if isinstance(error, TooCostlyError):
@@ -79,10 +79,10 @@ def explain(
     if kind == "string_unicode" and not details[0]["loc"]:
         return f"{start} hold half of a surrogate pair, which no encoding can carry. {expected}"
     about_keys = any(len(detail["loc"]) == 1 and detail["type"] in _MISSING + _UNKNOWN for detail in details)
-    return _told(start, _problems(from_json(raw), details), expected if about_keys else None)
+    return _message(start, _problems(from_json(raw), details), expected if about_keys else None)
 
 
-def _told(start: str, problems: Mapping[str, Sequence[str]], expected: str | None) -> str:
+def _message(start: str, problems: Mapping[str, Sequence[str]], expected: str | None) -> str:
     lines = [f"- {path}: {' or '.join(texts)}" for path, texts in problems.items()]
     if len(lines) > _MOST_PROBLEMS:
         lines[_MOST_PROBLEMS:] = [f"- and {len(lines) - _MOST_PROBLEMS} more"]

@@ -109,8 +109,8 @@ class Blueprint:
     def doc(self) -> tuple[str, dict[str, str]]:
         """Return the docstring's text, and its descriptions of the parameters."""
         if self._doc is None:
-            behind = self.function if isinstance(self.function, FunctionType) else plain_function(self.function)
-            self._doc = read_docstring(behind.__doc__ if behind is not None else None)
+            plain = self.function if isinstance(self.function, FunctionType) else plain_function(self.function)
+            self._doc = read_docstring(plain.__doc__ if plain is not None else None)
         return self._doc
 
     def describe(self) -> str:
@@ -125,9 +125,9 @@ class Blueprint:
 
     def _make_schema(self) -> dict[str, Any]:
         plan = self.plan()
-        said = {plan.aliases.get(name, name): text for name, text in self.doc()[1].items()}
+        descriptions = {plan.aliases.get(name, name): text for name, text in self.doc()[1].items()}
         try:
-            return json_schema(plan.core, said)
+            return json_schema(plan.core, descriptions)
         except PydanticInvalidForJsonSchema as error:
             raise UsageError(
                 f"Tool {self.name!r}: no JSON schema can be made of its parameters ({error.message}). Use types "

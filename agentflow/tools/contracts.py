@@ -194,9 +194,9 @@ def _leaves(hint: object) -> list[object]:
         return [type(value) for value in arguments]
     if origin in (Union, types.UnionType):
         return [leaf for member in arguments for leaf in _leaves(member)]
-    for behind in ("__supertype__", "__value__"):  # NewType, and Python 3.12's `type` statement
-        if hasattr(hint, behind):
-            return _leaves(getattr(hint, behind))
+    for attribute in ("__supertype__", "__value__"):  # NewType, and Python 3.12's `type` statement
+        if hasattr(hint, attribute):
+            return _leaves(getattr(hint, attribute))
     if hint is LiteralString:
         return [str]
     return [origin if isinstance(origin, type) else hint]

@@ -12,7 +12,7 @@ from agentflow.tools.signature import Plan
 from agentflow.tools.tool import DEFAULT_TIMEOUT, Tool
 from agentflow.tools.tool_context import ToolContext
 
-__all__ = ["Described", "schema_tool"]
+__all__ = ["SchemaFunction", "schema_tool"]
 
 
 def schema_tool(
@@ -56,7 +56,7 @@ def schema_tool(
         ['at']
     """
     return Tool(
-        Described(name, parameters, run),
+        SchemaFunction(name, parameters, run),
         name=name,
         description=description,
         type=type,
@@ -68,7 +68,7 @@ def schema_tool(
     )
 
 
-class Described(WithSchema):
+class SchemaFunction(WithSchema):
     """Replaces the function of a tool, and runs with a mapping that a schema describes.
 
     Args:

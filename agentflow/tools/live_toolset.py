@@ -86,10 +86,10 @@ class LiveToolset(ABC):
     def changed(self) -> None:
         """Notify the watchers; if one fails, the others are still notified."""
         for watcher in self._watchers:
-            tell = watcher()
-            if tell is not None:
+            callback = watcher()
+            if callback is not None:
                 try:
-                    tell()
+                    callback()
                 except Exception as error:
                     log_failure(
                         "WARNING", error, "a watcher failed to handle the changed tools of toolset {}", self.name

@@ -102,8 +102,8 @@ def _value_of(text: str, hint: object) -> object:
         return text
     if text == NO_OUTPUT and _reads(lambda: form.validate_python(None, strict=True)) is None:
         return None
-    for said in (text, to_json(text)):  # `render` removes the quotes of a date, an enum or a path
-        value = _reads(partial(form.validate_json, said, strict=True))
+    for candidate in (text, to_json(text)):  # `render` removes the quotes of a date, an enum or a path
+        value = _reads(partial(form.validate_json, candidate, strict=True))
         if value is not _UNREAD:
             return value
     return _UNREAD

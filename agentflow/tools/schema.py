@@ -159,12 +159,12 @@ def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
 
     import griffe  # importing it takes 200 ms, paid by the first tool that needs it
 
-    words: list[str] = []
+    texts: list[str] = []
     parameters: dict[str, str] = {}
     for section in griffe.Docstring(text).parse(griffe.Parser(style), warnings=False):
         if isinstance(section, griffe.DocstringSectionText):
-            words.append(section.value.strip())
+            texts.append(section.value.strip())
         elif isinstance(section, griffe.DocstringSectionParameters | griffe.DocstringSectionOtherParameters):
             for parameter in section.value:
                 parameters[parameter.name.lstrip("*")] = " ".join(parameter.description.split())
-    return "\n\n".join(words), parameters
+    return "\n\n".join(texts), parameters

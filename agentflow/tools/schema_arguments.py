@@ -24,7 +24,7 @@ from agentflow.tools.argument_errors import IS_MISSING, IS_UNKNOWN, ArgumentsMis
 from agentflow.tools.schema import json_schema
 from agentflow.tools.signature import Plan
 
-__all__ = ["Outside", "SchemaArguments", "WithSchema", "explained"]
+__all__ = ["Outside", "SchemaArguments", "WithSchema", "explain_problems"]
 
 _OBJECT: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 _ANY: Final = core_schema.any_schema()
@@ -43,7 +43,7 @@ _NAMES: Final[Mapping[str, str]] = {
 }
 _FORMS: Final = ("anyOf", "oneOf")
 _KINDS: Final = ("type", "const", "enum")
-_WORDS: Final[Mapping[str, str]] = {
+_MESSAGES: Final[Mapping[str, str]] = {
     "": "is not allowed; got {value}",
     "contains": "should hold at least {rule} items that match the schema; got {value}",
     "exclusiveMaximum": "{value} is greater than or equal to the maximum of {rule}",
@@ -86,7 +86,7 @@ class SchemaArguments:
         self._class: SchemaValidator | None = None
         self._compiled: JsonSchema | None = None
         if isinstance(given, Mapping):
-            self.schema = _copied(tool, given)
+            self.schema = _json_copy(tool, given)
         elif isinstance(cast("object", given), type):
             self.schema = self._of_class(given)
         else:
@@ -136,7 +136,7 @@ class SchemaArguments:
         value: dict[str, Any] = _OBJECT.validate_json(data)
         found = self._compiled.problems(value)
         if found:
-            raise ArgumentsMismatchError(explained(found))
+            raise ArgumentsMismatchError(explain_problems(found))
         return (), value
 
 
@@ -166,7 +166,7 @@ class Outside(WithSchema):
         raise UsageError("An external tool has no function to run; its calls are answered from outside.")
 
 
-def _copied(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _json_copy(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a private copy that holds only JSON."""
     try:
         text = to_json(given, fallback=_plain)
@@ -185,10 +185,10 @@ def _plain(value: object) -> object:
     raise ValueError(f"{type(value).__name__} {value!r:.60}")
 
 
-def explained(found: Iterable[Problem]) -> dict[str, list[str]]:
+def explain_problems(found: Iterable[Problem]) -> dict[str, list[str]]:
     """Return the messages about problems, by the path of the value."""
     problems: dict[str, list[str]] = {}
-    for count, (path, text) in enumerate(_told(found)):
+    for count, (path, text) in enumerate(_messages(found)):
         texts = problems.setdefault(path, [])
         if count < _MOST_EXPLAINED:
             text = text()
@@ -199,16 +199,16 @@ def explained(found: Iterable[Problem]) -> dict[str, list[str]]:
     return problems
 
 
-def _told(found: Iterable[Problem]) -> Iterator[tuple[str, Callable[[], str]]]:
+def _messages(found: Iterable[Problem]) -> Iterator[tuple[str, Callable[[], str]]]:
     """Yield paths, and functions that build the messages."""
     for one in found:
         if one.keyword in _FORMS and one.forms:
             yield from _no_form(one)
         else:
-            yield _path(one.path) or "arguments", partial(_words, one)
+            yield _path(one.path) or "arguments", partial(_message, one)
 
 
-def _words(one: Problem) -> str:
+def _message(one: Problem) -> str:
     match one.keyword:
         case "required":
             return IS_MISSING
@@ -224,7 +224,7 @@ def _words(one: Problem) -> str:
         case "oneOf":
             return f"fits several forms, but should fit exactly one; got {shown(one.value)}"
         case keyword:
-            return _WORDS[keyword].format(rule=shown(one.rule), value=shown(one.value))
+            return _MESSAGES[keyword].format(rule=shown(one.rule), value=shown(one.value))
 
 
 def _no_form(problem: Problem) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -232,7 +232,7 @@ def _no_form(problem: Problem) -> Iterator[tuple[str, Callable[[], str]]]:
     forms = problem.forms
     meant = [found for found in forms if not any(e.keyword in _KINDS and e.at is problem.at for e in found)]
     if len(meant) == 1:
-        yield from _told(meant[0])
+        yield from _messages(meant[0])
         return
     path = _path(problem.path) or "arguments"
     every = [e for found in forms for e in found]

@@ -92,13 +92,13 @@ def plain_function(function: Callable[..., object]) -> FunctionType | None:
         elif inspect.ismethod(function):
             function = function.__func__
         else:
-            behind = inspect.getattr_static(type(function), "__call__", None)
-            return behind if isinstance(behind, FunctionType) else None
+            unwrapped = inspect.getattr_static(type(function), "__call__", None)
+            return unwrapped if isinstance(unwrapped, FunctionType) else None
 
 
 def local_names(function: FunctionType) -> Mapping[str, object]:
     """Return the names in a local function's text annotations, from the frames that are decorating it."""
-    behind = cast("FunctionType", inspect.unwrap(function))
+    unwrapped = cast("FunctionType", inspect.unwrap(function))
     wanted = {
         name
         for annotation in annotations_of(function).values()
@@ -108,7 +108,7 @@ def local_names(function: FunctionType) -> Mapping[str, object]:
     found: dict[str, object] = {}
     if not wanted:
         return found
-    for frame in _frames(behind.__globals__):
+    for frame in _frames(unwrapped.__globals__):
         names = frame.f_locals
         found.update({name: names[name] for name in wanted if name in names and name not in found})
     return found
@@ -240,12 +240,12 @@ def return_hint(function: Callable[..., object], names: Mapping[str, object]) ->
 
 def _known_names(plain: FunctionType | None, names: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, object]]:
     """Return the names for annotations: the module's, and the others."""
-    behind = inspect.unwrap(plain) if plain is not None else None
-    module = cast("dict[str, Any]", getattr(behind, "__globals__", {}))
+    unwrapped = inspect.unwrap(plain) if plain is not None else None
+    module = cast("dict[str, Any]", getattr(unwrapped, "__globals__", {}))
     local = {name: value for name, value in _KNOWN.items() if name not in module} | dict(names)
-    if isinstance(behind, FunctionType):
-        local |= _closure(behind)
-        local |= {kind.__name__: kind for kind in getattr(behind, "__type_params__", ())}
+    if isinstance(unwrapped, FunctionType):
+        local |= _closure(unwrapped)
+        local |= {kind.__name__: kind for kind in getattr(unwrapped, "__type_params__", ())}
     return module, local
 
 

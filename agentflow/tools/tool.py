@@ -367,7 +367,7 @@ class FullTool(Tool[P, R_co]):
         except ValueError:
             arguments = self._checked_again(tool_use)
         if self._adds:
-            return self._call(*self._filled(arguments, context), **arguments)
+            return self._call(*self._fill(arguments, context), **arguments)
         return self._call(**arguments)
 
     def checked(self, value: object) -> object:
@@ -380,7 +380,7 @@ class FullTool(Tool[P, R_co]):
             self.contract.check(self.name, value)
         return value
 
-    def _filled(self, arguments: dict[str, Any], context: ToolContext | None) -> list[Any]:
+    def _fill(self, arguments: dict[str, Any], context: ToolContext | None) -> list[Any]:
         """Add the arguments that the model does not see; return the positional ones."""
         plan = self.plan
         if plan.fills:

@@ -90,11 +90,11 @@ class Toolset(Iterable[SomeTool]):
             raise UsageError(f"Toolset got the class {obj.__name__}; its methods need an object: {obj.__name__}(...).")
         self._of = type_(obj).__name__
         found = _methods(type_(obj))
-        chosen = self._chosen(found, _patterns(include), _patterns(exclude))
+        chosen = self._choose(found, _patterns(include), _patterns(exclude))
         labels = (tags,) if isinstance(tags, str) else tuple(tags)
         given: dict[str, Any] = {"type": type, "timeout": timeout, "lock": lock, "retries": retries, "tags": labels}
         given.update(idempotent=idempotent, requires_approval=requires_approval, external=external)
-        fixed = self._fixed({**(fixed or {}), **fixed_arguments})
+        fixed = self._check_fixed({**(fixed or {}), **fixed_arguments})
         self._tools: dict[str, SomeTool] = {}
         used: set[str] = set()
         for name in chosen:
@@ -118,7 +118,7 @@ class Toolset(Iterable[SomeTool]):
                 "of a method that becomes a tool."
             )
 
-    def _chosen(self, found: Mapping[str, object], include: tuple[str, ...], exclude: tuple[str, ...]) -> list[str]:
+    def _choose(self, found: Mapping[str, object], include: tuple[str, ...], exclude: tuple[str, ...]) -> list[str]:
         for pattern in (*include, *exclude):
             # A misspelt exclude would expose a method to the model that should be out of its reach.
             if not _WILD.intersection(pattern) and pattern not in found:
@@ -135,7 +135,7 @@ class Toolset(Iterable[SomeTool]):
             )
         return chosen
 
-    def _fixed(self, fixed: dict[str, object]) -> dict[str, object]:
+    def _check_fixed(self, fixed: dict[str, object]) -> dict[str, object]:
         for name in _OF_ONE:
             if name in fixed:
                 raise UsageError(
@@ -191,11 +191,11 @@ def _methods(kind: type) -> dict[str, FunctionType | SomeTool]:
         found.update({name: value for name, value in vars(owner).items() if not name.startswith("_")})
     methods: dict[str, FunctionType | SomeTool] = {}
     for name, value in found.items():
-        behind: object = cast("Any", value).__func__ if isinstance(value, staticmethod | classmethod) else value
-        if isinstance(behind, Tool):
-            methods[name] = cast("SomeTool", behind)
-        elif isinstance(behind, FunctionType) and return_annotation(behind) is not MISSING:
-            methods[name] = behind
+        inner: object = cast("Any", value).__func__ if isinstance(value, staticmethod | classmethod) else value
+        if isinstance(inner, Tool):
+            methods[name] = cast("SomeTool", inner)
+        elif isinstance(inner, FunctionType) and return_annotation(inner) is not MISSING:
+            methods[name] = inner
     return methods
 
 

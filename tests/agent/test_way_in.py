@@ -57,4 +57,4 @@ async def test_the_way_in_is_short(way: str) -> None:
     await work(agent)
     names = await entered(lambda: work(agent))
     assert len(names) <= most, names
-    assert names.count("_open") + names.count("_opened") == 1
+    assert names.count("_open") + names.count("_open_stream") == 1

@@ -17,7 +17,7 @@ from agentflow.durable.records import Request, decisions_out, result_in
 from agentflow.events import HookEvent
 from agentflow.facts import Fact, ToolFinished
 from agentflow.messages import Reply
-from agentflow.output.replying import typed
+from agentflow.output.replying import with_output
 from agentflow.ports.model import ModelRequest
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
@@ -79,7 +79,7 @@ class World:
         """Run a request, and read its reply as a caller in another process does."""
         result = result_in(workflow_id, "a", await self.host.run(workflow_id, request, 0.0, None, Untold()))
         assert isinstance(result, Reply)
-        return await typed(result, self.output)
+        return await with_output(result, self.output)
 
     @property
     def facts(self) -> Sequence[Fact]:

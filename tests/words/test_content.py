@@ -15,7 +15,7 @@ from agentflow import Agent, DataBlock, Msg, TextBlock, ToolUseBlock, tool
 from agentflow.context import as_messages
 from agentflow.errors import UsageError
 from agentflow.facts import Fact
-from agentflow.ground.media import in_bytes, name_in, sniffed, type_of_bytes
+from agentflow.ground.media import in_bytes, name_in, sniff, type_of_bytes
 from agentflow.loop.history import fold_events
 from agentflow.plugins import EventLog
 from agentflow.saving.codec import fact_from_json, fact_to_json
@@ -60,7 +60,7 @@ def test_the_type_is_told_from_the_bytes_then_from_the_name(data: bytes, name: s
 
 def test_nothing_is_sniffed_where_nothing_is_told() -> None:
     """Text and unknown bytes have no signature."""
-    assert [sniffed(b"hello"), sniffed(bytes(20)), sniffed(b"")] == [None, None, None]
+    assert [sniff(b"hello"), sniff(bytes(20)), sniff(b"")] == [None, None, None]
 
 
 def test_a_file_becomes_a_block(tmp_path: Path) -> None:

@@ -60,27 +60,27 @@ def drive(
             else:
                 yielded = run(coro.send, sent)
     except StopIteration as stop:
-        if limit.expired and limit.absorb():
+        if limit.expired and limit.uncancel():
             raise LimitPassed(late=True) from None
         if cut is not None and task is not None and task.cancelling() > before:  # a late result is dropped
             raise cut from None
         return stop.value
     except asyncio.CancelledError:
-        if limit.expired and limit.absorb():
+        if limit.expired and limit.uncancel():
             raise LimitPassed from None
         raise
     except StopAsyncIteration:
-        if limit.expired and limit.absorb():
+        if limit.expired and limit.uncancel():
             raise LimitPassed(late=True) from None
         if cut is not None and task is not None and task.cancelling() > before:  # ended because of the cancellation
             raise cut from None
         raise
     except (GeneratorExit, KeyboardInterrupt, SystemExit):
         if limit.expired:
-            limit.absorb()
+            limit.uncancel()
         raise
     except BaseException as error:
-        if limit.expired and limit.absorb():  # a consequence of its cancellation
+        if limit.expired and limit.uncancel():  # a consequence of its cancellation
             raise LimitPassed from error
         raise
     finally:

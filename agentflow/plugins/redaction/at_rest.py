@@ -35,7 +35,7 @@ from agentflow.messages import (
 from agentflow.plugins.redaction.text import Found, Scanner, Vault
 from agentflow.plugins.redaction.values import Cleaning, named_anew
 from agentflow.typed_state import state_name
-from agentflow.verdicts import AnyVerdict, carried
+from agentflow.verdicts import AnyVerdict, verdict_value
 
 __all__ = ["Numberless", "Restoring", "at_rest", "fact_at_rest", "message_at_rest", "vault_of"]
 
@@ -100,7 +100,7 @@ def at_rest(value: Any, cleaning: Cleaning) -> Any:
             use = None if value.tool_use is None else cleaning.use(value.tool_use)
             return replace(value, request=at_rest(value.request, cleaning), tool_use=use)
         case verdict if isinstance(verdict, AnyVerdict):
-            return type(verdict)(at_rest(carried(verdict), cleaning))
+            return type(verdict)(at_rest(verdict_value(verdict), cleaning))
         case tuple():
             return tuple(at_rest(item, cleaning) for item in cast("tuple[Any, ...]", value))
         case Mapping():  # of verdicts too: what a resume decides
@@ -216,7 +216,7 @@ class Restoring:
             case ToolResultBlock():
                 return self._cleaning.result(value, self._all)
             case verdict if isinstance(verdict, AnyVerdict):
-                return type(verdict)(self._value(carried(verdict)))
+                return type(verdict)(self._value(verdict_value(verdict)))
             case tuple():
                 return tuple([self._value(item) for item in cast("tuple[Any, ...]", value)])
             case Mapping():

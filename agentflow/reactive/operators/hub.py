@@ -22,18 +22,18 @@ from agentflow.reactive.tasks import create_task
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterable
 
-__all__ = ["Hub", "cancelled"]
+__all__ = ["Hub", "cancel_all"]
 
 T = TypeVar("T")
 
 
-async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
+async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
     """Cancel tasks and return when all have ended. A cancellation during the wait is passed on to them, and raised
     afterwards.
 
     So the owner of the tasks never ends before they do, however often it is cancelled.
     """
-    cut: asyncio.CancelledError | None = None
+    cancellation: asyncio.CancelledError | None = None
     left = [task for task in tasks if not task.done()]
     while left:
         for task in left:
@@ -41,10 +41,10 @@ async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
         try:
             await asyncio.wait(left)
         except asyncio.CancelledError as error:
-            cut = error
+            cancellation = error
         left = [task for task in left if not task.done()]
-    if cut is not None:
-        raise cut
+    if cancellation is not None:
+        raise cancellation
 
 
 class Hub(Generic[T]):
@@ -163,7 +163,7 @@ class Hub(Generic[T]):
         """Cancel some of the hub's tasks, which are no longer needed, and wait for their cleanup."""
         dropped = list(tasks)
         self._dropped.update(task for task in dropped if not task.done())
-        await cancelled(dropped)
+        await cancel_all(dropped)
 
     def leave(self) -> list[asyncio.Task[None]]:
         """Stop taking items; return the running tasks, for the caller to cancel."""
@@ -173,7 +173,7 @@ class Hub(Generic[T]):
 
     async def close(self) -> None:
         """Cancel the running tasks and wait for their cleanup."""
-        await cancelled(self.leave())
+        await cancel_all(self.leave())
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -90,7 +90,7 @@ async def _watched(
             if end.on_completed is not None:
                 end.on_completed()
     except Exception as error:
-        failure = _notified(error, place, ends)
+        failure = _notify_ends(error, place, ends)
     try:
         if failure is not None:
             raise failure
@@ -98,7 +98,7 @@ async def _watched(
         del failure  # its traceback holds this frame
 
 
-def _notified(error: Exception, failed: int, ends: Sequence[tuple[int, End]]) -> Exception:
+def _notify_ends(error: Exception, failed: int, ends: Sequence[tuple[int, End]]) -> Exception:
     """Notify the `End`s after the failed step of a failure; if one of them fails, its failure replaces it."""
     try:
         for place, end in ends:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
 from agentflow.reactive.iterators import close, raise_in
-from agentflow.reactive.operators.hub import Hub, cancelled
+from agentflow.reactive.operators.hub import Hub, cancel_all
 from agentflow.reactive.publisher import Publisher, open_source
 from agentflow.reactive.signals import EMPTY, identity
 
@@ -123,7 +123,7 @@ async def switch_map(outer: AsyncIterator[object], mapper: Mapper, operator: str
 
 
 async def _close_all(hubs: Iterable[Hub[object]]) -> None:
-    await cancelled([task for hub in hubs for task in hub.leave()])  # (`gather` ends with the first that is cancelled)
+    await cancel_all([task for hub in hubs for task in hub.leave()])  # (`gather` ends with the first that is cancelled)
 
 
 async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...]]:

@@ -82,7 +82,7 @@ class _Limited:
     def _passed(self) -> bool:
         """End the wait; true if it was ended by the limit's own cancellation only."""
         self._limit.pause()
-        return self._limit.expired and self._limit.absorb()
+        return self._limit.expired and self._limit.uncancel()
 
     def stop(self) -> None:
         """Cancel the timer; for `finally`."""
