@@ -238,7 +238,7 @@ class MessageView(Sequence[Msg]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Sequence) and not isinstance(other, str):
-            return tuple(self) == tuple(other)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            return tuple(self) == tuple(other)  # pyright: ignore[reportUnknownArgumentType]
         return NotImplemented
 
     def __hash__(self) -> int:

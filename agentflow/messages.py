@@ -295,7 +295,7 @@ class Reply(Msg, Generic[T_co]):
     outcome: Outcome = "completed"
     run_id: str = ""
     pending: tuple[Pending, ...] = ()
-    value: T_co | None = None  # pyright: ignore[reportGeneralTypeIssues] - frozen, so covariance is safe
+    value: T_co | None = None
     session_id: str = ""
     typed: bool = False
     if TYPE_CHECKING:

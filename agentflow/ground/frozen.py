@@ -55,7 +55,7 @@ class FrozenList(list[V]):
         raise TypeError("this list is read-only; build a new one from it: [*values, value]")
 
     __setitem__ = __delitem__ = append = extend = insert = pop = remove = clear = sort = reverse = _refuse  # pyright: ignore[reportAssignmentType] - refusing is the point
-    __iadd__ = __imul__ = _refuse  # pyright: ignore[reportAssignmentType]
+    __iadd__ = __imul__ = _refuse
 
     def __deepcopy__(self, memo: object) -> FrozenList[V]:
         return self

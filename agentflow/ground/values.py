@@ -66,7 +66,7 @@ def _frozen(cls: type[T], kw_only: bool) -> type[T]:
     )
     made = cast(
         "Any",
-        dataclass(cls, slots=True, frozen=below_frozen, kw_only=kw_only, init=False, repr=False, eq=False),  # type: ignore[call-overload]
+        dataclass(cls, slots=True, frozen=below_frozen, kw_only=kw_only, init=False, repr=False, eq=False),
     )
     made.__dataclass_params__.frozen = True
     compared = tuple(f.name for f in fields(made) if f.compare)

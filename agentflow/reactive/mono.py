@@ -452,7 +452,7 @@ class _CallableMono(Mono[T_co], Generic[T_co]):
     def __init__(self, function: Callable[[], T_co]) -> None:
         self.function = function
 
-    async def resolve(self) -> T_co | Empty:  # pyright: ignore[reportIncompatibleMethodOverride] - a coroutine is an Awaitable
+    async def resolve(self) -> T_co | Empty:
         return self.function()
 
 
