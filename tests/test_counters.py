@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from agentflow.plugins.redaction import Redaction
 from benchmarks.allocations import ALLOCATIONS, BLOCKS
 from benchmarks.counters import ALLOWED, BUDGETS, COUNTERS, DEPTH, depth
 from benchmarks.counting import EXACT, counted
@@ -52,7 +53,10 @@ async def test_no_more_memory_is_kept(name: str) -> None:
     assert await ALLOCATIONS[name]() <= BLOCKS[name] * 1.1
 
 
-@pytest.mark.parametrize("case", [*PLUGINS, Case("all plugins", all_plugins)], ids=lambda case: case.name)
+FINDS = Case("Redaction, a secret in the history", lambda: [Redaction(values=["1 + 2"], stored="original")])
+
+
+@pytest.mark.parametrize("case", [*PLUGINS, FINDS, Case("all plugins", all_plugins)], ids=lambda case: case.name)
 async def test_a_late_round_costs_what_an_early_one_does(case: Case) -> None:
     """With each plugin, and with all of them: a round after a hundred others runs as many instructions as one after twenty."""
     found = await growth(case.make)

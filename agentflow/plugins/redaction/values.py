@@ -346,9 +346,11 @@ class Cleaning:
                     if not replacements.put(view, at, instead):
                         return None
                     replaced = True
-            ends = self._all(head), self._all(tail)
-            same = ends[0] is head and ends[1] is tail
-            cleaned = view if same else view.with_ends(*ends)
+            clean_head = known.cleaned.head if known is not None and seen else self._all(head)
+            clean_tail = self._all(tail) if tail else tail
+            cleaned = view
+            if clean_tail is not tail or (clean_head is not head and clean_head != head):
+                cleaned = view.with_ends(clean_head, clean_tail)
             if replaced:
                 cleaned = cleaned.with_replacements(replacements)
             if not ours:
