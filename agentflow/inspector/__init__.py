@@ -1,4 +1,4 @@
-"""Recorded runs as a page: a timeline, every event, what hooks changed, the conversation, cost. Loaded when first asked for."""
+"""A web page for recorded runs: a timeline, every event, hooks' changes, the conversation, cost. Loaded on first use."""
 
 from typing import TYPE_CHECKING
 

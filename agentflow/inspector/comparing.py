@@ -1,6 +1,6 @@
-"""Two runs as the page shows them beside each other: aligned by what `agentflow diff` aligns them by, and compared here.
+"""Compare two runs for the page, aligned as in `agentflow diff`.
 
-The page computes nothing of this; an export brings it along.
+The page computes none of this, so that an export can include the result.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from agentflow.replay.comparing import Facing
+from agentflow.replay.comparing import LogNormalizer
 from agentflow.runlog import RunLog
 from agentflow.runlog.diffing import diff_runs, paired_events
 from agentflow.runlog.entries import EventEntry, HookEntry
 from agentflow.runlog.reading import read_lines
 
-__all__ = ["compared"]
+__all__ = ["compare"]
 
 _APART = ("usage", "model", "history")
-"""Fields that differ between any two runs, or tell again what others have told."""
+"""Fields that differ between any two runs, or repeat other fields."""
 
 
-def compared(one: bytes, other: bytes) -> dict[str, Any]:
-    """What two runs do not have in common, as JSON.
+def compare(one: bytes, other: bytes) -> dict[str, Any]:
+    """Compare two runs; the result is JSON data.
 
     Args:
         one: The lines of the first run's log.
-        other: Those of the second one's.
+        other: The lines of the second run's log.
 
     Returns:
-        `differences`, as `agentflow diff --json` gives them; `pairs`: of each run the how-manieth event it is, or None, and
-        whether they say the same (`"same"`, `"changed"`, `"left"`, `"right"`).
+        `differences`, as from `agentflow diff --json`; `pairs`: for each pair of events their indexes in the two runs, or
+        None, and one of `"same"`, `"changed"`, `"left"`, `"right"`.
 
     Raises:
-        RunLogError: One of them is no run log.
+        RunLogError: One of them is not a run log.
     """
     logs = read_lines(one.split(b"\n"), "the first run"), read_lines(other.split(b"\n"), "the second run")
     sides = _Side(logs[0]), _Side(logs[1])
@@ -48,7 +48,7 @@ class _Side:
     """One of the two runs."""
 
     def __init__(self, log: RunLog) -> None:
-        self._facing = Facing(log, numbered=False)
+        self._normalizer = LogNormalizer(log, numbered=False)
         self.places: dict[int, int] = {}
         self._hooks: dict[tuple[str, int], list[Any]] = defaultdict(list)
         for entry in log.entries:
@@ -58,9 +58,9 @@ class _Side:
                 did = entry.hook, (entry.verdict or {}).get("verdict"), [change.field for change in entry.changes]
                 self._hooks[entry.call, entry.seq].append(did)
 
-    def said(self, event: EventEntry) -> tuple[Mapping[str, Any], list[Any]]:
-        """What an event says, and what hooks did to it."""
-        (step,) = self._facing.steps(event)
+    def effect(self, event: EventEntry) -> tuple[Mapping[str, Any], list[Any]]:
+        """Return an event's normalised fields and the effects of hooks on it."""
+        (step,) = self._normalizer.steps(event)
         fields = {name: value for name, value in step.fields.items() if name not in _APART}
         return fields, self._hooks.get((event.call, event.seq), [])
 
@@ -70,4 +70,4 @@ def _how(sides: tuple[_Side, _Side], one: EventEntry | None, other: EventEntry |
         return "right"
     if other is None:
         return "left"
-    return "same" if sides[0].said(one) == sides[1].said(other) else "changed"
+    return "same" if sides[0].effect(one) == sides[1].effect(other) else "changed"

@@ -1,10 +1,10 @@
-"""Who gets in: a token, our own host and origin, and headers that let nothing run but our files.
+"""Access control: a token, the expected host and origin, and headers that allow only our own scripts.
 
 Rules:
 
-1. Without the token nothing is served, not the page's files either.
-2. A request whose Host or Origin is another's is refused before anything else: a page elsewhere can neither read nor steer.
-3. The token comes in the link once, then as a cookie that scripts cannot read; programs send it as a bearer token.
+1. Nothing is served without the token, not even the page's files.
+2. A request with a foreign Host or Origin is refused first: a page elsewhere can neither read nor control anything.
+3. The token comes once in the link, then as a cookie that scripts cannot read; programs send it as a bearer token.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COOKIE = "agentflow_inspector"
 
 
 def policy(script: str = "'self'", style: str = "'self'", connect: str = "'self'") -> str:
-    """A content-security policy that lets nothing run but what is named."""
+    """Return a content security policy that allows only the given sources."""
     return (
         f"default-src 'none'; script-src {script}; style-src {style}; img-src 'self' data:; connect-src {connect}; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -34,12 +34,12 @@ def policy(script: str = "'self'", style: str = "'self'", connect: str = "'self'
 
 
 class Guard:
-    """Lets in who has the token, from where the page itself is.
+    """Authenticates requests: valid token and same origin.
 
     Args:
-        app: What it guards.
+        app: The guarded application.
         token: The token.
-        hosts: The names under which it may be reached, without ports.
+        hosts: The host names under which the application is reachable, without ports.
     """
 
     def __init__(self, app: ASGIApp, token: str, hosts: Sequence[str]) -> None:
@@ -48,12 +48,12 @@ class Guard:
         self._hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or refuse it."""
+        """Pass a request on, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        why = self._refused(scope, headers)
+        why = self._refusal(scope, headers)
         given = self._in_link(scope)
 
         async def send_safely(message: Message) -> None:
@@ -64,19 +64,19 @@ class Guard:
         answer: ASGIApp = self._app if not why else PlainTextResponse(why, 403)
         await answer(scope, receive, send_safely)
 
-    def _refused(self, scope: Scope, headers: Headers) -> str:
+    def _refusal(self, scope: Scope, headers: Headers) -> str:
         if scope["type"] != "http":
-            return "This is HTTP only."
+            return "Only HTTP is supported."
         host = headers.get("host", "")
         if _name(host) not in self._hosts:
-            return "This host is not ours."
+            return "Unexpected Host header."
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
-            return "This origin is not ours."
+            return "Unexpected Origin header."
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
-            return "This origin is not ours."
+            return "Unexpected Origin header."
         if not (self._in_link(scope) or self._in_headers(scope, headers)):
-            return "The link with the token is needed: `agentflow inspect` prints it."
+            return "A valid token is required. Open the link that `agentflow inspect` prints."
         return ""
 
     def _in_link(self, scope: Scope) -> bool:
@@ -113,7 +113,7 @@ class Guard:
 
 
 def _cookie(scope: Scope) -> str:
-    """Its name: cookies are shared between the ports of a host."""
+    """Return the cookie's name, which depends on the port because a host's ports share cookies."""
     server = scope.get("server")
     return f"{_COOKIE}_{server[1]}" if server else _COOKIE
 
@@ -122,6 +122,6 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\s]+)(?::[0-9]{1,5})?\Z")
 
 
 def _name(host: str) -> str:
-    """A Host header without its port; empty where it is none (what `urlsplit` reads as one may go on behind the bracket)."""
+    """Return a Host header without its port, or an empty string if it is malformed (`urlsplit` is too tolerant)."""
     found = _HOST.match(host)
     return "" if found is None else found[1].strip("[]").lower()

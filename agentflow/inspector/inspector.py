@@ -1,10 +1,10 @@
-"""`Inspector`: an ASGI application that shows recorded runs, also while they run, and attends to breakpoints.
+"""`Inspector`: an ASGI application that shows recorded runs, also while they run, and handles breakpoints.
 
 Rules:
 
-1. It reads what recorders write: a slow browser slows no run.
-2. It is reached with its token only, under its own names (`guard.py`).
-3. A browser has one connection that tells it of news: of the run it shows, the list, what is paused.
+1. It reads the logs that recorders write, so a slow browser never slows a run.
+2. It requires its token and an expected host name (`guard.py`).
+3. A browser has one connection for updates: to the run on display, the list and the paused runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from starlette.types import Receive, Scope, Send
 from agentflow.debugger.pause import Pause
 from agentflow.errors import StoreError, UsageError
 from agentflow.ground.json_text import read_json_text
-from agentflow.inspector.comparing import compared
+from agentflow.inspector.comparing import compare
 from agentflow.inspector.guard import LOOPBACK, Guard
 from agentflow.inspector.logs import Logs, Source
 from agentflow.inspector.one_file import PAGE, page_with
@@ -40,29 +40,29 @@ from agentflow.runlog.keeping import LogStore
 
 __all__ = ["Inspector"]
 
-_LOOK = 0.25
-"""Seconds between two looks at the files."""
+_INTERVAL = 0.25
+"""Seconds between two checks of the files."""
 _HEARTBEAT = 15.0
 _PATIENCE = 1.0
-"""Seconds for which the list waits for logs that were not read yet; the page asks again for the others."""
-_LARGEST = 16_000_000  # bytes of a request
-_AT_ONCE = 1_000_000  # bytes of lines in one piece of news
+"""Seconds within which new logs are read for the list; the page requests the others later."""
+_LARGEST = 16_000_000  # bytes of a request body
+_AT_ONCE = 1_000_000  # bytes of lines in one update
 
 
 class Inspector:
-    """Shows recorded runs as a page; an ASGI application.
+    """Shows recorded runs on a web page; an ASGI application.
 
     Args:
-        runs: Run logs, and folders and stores that a `Recorder` writes to; stores also by name, `"sqlite:///runs.db"`.
-        token: What a browser needs to be let in; a random one by default.
-        hosts: The names under which it may be reached, without ports; those of this machine's loopback by default.
+        runs: Run logs, and folders and stores that a `Recorder` writes to; a store may be given as `"sqlite:///runs.db"`.
+        token: The token that a browser needs; random by default.
+        hosts: The host names under which it is reachable, without ports; by default the loopback names.
 
     Attributes:
         token: The token, for links.
 
     Raises:
-        UsageError: A file is not there, or the token is too short.
-        StoreError: A database is not there.
+        UsageError: A file does not exist, or the token is too short.
+        StoreError: A database does not exist.
 
     Example:
         >>> inspector = Inspector("runs")
@@ -73,9 +73,11 @@ class Inspector:
 
     def __init__(self, *runs: str | Path | LogStore, token: str | None = None, hosts: Sequence[str] = LOOPBACK) -> None:
         if token is not None and len(token) < 16:
-            raise UsageError("Inspector(token=...): a token that others cannot guess has at least 16 characters.")
+            raise UsageError(
+                "Inspector(token=...): the token must have at least 16 characters, so that it cannot be guessed."
+            )
         if isinstance(hosts, str):
-            raise UsageError(f"Inspector(hosts={hosts!r}): names stand in a list, hosts=[{hosts!r}].")
+            raise UsageError(f"Inspector(hosts={hosts!r}): pass a list of names, hosts=[{hosts!r}].")
         self.token = token or secrets.token_urlsafe(32)
         self._logs = Logs(runs)
         self._pauses = Pauses()
@@ -92,31 +94,31 @@ class Inspector:
         self._app = Guard(Starlette(routes=routes), self.token, hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Handle a request."""
         await self._app(scope, receive, send)
 
     def link(self, base: str) -> str:
-        """The link that lets a browser in.
+        """Return a link that contains the token.
 
         Args:
-            base: Where it is reached, such as `"http://127.0.0.1:8000/inspect"`.
+            base: The base URL, such as `"http://127.0.0.1:8000/inspect"`.
         """
         return f"{base.rstrip('/')}/?token={quote(self.token)}"
 
     async def attend(self, pause: Pause) -> None:
-        """Attend to a paused run, from the page: `Breakpoint(PreActing, ask=inspector.attend)`."""
+        """Handle a paused run on the page: `Breakpoint(PreActing, ask=inspector.attend)`."""
         await self._pauses.attend(pause)
 
     @asynccontextmanager
     async def serving(self, *, host: str = "127.0.0.1", port: int = 0) -> AsyncGenerator[str]:
-        """Serve it in this event loop, for as long as the block lasts.
+        """Serve in this event loop while the block runs.
 
         Args:
-            host: Where to listen.
-            port: Which port; 0 takes a free one.
+            host: The address to listen on.
+            port: The port; 0 chooses a free one.
 
         Raises:
-            UsageError: The port is taken, or the host is not this machine's.
+            UsageError: The port is in use, or the host is not an address of this machine.
         """
         listening = await _listen(host, port)
         server = _Server(
@@ -125,7 +127,7 @@ class Inspector:
         running = asyncio.ensure_future(server.serve_on(listening))
         try:
             await server.listens.wait()
-            if running.done():  # it could not begin
+            if running.done():  # startup failed
                 await running
             yield self.link(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
         finally:
@@ -133,7 +135,7 @@ class Inspector:
             await running
             listening.close()
 
-    # ---- what is served
+    # ---- routes
 
     async def _index(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html")
@@ -154,20 +156,20 @@ class Inspector:
     async def _source(self, run_id: str) -> Source:
         source = await asyncio.to_thread(self._logs.source, run_id)
         if source is None:
-            raise HTTPException(404, "There is no such run.")
+            raise HTTPException(404, "No such run.")
         if source.problem:
             raise HTTPException(409, source.problem)
         return source
 
     async def _run(self, request: Request) -> Response:
         source = await self._source(request.path_params["id"])
-        lines, behind = await asyncio.to_thread(source.lines)
-        return PlainTextResponse(lines, headers={"x-behind": str(behind), "x-torn": str(source.torn)})
+        lines, end = await asyncio.to_thread(source.lines)
+        return PlainTextResponse(lines, headers={"x-end": str(end), "x-torn": str(source.torn)})
 
     async def _diff(self, request: Request) -> Response:
         one, other = [await self._source(request.path_params[name]) for name in ("one", "other")]
         try:
-            return JSONResponse(await asyncio.to_thread(lambda: compared(one.lines()[0], other.lines()[0])))
+            return JSONResponse(await asyncio.to_thread(lambda: compare(one.lines()[0], other.lines()[0])))
         except StoreError as error:
             return PlainTextResponse(str(error), 409)
 
@@ -187,51 +189,51 @@ class Inspector:
         except UsageError as error:
             return PlainTextResponse(str(error), 409)
 
-    # ---- news
+    # ---- updates
 
     async def _news(self, request: Request) -> Response:
         run, begin = request.query_params.get("run"), request.headers.get("last-event-id")
         begin = begin or request.query_params.get("from", "0")
         if not begin.isdecimal():
-            raise HTTPException(400, "from= is a number of bytes.")
+            raise HTTPException(400, "from= must be a number of bytes.")
         source = None if run is None else await self._source(run)
         headers = {"x-accel-buffering": "no"}
-        return StreamingResponse(self._told(source, int(begin)), media_type="text/event-stream", headers=headers)
+        return StreamingResponse(self._updates(source, int(begin)), media_type="text/event-stream", headers=headers)
 
-    async def _told(self, source: Source | None, behind: int) -> AsyncIterator[str]:
-        """What has happened, as server-sent events; whoever reads slowly gets more at a time."""
-        stamp: int | None = None  # the list is told of once at first: it may have changed since the page asked for it
+    async def _updates(self, source: Source | None, end: int) -> AsyncIterator[str]:
+        """Yield updates as server-sent events; a slow reader gets larger ones."""
+        stamp: int | None = None  # the first update includes the list, which may have changed since the page loaded it
         version, silent, damaged = -1, 0.0, False
         yield ":\n\n"
         while True:
-            news: list[str] = []
+            updates: list[str] = []
             if source is not None:
-                lines, behind = await asyncio.to_thread(source.lines, behind)
-                news += [_event({"lines": piece}, behind) for piece in _pieces(lines)]
+                lines, end = await asyncio.to_thread(source.lines, end)
+                updates += [_event({"lines": piece}, end) for piece in _pieces(lines)]
                 if source.problem and not damaged:
                     damaged = True
-                    news.append(_event({"problem": source.problem}, behind))
+                    updates.append(_event({"problem": source.problem}, end))
             elif (now := await asyncio.to_thread(self._logs.stamp)) != stamp:
                 stamp = now
-                news.append(_event({"runs": True}, behind))
+                updates.append(_event({"runs": True}, end))
             if version != self._pauses.version:
                 version = self._pauses.version
-                news.append(_event({"pauses": self._pauses.shown()}, behind))
-            silent = 0.0 if news else silent + _LOOK
-            for one in news:
+                updates.append(_event({"pauses": self._pauses.shown()}, end))
+            silent = 0.0 if updates else silent + _INTERVAL
+            for one in updates:
                 yield one
             if silent >= _HEARTBEAT:
                 silent = 0.0
                 yield ":\n\n"
-            await self._pauses.changed(version, _LOOK)
+            await self._pauses.changed(version, _INTERVAL)
 
 
-def _event(data: object, behind: int) -> str:
-    return f"id: {behind}\ndata: {json.dumps(data)}\n\n"
+def _event(data: object, end: int) -> str:
+    return f"id: {end}\ndata: {json.dumps(data)}\n\n"
 
 
 def _pieces(lines: bytes) -> list[str]:
-    """Lines in portions that a browser takes at once."""
+    """Split lines into portions of bounded size."""
     found: list[str] = []
     while lines:
         end = lines.find(b"\n", _AT_ONCE) + 1 or len(lines)
@@ -242,18 +244,18 @@ def _pieces(lines: bytes) -> list[str]:
 
 async def _body(request: Request) -> dict[str, Any]:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise HTTPException(415, "The body is application/json.")
+        raise HTTPException(415, "The body must be application/json.")
     raw = b""
     async for piece in request.stream():
         raw += piece
         if len(raw) > _LARGEST:
-            raise HTTPException(413, f"A body has at most {_LARGEST} bytes.")
+            raise HTTPException(413, f"The body must not exceed {_LARGEST} bytes.")
     try:
         data: object = read_json_text(raw)
     except ValueError:
         data = None
     if not isinstance(data, dict):
-        raise HTTPException(400, "The body is a JSON object.")
+        raise HTTPException(400, "The body must be a JSON object.")
     return cast("dict[str, Any]", data)
 
 
@@ -262,9 +264,9 @@ _FILES = frozenset(path.name for path in PAGE.iterdir() if path.suffix in _TYPES
 
 
 _CURES = {
-    errno.EADDRINUSE: "something else listens there. Name another port; 0 takes a free one.",
-    errno.EADDRNOTAVAIL: "this machine has no such address. Name one that it has; 127.0.0.1 is for this machine only.",
-    errno.EACCES: "this user may not. Name a port from 1024 on; 0 takes a free one.",
+    errno.EADDRINUSE: "the port is in use. Choose another one, or 0 for a free one.",
+    errno.EADDRNOTAVAIL: "this machine has no such address. Use one of its addresses, or 127.0.0.1 for local access only.",
+    errno.EACCES: "permission denied. Choose a port from 1024 on, or 0 for a free one.",
 }
 
 
@@ -274,26 +276,28 @@ async def _listen(host: str, port: int) -> socket.socket:
         family, *_, address = found[0]
         return socket.create_server((str(address[0]), port), family=family)
     except (socket.gaierror, UnicodeError) as error:
-        raise UsageError(f"The inspector cannot listen on {host}: it is no address or name of this machine.") from error
+        raise UsageError(
+            f"The inspector cannot listen on {host}: it is not an address or name of this machine."
+        ) from error
     except OSError as error:
         why = _CURES.get(error.errno or 0, error.strerror)
         raise UsageError(f"The inspector cannot listen on {host}, port {port}: {why}") from error
 
 
 class _Server(uvicorn.Server):
-    """It tells when it listens, and leaves signals to the program."""
+    """Signals when it listens, and leaves signal handling to the program."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: Any = None) -> None:
-        """Begin to listen."""
+        """Start listening."""
         await super().startup(sockets)
         self.listens.set()
 
     async def serve_on(self, listening: socket.socket) -> None:
-        """Serve until it is told to end."""
+        """Serve until stopped."""
         try:
             await self._serve([listening])
         finally:

@@ -1,11 +1,11 @@
-"""Run logs in files, folders and stores: which runs there are, what each came to, and their lines as they grow.
+"""Run logs in files, folders and stores: the list of runs, with a summary of each, and their lines as they grow.
 
 Rules:
 
-1. Every log goes through `LogReader`, each line once: what is handed out has passed it. A log that has not is one row of the
-   list, which says why, and hides no other.
-2. A run is asked for by an id that was given out; no path comes from outside.
-3. Only whole lines are handed out; one that is being written comes later.
+1. Every line goes through `LogReader` once before it is served. An invalid log is one row of the list, with the reason, and
+does not affect the others.
+2. A run is requested by an id from the list; no path comes from outside.
+3. Only complete lines are served; a line that is being written comes later.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ __all__ = ["Logs", "RunInfo", "Source"]
 
 _SAID: Final = 200
 _MOST_TEXT: Final = 4_000_000
-"""Characters of a run that can be searched."""
+"""Size limit of a run's searchable text, in characters."""
 _MOST_READERS: Final = 32
-"""Logs that may grow and are read on from where they were; others are read from their beginning when they change."""
+"""Number of logs that are read incrementally as they grow; others are read from the start when they change."""
 
 
 @dataclass
 class RunInfo:
-    """What the list of runs shows of one.
+    """A row of the list of runs.
 
     Attributes:
-        id: What it is asked for by.
-        run: The run at the top.
+        id: The id for requests.
+        run: The top-level run.
         file: The name of its file.
-        said: How it began: the user's words.
-        outcome: How it ended; empty while it runs, or where its process was killed.
-        started: In seconds since the epoch.
-        seconds: From its first to its last entry that says a time.
-        errors: `Error` events.
-        decided: Events on which hooks decided.
-        called: The tools that were called, sub-agents' too.
+        said: The user's first input.
+        outcome: The outcome; empty while the run is active, or if its process was killed.
+        started: The start, in seconds since the epoch.
+        seconds: The time from the first to the last entry with a time.
+        errors: The number of `Error` events.
+        decided: The number of events on which a hook decided.
+        called: The tools called, including those of sub-agents.
         hooks: The hooks that changed something, decided or failed.
-        problem: Why the log cannot be read; empty if it can.
+        problem: The reason why the log cannot be read, or an empty string.
     """
 
     id: str
@@ -78,17 +78,17 @@ class RunInfo:
     problem: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the row as JSON data."""
         return asdict(self)
 
 
 @dataclass
 class Source:
-    """Where the lines of a run are.
+    """The lines of a run.
 
     Attributes:
-        logs: Who reads them.
-        place: Where the log is.
+        logs: The reader of the logs.
+        place: The location of the log.
         run: The run.
     """
 
@@ -98,35 +98,35 @@ class Source:
 
     @property
     def problem(self) -> str:
-        """Why the log cannot be read; empty if it can."""
+        """The reason why the log cannot be read, or an empty string."""
         return self.logs.known(self.place).problem
 
     @property
     def torn(self) -> int:
-        """How many lines were left out, since a killed process has left them half written."""
+        """The number of incomplete lines that were skipped, as left by killed processes."""
         return self.logs.known(self.place).torn
 
     def lines(self, begin: int = 0) -> tuple[bytes, int]:
-        """The whole lines from a place in the log on that the reader has passed, and where the next ones begin."""
+        """Return the validated complete lines from a position on, and the position after them."""
         try:
-            data, behind = self.place.read(begin)
+            data, end = self.place.read(begin)
         except (OSError, StoreError):
             return b"", begin
         torn = len(data) - data.rfind(b"\n") - 1
-        known = self.logs.known(self.place)  # it has read at least what was read here
+        known = self.logs.known(self.place)  # the reader is at least as far as this read
         if known.problem:
             return b"", begin
         lines = data[: len(data) - torn].splitlines(keepends=True)
-        return b"".join(known.passed(lines, self.run)), behind - torn
+        return b"".join(known.passed(lines, self.run)), end - torn
 
 
-class _Known:
-    """A log as far as it was read.
+class _ReadLog:
+    """A log, up to the position already read.
 
     Attributes:
-        stamp: What the place said then.
-        runs: Its runs; one that says why where it cannot be read.
-        problem: Why it cannot be read; empty if it can.
+        stamp: The stamp of its location at that time.
+        runs: Its runs; if it cannot be read, one row with the reason.
+        problem: The reason why it cannot be read, or an empty string.
     """
 
     def __init__(self, place: Place) -> None:
@@ -138,39 +138,39 @@ class _Known:
         self._start()
 
     def _start(self) -> None:
-        self._behind = 0
+        self._position = 0
         self._torn: set[bytes] = set()
         self.reader = LogReader(self.place.name)
-        self._summing = _Summing(self.place, self.reader.log)
+        self._summary = _Summary(self.place, self.reader.log)
 
-    def look(self, stamp: tuple[float, int]) -> None:
-        """Read what is new."""
-        again = self._behind > 0
+    def refresh(self, stamp: tuple[float, int]) -> None:
+        """Read new lines."""
+        resumed = self._position > 0
         if self.reader is None or self.problem:
             self._start()
-            again = False
+            resumed = False
         try:
             self._read()
-            if self.problem and again:  # it is another file by now
+            if self.problem and resumed:  # the file may have been replaced
                 self._start()
                 self._read()
         except (OSError, StoreError) as error:
             self.problem = f"{self.place.name} cannot be read: {getattr(error, 'strerror', None) or error}"
         self.stamp = stamp
-        self.runs = self._summing.runs if not self.problem else [self._damaged(stamp)]
+        self.runs = self._summary.runs if not self.problem else [self._damaged(stamp)]
 
     def _read(self) -> None:
         assert self.reader is not None
         self.problem = ""
-        data, behind = self.place.read(self._behind)
+        data, end = self.place.read(self._position)
         torn = len(data) - data.rfind(b"\n") - 1
-        self._behind = behind - torn
-        reader, summing = self.reader, self._summing
+        self._position = end - torn
+        reader, summary = self.reader, self._summary
         try:
             for line in data[: len(data) - torn].split(b"\n"):
                 entry = reader.take(line)
                 if entry is not None:
-                    summing.take(entry)
+                    summary.take(entry)
                 elif line.strip():
                     self._torn.add(line)
             if data.strip() and not reader.log.entries:
@@ -179,60 +179,60 @@ class _Known:
                 raise RunLogError(f"{self.place.name} is damaged: {lost}")
         except RunLogError as error:
             self.problem = str(error)
-        summing.pack()
+        summary.pack()
 
     def _damaged(self, stamp: tuple[float, int]) -> RunInfo:
-        return RunInfo(self._summing.key, "", self.place.name, started=stamp[0] / 1e9, problem=self.problem)
+        return RunInfo(self._summary.key, "", self.place.name, started=stamp[0] / 1e9, problem=self.problem)
 
     @property
     def torn(self) -> int:
-        """How many lines are half written ones."""
+        """The number of incomplete lines."""
         return len(self._torn)
 
     @property
-    def is_over(self) -> bool:
-        """Whether nothing is likely to come."""
+    def is_finished(self) -> bool:
+        """Whether no more lines are likely."""
         return bool(self.problem) or all(run.outcome for run in self.runs)
 
     def passed(self, lines: Iterable[bytes], run: RunInfo) -> Iterator[bytes]:
-        """Of lines those that are entries, of one run and of all that runs refer to."""
+        """Filter lines: valid entries of one run, and those that all runs refer to."""
         several = len(self.runs) > 1
         for line in lines:
             if not line.strip() or line.rstrip(b"\n") in self._torn:
                 continue
-            if several and (call := from_json(line).get("call")) is not None and self._summing.of_call[call] is not run:
+            if several and (call := from_json(line).get("call")) is not None and self._summary.of_call[call] is not run:
                 continue
             yield line
 
     def has(self, run: RunInfo, sought: bytes) -> bool:
-        """Whether a text occurs in what a run said."""
-        return any(sought in zlib.decompress(text) for text in self._summing.texts.get(run.id, ()))
+        """Whether a text occurs in a run."""
+        return any(sought in zlib.decompress(text) for text in self._summary.texts.get(run.id, ()))
 
 
 class Logs:
     """Run logs in files, folders and stores.
 
     Args:
-        runs: Files; folders of `*.jsonl` files, which may come into being later; stores, also by name.
+        runs: Files; folders of `*.jsonl` files, which may be created later; stores, or their URLs.
 
     Attributes:
-        left: How many logs the last list did not get to.
+        left: The number of logs that the last list did not include.
 
     Raises:
-        UsageError: A file is not there.
-        StoreError: A database is not there.
+        UsageError: A file does not exist.
+        StoreError: A database does not exist.
     """
 
     def __init__(self, runs: Sequence[str | Path | LogStore]) -> None:
-        self._where = [_where(one) for one in runs]
-        self._known: dict[Place, _Known] = {}
-        self._growing: OrderedDict[Place, _Known] = OrderedDict()
+        self._locations = [_resolve(one) for one in runs]
+        self._known: dict[Place, _ReadLog] = {}
+        self._growing: OrderedDict[Place, _ReadLog] = OrderedDict()
         self._lock = threading.RLock()
         self.left = 0
 
     def places(self) -> Iterator[Place]:
-        """The logs, those in folders and stores included."""
-        for where in self._where:
+        """Iterate over the logs, including those in folders and stores."""
+        for where in self._locations:
             if isinstance(where, tuple):
                 yield from stored_logs(*where)
             elif where.is_dir():
@@ -241,14 +241,14 @@ class Logs:
                 yield LogFile(where)
 
     def stamp(self) -> int:
-        """A number that changes when a log does."""
+        """Return a number that changes when any log changes."""
         return hash(tuple([(place, *place.stamp()) for place in self.places()]))
 
     def runs(self, seconds: float | None = None) -> list[RunInfo]:
-        """All runs, the newest first.
+        """List all runs, the newest first.
 
         Args:
-            seconds: How long new logs may be read for, the last written first; None: until all are.
+            seconds: Time limit for reading new logs, starting with the most recent; None means no limit.
         """
         places = list(self.places())
         until = None if seconds is None else time.monotonic() + seconds
@@ -261,35 +261,35 @@ class Logs:
         return sorted(found, key=lambda run: run.started, reverse=True)
 
     def search(self, text: str) -> list[str]:
-        """The ids of the runs in which a text occurs, in any case: in what people, models and tools said, and in errors."""
+        """Return the ids of the runs that contain a text, ignoring case: in messages, tool data and errors."""
         sought = text.casefold().encode("utf-8", "surrogatepass")
         known = [self.known(place) for place in self.places()]
         return [run.id for each in known for run in each.runs if not run.problem and each.has(run, sought)]
 
     @property
     def problem(self) -> str:
-        """Why nothing of it can be shown; empty if something can, or if nothing is there yet."""
+        """The reason why nothing can be shown; empty if something can, or if there is no log yet."""
         found = self.runs()
         return found[0].problem if all(run.problem for run in found) and found else ""
 
     def source(self, run_id: str) -> Source | None:
-        """Where a run's lines are; None: there is no such run."""
+        """Return the lines of a run, or None if there is no such run."""
         for place in self.places():
             for run in self.known(place).runs:
                 if run.id == run_id:
                     return Source(self, place, run)
         return None
 
-    def known(self, place: Place) -> _Known:
-        """A log, read to its end."""
+    def known(self, place: Place) -> _ReadLog:
+        """Return a log, read up to its end."""
         with self._lock:
             known, stamp = self._known.get(place), place.stamp()
             if known is None:
-                known = self._known[place] = _Known(place)
+                known = self._known[place] = _ReadLog(place)
             if known.stamp != stamp:
-                known.look(stamp)
+                known.refresh(stamp)
                 self._growing.pop(place, None)
-                if known.is_over:
+                if known.is_finished:
                     known.reader = None
                 else:
                     self._growing[place] = known
@@ -298,25 +298,25 @@ class Logs:
             return known
 
 
-def _where(given: str | Path | LogStore) -> Path | tuple[LogStore, str | None]:
-    """What was given: a path, or a store and a run in it."""
+def _resolve(given: str | Path | LogStore) -> Path | tuple[LogStore, str | None]:
+    """Resolve an argument to a path, or a store and optionally a run in it."""
     if not isinstance(given, str | Path):
         return given, None
     if is_store(given):
         return open_named(str(given))
     path = Path(given)
     if path.suffix and not path.exists():
-        raise UsageError(f"There is no run log {str(path)!r}. Name a file, or a folder that a Recorder writes to.")
+        raise UsageError(f"There is no run log {str(path)!r}. Pass a file, or a folder that a Recorder writes to.")
     return path
 
 
-class _Summing:
-    """Adds up the entries of a log.
+class _Summary:
+    """Summarises the entries of a log.
 
     Attributes:
-        key: What the ids of its runs begin with.
+        key: The prefix of the ids of its runs.
         of_call: The run of each call.
-        texts: What can be searched of each run, by its id, compressed.
+        texts: The searchable text of each run, by its id, compressed.
     """
 
     def __init__(self, place: Place, log: RunLog) -> None:
@@ -332,7 +332,7 @@ class _Summing:
 
     @property
     def runs(self) -> list[RunInfo]:
-        """The runs at the top."""
+        """The top-level runs."""
         return list(self._runs.values())
 
     def take(self, entry: Entry) -> None:
@@ -350,7 +350,7 @@ class _Summing:
                 pass
 
     def pack(self) -> None:
-        """Compress the text that has come."""
+        """Compress the text collected so far."""
         for run, parts in self._new.items():
             text = "\n".join(parts).casefold().encode("utf-8", "surrogatepass")
             self.texts.setdefault(run, []).append(zlib.compress(text, 1))
@@ -400,7 +400,7 @@ class _Summing:
                 self._add(info, ref, log.message(ref).text)
 
     def _messages(self, entry: EventEntry) -> Iterator[str]:
-        """The messages that an event adds to what was said."""
+        """Yield the refs of the messages that an event adds to the conversation."""
         fields = entry.fields
         for listed in (fields.get("input_messages"), fields.get("history")):
             yield from () if listed is None else listed.add
@@ -409,7 +409,7 @@ class _Summing:
                 yield ref
 
     def _add(self, info: RunInfo, ref: str, text: str) -> None:
-        """Let a text be found, once."""
+        """Add a text to the searchable text, once."""
         said, length = self._said.setdefault(info.id, set()), self._length.get(info.id, 0)
         if text and length < _MOST_TEXT and not (ref and ref in said):
             said.add(ref)
@@ -419,7 +419,7 @@ class _Summing:
     def _ended(self, entry: EventEntry, info: RunInfo) -> None:
         above = self._log.calls[entry.call].parent
         if above is not None and above.call in self.of_call:
-            return  # its usage is in that of its caller
+            return  # its usage is included in its caller's
         usage = usage_of(entry.fields.get("usage"))
         info.outcome = entry.fields.get("outcome", "completed")
         info.tokens += usage.total_tokens

@@ -1,7 +1,7 @@
-"""One HTML file with a run in it, or two beside each other: it needs no server, and loads nothing.
+"""Export one run, or a comparison of two, as one HTML file that needs no server and loads nothing.
 
-The page's modules are put into one script, each in a function of its own; a hash in the page's policy lets this script run, and
-no other.
+The page's modules are combined into one script, each in a function of its own. A hash in the content security policy allows
+this script and no other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from agentflow.errors import StoreError, UsageError
 from agentflow.ground.shown import without_password
-from agentflow.inspector.comparing import compared
+from agentflow.inspector.comparing import compare
 from agentflow.inspector.logs import Logs
 from agentflow.runlog.keeping import LogStore
 from agentflow.stored_runs import HOW_TO_GET_ONE, is_store, nothing_in
@@ -30,7 +30,7 @@ _EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULT
 
 
 def bundle(entry: str = "app") -> str:
-    """The page's modules as one script."""
+    """Combine the page's modules into one script."""
     parts: dict[str, str] = {}
 
     def add(name: str) -> None:
@@ -49,17 +49,16 @@ def bundle(entry: str = "app") -> str:
 
 
 def page_with(runs: Sequence[tuple[str, bytes, int]]) -> str:
-    """The page with runs in it.
+    """Return the page with runs in it.
 
     Args:
-        runs: The name and the lines of each, which a reader has passed, and how many half lines it has left out; two are
-            shown beside each other.
+        runs: The name of each run, its validated lines, and the number of incomplete lines skipped; two runs are compared.
 
     Raises:
-        StoreError: Two are to be compared, and one is no run log.
+        StoreError: One of two runs to compare is not a run log.
     """
     told = [{"name": name, "lines": lines.decode("utf-8", "replace"), "torn": torn} for name, lines, torn in runs]
-    diff = compared(*[lines for _, lines, _ in runs]) if len(runs) == 2 else None
+    diff = compare(*[lines for _, lines, _ in runs]) if len(runs) == 2 else None
     script, style = bundle(), (PAGE / "page.css").read_text("utf-8")
     data = json.dumps({"runs": told, "diff": diff}).replace("<", "\\u003c")
     rules = (
@@ -84,15 +83,15 @@ def _hash(text: str) -> str:
 
 
 def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
-    """Write a run, or two beside each other, as one HTML file.
+    """Write a run, or a comparison of two, as one HTML file.
 
     Args:
-        path: The file to write; one that is there is replaced.
-        runs: The run log; a second one to compare it with. One in a store has a name: `"sqlite:///runs.db#run_1"`.
+        path: The file to write; an existing file is replaced.
+        runs: The run log, and optionally a second one to compare. A run in a store is named `"sqlite:///runs.db#run_1"`.
 
     Raises:
-        UsageError: There is none, or more than two runs.
-        StoreError: What is named is no run log, or cannot be read; in a folder such a file is passed over.
+        UsageError: There is no run, or there are more than two.
+        StoreError: A named run log is invalid or cannot be read; in a folder, such a file is skipped.
 
     Example:
         >>> export("report.html", "runs/no-such-run.jsonl")
@@ -109,10 +108,12 @@ def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
     if not 1 <= len(found) <= 2:
         named = without_password(", ".join(map(str, runs)))
         held = list(dict.fromkeys(run.file for _, run in found))
-        cure = f"Name one or two of {', '.join(held[:_MOST_NAMED])}."
-        if len(held) < 2:  # nothing, or one file with many
-            cure = "The page of `agentflow inspect` exports one of them." if held else HOW_TO_GET_ONE
-        raise UsageError(f"An export holds one run, or two to compare; {named or 'nothing'} holds {len(found)}. {cure}")
+        cure = f"Choose one or two of {', '.join(held[:_MOST_NAMED])}."
+        if len(held) < 2:  # no run, or one file with many
+            cure = "Open the file with `agentflow inspect` and export one of its runs." if held else HOW_TO_GET_ONE
+        raise UsageError(
+            f"An export contains one run, or two to compare; {named or 'no argument'} has {len(found)}. {cure}"
+        )
     sources = [(run.run, each.source(run.id)) for each, run in found]
     place = Path(path)
     given = [(name, source.lines()[0], source.torn) for name, source in sources if source is not None]

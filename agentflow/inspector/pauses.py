@@ -1,4 +1,4 @@
-"""Paused runs as the page shows them, and what is done to them there."""
+"""Paused runs on the page: their data, and the actions on them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from agentflow.debugger.deciding import VERDICTS, decided, typed
+from agentflow.debugger.deciding import VERDICTS, parse_value, parse_verdict
 from agentflow.debugger.pause import Pause
 from agentflow.errors import UsageError
 from agentflow.messages import Msg
@@ -18,10 +18,10 @@ _LAST = 20
 
 
 class Pauses:
-    """The runs that wait for somebody at the page.
+    """The runs that are paused for a user of the page.
 
     Attributes:
-        version: Changes with them.
+        version: A number that changes with the set of pauses.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Pauses:
         self._changed: set[asyncio.Future[None]] = set()
 
     async def attend(self, pause: Pause) -> None:
-        """Show a pause until it is over."""
+        """Show a pause until it ends."""
         self._waiting[pause.id] = pause
         self._note()
         try:
@@ -47,7 +47,7 @@ class Pauses:
             loop.call_soon_threadsafe(_settle, future)
 
     async def changed(self, version: int, seconds: float) -> None:
-        """Wait until they are others, for some seconds at most."""
+        """Wait for a new version, for some seconds at most."""
         if version != self.version:
             return
         future = asyncio.get_running_loop().create_future()
@@ -59,29 +59,29 @@ class Pauses:
             future.cancel()
 
     def shown(self) -> list[dict[str, Any]]:
-        """What the page shows of each."""
+        """Return the pauses as data for the page."""
         return [_shown(pause) for pause in tuple(self._waiting.values())]
 
     def act(self, pause_id: str, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Do what was asked for at the page.
+        """Perform an action from the page.
 
         Raises:
-            UsageError: The pause is over, or that cannot be done there.
+            UsageError: The pause has ended, or the action is not possible.
         """
         pause = self._waiting.get(pause_id)
         if pause is None:
-            raise UsageError("This pause is over: the run has gone on, or has ended.")
+            raise UsageError("This pause has ended: the run has continued or finished.")
         match data:
             case {"do": "continue" | "step" as how}:
-                pause.go_on(step=how == "step")
+                pause.resume(step=how == "step")
             case {"do": "edit", "field": str(field), "value": str(value)}:
                 as_text = field in pause.writable and isinstance(pause.value(field), str)
-                pause.edit(field, value if as_text else typed(value))
+                pause.edit(field, value if as_text else parse_value(value))
                 return {"value": pause.value(field)}
             case {"do": "decide", "verdict": str(name), "value": str(value)} if name in VERDICTS:
-                pause.decide(decided(VERDICTS[name], value))
+                pause.decide(parse_verdict(VERDICTS[name], value))
             case _:
-                raise UsageError("This is nothing that can be done to a paused run.")
+                raise UsageError("Unknown action for a paused run.")
         return {}
 
 

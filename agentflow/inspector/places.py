@@ -1,4 +1,4 @@
-"""Where run logs are: files, and stores; read alike, from a place on."""
+"""Locations of run logs: files and stores, with the same interface for incremental reading."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ _PATIENCE = 60.0
 
 
 class Place(Protocol):
-    """Where a log is; two of the same log are equal."""
+    """The location of a log; two locations of the same log are equal."""
 
     @property
     def name(self) -> str:
-        """What it is called in the list of runs."""
+        """Its name in the list of runs."""
         ...
 
     @property
     def key(self) -> str:
-        """What tells it from all others."""
+        """A unique key."""
         ...
 
     def stamp(self) -> tuple[float, int]:
-        """Changes when the log does."""
+        """Return a value that changes when the log does."""
         ...
 
     def read(self, begin: int = 0) -> tuple[bytes, int]:
-        """What stands there from a place on, and the place behind it.
+        """Read the content from a position on, and return it with the position after it.
 
         Raises:
             OSError: It cannot be read.
-            StoreError: Likewise.
+            StoreError: It cannot be read.
         """
         ...
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file."""
+    """A log in a file."""
 
     path: Path
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The file's name."""
         return self.path.name
 
     @property
     def key(self) -> str:
-        """Its whole path."""
+        """The file's full path."""
         return str(self.path.resolve())
 
     def stamp(self) -> tuple[float, int]:
-        """When it was changed, and its size."""
+        """Return the time of the last change, and the size."""
         try:
             found = self.path.stat()
         except OSError:
@@ -67,7 +67,7 @@ class LogFile:
         return found.st_mtime_ns, found.st_size
 
     def read(self, begin: int = 0) -> tuple[bytes, int]:
-        """What stands there from a byte on; its last line may be one that is being written."""
+        """Read from a byte offset on; the last line may be incomplete."""
         with self.path.open("rb") as file:
             file.seek(begin)
             data = file.read()
@@ -76,7 +76,7 @@ class LogFile:
 
 @dataclass(frozen=True)
 class StoredLog:
-    """A log in a store; or, with `problem`, the store, which cannot be read."""
+    """A log in a store; with `problem`, a store that cannot be read."""
 
     store: LogStore
     where: str
@@ -97,19 +97,19 @@ class StoredLog:
         return f"{self.where}#{self.run_id}"
 
     def stamp(self) -> tuple[float, int]:
-        """When it was written, and its size."""
+        """Return the time of the last write, and the size."""
         return self.updated, self.size
 
     def read(self, begin: int = 0) -> tuple[bytes, int]:
-        """The lines from a part on."""
+        """Read the lines from a position on."""
         if self.problem:
             raise StoreError(self.problem)
         kept = self.store.log_lines(self.run_id, begin).result(_PATIENCE)
-        return "".join([f"{line}\n" for line in kept.lines]).encode("utf-8", "replace"), kept.behind
+        return "".join([f"{line}\n" for line in kept.lines]).encode("utf-8", "replace"), kept.end
 
 
 def stored_logs(store: LogStore, run_id: str | None = None) -> Iterator[StoredLog]:
-    """The logs of a store, or of one run in it; where it cannot be read, one that says why."""
+    """Iterate over the logs of a store, or of one run in it; if it cannot be read, yield one log with the reason."""
     where = str(getattr(store, "url", type(store).__name__))
     try:
         kept: list[KeptLog] = store.logs().result(_PATIENCE)

@@ -1,6 +1,6 @@
-"""Runs that were recorded, run again: the same driver, with the replies and results of the recording."""
+"""Replay recorded runs: the same driver, with the replies and results of the recording."""
 
-from agentflow.replay.comparing import Departure
-from agentflow.replay.replay import Replay, Replayed, ReplayOptions
+from agentflow.replay.comparing import Divergence
+from agentflow.replay.replay import Replay, ReplayOptions, ReplayResult
 
-__all__ = ["Departure", "Replay", "ReplayOptions", "Replayed"]
+__all__ = ["Divergence", "Replay", "ReplayOptions", "ReplayResult"]

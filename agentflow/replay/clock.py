@@ -1,4 +1,4 @@
-"""The time of a replay: that of the recording, as fast as may be, or paced."""
+"""The clock of a replay: as fast as possible, or at a pace relative to the recording."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["ReplayClock"]
 
 
 class ReplayClock:
-    """A clock that begins when the recording began.
+    """A clock that starts at the time of the recording.
 
     Args:
-        began: When that was, in seconds since the epoch.
-        pace: How many times faster than the recording; None: nothing is waited for that need not be.
+        began: The start of the recording, in seconds since the epoch.
+        pace: The speed relative to the recording; None means as fast as possible.
     """
 
     def __init__(self, began: float, pace: float | None = None) -> None:
@@ -23,22 +23,22 @@ class ReplayClock:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def monotonic(self) -> float:
-        """Seconds since the recording began."""
+        """Return the seconds since the start of the recording."""
         now = asyncio.get_running_loop().time()
         if self._first is None:
             self._first = now
         return (now - self._first) * (self._pace or 1.0) + self._ahead
 
     def now(self) -> float:
-        """Seconds since the epoch, by the recording."""
+        """Return the seconds since the epoch, in recorded time."""
         return self._began + self.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep for a time, shortened by the pace."""
         await asyncio.sleep(seconds / (self._pace or 1.0))
 
     async def reach(self, time: float) -> None:
-        """Wait until the recording's clock says this."""
+        """Wait until the clock reaches a time."""
         while (left := time - self.now()) > 1e-6:
             jumped = asyncio.get_running_loop().create_future()
             self._waiting.add(jumped)
@@ -48,7 +48,7 @@ class ReplayClock:
                 self._waiting.discard(jumped)
 
     def jump(self, time: float) -> None:
-        """Be there at once, if it is not there yet."""
+        """Set the clock forward to a time, unless it is later already."""
         ahead = time - self.now()
         if ahead > 0:
             self._ahead += ahead

@@ -1,11 +1,11 @@
-"""What two logs have in common: an entry as data that says the same for runs that did the same.
+"""Compare two logs: normalise entries so that equal runs give equal data.
 
 Rules:
 
-1. Times, durations and the ids of messages do not count.
-2. An id counts by its place in the order in which the ids of its call appear, whether a provider, the loop or other code made
-   it. That holds for ids of tool calls wherever they stand, and for what `new_id` returns also within texts.
-3. Of exceptions the class and the text count; of a cancellation the class: its text says by which way it came.
+1. Times, durations and the ids of messages are ignored.
+2. An id is replaced by its position in the order of the ids of its call, whether a provider, the loop or other code
+   created it. This applies to ids of tool calls everywhere, and to ids from `new_id` within texts too.
+3. Of exceptions, the class and the text count; of a cancellation only the class, as its text depends on its path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentflow.runlog.entries import ChunksEntry, EventEntry, PiecesEntry, Reque
 from agentflow.runlog.fields import EventFields
 from agentflow.runlog.log import LISTS, RunLog
 
-__all__ = ["Departure", "Facing", "Step", "first_difference"]
+__all__ = ["Divergence", "LogNormalizer", "Step", "first_difference"]
 
 _SKIPPED = ("duration_ms", "waited_ms", "turn")
 _MESSAGE = ("reasoning_result", "final_message")
@@ -31,11 +31,11 @@ _USE = ("tool_use", "original_tool_use")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An event as it is compared.
+    """An event in comparable form.
 
     Attributes:
-        type: Its class.
-        fields: What it says.
+        type: The name of its class.
+        fields: Its normalised fields.
         seq: Its number in its call.
         iteration: Its round.
     """
@@ -47,19 +47,19 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Departure:
-    """Where a run first departs from its recording.
+class Divergence:
+    """The first difference between a run and its recording.
 
     Attributes:
-        source: Whose event it is: the path of sub-agent names, empty at the top.
-        event: The event's class; `"request"`: what a model is asked.
-        seq: Its number in the recording (of what is not in it: of the new run).
+        source: The path of sub-agent names; empty at the top.
+        event: The event's class; `"request"` for a request to a model.
+        seq: Its number in the recording; for an event that is not in it, in the new run.
         iteration: Its round.
-        field: The field that differs; empty where the events themselves do.
-        recorded: What the recording says; None: nothing.
-        now: What the new run says; None: nothing.
-        hooks: The hooks that have changed the event, or decided on it, in the new run.
-        lost: Whether the recording has nothing that the new run could go on with.
+        field: The field that differs; empty if the events themselves do.
+        recorded: The recorded value; None if there is none.
+        now: The value in the new run; None if there is none.
+        hooks: The hooks that changed the event, or decided on it, in the new run.
+        lost: Whether the recording has nothing with which the new run could continue.
     """
 
     event: str
@@ -75,22 +75,22 @@ class Departure:
     def __str__(self) -> str:
         where = f"{self.event} (event {self.seq}, round {self.iteration}{f', in {self.source}' if self.source else ''})"
         what = f"{where}: {self.field}" if self.field else where
-        lines = [f"departs at {what}", f"  recorded: {_told(self.recorded)}", f"  now:      {_told(self.now)}"]
+        lines = [f"differs at {what}", f"  recorded: {_shown(self.recorded)}", f"  now:      {_shown(self.now)}"]
         if self.hooks:
             lines.append(f"  by:       {', '.join(self.hooks)}")
         return "\n".join(lines)
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     return "(nothing)" if value is None else one_line(value if isinstance(value, str) else repr(value))
 
 
-class Facing:
-    """Reads one log as it is compared with another.
+class LogNormalizer:
+    """Normalises one log for comparison with another.
 
     Args:
         log: The log.
-        numbered: Whether ids are told apart by the order in which they appear.
+        numbered: Whether to distinguish ids by the order in which they appear.
     """
 
     def __init__(self, log: RunLog, numbered: bool = True) -> None:
@@ -98,21 +98,21 @@ class Facing:
         self._numbered = numbered
         self._known: dict[str, dict[str, Any]] = {}
         self._ids: dict[str, dict[str, str]] = {}
-        self._asked: dict[str, EventEntry] = {}
+        self._requests: dict[str, EventEntry] = {}
 
     def number(self, call: str, id: str) -> str:  # noqa: A002
-        """What stands for an id of a call: its place in the order in which they appear."""
+        """Return the number of an id in its call: its position in the order of appearance."""
         if not self._numbered or not id:
             return "#"
         numbers = self._ids.setdefault(call, {})
         return numbers.setdefault(id, f"#{len(numbers) + 1}")
 
     def id_of(self, call: str, number: str) -> str | None:
-        """The id that a number stands for; None: so many have not appeared yet."""
+        """Return the id with a number, or None if there are not that many yet."""
         return next((id for id, found in self._ids.get(call, {}).items() if found == number), None)  # noqa: A001
 
     def steps(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> list[Step]:
-        """The events that an entry stands for."""
+        """Return the events of an entry."""
         if isinstance(entry, ChunksEntry):
             made = [
                 Step(
@@ -127,7 +127,7 @@ class Facing:
                 )
                 for n, piece in enumerate(entry.pieces)
             ]
-            return self._judged(entry, made)
+            return self._with_failure(entry, made)
         if isinstance(entry, PiecesEntry):
             use = self._use(entry.call, entry.tool_use)
             made = [
@@ -139,9 +139,9 @@ class Facing:
                 )
                 for n, piece in enumerate(entry.pieces)
             ]
-            return self._judged(entry, made)
+            return self._with_failure(entry, made)
         if entry.type == "PreReasoning":
-            self._asked[entry.call] = entry
+            self._requests[entry.call] = entry
         said: dict[str, Any] = {}
         for name, value in entry.fields.items():
             if name in LISTS:
@@ -152,8 +152,8 @@ class Facing:
             said["decision"] = self._decision(entry.call, entry.decision)
         return [Step(type=entry.type, fields=said, seq=entry.seq, iteration=entry.iteration)]
 
-    def _judged(self, entry: ChunksEntry | PiecesEntry, steps: list[Step]) -> list[Step]:
-        """Pieces of which the hooks of the last one have failed."""
+    def _with_failure(self, entry: ChunksEntry | PiecesEntry, steps: list[Step]) -> list[Step]:
+        """Add the failure of a hook to the last event of an entry."""
         if entry.decision is not None and steps:
             steps[-1] = replace(
                 steps[-1], fields={**steps[-1].fields, "decision": self._decision(entry.call, entry.decision)}
@@ -161,8 +161,8 @@ class Facing:
         return steps
 
     def request(self, entry: RequestEntry) -> Step:
-        """What a model is asked, as it is compared."""
-        before = self._asked.get(entry.call)
+        """Return a request to a model in comparable form."""
+        before = self._requests.get(entry.call)
         fields = EventFields() if before is None else before.fields
         refs = () if before is None else self.log.messages(before)
         if entry.messages is not None:
@@ -254,9 +254,9 @@ class Facing:
         return {key: number if key == name else self._data(call, value, key) for key, value in data.items()}
 
     def _data(self, call: str, value: Any, name: str = "") -> Any:
-        """Data with the ids in it as numbers."""
+        """Replace the ids in data by numbers."""
         if isinstance(value, str):
-            if name == "raw":  # arguments that the model gave as JSON text
+            if name == "raw":  # arguments as the model's JSON text
                 try:
                     return self._data(call, from_json(value))
                 except ValueError:
@@ -282,7 +282,7 @@ class Facing:
 
 
 def _ids_in(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Where ids of messages and tool calls stand, if data is a message, a call, a piece of one, or a result."""
+    """Return the name of the id field if data is a message, a tool call or its fragment, or a result."""
     keys = data.keys()
     if (
         keys >= {"role", "content", "id"}
@@ -298,7 +298,7 @@ def _ids_in(data: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def first_difference(recorded: Step, now: Step) -> tuple[str, Any, Any] | None:
-    """The first field in which two events differ, with both values; None: they say the same."""
+    """Return the first field in which two events differ, with both values; None if they are equal."""
     if recorded.type != now.type:
         return "", recorded.type, now.type
     for name in dict.fromkeys((*recorded.fields, *now.fields)):
@@ -309,7 +309,7 @@ def first_difference(recorded: Step, now: Step) -> tuple[str, Any, Any] | None:
 
 
 def _deeper(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
-    """The place within a field."""
+    """Locate a difference within a field."""
     parts = _parts(one), _parts(other)
     if parts[0] is not None and parts[1] is not None and type(one) is type(other):
         for key in dict.fromkeys((*parts[0], *parts[1])):
@@ -320,7 +320,7 @@ def _deeper(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
-    """What data is made of, by name or place."""
+    """Return the items of a container by name or position; None for other data."""
     if isinstance(value, dict):
         return cast("dict[Any, Any]", value)
     if isinstance(value, list | tuple):

@@ -1,10 +1,10 @@
-"""Plays a script to a run: its models and tools give what the recording says, and what it does is compared.
+"""Play a script to a run: its models and tools return recorded data, and its events are compared.
 
 Rules:
 
 1. It is the innermost hook around models and tools: all other hooks of the agent run for real.
-2. No request is sent and no tool runs. A sub-agent runs, with its own part of the script.
-3. The first departure is kept, whatever comes behind it. From there the run is stopped, or goes on with a live model.
+2. No request is sent and no tool runs. Sub-agents run, with their own part of the script.
+3. Only the first divergence is kept. After it, the run is stopped or continues with a live model.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from agentflow.plugins.recorder.observations import Place, Seen
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.reactive.iterators import close
+from agentflow.replay.cancellation import RecordedCancellation
 from agentflow.replay.clock import ReplayClock
-from agentflow.replay.comparing import Departure, Facing, Step, first_difference
-from agentflow.replay.cutting import Cutting
-from agentflow.replay.errors_again import again
-from agentflow.replay.instead import RecordedModel, refused
-from agentflow.replay.order import Key, Order, Turns
-from agentflow.replay.script import Due, Reply, Script
+from agentflow.replay.comparing import Divergence, LogNormalizer, Step, first_difference
+from agentflow.replay.order import Key, Order, Progress
+from agentflow.replay.recorded_errors import rebuild_error
+from agentflow.replay.script import Due, RecordedWork, Script
+from agentflow.replay.substitutes import RecordedModel, refuse
 from agentflow.runlog.encoding import Line, header_line
 from agentflow.runlog.entries import (
     CallEntry,
@@ -52,27 +52,27 @@ from agentflow.runlog.entries import (
 )
 from agentflow.runlog.log import RunLog, chunk_of
 
-__all__ = ["Goes", "Player"]
+__all__ = ["Player", "Reaction"]
 
-Goes: TypeAlias = Literal["stop", "on", "live"]
-"""What becomes of a run that has departed: it stops, goes on with what is left of the recording, or with a live model."""
+Reaction: TypeAlias = Literal["stop", "continue", "live"]
+"""The reaction to a divergence: stop, continue with the rest of the recording, or continue with a live model."""
 
 _UNKNOWN: Key = ("", "", 0)
 _PATIENCE = 1.0
-"""Seconds for which something waits for the events that stand before it."""
+"""Seconds to wait for earlier events."""
 
 
 class Player(Recorder):
-    """The hook that plays a script; it records what it sees, to compare it.
+    """The hook that plays a script; it records the new run in order to compare it.
 
     Args:
         script: The recorded run.
         clock: The replay's time.
-        paced: Whether the time between things is waited for.
-        since: Departures in events of the top before this number do not count.
-        departed: Told of the first departure; says what becomes of the run.
-        live: Who is asked from then on; None: the agent's own model.
-        tools: Names of the tools that may run from then on.
+        paced: Whether to wait for recorded times.
+        since: Ignore differences in top-level events before this number.
+        diverged: Called with the first difference; returns the reaction.
+        live: The live model to continue with; None means the agent's own.
+        tools: Names of the tools that may run after that.
     """
 
     priority = 1_000_000_000
@@ -83,26 +83,26 @@ class Player(Recorder):
         clock: ReplayClock,
         paced: bool,
         since: int,
-        departed: Callable[[Departure], Goes],
+        diverged: Callable[[Divergence], Reaction],
         live: str | Model | None,
         tools: frozenset[str],
     ) -> None:
         super().__init__(every_call=False)
         self.script = script
-        self.departure: Departure | None = None
+        self.divergence: Divergence | None = None
         self.new = RunLog([], "the replay")
         self._runs: dict[str, RunBase] = {}
         self.lines: list[Line] = [header_line()]
         self._clock = clock
         self._paced = paced
         self._since = since
-        self._departed = departed
+        self._diverged = diverged
         self._live = live
         self._tools = tools
-        self._facing = Facing(self.new)
+        self._normalizer = LogNormalizer(self.new)
         self._made = Making()
         self._reads = adapter_of(WrittenEntry)
-        self._put = self._take_in
+        self._put = self._record
         self._pairs: dict[str, str] = {}
         self._done: dict[str, int] = {}
         self._events = 0
@@ -110,20 +110,20 @@ class Player(Recorder):
         self._root: RunBase | None = None
         self._next_root = 0
         self._new: dict[str, str] = {}
-        self._hanging = False
-        self.goes: Goes | None = None
+        self._waiting_for_end = False
+        self.reaction: Reaction | None = None
         self.raised: Exception | None = None
         self.new.add(self._reads.validate_python(self.lines[0]))
         self._calling: tuple[str, FullSession] | None = None
         self.closed: set[str] = set()
-        # What a crash has cut ends at places that no order holds.
+        # A run cut off by a crash ends at positions that are not in the order.
         self._strict = not script.broken_off
-        self._turns = Turns(script.order if self._strict else Order(), clock, lambda: self.departure is not None)
-        self._turns.reached = self._reached
+        self._progress = Progress(script.order if self._strict else Order(), clock, lambda: self.divergence is not None)
+        self._progress.on_cancellation = self._schedule_cancellation
         self._expected: dict[tuple[str, int], Key | None] = {}
-        self._played: dict[tuple[str, str], Reply] = {}
+        self._played: dict[tuple[str, str], RecordedWork] = {}
 
-    # ---- what the run does
+    # ---- events of the run
 
     def _begin(self, event: Event, frame: Frame) -> Place:
         place = super()._begin(event, frame)
@@ -133,98 +133,98 @@ class Player(Recorder):
         return place
 
     def on_event(self, event: HookEvent) -> Any:
-        """Compare an event; where it comes too early, as another task is meant to come first, in its turn."""
+        """Compare an event; if it comes too early because another task should be first, wait for its turn."""
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         if frame is None:
             return None
         begins = frame.call_id not in self._pairs
         if begins:
-            super().on_event(event)  # which finds the call that it is
+            super().on_event(event)  # pairs the call with a recorded one
         mine = self._pairs.get(frame.call_id)
-        key = None if mine is None else self._key_of(mine, event, frame.call_id)
+        key = None if mine is None else self._recorded_key(mine, event, frame.call_id)
         self._expected.pop((frame.call_id, event.seq), None)
         if key is not None:
-            self._turns.hooks_done(key)
-        if key is None or self._turns.is_next(key):
+            self._progress.finish_hooks(key)
+        if key is None or self._progress.is_next(key):
             if not begins:
                 super().on_event(event)
             if key is not None:
-                self._turns.happened(key)
+                self._progress.mark_done(key)
             return None
-        return self._later(key, None if begins else event)
+        return self._wait_and_record(key, None if begins else event)
 
-    async def _later(self, key: Key, event: HookEvent | None) -> None:
-        await self._undisturbed(partial(self._turns.wait, key))
+    async def _wait_and_record(self, key: Key, event: HookEvent | None) -> None:
+        await self._wait_shielded(partial(self._progress.wait, key))
         if event is not None:
             super().on_event(event)
-        self._turns.happened(key)
+        self._progress.mark_done(key)
 
-    def _key_of(self, mine: str, event: Event, call: str) -> Key | None:
-        """Which event of the recording one is, by its class and its tool call; None: there is none left."""
+    def _recorded_key(self, mine: str, event: Event, call: str) -> Key | None:
+        """Return the recorded event with the same class and tool call; None if there is none left."""
         known = self._expected.get((call, event.seq), _UNKNOWN)
         if known is not _UNKNOWN:
             return known
         use = getattr(event, "tool_use", None)
-        number = "" if use is None else self._facing.number(call, use.id)
-        key = self._expected[call, event.seq] = self._turns.next_of(mine, type(event).__name__, number)
+        number = "" if use is None else self._normalizer.number(call, use.id)
+        key = self._expected[call, event.seq] = self._progress.next_of(mine, type(event).__name__, number)
         return key
 
     # ---- hooks, injections and races
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
-        """Let a hook begin in its turn."""
+        """Let a hook start in its turn."""
         mine = self._pairs.get(event.call_id)
-        key = None if mine is None else self._key_of(mine, event, event.call_id)
-        mark = None if key is None else self._turns.next_mark(key, "began", hook.name)
-        if mark is None or self._turns.is_next(mark):
+        key = None if mine is None else self._recorded_key(mine, event, event.call_id)
+        mark = None if key is None else self._progress.next_mark(key, "began", hook.name)
+        if mark is None or self._progress.is_next(mark):
             super().on_begin(hook, event)
             if mark is not None:
-                self._turns.happened(mark)
+                self._progress.mark_done(mark)
             return None
         return self._begin_later(mark, hook, event)
 
     async def _begin_later(self, mark: Key, hook: Hook, event: Event) -> None:
-        await self._undisturbed(partial(self._turns.wait, mark))
+        await self._wait_shielded(partial(self._progress.wait, mark))
         super().on_begin(hook, event)
-        self._turns.happened(mark)
+        self._progress.mark_done(mark)
 
     def on_injection(self, hook: Hook, event: Event) -> None:
-        """A hook injects something: others may have waited for that."""
+        """Mark an injection as done, since other steps may wait for it."""
         super().on_injection(hook, event)
         key = self._expected.get((event.call_id, event.seq))
-        mark = None if key is None else self._turns.next_mark(key, "injected", hook.name)
+        mark = None if key is None else self._progress.next_mark(key, "injected", hook.name)
         if mark is not None:
-            self._turns.happened(mark)
+            self._progress.mark_done(mark)
 
     def _mark(
         self, place: Place, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
     ) -> Awaitable[None] | None:
         super()._mark(place, context, n, use, what)
         work = self._played.get((place.call, use.id))
-        key = None if work is None else self._turns.next_mark_of(work.n, len(work.marks))
+        key = None if work is None else self._progress.next_mark_of(work.n, len(work.marks))
         if work is not None and key is not None and what == "decided":
             return self._wait(key, work.end)
         if key is not None:
-            self._turns.happened(key)
+            self._progress.mark_done(key)
         return None
 
     async def _wait(self, key: Key, ends: End = "done") -> None:
-        """Let something happen in its turn; `ends` says how the work ended that it belongs to."""
+        """Wait for the turn of a step and mark it as done; `ends` is the end of the work to which it belongs."""
         if ends == "cut":
-            await self._turns.wait(key)
+            await self._progress.wait(key)
         else:
-            await self._undisturbed(partial(self._turns.wait, key))
-        self._turns.happened(key)
+            await self._wait_shielded(partial(self._progress.wait, key))
+        self._progress.mark_done(key)
 
-    async def _undisturbed(self, wait: Callable[[], Awaitable[None]]) -> None:
-        """Wait; a cancellation that comes too early, as that of a race may, is raised after what was recorded before it."""
+    async def _wait_shielded(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Wait; an early cancellation, such as a race's, is raised after the steps recorded before it."""
         task, early = asyncio.current_task(), 0
         while True:
             try:
                 await wait()
                 break
             except asyncio.CancelledError:
-                if not self._strict or self.departure is not None or task is None or not task.cancelling():
+                if not self._strict or self.divergence is not None or task is None or not task.cancelling():
                     raise
                 early += 1
                 task.uncancel()
@@ -232,8 +232,8 @@ class Player(Recorder):
             for _ in range(early):
                 task.cancel()
 
-    def _take_in(self, one: Seen) -> None:
-        """Write down what was seen, and compare it."""
+    def _record(self, one: Seen) -> None:
+        """Record an observation and compare it."""
         made = self._made.lines((one,))
         self.lines += made
         for line in made:
@@ -245,28 +245,28 @@ class Player(Recorder):
                 self._compare(entry)
 
     def _pair(self, call: CallEntry) -> None:
-        """Find the call of the recording that this one is."""
+        """Find the recorded call that corresponds to this one."""
         mine: str | None = None
         if call.parent is None or call.parent.call not in self.new.calls:
             if self._next_root < len(self.script.roots):
                 mine = self.script.roots[self._next_root].call
                 self._next_root += 1
         elif (above := self._pairs.get(call.parent.call)) is not None:
-            mine = self.script.child(above, self._facing.number(call.parent.call, call.parent.tool_use))
+            mine = self.script.child(above, self._normalizer.number(call.parent.call, call.parent.tool_use))
         if mine is not None:
             self._pairs[call.call], self._new[mine] = mine, call.call
             self._done[call.call] = 0
             if mine not in self.script.broken_off:
                 self._runs[call.call].scope.limit_time(False)
         else:
-            self._depart(Departure(event="call", source=call.source, now=f"a call of {call.agent}", lost=True))
+            self._diverge(Divergence(event="call", source=call.source, now=f"a call of {call.agent}", lost=True))
 
     def _compare(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> None:
         mine = self._pairs.get(entry.call)
         if mine is None:
             return
         recorded = self.script.steps[mine]
-        for step in self._facing.steps(entry):
+        for step in self._normalizer.steps(entry):
             place = self._done[entry.call]
             self._done[entry.call] += 1
             self._events += 1
@@ -282,13 +282,13 @@ class Player(Recorder):
         self._end_of_log()
 
     def _missing(self, call: str) -> None:
-        """The call is over: what the recording still tells of it has not happened."""
+        """Report recorded events that are missing when a call has ended."""
         recorded, done = self.script.steps[self._pairs[call]], self._done[call]
         if done < len(recorded):
             self._differ(call, recorded[done], None)
 
     def _differ(self, call: str, recorded: Step | None, now: Step | None) -> None:
-        if self.departure is not None or self._before(call, recorded):
+        if self.divergence is not None or self._is_skipped(call, recorded):
             return
         here = recorded or now
         assert here is not None
@@ -299,8 +299,8 @@ class Player(Recorder):
                 return
             found = difference
         field, was, new = found
-        self._depart(
-            Departure(
+        self._diverge(
+            Divergence(
                 event=here.type,
                 seq=here.seq,
                 iteration=here.iteration,
@@ -312,12 +312,12 @@ class Player(Recorder):
             )
         )
 
-    def _before(self, call: str, step: Step | None) -> bool:
-        """Whether an event stands before the one from which on departures count."""
+    def _is_skipped(self, call: str, step: Step | None) -> bool:
+        """Whether an event is before the first one that is compared."""
         return step is not None and not self.new.calls[call].source and step.seq < self._since
 
     def _hooks_of(self, call: str, step: Step | None) -> tuple[str, ...]:
-        """The hooks that have changed an event of the replay, or decided on it."""
+        """Return the hooks that changed an event of the replay, or decided on it."""
         if step is None:
             return ()
         found: dict[str, None] = {}
@@ -326,58 +326,58 @@ class Player(Recorder):
                 found[entry.hook] = None
         return tuple(found)
 
-    def _depart(self, departure: Departure) -> None:
-        if self.departure is None or (self.goes == "on" and departure.lost):
-            first, self.goes = self.departure is None, "stop"
-            self.departure = self.departure or departure
+    def _diverge(self, divergence: Divergence) -> None:
+        if self.divergence is None or (self.reaction == "continue" and divergence.lost):
+            first, self.reaction = self.divergence is None, "stop"
+            self.divergence = self.divergence or divergence
             if first:
                 try:
-                    self.goes = self._departed(departure)
-                except Exception as error:  # in a chain of hooks it would pass for one of theirs
+                    self.reaction = self._diverged(divergence)
+                except Exception as error:  # raised here, it would look like the error of a hook
                     self.raised = error
-            if departure.lost and self.goes == "on":
-                self.goes = "stop"
-            if self.goes != "stop":
+            if divergence.lost and self.reaction == "continue":
+                self.reaction = "stop"
+            if self.reaction != "stop":
                 for run in self._runs.values():
                     run.scope.limit_time(True)
-            if self.goes == "stop" and self._root is not None:
-                self._root.interrupt("the replay has departed from its recording")
+            if self.reaction == "stop" and self._root is not None:
+                self._root.interrupt("the replay has diverged from its recording")
             self._moved.set()
-            self._turns.wake()
+            self._progress.wake()
 
-    # ---- what ends it from outside
+    # ---- cancellations from outside
 
     def begin(self, root: CallEntry, session: Session) -> None:
-        """A call of the run begins."""
+        """Start a call of the run."""
         self._calling = root.call, cast("FullSession", session)
-        self._turns.begin()
+        self._progress.report_cancellation()
 
-    def has_begun(self, root: CallEntry) -> bool:
-        """Whether a call of the run has fired an event here."""
+    def has_started(self, root: CallEntry) -> bool:
+        """Whether a call of the run has fired an event in the replay."""
         return root.call in self._new
 
-    def _reached(self, key: Key) -> None:
-        """A cancellation comes next."""
+    def _schedule_cancellation(self, key: Key) -> None:
+        """Schedule the cancellation that is next."""
         call = str(key[1])
         cut = self.script.cuts.get(call)
-        if cut is None or self.departure is not None:  # a tool does it
+        if cut is None or self.divergence is not None:  # or a tool causes it
             return
-        cutting = Cutting(
+        cancellation = RecordedCancellation(
             cut, self.script.order.wait_before(key), partial(self._scope_of, call), partial(self._is_cut, key)
         )
-        if cutting.kind == "closed":
+        if cancellation.kind == "closed":
             self.closed.add(call)
-        cutting.begin()
+        cancellation.start()
 
     def _is_cut(self, key: Key) -> None:
-        self._turns.happened(key)
+        self._progress.mark_done(key)
 
     async def cut_is_done(self, call: str) -> None:
-        """Wait until a call of the recording is cancelled here too."""
-        await self._turns.wait_for(("cut", call, 0))
+        """Wait until the recorded cancellation of a call has happened."""
+        await self._progress.wait_for(("cut", call, 0))
 
     def _scope_of(self, call: str) -> RunScope | None:
-        """The scope of a call of the recording, even before its first event."""
+        """Return the scope of a recorded call, even before its first event."""
         found = self._runs.get(self._new.get(call, ""))
         if found is not None:
             return found.scope
@@ -389,43 +389,43 @@ class Player(Recorder):
         known = [run.scope for run in self._runs.values()]
         return None if above is None else next((inner for inner in above.inner if inner not in known), None)
 
-    async def _hang(self, call: str, work: Reply | None = None) -> None:
-        """Wait to be ended, as in the recording; where that does not say by what, the replay departs."""
-        if self.goes is None and self._pairs.get(call) in self.script.broken_off:
-            self._hanging = True
+    async def _await_cancellation(self, call: str, work: RecordedWork | None = None) -> None:
+        """Wait to be cancelled as recorded; if the recording has no cancellation, the replay diverges."""
+        if self.reaction is None and self._pairs.get(call) in self.script.broken_off:
+            self._waiting_for_end = True
             self._end_of_log()
             asyncio.get_running_loop().call_later(_PATIENCE, self._end_of_log, True)
-        elif self.goes is None:
+        elif self.reaction is None:
             cut = self.script.cuts.get(self._pairs.get(call, ""))
             known = [work.over.time] if work is not None and work.over is not None else []
             await self._clock.reach(max(known + ([] if cut is None else [cut.time]), default=0.0))
             await asyncio.sleep(_PATIENCE)
-            now = "it goes on, and the recording does not say how it ended" + (": it was cut there" if known else "")
+            now = "it continues, and its recorded end is unknown" + (": it was cancelled there" if known else "")
             kind = "tool" if work is not None and work.step is None else "request"
             iteration = self._runs[call].events.iteration
-            self._depart(
-                Departure(event=kind, iteration=iteration, source=self.new.calls[call].source, now=now, lost=True)
+            self._diverge(
+                Divergence(event=kind, iteration=iteration, source=self.new.calls[call].source, now=now, lost=True)
             )
-        while self.departure is None:
+        while self.divergence is None:
             await asyncio.sleep(_PATIENCE)
-            if not self._hanging:
+            if not self._waiting_for_end:
                 break
-        await asyncio.sleep(_PATIENCE)  # the interrupt comes, if the run has not taken it in already
-        raise asyncio.CancelledError("the replay has departed from its recording")
+        await asyncio.sleep(_PATIENCE)  # time for the interrupt to take effect
+        raise asyncio.CancelledError("the replay has diverged from its recording")
 
     def _end_of_log(self, at_last: bool = False) -> None:
-        """Stop where the recording breaks off: all that it tells has happened, and something waits for more."""
-        if self._hanging and self._root is not None and (at_last or self._events >= self.script.total):
+        """Stop at the end of an incomplete recording: all its events have happened, and the run waits for more."""
+        if self._waiting_for_end and self._root is not None and (at_last or self._events >= self.script.total):
             self._root.interrupt("the recording ends here")
 
-    # ---- when
+    # ---- waiting
 
     async def _until(self, due: Due, key: Key, ends: End) -> None:
-        """Wait until something is due, and its turn has come."""
+        """Wait until a step is due and it is its turn."""
         if ends == "cut":
             await self._until_time(due)
         else:
-            await self._undisturbed(partial(self._until_time, due))
+            await self._wait_shielded(partial(self._until_time, due))
         await self._wait(key, ends)
 
     async def _until_time(self, due: Due) -> None:
@@ -437,7 +437,7 @@ class Player(Recorder):
             return
         now = asyncio.get_running_loop().time
         limit = now() + _PATIENCE
-        while self._events < due.events and self.departure is None and now() < limit:
+        while self._events < due.events and self.divergence is None and now() < limit:
             waiting = asyncio.ensure_future(self._moved.wait())
             await asyncio.wait([waiting], timeout=_PATIENCE)
             waiting.cancel()
@@ -445,16 +445,16 @@ class Player(Recorder):
     # ---- models
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
-        """The recorded reply in the model's place."""
+        """Return the recorded reply instead of the model's."""
         frame = event.frame
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         context, request = frame.context, source.request
-        return Flux(lambda: self._asked(place, context, event.iteration, request, source))
+        return Flux(lambda: self._model_stream(place, context, event.iteration, request, source))
 
-    async def _asked(
+    async def _model_stream(
         self, place: Place, context: RunContext, iteration: int, request: ModelRequest, source: ModelSource
     ) -> AsyncIterator[ModelChunk]:
-        if self.goes == "live":
+        if self.reaction == "live":
             inner = source if self._live is None else source.using(model=self._live)
         else:
             model = RecordedModel(request.model, partial(self._replies, place, iteration, ""))
@@ -469,59 +469,59 @@ class Player(Recorder):
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
     ) -> Flux[ModelChunk]:
-        """The recorded reply in the place of what is asked on the side."""
+        """Return the recorded reply instead of a side call's."""
         place = self._places.get(context.call_id)
-        if place is None or self.goes == "live":
+        if place is None or self.reaction == "live":
             return chunks
         iteration = run_of(context).events.iteration
         inner = Flux(lambda: self._replies(place, iteration, side))
         return self._taken(place, context, iteration, request, side, inner)
 
     async def _replies(self, place: Place, iteration: int, side: str) -> AsyncIterator[ModelChunk]:
-        """What the recording says that the model gave."""
+        """Yield the chunks of the recorded reply."""
         call = place.call
         mine = self._pairs.get(call)
         reply = None if mine is None else self.script.reply(mine, iteration, side)
         if reply is None and mine in self.script.broken_off:
-            await self._hang(call)
+            await self._await_cancellation(call)
         if reply is None:
             kind = f"request ({side})" if side else "request"
-            now = "a model is asked once more than in the recording"
-            self._depart(Departure(event=kind, iteration=iteration, source=place.source, now=now, lost=True))
-            await self._hang(call)
+            now = "the recording has no further model call"
+            self._diverge(Divergence(event=kind, iteration=iteration, source=place.source, now=now, lost=True))
+            await self._await_cancellation(call)
             return
         entry = next(entry for entry in reversed(self.new.entries) if isinstance(entry, RequestEntry))
         assert reply.step is not None
         await self._wait(("begun", reply.n, 0), reply.end)
-        self._differ(call, reply.step, self._facing.request(entry))
-        if self.goes == "stop":
-            await self._hang(call)
+        self._differ(call, reply.step, self._normalizer.request(entry))
+        if self.reaction == "stop":
+            await self._await_cancellation(call)
         try:
             for n, due in enumerate(reply.pieces):
                 await self._until(due, ("chunk", reply.n, n), reply.end)
                 yield chunk_of(due.piece)
-        except GeneratorExit:  # it is closed, and may have cleaned up for a while
-            if self.departure is None:
+        except GeneratorExit:  # closed; its recorded cleanup may have taken a while
+            if self.divergence is None:
                 await self._wait(("over", reply.n, 0), "cut")
             raise
         await self._end(call, reply)
 
-    async def _end(self, call: str, reply: Reply, use: str = "") -> None:
+    async def _end(self, call: str, reply: RecordedWork, use: str = "") -> None:
         if reply.end == "cut" or reply.over is None:
             try:
-                await self._hang(call, reply)
-            finally:  # what was cut at one moment may take its time to clean up
-                if reply.over is not None and self.departure is None:
+                await self._await_cancellation(call, reply)
+            finally:  # cancelled work may take time to clean up
+                if reply.over is not None and self.divergence is None:
                     await self._until(reply.over, ("over", reply.n, 0), reply.end)
             return
         await self._until(reply.over, ("over", reply.n, 0), reply.end)
         if reply.end == "failed":
-            raise again(reply.error or {"type": "Exception"}, {reply.use: use})
+            raise rebuild_error(reply.error or {"type": "Exception"}, {reply.use: use})
 
     # ---- tools
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
-        """The recorded result in the tool's place."""
+        """Return the recorded result instead of the tool's."""
         return Mono(partial(self._play, event, source))
 
     def _play(self, event: PreActing, source: ToolSource) -> Awaitable[Any]:
@@ -531,41 +531,41 @@ class Player(Recorder):
         run = run_of(frame.context)
         mine = self._pairs.get(call)
         tool = run.config.tools.get(use.name)
-        if self.goes == "live":
-            return self._work(event, source if use.name in self._tools else source.instead(partial(refused, use)))
-        work = None if mine is None else self.script.work(mine, self._facing.number(call, use.id))
+        if self.reaction == "live":
+            return self._work(event, source if use.name in self._tools else source.instead(partial(refuse, use)))
+        work = None if mine is None else self.script.work(mine, self._normalizer.number(call, use.id))
         if work is None and mine in self.script.broken_off:
-            return self._work(event, source.instead(lambda _: self._hang(call)))
+            return self._work(event, source.instead(lambda _: self._await_cancellation(call)))
         if work is None:
             now = f"{use.name} {use.raw}"
-            self._depart(Departure(event="tool", iteration=event.iteration, source=place.source, now=now, lost=True))
-            return self._work(event, source.instead(lambda _: self._hang(call)))
+            self._diverge(Divergence(event="tool", iteration=event.iteration, source=place.source, now=now, lost=True))
+            return self._work(event, source.instead(lambda _: self._await_cancellation(call)))
         self._played[call, use.id] = work
         inside = tool is not None and wrapped_agent(tool.function) is not None
         if (inside and work.children) or (tool is None and (work.error or {}).get("type") == "ToolNotFoundError"):
-            return self._inside(event, source, work)
-        for child in work.children:  # its tool does not run: what its sub-agents did is taken as done
+            return self._run_work(event, source, work)
+        for child in work.children:  # the tool does not run, so its sub-agents' steps count as done
             self._events += len(self.script.steps[child])
         self._taken_as_done(work.children)
-        return self._work(event, source.instead(partial(self._worked, call, work, use.id)))
+        return self._work(event, source.instead(partial(self._play_work, call, work, use.id)))
 
-    async def _inside(self, event: PreActing, source: ToolSource, work: Reply) -> ToolResultBlock | Empty:
-        """Work that is done for real: that of a sub-agent, or of a tool that is not there."""
+    async def _run_work(self, event: PreActing, source: ToolSource, work: RecordedWork) -> ToolResultBlock | Empty:
+        """Run a sub-agent, or the call of a missing tool, for real."""
         await self._wait(("begun", work.n, 0), work.end)
         try:
             return await self._work(event, source)
         finally:
-            if self.departure is None:
+            if self.divergence is None:
                 await self._wait(("over", work.n, 0), work.end)
 
     def _taken_as_done(self, calls: Iterable[str]) -> None:
         for key in self.script.all_of(calls):
-            self._turns.happened(key)
+            self._progress.mark_done(key)
 
-    async def _worked(self, call: str, work: Reply, use: str, context: ToolCall) -> object:
+    async def _play_work(self, call: str, work: RecordedWork, use: str, context: ToolCall) -> object:
         await self._wait(("begun", work.n, 0), work.end)
         done = 0
-        for key, due in self._doings(work):
+        for key, due in self._steps_of(work):
             await self._until(due, key, work.end)
             if key[0] == "chunk":
                 await context.emitter.emit(due.piece)
@@ -581,8 +581,8 @@ class Player(Recorder):
             return None
         return self.script.log.tool_result(work.result)
 
-    def _doings(self, work: Reply) -> list[tuple[Key, Due]]:
-        """The chunks and injections of a tool's work, in order."""
+    def _steps_of(self, work: RecordedWork) -> list[tuple[Key, Due]]:
+        """List the chunks and injections of a tool's work, in order."""
         doings: list[tuple[Key, Due]] = [(("chunk", work.n, n), due) for n, due in enumerate(work.pieces)]
         doings += [(("mark", work.n, n), due) for n, (mark, due) in enumerate(work.marks) if mark.what == "injected"]
         return sorted(doings, key=lambda doing: self.script.order.places[doing[0]])

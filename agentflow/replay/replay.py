@@ -1,4 +1,4 @@
-"""`Replay`: a recorded run is run again by the real driver, without a network and without effects."""
+"""`Replay`: run a recorded run again with the real driver, without network access and without effects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from agentflow.agent.agent import Agent, FullAgent, full_variant
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.arguments import ToolableAgent, wrapped_agent
-from agentflow.errors import CallTimeoutError, StoreError, UsageError, close_to
+from agentflow.errors import StoreError, UsageError, close_to
 from agentflow.ground.virtual_time import VirtualClockLoop
 from agentflow.hooks import HookSource
 from agentflow.hooks.hook import Hook
@@ -25,21 +25,21 @@ from agentflow.plugins.recorder.hook import Recorder
 from agentflow.ports.model import Model
 from agentflow.reactive import Mono
 from agentflow.replay.clock import ReplayClock
-from agentflow.replay.comparing import Departure
-from agentflow.replay.player import Goes, Player
+from agentflow.replay.comparing import Divergence
+from agentflow.replay.player import Player, Reaction
 from agentflow.replay.script import Script
 from agentflow.runlog import RunLog, load
 from agentflow.runlog.entries import CallEntry, LogEntry
 from agentflow.specs import ModelOptions
 
-__all__ = ["Replay", "ReplayOptions", "Replayed"]
+__all__ = ["Replay", "ReplayOptions", "ReplayResult"]
 
 T = TypeVar("T")
 _UNCHANGED: Any = object()
 
 
 class ReplayOptions(TypedDict, total=False):
-    """What `Replay.run` and `assert_replays` take by name; `Replay.arun` says what each means."""
+    """The keyword arguments of `Replay.run` and `assert_replays`, as described for `Replay.arun`."""
 
     hooks: HookSource
     without: Collection[str]
@@ -48,25 +48,25 @@ class ReplayOptions(TypedDict, total=False):
     deps: object
     since: int
     pace: float | None
-    departed: Callable[[Departure], Goes] | None
+    diverged: Callable[[Divergence], Reaction] | None
     model: str | Model | None
     tools: Collection[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """What came of a replay.
+class ReplayResult:
+    """The result of a replay.
 
     Attributes:
-        departure: Where it first departed from the recording; None: nowhere.
-        log: What the new run did, as a run log.
-        lines: The same as it is written.
-        stopped: Whether the new run was stopped where it departed, or where the recording had nothing more to give.
-        reply: The reply of its last call, if that gave one.
-        error: What its last call raised, if it did.
+        divergence: The first difference from the recording; None if there is none.
+        log: The new run, as a run log.
+        lines: The lines of that log.
+        stopped: Whether the new run was stopped, at the divergence or because the recording had no more data.
+        reply: The reply of its last call, if there is one.
+        error: The exception of its last call, if there is one.
     """
 
-    departure: Departure | None
+    divergence: Divergence | None
     log: RunLog
     lines: tuple[Mapping[str, Any], ...] = ()
     stopped: bool = False
@@ -74,22 +74,22 @@ class Replayed:
     error: BaseException | None = None
 
     def __str__(self) -> str:
-        return "the same as recorded" if self.departure is None else str(self.departure)
+        return "the same as recorded" if self.divergence is None else str(self.divergence)
 
 
 class Replay:
-    """A recorded run, to be run again.
+    """A recorded run that can be replayed.
 
-    The agent's hooks run for real, and its driver; models and tools give what the recording says. Recorders of the agent are
-    left out, and nothing is stored.
+    The driver and the agent's hooks run for real; models and tools return recorded data. The agent's recorders are left
+    out, and nothing is stored.
 
     Args:
-        run: A run log, or its file.
-        run_id: Which run, where the log tells of several.
+        run: A run log, or its path.
+        run_id: The run to replay, if the log has several.
 
     Raises:
-        StoreError: It cannot be read, or holds no such run.
-        UsageError: It tells of several runs.
+        StoreError: The log cannot be read, or has no such run.
+        UsageError: The log has several runs and `run_id` is not given.
 
     Example:
         >>> recorder = Recorder()
@@ -105,24 +105,26 @@ class Replay:
         runs = log.run_ids
         if run_id is None and len(runs) > 1:
             raise UsageError(
-                f"{log.name} tells of {len(runs)} runs; name one: run_id={runs[0]!r}, of the command --run {runs[0]}. "
+                f"{log.name} has {len(runs)} runs; choose one with run_id={runs[0]!r} (in the command: --run {runs[0]}). "
                 f"Its runs: {', '.join(runs)}."
             )
         self.log = log if run_id is None else log.run(run_id)
-        Script(self.log)  # what holds no call is refused here
+        Script(self.log)  # refuses a log without a call
 
-    def run(self, agent: Agent[Any], **options: Unpack[ReplayOptions]) -> Replayed:
-        """Run it again, in virtual time (with `pace` in real time); see `arun`.
+    def run(self, agent: Agent[Any], **options: Unpack[ReplayOptions]) -> ReplayResult:
+        """Replay in virtual time (with `pace` or `model`, in real time); see `arun`.
 
         Raises:
-            UsageError: An event loop is running here: await `arun`.
+            UsageError: An event loop is running; await `arun` instead.
         """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             pass
         else:
-            raise UsageError("Replay.run(...) was called in an event loop: await Replay.arun(...) there.")
+            raise UsageError(
+                "Replay.run(...) was called inside a running event loop. Use `await Replay.arun(...)` there."
+            )
         return _run(
             self.arun(agent, **options), real=options.get("pace") is not None or options.get("model") is not None
         )
@@ -138,50 +140,51 @@ class Replay:
         deps: object = None,
         since: int = 0,
         pace: float | None = None,
-        departed: Callable[[Departure], Goes] | None = None,
+        diverged: Callable[[Divergence], Reaction] | None = None,
         model: str | Model | None = None,
         tools: Collection[str] = (),
-    ) -> Replayed:
-        """Run it again.
+    ) -> ReplayResult:
+        """Replay the run.
 
         Args:
-            agent: The agent; it stays as it is.
-            hooks: Hooks that it is given in addition.
-            without: Names of its hooks that are left out.
-            system: Another system prompt.
-            output: What the recorded call was asked for by `agent.call(..., output=...)`: a log holds no Python type. The
-                agent's own `output` need not be given.
-            deps: What tools and hooks may ask for by type.
-            since: Departures in events of the top before this `seq` do not count.
-            pace: How many times faster than the recording; None: as fast as may be.
-            departed: Told of the first departure; returns `"stop"`, `"on"` (go on with what is left of the recording) or
-                `"live"` (go on with a live model). By default it stops; with `model=` it goes on with that. What it raises
-                ends the replay, and is raised.
-            model: Who is asked from there on.
-            tools: Names of the tools that may run from there on; others give an error.
+            agent: The agent; it is not changed.
+            hooks: Additional hooks.
+            without: Names of the agent's hooks to leave out.
+            system: A different system prompt.
+            output: The `output=` of the recorded `agent.call(...)`, because a log holds no Python type. The agent's own
+                `output` is used anyway.
+            deps: The `deps=` for tools and hooks.
+            since: Ignore differences in top-level events before this `seq`.
+            pace: Replay speed; 2 is twice as fast as recorded. None means as fast as possible.
+            diverged: Called with the first difference; returns `"stop"`, `"continue"` (continue with the rest of the
+                recording) or
+                `"live"` (continue with a live model). By default the replay stops, or continues live if `model=` is set. An
+                exception that it raises ends the replay and is raised.
+            model: The live model to continue with.
+            tools: Names of the tools that may run after that; the others return an error.
 
         Raises:
-            UsageError: A hook that is to be left out is not there, or a tool that may run; tools may run, and nobody says
-                that it goes on with a live model; `pace` is no such number; the call is refused, as with a wrong `output`.
+            UsageError: The agent has no hook named in `without` or no tool named in `tools`; `tools` is given without
+                `model` or `diverged`; `pace` is not above 0; or a call is refused, for example because `output` is wrong.
         """
         if pace is not None and not pace > 0:
-            raise UsageError(f"Replay: pace={pace}; it is a number above 0, or None.")
+            raise UsageError(f"Replay: pace={pace}; it must be a number above 0, or None.")
         script = Script(self.log)
         first = script.roots[0]
         clock = ReplayClock(first.time, pace)
         chosen = _hooks_for(agent, without)
         _check_tools(agent, tools)
-        if tools and model is None and departed is None:
+        if tools and model is None and diverged is None:
             raise UsageError(
-                f"Replay: tools={sorted(tools)} may run where it goes on with a live model, and it stops instead: give it a "
-                "model=, or departed=, which may say so (of the command: --model, --ask)."
+                f"Replay: tools={sorted(tools)} has no effect: tools run only after the replay diverges and continues live. "
+                "Set model= or diverged= too (in the command: --model or --ask)."
             )
-        goes: Goes = "stop" if model is None else "live"
+        reaction: Reaction = "stop" if model is None else "live"
 
-        def otherwise(_: Departure) -> Goes:
-            return goes
+        def otherwise(_: Divergence) -> Reaction:
+            return reaction
 
-        tell = departed or otherwise
+        tell = diverged or otherwise
         player = Player(script, clock, pace is not None, since, tell, model, frozenset(tools))
         changes: dict[str, Any] = {} if system is _UNCHANGED else {"system": system}
         variant = full_variant(agent, [*chosen, *hooks_of(hooks)], clock=clock, store=None, **changes)
@@ -190,41 +193,45 @@ class Replay:
         reply: Reply[Any] | None = None
         error: BaseException | None = None
         for call in script.roots:
-            begun = partial(player.begin, call, full_session(session))
-            reply, error = await _one(_making(variant, script, call, session, player, deps, output, reply), begun)
-            if isinstance(error, Exception) and not player.has_begun(call):
-                raise error  # what is refused before its first event, as a wrong `output` is, is in no recording
-            if player.departure is not None or (reply is None and error is None):
+            on_started = partial(player.begin, call, full_session(session))
+            reply, error = await _run_call(
+                _repeat_call(variant, script, call, session, player, deps, output, reply), on_started
+            )
+            if isinstance(error, Exception) and not player.has_started(call):
+                raise error  # a call refused before its first event is in no recording
+            if player.divergence is not None or (reply is None and error is None):
                 break
         if player.raised is not None:
             raise player.raised
-        return Replayed(
-            departure=player.departure,
+        return ReplayResult(
+            divergence=player.divergence,
             log=player.new,
             lines=tuple(player.lines),
-            stopped=player.goes == "stop",
+            stopped=player.reaction == "stop",
             reply=reply,
             error=error,
         )
 
 
 def _check_whole(log: RunLog) -> None:
-    """Refuse a log that does not hold all that models and tools gave."""
+    """Refuse a log that lacks data from models or tools."""
     if lost := sum(entry.lost for entry in log.entries if isinstance(entry, LogEntry)):
         raise StoreError(
-            f"{log.name} cannot be replayed: {lost} entries are missing, since the recorder could not write as fast as the "
-            "run went. Record the run again."
+            f"{log.name} cannot be replayed: {lost} entries are missing, because the recorder could not keep up with the "
+            "run. Record the run again."
         )
     if not log.header.content:
-        raise StoreError(f"{log.name} cannot be replayed: it keeps digests, and not what was said.")
+        raise StoreError(
+            f"{log.name} cannot be replayed: it contains digests instead of texts. Record the run with content=True."
+        )
     if log.header.origin != "recorder":
         raise StoreError(
-            f"{log.name} cannot be replayed: it was made of stored facts, which do not say what models gave piece by "
-            "piece. Replay what a Recorder has written."
+            f"{log.name} cannot be replayed: it was exported from stored facts, which do not contain the chunks of models. "
+            "Replay a log that a Recorder wrote."
         )
 
 
-def _making(
+def _repeat_call(
     agent: Agent[Any],
     script: Script,
     call: CallEntry,
@@ -234,7 +241,7 @@ def _making(
     output: OutputLike[Any] | None,
     before: Reply[Any] | None,
 ) -> Coroutine[Any, Any, Reply[Any]]:
-    """One call of the run, as it was made."""
+    """Repeat one call of the run."""
     options = None if call.options is None else ModelOptions(**call.options)
     rest: dict[str, Any] = {
         "session": session,
@@ -247,33 +254,35 @@ def _making(
     if not call.resumes:
         messages: list[Msg] = [script.log.message(ref) for ref in script.inputs.get(call.call, ())]
         if call.streamed:
-            return _read(agent.stream(messages, buffer=_read_of(script, call)[1], **rest), call, player)
-        return _called(agent.call(messages, **rest))
+            return _read_stream(agent.stream(messages, buffer=_read_limit(script, call)[1], **rest), call, player)
+        return _plain_call(agent.call(messages, **rest))
     given = script.decisions.get(call.call, {})
     waited = script.pending.get(script.roots[script.roots.index(call) - 1].call, ())
     waiting = [] if before is None else [waits.id for waits in before.pending]
-    now = dict(zip(waited, waiting, strict=True)) if len(waited) == len(waiting) else {}  # ids of calls are others now
+    now = (
+        dict(zip(waited, waiting, strict=True)) if len(waited) == len(waiting) else {}
+    )  # the ids of calls have changed
     decisions = {now.get(key, key): said for key, said in given.items()}
     if call.streamed:
-        stream = agent.resume_stream(decisions=decisions, buffer=_read_of(script, call)[1], **rest)
-        return _read(stream, call, player)
-    return _called(agent.resume(decisions=decisions, **rest))
+        stream = agent.resume_stream(decisions=decisions, buffer=_read_limit(script, call)[1], **rest)
+        return _read_stream(stream, call, player)
+    return _plain_call(agent.resume(decisions=decisions, **rest))
 
 
-async def _called(call: Mono[Reply[Any]]) -> Reply[Any]:
-    """Make a call whose events nobody reads: an end that comes meanwhile is noticed elsewhere than in a stream."""
+async def _plain_call(call: Mono[Reply[Any]]) -> Reply[Any]:
+    """Make a call without a reader; a separate coroutine, so that its suspension point differs from a stream's."""
     return await call
 
 
-def _read_of(script: Script, call: CallEntry) -> tuple[int | None, int]:
-    """How many events the reader of a stream had asked for when it was cut (None: it was not), and its buffer."""
+def _read_limit(script: Script, call: CallEntry) -> tuple[int | None, int]:
+    """Return how many events the reader had requested before the cancellation (None if there was none), and the buffer."""
     cut = script.cuts.get(call.call)
     return (None, BUFFER) if cut is None or cut.read is None else (max(cut.read[0], 1), cut.read[1])
 
 
-async def _read(flux: AgentFlux[Any], call: CallEntry, player: Player) -> Reply[Any]:
-    """Read a call's events: if it was cut, as many of them as were read then, and the others after the cut."""
-    left, _ = _read_of(player.script, call)
+async def _read_stream(flux: AgentFlux[Any], call: CallEntry, player: Player) -> Reply[Any]:
+    """Read a call's events; if it was cancelled, only as many as in the recording before the cancellation."""
+    left, _ = _read_limit(player.script, call)
     async with flux as events:
         while True:
             if left is not None:
@@ -289,12 +298,12 @@ async def _read(flux: AgentFlux[Any], call: CallEntry, player: Player) -> Reply[
         return await events.reply()
 
 
-async def _one(
-    call: Coroutine[Any, Any, Reply[Any]], begun: Callable[[], None]
+async def _run_call(
+    call: Coroutine[Any, Any, Reply[Any]], on_started: Callable[[], None]
 ) -> tuple[Reply[Any] | None, BaseException | None]:
-    """What comes of a call, whatever it raises; in a task of its own, which may be cancelled as the recorded one was."""
+    """Run a call in a task of its own, so that it can be cancelled as recorded; return its reply or exception."""
     task: asyncio.Task[Reply[Any]] = asyncio.get_running_loop().create_task(call)
-    begun()
+    on_started()
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
@@ -304,7 +313,7 @@ async def _one(
     if task.cancelled():
         return None, asyncio.CancelledError()
     error = task.exception()
-    if isinstance(error, CallTimeoutError) or error is not None:
+    if error is not None:
         return None, error
     return task.result(), None
 
@@ -317,7 +326,7 @@ def _history(script: Script, first: CallEntry) -> tuple[str, ...]:
 
 
 def _hooks_for(agent: Agent[Any], without: Collection[str]) -> list[Hook]:
-    """The agent's own hooks, but for its recorders and those that are to be left out."""
+    """Return the agent's own hooks except recorders and those to leave out."""
     own: list[Hook] = [hook for hook in agent.hooks if not isinstance(hook, Recorder)]
     names = [hook.name for hook in own]
     for name in without:
@@ -327,9 +336,9 @@ def _hooks_for(agent: Agent[Any], without: Collection[str]) -> list[Hook]:
 
 
 def _check_tools(agent: Agent[Any], tools: Collection[str]) -> None:
-    """Refuse tools that neither the agent nor those below it have; what toolsets have is known when they are open."""
+    """Refuse tools that neither the agent nor its sub-agents have; a toolset's tools are known only once it is open."""
     known: dict[str, None] = {}
-    assert isinstance(agent, FullAgent)  # each is made as one
+    assert isinstance(agent, FullAgent)  # every agent is one
     below: list[ToolableAgent] = [agent]
     for one in below:
         if one.live_toolsets:
@@ -347,7 +356,7 @@ def _missing(agent: Agent[Any], kind: str, name: str, known: Collection[str], co
     close = close_to(name, known)
     meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     return UsageError(
-        f"Agent {agent.name!r} has no {kind} {name!r} that could {could}.{meant} Its {kind}s: {', '.join(known) or 'none'}."
+        f"Agent {agent.name!r} has no {kind} {name!r} to {could}.{meant} Its {kind}s: {', '.join(known) or 'none'}."
     )
 
 

@@ -1,10 +1,10 @@
-"""A recorded run as a script: what each call's models and tools gave, in which order, and when.
+"""A recorded run as a script: the replies and results of each call, in order and with their times.
 
 Rules:
 
-1. What a model or a tool gives is due when the recording says so, and in its turn (`order`).
-2. Where nothing else happened between two things, nothing may happen between them in the replay either.
-3. A cancellation from outside has a place in the order too. What hooks cancel they cancel again.
+1. Data from a model or a tool is due at its recorded time, and in its turn (`order`).
+2. If nothing was recorded between two steps, nothing may happen between them in the replay.
+3. A cancellation from outside is in the order too. Hooks repeat their own cancellations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any
 
 from agentflow.errors import StoreError
-from agentflow.replay.comparing import Facing, Step
+from agentflow.replay.comparing import LogNormalizer, Step
 from agentflow.replay.order import Key, Order
 from agentflow.runlog.entries import (
     AnsweredEntry,
@@ -39,18 +39,18 @@ from agentflow.runlog.fields import End, ErrorData
 from agentflow.runlog.log import RunLog
 from agentflow.verdicts import Resolution
 
-__all__ = ["Due", "Reply", "Script", "Work"]
+__all__ = ["Due", "RecordedWork", "Script"]
 
 
 @dataclass(slots=True)
 class Due:
-    """Something that is given at a time.
+    """A step with its time.
 
     Attributes:
-        time: When, by the recording's clock.
-        events: How many events stand before it.
-        apart: Whether anything else happened since the thing before it.
-        piece: What is given.
+        time: Its time, by the recording's clock.
+        events: The number of events before it.
+        apart: Whether another entry was recorded since the previous step.
+        piece: The data of the step.
     """
 
     time: float
@@ -60,21 +60,21 @@ class Due:
 
 
 @dataclass(slots=True)
-class Reply:
-    """A model's reply, or a tool's work: pieces, then its end.
+class RecordedWork:
+    """A model's reply or a tool's work: chunks, then the end.
 
     Attributes:
         n: Its number in the recording.
-        step: What was asked, as it is compared; of a tool's work None.
-        over: Its end; None: the recording breaks off.
+        step: The request in comparable form; None for a tool's work.
+        over: The end; None if the recording breaks off.
         end: How it ended.
-        error: What it failed with.
+        error: The error, if it failed.
         use: The id of the tool call.
-        result: The ref of what a tool's work came to.
+        result: The ref of a tool's result.
         children: The calls of sub-agents inside it.
-        injected: What a tool has put into the conversation.
-        marks: Where in the order it did so, or decided over other work.
-        interrupts: Why it has interrupted its call; None: it has not.
+        injected: The messages that a tool injected.
+        marks: The positions of the injections, or of a decision of a race.
+        interrupts: The reason for which it interrupted its call; None if it did not.
     """
 
     n: int
@@ -92,24 +92,21 @@ class Reply:
     interrupts: str | None = None
 
 
-Work = Reply
-
-
 class Script:
-    """A run as a script.
+    """A recorded run as a script.
 
     Args:
         log: The log of one run.
 
     Attributes:
-        roots: The calls of the run itself: the first one, and those that went on with it.
-        steps: The events of each call, as they are compared.
-        cuts: The cancellations from outside, by call: not those by hooks and tools of the call, or of its caller.
-        total: How many events there are.
-        broken_off: The calls whose end the log does not tell of: the process was killed.
+        roots: The top-level calls: the first one, and those that resumed it.
+        steps: The events of each call, in comparable form.
+        cuts: The cancellations from outside, by call; not those by hooks and tools of the call or of its caller.
+        total: The number of events.
+        broken_off: The calls without an end in the log, because the process was killed.
 
     Raises:
-        StoreError: The log holds no call, or has lost a line.
+        StoreError: The log has no call, or has lost a line.
     """
 
     def __init__(self, log: RunLog) -> None:
@@ -117,8 +114,8 @@ class Script:
         self.log = log
         self.roots = [call for call in log.calls.values() if call.parent is None or call.parent.call not in log.calls]
         if not self.roots:
-            raise StoreError(f"{log.name} holds no call.")
-        self.facing = Facing(log)
+            raise StoreError(f"{log.name} contains no call.")
+        self.normalizer = LogNormalizer(log)
         self.order = Order()
         self.steps: dict[str, list[Step]] = defaultdict(list)
         self.cuts: dict[str, InterruptEntry] = {}
@@ -126,15 +123,15 @@ class Script:
         self.inputs: dict[str, tuple[str, ...]] = {}
         self.decisions: dict[str, dict[str, Resolution]] = {}
         self.pending: dict[str, list[str]] = {}
-        self._replies: dict[tuple[str, int, str], deque[Reply]] = defaultdict(deque)
-        self._works: dict[tuple[str, str], deque[Work]] = defaultdict(deque)
+        self._replies: dict[tuple[str, int, str], deque[RecordedWork]] = defaultdict(deque)
+        self._works: dict[tuple[str, str], deque[RecordedWork]] = defaultdict(deque)
         self._children: dict[tuple[str, str], deque[str]] = defaultdict(deque)
-        self._by_number: dict[int, Reply] = {}
+        self._by_number: dict[int, RecordedWork] = {}
         self._owners: dict[str | int, str] = {}
-        self._running: dict[str, dict[int, Reply]] = defaultdict(dict)
+        self._running: dict[str, dict[int, RecordedWork]] = defaultdict(dict)
         self._last: dict[int, int] = {}
-        self._doings = 0
-        self._mine: dict[int, int] = {}
+        self._entries_seen = 0
+        self._own_chunks: dict[int, int] = {}
         self._ahead: dict[int, Key] = {}
         for entry in log.entries:
             self._read(entry)
@@ -147,7 +144,7 @@ class Script:
         match entry:
             case CallEntry():
                 if entry.parent is not None:
-                    number = self.facing.number(entry.parent.call, entry.parent.tool_use)
+                    number = self.normalizer.number(entry.parent.call, entry.parent.tool_use)
                     self._children[entry.parent.call, number].append(entry.call)
                     for works in self._running.get(entry.parent.call, {}).values():
                         if works.use == entry.parent.tool_use:
@@ -176,7 +173,7 @@ class Script:
                     self._pieces(work, entry, ahead=False)
                 self._events(entry, entry.time)
             case RequestEntry():
-                reply = Reply(entry.n, entry.time, self.facing.request(entry))
+                reply = RecordedWork(entry.n, entry.time, self.normalizer.request(entry))
                 self._replies[entry.call, entry.iteration, entry.side].append(reply)
                 self._begin(reply, entry.call)
             case ReplyEntry():
@@ -185,8 +182,8 @@ class Script:
                     self._pieces(self._by_number[entry.n], entry, ahead=False)
             case StartedEntry():
                 use = str(self.log.use_data(entry.tool_use)["id"])
-                work = Work(entry.n, entry.time, use=use)
-                self._works[entry.call, self.facing.number(entry.call, use)].append(work)
+                work = RecordedWork(entry.n, entry.time, use=use)
+                self._works[entry.call, self.normalizer.number(entry.call, use)].append(work)
                 self._begin(work, entry.call)
             case AnsweredEntry() | FinishedEntry():
                 self._end(entry)
@@ -206,8 +203,8 @@ class Script:
             case _:
                 pass
 
-    def _in_order(self, given: Reply | None, entry: ChunksEntry | PiecesEntry | ReplyEntry) -> None:
-        """Take down the chunks of an entry, and the events that they are."""
+    def _in_order(self, given: RecordedWork | None, entry: ChunksEntry | PiecesEntry | ReplyEntry) -> None:
+        """Record the chunks of an entry, and the events of those chunks."""
         begun = 0 if given is None else len(given.pieces)
         for n, at in enumerate(entry.at):
             time = entry.time + at / 1000
@@ -223,20 +220,20 @@ class Script:
                 self._event_in_order(entry.call, place, "ActingChunk", entry.tool_use, seq, time)
 
     def _event_in_order(self, call: str, place: int, kind: str, use: str | None, seq: int, time: float) -> None:
-        number = "" if use is None else self.facing.number(call, str(self.log.use_data(use)["id"]))
+        number = "" if use is None else self.normalizer.number(call, str(self.log.use_data(use)["id"]))
         self.order.add_event(call, place, kind, number, seq, time)
 
     def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
-        made = self.facing.steps(entry)
+        made = self.normalizer.steps(entry)
         self.steps[entry.call].extend(made)
         self.total += len(made)
-        self._doings += 1
+        self._entries_seen += 1
         for n, work in self._running[entry.call].items():
-            if self._comes_of(work, entry):  # that is nothing else
-                self._mine[n] = self._mine.get(n, 0) + 1
+            if self._is_chunk_of(work, entry):  # its own chunks do not count as other entries
+                self._own_chunks[n] = self._own_chunks.get(n, 0) + 1
 
-    def _comes_of(self, work: Reply, entry: EventEntry | ChunksEntry | PiecesEntry) -> bool:
-        """Whether an event is a piece of what a model or a tool gives."""
+    def _is_chunk_of(self, work: RecordedWork, entry: EventEntry | ChunksEntry | PiecesEntry) -> bool:
+        """Whether an event is a chunk of the work."""
         match entry:
             case ChunksEntry():
                 return work.step is not None and entry.reply in (None, work.n)
@@ -245,26 +242,26 @@ class Script:
             case EventEntry():
                 return False
 
-    def _begin(self, reply: Reply, call: str) -> None:
-        self._doings += 1
+    def _begin(self, reply: RecordedWork, call: str) -> None:
+        self._entries_seen += 1
         self.order.add(("begun", reply.n, 0), reply.time)
         self._by_number[reply.n] = reply
         self._owners[reply.n] = call
         self._running[call][reply.n] = reply
-        self._last[reply.n] = self._doings
+        self._last[reply.n] = self._entries_seen
 
     def _apart(self, n: int) -> bool:
-        """Whether anything else happened since what came of it last."""
-        apart = self._doings - self._last[n] - self._mine.pop(n, 0) > 0
-        self._last[n] = self._doings
+        """Whether another entry was recorded since the last step of the work."""
+        apart = self._entries_seen - self._last[n] - self._own_chunks.pop(n, 0) > 0
+        self._last[n] = self._entries_seen
         return apart
 
-    def _pieces(self, reply: Reply, entry: ChunksEntry | ReplyEntry | PiecesEntry, ahead: bool) -> None:
+    def _pieces(self, reply: RecordedWork, entry: ChunksEntry | ReplyEntry | PiecesEntry, ahead: bool) -> None:
         apart, before = self._apart(reply.n), self.total
-        if not isinstance(entry, ReplyEntry):  # what failed in its hooks was told before it
+        if not isinstance(entry, ReplyEntry):  # the failure of a hook was reported before it
             before -= sum(1 for _ in takewhile(lambda step: step.seq > entry.seq, reversed(self.steps[entry.call])))
         for n, (piece, at) in enumerate(zip(entry.pieces, entry.at, strict=True)):
-            # A model's piece stands before the event that it becomes.
+            # A model's chunk comes before its event.
             reply.pieces.append(Due(entry.time + at / 1000, before + (n if ahead else 0), apart and not n, piece))
 
     def _end(self, entry: AnsweredEntry | FinishedEntry) -> None:
@@ -276,11 +273,11 @@ class Script:
         reply.end, reply.error = entry.end, entry.error
         if isinstance(entry, FinishedEntry):
             reply.result, reply.injected = entry.result, entry.injected
-        self._doings += 1
+        self._entries_seen += 1
         self._running[entry.call].pop(entry.n, None)
 
     def _cut(self, entry: InterruptEntry) -> None:
-        """Put a cancellation into the order, unless hooks do it again, or the call that it belongs to."""
+        """Add a cancellation to the order, unless hooks or an enclosing call repeat it."""
         if entry.by_caller or (entry.by_itself and entry.work is None) or entry.call in self.cuts:
             return
         key: Key = ("cut", entry.call, 0)
@@ -291,22 +288,22 @@ class Script:
         elif entry.work in self._by_number:
             self._by_number[entry.work].interrupts = entry.reason
 
-    # ---- giving
+    # ---- playing
 
-    def reply(self, call: str, iteration: int, side: str) -> Reply | None:
-        """The next reply that a call's model gave in a round; None: it gave no more."""
+    def reply(self, call: str, iteration: int, side: str) -> RecordedWork | None:
+        """Return the next reply in a round of a call; None if there is none."""
         waiting = self._replies.get((call, iteration, side))
         return waiting.popleft() if waiting else None
 
-    def work(self, call: str, number: str) -> Work | None:
-        """The next result of a tool call, which its number in the call names; None: it was not run again."""
+    def work(self, call: str, number: str) -> RecordedWork | None:
+        """Return the next execution of a tool call, given by its number in the call; None if there is none."""
         waiting = self._works.get((call, number))
         return waiting.popleft() if waiting else None
 
     def all_of(self, calls: Iterable[str]) -> list[Key]:
-        """What happened in some calls, and in those that they made."""
+        """Return the steps of some calls, and of the calls inside them."""
         wanted = set(calls)
-        for call, entry in self.log.calls.items():  # a caller's entry stands before that of its sub-agent
+        for call, entry in self.log.calls.items():  # a caller's entry precedes its sub-agent's
             if entry.parent is not None and entry.parent.call in wanted:
                 wanted.add(call)
         return [
@@ -316,18 +313,18 @@ class Script:
         ]
 
     def child(self, call: str, number: str) -> str | None:
-        """The next call of a sub-agent for a tool call, which its number names; None: there was none."""
+        """Return the next sub-agent's call of a tool call, given by its number; None if there is none."""
         waiting = self._children.get((call, number))
         return waiting.popleft() if waiting else None
 
 
 def _check_complete(log: RunLog) -> None:
-    """Refuse a log that tells of the end of what it has not seen begin: memory has forgotten its oldest entries.
+    """Refuse a log that has an end without its start, because its oldest entries were discarded from memory.
 
-    A line that is missing in its midst is refused where it is read.
+    A line missing in between is refused by the reader.
 
     Raises:
-        StoreError: It does.
+        StoreError: The log is incomplete.
     """
     work: dict[int, str] = {}
     ended: set[str] = set()
@@ -336,7 +333,9 @@ def _check_complete(log: RunLog) -> None:
             case RequestEntry() | StartedEntry():
                 work[entry.n] = entry.call
             case ReplyEntry() | AnsweredEntry() | FinishedEntry() if entry.n not in work:
-                raise _incomplete(log, f"the one that begins what its entry {entry.kind!r} of number {entry.n} ends")
+                raise _incomplete(
+                    log, f"the start of the work that its entry {entry.kind!r} with n={entry.n} continues"
+                )
             case EventEntry(type="CallEnded"):
                 ended.add(entry.call)
             case _:
@@ -348,6 +347,6 @@ def _check_complete(log: RunLog) -> None:
 
 def _incomplete(log: RunLog, what: str) -> StoreError:
     return StoreError(
-        f"{log.name} cannot be replayed: a line is missing, {what}. Somebody has edited the log, a disk has lost a part of it, "
-        "or it is the end of what a Recorder keeps in memory; record the run again."
+        f"{log.name} cannot be replayed: a line is missing: {what}. The log was edited or damaged, "
+        "or a Recorder in memory has discarded its oldest entries. Record the run again."
     )

@@ -1,4 +1,4 @@
-"""What a run has written down of itself: the form of a run log, and how it is read."""
+"""Run logs: their format, the reader, and views of their content."""
 
 from agentflow.runlog.entries import FORM, VERSION, Entry
 from agentflow.runlog.log import RunLog

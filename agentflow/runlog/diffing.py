@@ -1,8 +1,8 @@
-"""Two runs beside each other: aligned by calls, rounds and tool calls, and where they part.
+"""Compare two runs: align them by calls, rounds and tool calls, and list the differences.
 
 Rules:
 
-1. One alignment: what the terminal tells, a page shows.
+1. There is one alignment; the terminal and the inspector's page both show it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that two runs do not have in common.
+    """One difference between two runs.
 
     Attributes:
-        where: Call, round and tool call, in words.
-        what: What differs: `"reply"`, `"request"`, `"tool call"`, `"result"` ...
-        one: What the first run has; None: nothing.
-        other: What the second one has.
-        hooks: The hooks that had a hand in it, in either run.
+        where: The call, round and tool call, as text.
+        what: The kind of difference: `"reply"`, `"request"`, `"tool call"`, `"result"` ...
+        one: The first run's value, or None if it has none.
+        other: The second run's value.
+        hooks: The hooks involved, in either run.
     """
 
     where: str
@@ -43,11 +43,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDiff:
-    """What two runs do not have in common, in the order in which it shows; the first is where they part.
+    """All differences between two runs, in order; the first is where they diverge.
 
     Attributes:
-        usage: What each consumed.
-        rounds: How many rounds each had, sub-agents' included.
+        usage: The usage of each run.
+        rounds: The number of rounds of each run, sub-agents included.
     """
 
     differences: tuple[Difference, ...]
@@ -56,7 +56,7 @@ class RunDiff:
 
     @property
     def parts(self) -> Difference | None:
-        """Where they part; None: nowhere."""
+        """The first difference, or None if there is none."""
         return self.differences[0] if self.differences else None
 
 
@@ -64,8 +64,8 @@ def diff_runs(one: RunLog, other: RunLog) -> RunDiff:
     """Compare two runs.
 
     Args:
-        one: The first run's log.
-        other: The second one's.
+        one: The log of the first run.
+        other: The log of the second run.
     """
     calls = calls_of(one), calls_of(other)
     return RunDiff(
@@ -76,11 +76,11 @@ def diff_runs(one: RunLog, other: RunLog) -> RunDiff:
 
 
 def paired_events(one: RunLog, other: RunLog) -> list[tuple[EventEntry | None, EventEntry | None]]:
-    """The events of two runs side by side, aligned as `diff_runs` aligns them; what has nothing on the other side stands alone.
+    """Pair the events of two runs, aligned as in `diff_runs`; an event without a counterpart is paired with None.
 
     Args:
-        one: The first run's log.
-        other: The second one's.
+        one: The log of the first run.
+        other: The log of the second run.
     """
     places = _places(calls_of(one), calls_of(other))
     keyed = [
@@ -98,7 +98,7 @@ def paired_events(one: RunLog, other: RunLog) -> list[tuple[EventEntry | None, E
 
 
 _Places: TypeAlias = dict[tuple[str, int | str], str]
-"""Where each round and tool call of a run stands in the alignment, by its call."""
+"""The position in the alignment of each round and tool call, by its call."""
 
 
 def _places(one: Sequence[CallView], other: Sequence[CallView]) -> tuple[_Places, _Places]:
@@ -123,7 +123,7 @@ def _places(one: Sequence[CallView], other: Sequence[CallView]) -> tuple[_Places
 
 
 def _key(log: RunLog, event: EventEntry, places: _Places) -> str:
-    """What an event is aligned by."""
+    """Return the key by which an event is aligned."""
     use = event.fields.get("tool_use")
     found = None if use is None else places.get((event.call, log.tool_use(use).id))
     place = found or places.get((event.call, event.iteration)) or f"{places[event.call, 0]} ({event.iteration})"
@@ -131,13 +131,13 @@ def _key(log: RunLog, event: EventEntry, places: _Places) -> str:
 
 
 def _usage(calls: Sequence[CallView]) -> Usage:
-    """What the calls consumed: those of sub-agents are billed to their callers when these end."""
+    """Add up the usage of the calls; a sub-agent's usage is billed to its caller once the caller ends."""
     ended = {call.call for call in calls if not call.breaks_off}
     return Usage.total([call.usage for call in calls if call.parent not in ended])
 
 
 def _aligned(one: Sequence[T], other: Sequence[T], key: Callable[[T], object]) -> Iterator[tuple[T | None, T | None]]:
-    """Pairs of what belongs together; what has nothing on the other side stands alone."""
+    """Pair items by key; an item without a counterpart is paired with None."""
     for _, a_from, a_to, b_from, b_to in _matched([repr(key(a)) for a in one], [repr(key(b)) for b in other]):
         for n in range(max(a_to - a_from, b_to - b_from)):
             yield (
@@ -188,7 +188,7 @@ def _calls(one: Sequence[CallView], other: Sequence[CallView]) -> Iterator[Diffe
 
 
 def _end(call: CallView) -> str:
-    return f"none: the log breaks off behind {call.breaks_off}" if call.breaks_off else call.outcome
+    return f"none: the log breaks off after {call.breaks_off}" if call.breaks_off else call.outcome
 
 
 def _field(where: str, name: str, one: Any, other: Any, what: str = "") -> Iterator[Difference]:
@@ -213,7 +213,7 @@ def _rounds(where: str, one: Sequence[RoundView], other: Sequence[RoundView]) ->
 
 
 def _request(where: str, one: RoundView, other: RoundView) -> Iterator[Difference]:
-    """The first message in which two requests differ."""
+    """Yield the first message in which two requests differ."""
     hooks = tuple(dict.fromkeys((*one.hooks, *other.hooks)))
     for a, b in _aligned(one.request, other.request, lambda said: said):
         if a != b:

@@ -1,11 +1,10 @@
-"""Values as a run log writes them: each message, call, result and tool once, by its ref from then on.
+"""Encode values for a run log: each message, call, result and tool is written once, and referred to by its ref afterwards.
 
 Rules:
 
-1. Writing never raises: what JSON does not know is written as its text.
-2. A ref is the id of what it stands for; another thing of the same id gets `id#2`, `id#3` ... Messages that say something else
-   under the same id are another thing.
-3. What is known is bounded: what was forgotten is written again, under another ref.
+1. Encoding never raises: a value that JSON cannot represent is written as its text.
+2. A ref is the id of the object. Another object with the same id, such as a changed message, gets `id#2`, `id#3` ...
+3. The table of known objects is bounded: an object that has been evicted is written again, under another ref.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ __all__ = ["Clean", "Encoder", "Line", "error_words", "header_line", "set_fields
 Line: TypeAlias = dict[str, Any]
 """An entry as data."""
 Clean: TypeAlias = Callable[[Any, str], Any]
-"""Takes a value and the run that it is of; gives the value without its secrets."""
+"""Takes a value and its run id, and returns the value without secrets."""
 
 _REMEMBERED = 20_000
 _SIMPLE = (str, int, float, bool, type(None))
@@ -45,9 +44,9 @@ def header_line(mark: str = "", content: bool = True, origin: str = "recorder") 
     """The first line of a log.
 
     Args:
-        mark: What ends the refs of this writer.
-        content: Whether texts are kept.
-        origin: What it is made of.
+        mark: The suffix of this writer's refs.
+        content: Whether texts are recorded.
+        origin: The source of the log.
     """
     try:
         version = metadata.version("agentflow-hooks")
@@ -58,12 +57,12 @@ def header_line(mark: str = "", content: bool = True, origin: str = "recorder") 
 
 
 def error_words(error: BaseException) -> Line:
-    """What a log says of an exception: its class, its text, and its attributes that are data."""
+    """Describe an exception for a log: its class, its text, and its attributes that are data."""
     kind = type(error)
     said: Line = {"type": kind.__qualname__, "module": kind.__module__, "message": text_of(error)}
     try:
         known = {name: value for name, value in vars(error).items() if type(value) in _SIMPLE}
-    except TypeError:  # it has no attributes
+    except TypeError:  # the exception has no __dict__
         known = {}
     slots = {
         name: value
@@ -84,7 +83,7 @@ def _compact(data: object) -> str:
 
 
 class _Known:
-    """What has a ref: by identity, which is fast, and by what it says."""
+    """Objects that have a ref, by identity (fast) and by content."""
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
@@ -100,7 +99,7 @@ class _Known:
         return self._by_content.get(key)
 
     def note(self, value: object, ref: str) -> None:
-        self._by_identity[id(value)] = value, ref  # holding it keeps its identity from being given to another one
+        self._by_identity[id(value)] = value, ref  # the reference keeps the id from being reused
         if len(self._by_identity) > _REMEMBERED:
             self._by_identity.popitem(last=False)
 
@@ -117,16 +116,16 @@ class _Known:
 
 
 class Encoder:
-    """Turns values into what a log says of them; the entries that this takes are added to `out`.
+    """Turns values into log entries; the entries are appended to `out`.
 
     Args:
-        content: Keep texts; False: digests in their place.
-        clean: Takes secrets out of values.
-        mark: Ends each ref, where somebody else writes into the same log.
+        content: Whether to record texts; if False, digests replace them.
+        clean: Removes secrets from values.
+        mark: Suffix of each ref, needed if another writer uses the same log.
 
     Attributes:
-        out: The entries so far, to be taken by whoever writes them.
-        run: The run whose values come next.
+        out: The entries so far; the writer takes them from here.
+        run: The run id of the values to encode next.
     """
 
     def __init__(self, content: bool = True, clean: Clean | None = None, mark: str = "") -> None:
@@ -140,7 +139,7 @@ class Encoder:
     # ---- what has a ref
 
     def message(self, msg: Msg) -> str:
-        """The ref of a message."""
+        """Return the ref of a message, writing the message if needed."""
         ref = self._messages.ref_of(msg)
         if ref is None:
             ref = self._write_message(msg)
@@ -174,7 +173,7 @@ class Encoder:
         return ref
 
     def tool_use(self, use: ToolUseBlock) -> str:
-        """The ref of a tool call."""
+        """Return the ref of a tool call."""
         ref = self._uses.ref_of(use)
         if ref is None:
             shown = self.cleaned(use)
@@ -188,7 +187,7 @@ class Encoder:
         return ref
 
     def tool_result(self, result: ToolResultBlock) -> str:
-        """The ref of a tool's result."""
+        """Return the ref of a tool's result."""
         ref = self._results.ref_of(result)
         if ref is None:
             shown = self.cleaned(result)
@@ -203,7 +202,7 @@ class Encoder:
         return ref
 
     def tool(self, spec: ToolSpec) -> str:
-        """The ref of what a model is told of a tool."""
+        """Return the ref of a tool's description."""
         ref = self._tools.ref_of(spec)
         if ref is None:
             value: Line = {"name": spec.name, "description": spec.description, "parameters": plain(spec.parameters)}
@@ -227,42 +226,42 @@ class Encoder:
         return ref
 
     def messages(self, call: str, messages: Sequence[Msg]) -> Line:
-        """A list of messages, by what it shares with the last one of the call."""
+        """Encode a list of messages by its difference from the call's previous list."""
         return self.message_list(call, messages)[0]
 
     def message_list(self, call: str, messages: Sequence[Msg]) -> tuple[Line, list[str]]:
-        """The same, with all refs."""
+        """Like `messages`, and return all refs too."""
         last, refs = self._lists.get(call, ((), []))
         keep = messages.shared(last) if isinstance(messages, MessageView) else 0
-        behind = [self.message(messages[place]) for place in range(keep, len(messages))]
-        most = min(len(refs) - keep, len(behind))
-        same = next((n for n in range(most) if refs[keep + n] != behind[n]), most)
-        keep, behind = keep + same, behind[same:]
-        whole = [*refs[:keep], *behind]
-        self._lists[call] = messages, whole
+        added = [self.message(messages[place]) for place in range(keep, len(messages))]
+        most = min(len(refs) - keep, len(added))
+        same = next((n for n in range(most) if refs[keep + n] != added[n]), most)
+        keep, added = keep + same, added[same:]
+        every = [*refs[:keep], *added]
+        self._lists[call] = messages, every
         made: Line = {}
         if keep:
             made["keep"] = keep
-        if behind:
-            made["add"] = behind
-        return made, whole
+        if added:
+            made["add"] = added
+        return made, every
 
     def forget(self, call: str) -> None:
-        """A call is over."""
+        """Discard the state of a finished call."""
         self._lists.pop(call, None)
 
     # ---- other values
 
     def cleaned(self, value: Any) -> Any:
-        """A value without its secrets."""
+        """Return a value without its secrets."""
         return value if self._clean is None else self._clean(value, self.run)
 
     def text(self, text: str) -> str:
-        """A text; nothing of it where digests are kept."""
+        """Clean a text; return an empty text if only digests are recorded."""
         return str(self.cleaned(text)) if self.content else ""
 
     def value(self, call: str, value: Any) -> Any:
-        """What a field of an event, a verdict or a fact holds."""
+        """Encode the value of a field of an event, a verdict or a fact."""
         if value is None or value is True or value is False or isinstance(value, int | float):
             return plain(value)
         if isinstance(value, str):
@@ -294,7 +293,7 @@ class Encoder:
         return plain(self.cleaned(value)) if self.content else None
 
     def verdict(self, call: str, verdict: AnyVerdict) -> Line:
-        """A verdict: its name, and what it carries under its own word."""
+        """Encode a verdict: its name, and its value under the name of its field."""
         field, value = verdict.__match_args__[0], verdict_value(verdict)
         said: Line = {"verdict": type(verdict).__name__}
         if isinstance(value, Msg):
@@ -312,14 +311,14 @@ class Encoder:
         said[field] = value
         return said
 
-    def error(self, words: Line) -> Line:
-        """What was taken down of an exception."""
+    def error(self, described: Line) -> Line:
+        """Encode the description of an exception."""
         if not self.content:
-            return {"type": words["type"], "module": words["module"]}
-        return plain({**words, "message": self.cleaned(words["message"])})
+            return {"type": described["type"], "module": described["module"]}
+        return plain({**described, "message": self.cleaned(described["message"])})
 
     def piece(self, chunk: ModelChunk) -> str | Line:
-        """A piece of a reply: its text alone, if it has nothing else."""
+        """Encode a chunk of a reply: as a plain text if it has only text."""
         if not self.content:
             return ""
         said: Line = {}
@@ -337,7 +336,7 @@ class Encoder:
         return said or ""
 
     def fact(self, fact: Fact) -> Line:
-        """A fact's kind and fields."""
+        """Encode a fact's kind and fields."""
         call = str(getattr(fact, "call_id", ""))
         made: Line = {}
         for name, value in fact._asdict().items():  # NamedTuple's public method
@@ -361,7 +360,7 @@ def _are_messages(values: Sequence[Any]) -> bool:
 
 
 def set_fields(value: Any, keep: Sequence[str] = ()) -> Line:
-    """The fields of a frozen value that are not as they are by default."""
+    """Return the fields of a frozen value that differ from their defaults."""
     made: Line = {}
     for one in fields(value):
         held = getattr(value, one.name)

@@ -1,15 +1,14 @@
-"""The entries of a run log, one class for each `kind`; the JSON Schema in the documentation is made of them.
+"""The entries of a run log, one class for each `kind`; the documented JSON Schema is generated from them.
 
 Rules:
 
-1. Each thing stands once: an event, a message, a tool call, a result, a tool's description. Whatever names it later does so by
-   its `ref`.
-2. Entries stand in the order in which things happened; what an entry refers to stands before it.
+1. Each object is written once: an event, a message, a tool call, a result, a tool's description. Later entries use its `ref`.
+2. Entries are in the order of events; an entry refers only to earlier entries.
 3. Times are seconds since the epoch by the run's clock, `at` is milliseconds after the entry's `time`.
-4. An entry of a call has a `number`: its place among those of the call since its last `call` entry, from 1. A line that is
-   missing in between is known by that; 0: the log is older than such numbers.
-5. A field that is added has a default, so that older logs stay readable; readers pass over what they do not know.
-6. This is the schema. `reading.py` checks each line against it once; code that has an entry checks nothing again.
+4. An entry of a call has a `number`: its position among the call's entries since its last `call` entry, from 1. A gap shows
+   that a line is missing. 0 means that the log is older than these numbers.
+5. A new field has a default, so that older logs stay readable; readers ignore fields that they do not know.
+6. This is the schema. `reading.py` validates each line against it once; code that has an entry checks nothing again.
 """
 
 from __future__ import annotations
@@ -79,14 +78,14 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """The first line of a log, and the first of what another process or recorder writes into the same file.
+    """The first line of a log, and the first line of each further process or recorder that writes to the same file.
 
     Attributes:
-        writer: Who writes. Several may write into one file, one behind the other or at once: their refs and numbers differ.
+        writer: The writer's id. Several may write to one file, one after the other or at once; their refs and numbers differ.
         library: The version of agentflow.
-        content: Whether texts are kept; False: digests in their place.
-        origin: `"recorder"`: written while the run ran; `"facts"`: made of what a store keeps.
-        lost: How many things before this line found no room among those that waited to be written.
+        content: Whether texts are recorded; if False, digests replace them.
+        origin: `"recorder"`: written during the run; `"facts"`: derived from a store's facts.
+        lost: The number of entries before this line that were dropped because the write queue was full.
     """
 
     kind: Literal["log"] = "log"
@@ -102,11 +101,11 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentCall:
-    """Where a sub-agent was called from.
+    """The place from which a sub-agent was called.
 
     Attributes:
         call: The caller's call.
-        tool_use: The id of the tool call behind which it runs.
+        tool_use: The id of the tool call that runs it.
     """
 
     call: str
@@ -115,15 +114,15 @@ class ParentCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallEntry:
-    """A call begins: what all its entries share.
+    """The start of a call, with the data that all its entries share.
 
     Attributes:
-        hooks: The names of its hooks, in their order.
-        parent: Of a sub-agent, where it was called from.
-        resumes: Whether it goes on with a run that was suspended or cut.
-        timeout: Seconds for the whole call, if it was given any.
-        options: The options of its model calls, if the call was given any.
-        streamed: Whether its events had a reader; False: it was called, and only hooks saw them.
+        hooks: The names of its hooks, in order.
+        parent: For a sub-agent, its caller.
+        resumes: Whether it resumes a suspended or interrupted run.
+        timeout: Seconds for the whole call, if set.
+        options: The model options of the call, if set.
+        streamed: Whether its events had a reader; False if only hooks saw them.
     """
 
     kind: Literal["call"] = "call"
@@ -148,8 +147,8 @@ class MessageEntry:
     """A message; `tool_use` and `tool_result` blocks in it are `{"type", "ref"}`.
 
     Attributes:
-        message: As `Msg.to_dict` writes it otherwise; without its texts where digests are kept only.
-        digest: Of what it says, where that is not kept.
+        message: In the form of `Msg.to_dict`; without texts if only digests are recorded.
+        digest: The digest of the content, if the content is not recorded.
     """
 
     kind: Literal["message"] = "message"
@@ -160,7 +159,7 @@ class MessageEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolUseEntry:
-    """A tool call: `id`, `name`, and `input`, or `raw` where the model's text is no JSON object."""
+    """A tool call: `id`, `name`, and `input`, or `raw` if the model's text is not a JSON object."""
 
     kind: Literal["tool_use"] = "tool_use"
     ref: str
@@ -178,7 +177,7 @@ class ToolResultEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEntry:
-    """What a model is told of a tool: `name`, `description`, `parameters`, `type`."""
+    """A tool's description as sent to a model: `name`, `description`, `parameters`, `type`."""
 
     kind: Literal["tool"] = "tool"
     ref: str
@@ -187,12 +186,12 @@ class ToolEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventEntry:
-    """An event, as its hooks left it.
+    """An event, after its hooks.
 
     Attributes:
-        type: Its class.
-        fields: Its own fields, without those that are not set.
-        decision: What its chain decided.
+        type: The name of its class.
+        fields: Its fields, except unset ones.
+        decision: The decision of its hook chain.
     """
 
     kind: Literal["event"] = "event"
@@ -212,16 +211,16 @@ class EventEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunksEntry:
-    """`ReasoningChunk` events in a row.
+    """Consecutive `ReasoningChunk` events.
 
     Attributes:
-        seq: Of the first; the others follow without a gap.
-        attempt: As the events say it.
-        restart: Whether the first one makes those before it void.
-        pieces: A text, or an object with the fields of a `ModelChunk` that are set.
-        at: When each came.
-        reply: The number of the reply whose own pieces these are; None: hooks have made or changed them.
-        decision: Where the hooks of the last one have failed: `{"hook", "error"}`.
+        seq: The number of the first event; the others follow without a gap.
+        attempt: The attempt of the events.
+        restart: Whether the first event discards the ones before it.
+        pieces: Each chunk: a text, or an object with the set fields of a `ModelChunk`.
+        at: The time of each chunk.
+        reply: The number of the reply that these chunks come from unchanged; None if hooks created or changed them.
+        decision: `{"hook", "error"}` if a hook failed on the last event.
     """
 
     kind: Literal["chunks"] = "chunks"
@@ -240,7 +239,7 @@ class ChunksEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiecesEntry:
-    """`ActingChunk` events in a row, of one tool call; `decision` as in `ChunksEntry`."""
+    """Consecutive `ActingChunk` events of one tool call; `decision` as in `ChunksEntry`."""
 
     kind: Literal["pieces"] = "pieces"
     call: CallRef
@@ -256,7 +255,7 @@ class PiecesEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookChange:
-    """A field before and after; for a layer of `around`, what came in from the work and what went out."""
+    """A field before and after a hook; for an `around` wrapper, its input from the work and its output."""
 
     field: str
     before: Json = None
@@ -265,7 +264,7 @@ class HookChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """Messages that a hook or a tool has put into the conversation; `keep=False`: for the next request only."""
+    """Messages that a hook or a tool injected into the conversation; `keep=False`: for the next request only."""
 
     messages: tuple[MessageRef, ...]
     keep: bool = True
@@ -273,14 +272,14 @@ class Injection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookEntry:
-    """What a hook did to an event; it stands before the event's own entry.
+    """A hook's effect on an event, written before the event's own entry.
 
     Attributes:
         event: The event's class.
-        via: Through `on_event` or `around`, or only in the shadow.
-        verdict: What it said.
-        error: What it raised.
-        injected: Messages that it has put into the conversation; an observer has an entry for that alone.
+        via: Through `on_event`, `around`, or as a shadow hook.
+        verdict: The verdict that it returned.
+        error: The exception that it raised.
+        injected: Messages that it injected; an observer has an entry only for these.
     """
 
     kind: Literal["hook"] = "hook"
@@ -303,14 +302,14 @@ class HookEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestEntry:
-    """A model is asked: behind all hooks, so an attempt that a hook tries again stands here more than once.
+    """A request as sent to the model, after all hooks. Retries produce one entry each.
 
     Attributes:
-        n: The number of its reply.
-        side: What a side call is for (`context.complete(source=...)`); empty for the loop's own.
-        messages: What it is asked; None: as the call's last `PreReasoning` event says.
-        tools: The refs of what it may call; None: likewise.
-        options: How it is to answer; None: likewise.
+        n: The number of the reply to it.
+        side: The purpose of a side call (`context.complete(source=...)`); empty for the loop's own request.
+        messages: The messages; None if they are those of the call's last `PreReasoning` event.
+        tools: The refs of the tools offered; None as above.
+        options: The model options; None as above.
     """
 
     kind: Literal["request"] = "request"
@@ -328,7 +327,7 @@ class RequestEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyEntry:
-    """Pieces of a reply that are no event: those of side calls, and those that hooks change or keep to themselves."""
+    """Chunks of a reply that no event shows: those of side calls, and those that hooks changed or withheld."""
 
     kind: Literal["reply"] = "reply"
     n: Count
@@ -341,10 +340,10 @@ class ReplyEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredEntry:
-    """A reply is over.
+    """The end of a reply.
 
     Attributes:
-        waited: Of one that was cut: whether it was waited for; False: whoever had its last piece did not come back.
+        waited: For a cancelled reply, whether it was being read; False if its reader took the last chunk and did not return.
     """
 
     kind: Literal["answered"] = "answered"
@@ -359,7 +358,7 @@ class AnsweredEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedEntry:
-    """A tool's work begins: behind all hooks."""
+    """The start of a tool's work, after all hooks."""
 
     kind: Literal["started"] = "started"
     n: Count
@@ -372,11 +371,11 @@ class StartedEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedEntry:
-    """A tool's work is over.
+    """The end of a tool's work.
 
     Attributes:
-        result: The ref of what it came to.
-        injected: Messages that it has put into the conversation.
+        result: The ref of its result.
+        injected: Messages that it injected into the conversation.
     """
 
     kind: Literal["finished"] = "finished"
@@ -392,14 +391,14 @@ class FinishedEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkEntry:
-    """The place in the order of something that is no event: work that runs beside other work may depend on it.
+    """The position of something that is not an event, but on which concurrent work may depend.
 
     Attributes:
-        what: `"began"`: a hook was called, and something else happened before it returned; `"injected"`: a hook or a tool
-            called `context.inject`; `"decided"`: an agent in a race has answered.
-        n: The number of the tool's work that did it; None: a hook did.
-        seq: Of a hook, the number of its event in the call.
-        hook: Its name.
+        what: `"began"`: a hook was called, and another entry was written before it returned; `"injected"`: a hook or a tool
+            called `context.inject`; `"decided"`: an agent in a race has finished.
+        n: The number of the tool's work that caused it; None for a hook.
+        seq: For a hook, the number of its event in the call.
+        hook: The hook's name.
     """
 
     kind: Literal["mark"] = "mark"
@@ -414,19 +413,18 @@ class MarkEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptEntry:
-    """Somebody has ended the call.
+    """The end of a call by an interrupt, a timeout or a cancellation.
 
     Attributes:
-        how: By an interrupt, because its time was over, by leaving it (a cancelled task, a closed stream), or by a shutdown of
-            the process.
-        reason: What was said to an interrupt; of one that was left, whether it was its reader who has gone.
-        by_itself: Whether hooks or tools of the call have interrupted it.
-        by_caller: Whether those of a call that it belongs to have, such as a race of steps that another one has won.
-        at: Where the call was suspended then, if something outside it has ended it: its driver first, then its parallel tool
-            calls and sub-agents.
-        given: The numbers of replies whose last piece the hooks had not passed on yet.
-        work: The number of the tool's work that has interrupted it, if a tool has.
-        read: Of a stream: how many events its reader had asked for (as far as the run knew), and how many the run may be ahead.
+        how: `"interrupt"`, `"timeout"`, `"left"` (a cancelled task or a closed stream) or `"shutdown"` of the process.
+        reason: The reason of an interrupt; for `"left"`, whether the reader went away.
+        by_itself: Whether a hook or tool of the call interrupted it.
+        by_caller: Whether a hook or tool of an enclosing call did, such as a race that another step won.
+        at: The suspension points of the call when it was ended from outside: its driver, then its parallel tool calls and
+            sub-agents.
+        given: The numbers of the replies whose last chunk the hooks had not passed on yet.
+        work: The number of the tool's work that interrupted it, if a tool did.
+        read: For a stream: how many events the reader had asked for (as known to the run), and how far the run may be ahead.
     """
 
     kind: Literal["interrupt"] = "interrupt"
@@ -445,11 +443,11 @@ class InterruptEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactEntry:
-    """A fact: what a store keeps of the run.
+    """A fact, as kept by a store.
 
     Attributes:
         fact: Its kind, such as `"reasoned"`.
-        fields: Its fields; messages, calls and results by ref.
+        fields: Its fields; messages, calls and results are refs.
     """
 
     kind: Literal["fact"] = "fact"
@@ -480,7 +478,7 @@ Entry: TypeAlias = (
     | InterruptEntry
     | FactEntry
 )
-"""What stands in a log."""
+"""Any entry of a log."""
 
 
 def _kind(value: object) -> str | None:
@@ -513,4 +511,4 @@ WrittenEntry = Annotated[
         },
     ),
 ]
-"""A line as it comes from a file: its `kind` says which."""
+"""A line of a file, distinguished by its `kind`."""

@@ -1,9 +1,9 @@
-"""What stands in the entries of a run log: references, and the fields of events, facts, verdicts, messages, calls and results.
+"""The fields of run log entries: references, and the fields of events, facts, verdicts, messages, calls and results.
 
 Rules:
 
-1. A field means the same wherever it occurs, so one class holds the fields of all events, and one those of all facts.
-2. Data that a log carries and that no code reads is `Json`; everything else has a type.
+1. A field has the same meaning wherever it occurs, so one class holds the fields of all events, and one those of all facts.
+2. Data that a log carries and no code reads is `Json`; everything else has a type.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 Json: TypeAlias = Any
-"""JSON data that a log carries and nobody reads: arguments, results, what a hook or a tool said."""
+"""JSON data that no code reads: arguments, results, the values of hooks and tools."""
 
 Count: TypeAlias = Annotated[int, Within(0, 2**53)]
 Time: TypeAlias = Annotated[float, Within(-1e11, 1e11)]
@@ -101,19 +101,19 @@ REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "Error": ("error", "phase"),
     "MessagesAdded": ("origin",),
 }
-"""The fields that an event of a type cannot lack."""
+"""The required fields of each event type."""
 
 End: TypeAlias = Literal["done", "failed", "cut"]
-"""How work ended: by itself, with an error, or because nobody wanted it any more."""
+"""How work ended: by itself, with an error, or by cancellation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageList:
-    """A list of messages by what it has in common with the one before it.
+    """A list of messages, encoded by its difference from the previous list.
 
     Attributes:
-        keep: So many messages from the start of the last list of the same call (those of side calls do not count).
-        add: The refs of those behind them.
+        keep: The number of messages shared with the start of the call's previous list (side calls do not count).
+        add: The refs of the messages after them.
     """
 
     keep: Count = 0
@@ -130,10 +130,10 @@ class ErrorData(TypedDict, total=False):
 
 
 class VerdictData(TypedDict, total=False):
-    """A verdict: its name, and what it carries under the name of its field; `RunLog.carried` reads that.
+    """A verdict: its name, and its value under the name of its field; `RunLog.carried` reads that.
 
-    A message, messages and a result are `{"message": ref}`, `{"messages": [refs]}` and `{"tool_result": ref}`; data that looks
-    like one of these is `{"data": ...}`.
+    A message, messages and a result are `{"message": ref}`, `{"messages": [refs]}` and `{"tool_result": ref}`; other data
+    of this form is wrapped as `{"data": ...}`.
     """
 
     verdict: Required[Literal["Deny", "Answer", "Again", "Stop", "Suspend", "Recover", "Approve"]]
@@ -145,7 +145,7 @@ class VerdictData(TypedDict, total=False):
 
 
 class DecisionData(TypedDict, total=False):
-    """What an event's chain decided: a verdict, or the error with which it failed."""
+    """The decision of an event's hook chain: a verdict, or the error with which it failed."""
 
     hook: Required[str]
     verdict: VerdictData
@@ -153,7 +153,7 @@ class DecisionData(TypedDict, total=False):
 
 
 class UsageData(TypedDict, total=False):
-    """A usage without what is not set."""
+    """A usage, without unset fields."""
 
     input_tokens: Count
     output_tokens: Count
@@ -165,7 +165,7 @@ class UsageData(TypedDict, total=False):
 
 
 class EventFields(TypedDict, total=False):
-    """The own fields of events; a field means the same wherever it occurs. `REQUIRED` says which events cannot lack which."""
+    """The fields of all event types. `REQUIRED` lists the required ones."""
 
     input_messages: MessageList
     history: MessageList
@@ -208,7 +208,7 @@ class MessageData(TypedDict, total=False):
 
 
 class ToolUseData(TypedDict, total=False):
-    """A tool call: `input`, or `raw` where the model's text is no JSON object; `digest` where texts are not kept."""
+    """A tool call: `input`, or `raw` if the model's text is not a JSON object; `digest` if texts are not recorded."""
 
     id: Required[str]
     name: Required[str]
@@ -228,7 +228,7 @@ class ToolResultData(TypedDict, total=False):
 
 
 class ToolData(TypedDict, total=False):
-    """What a model is told of a tool."""
+    """A tool's description as sent to a model."""
 
     name: Required[str]
     description: str
@@ -239,13 +239,13 @@ class ToolData(TypedDict, total=False):
 
 
 class PendingData(TypedDict, total=False):
-    """What a suspended call waits for, as a fact says it."""
+    """The item that a suspended call waits for, in a fact."""
 
     id: Required[str]
 
 
 class FactFields(TypedDict, total=False):
-    """The fields of facts; a field means the same wherever it occurs."""
+    """The fields of all facts."""
 
     run_id: str
     call_id: str
@@ -293,4 +293,4 @@ CHANGED: Final[Mapping[str, Any]] = {
     "tools": list[ToolRef],
     "options": OptionsData,
 }
-"""The value of a field in a `HookChange`, where it is not None; of any other field it is data."""
+"""The type of a `HookChange` value, unless it is None; the values of other fields are untyped data."""

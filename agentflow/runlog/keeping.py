@@ -1,4 +1,4 @@
-"""What a store offers that keeps run logs, and which of them go where there are too many."""
+"""The interface of a store that keeps run logs, and the rule for pruning them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentflow.runlog.reading import RunLogError, read_lines
 __all__ = ["KeptLines", "KeptLog", "LogStore", "check_bounds", "load_from", "too_many"]
 
 _IN_USE = 60.0
-"""Seconds since its last lines for which a log is taken to be in use."""
+"""Seconds after the last write during which a log counts as being written."""
 
 
 class KeptLog(NamedTuple):
@@ -23,8 +23,8 @@ class KeptLog(NamedTuple):
 
     Attributes:
         run_id: The run.
-        began: When its first lines were kept, in seconds since the epoch.
-        updated: When its last ones were.
+        began: Time of the first write, in seconds since the epoch.
+        updated: Time of the last write.
         size: Bytes.
     """
 
@@ -38,51 +38,51 @@ class KeptLines(NamedTuple):
     """Lines of a run log in a store.
 
     Attributes:
-        lines: The lines, each as it was given.
-        behind: Where the next ones begin.
+        lines: The lines, unchanged.
+        end: The position after these lines, from which to read on.
     """
 
     lines: list[str]
-    behind: int
+    end: int
 
 
 @runtime_checkable
 class LogStore(Protocol):
-    """A store that keeps run logs: it is asked from any thread, and answers with futures, which nobody has to wait for."""
+    """A store that keeps run logs. Its methods may be called from any thread and return futures that need not be awaited."""
 
     def keep_log(self, run_id: str, writer: str, number: int, lines: str) -> Future[None]:
-        """Add lines to a run's log. What is given twice is kept once.
+        """Add lines to a run's log. A repeated write is ignored.
 
         Args:
             run_id: The run.
-            writer: Who writes.
-            number: Which of its writes this is; the first one is 1. Later ones to a log that was deleted are dropped.
-            lines: The lines, with newlines between them.
+            writer: The writer's id.
+            number: The number of this write, from 1. Writes after the first to a log that was deleted are ignored.
+            lines: The lines, separated by newlines.
         """
         ...
 
     def log_lines(self, run_id: str, begin: int = 0) -> Future[KeptLines]:
-        """The lines of a run's log, in the order in which they were kept; none where there is no such log.
+        """Read the lines of a run's log, in the order of writing; the result is empty if there is no such log.
 
         Args:
             run_id: The run.
-            begin: The `behind` of those that are known already.
+            begin: The `end` of the previous read.
         """
         ...
 
     def logs(self) -> Future[list[KeptLog]]:
-        """All run logs, the last written first."""
+        """List all run logs, the most recently written first."""
         ...
 
     def prune_logs(self, *, max_bytes: int | None = None, max_age: timedelta | None = None) -> Future[list[KeptLog]]:
-        """Delete the oldest run logs where they are too many; those that were written to within a minute stay.
+        """Delete the oldest run logs that exceed the limits; logs written to within the last minute are kept.
 
         Args:
-            max_bytes: Of all together; None: any number.
-            max_age: Since the last write; None: any age.
+            max_bytes: Limit of the total size; None means no limit.
+            max_age: Limit of the time since the last write; None means no limit.
 
         Returns:
-            Those that are gone.
+            The deleted logs.
         """
         ...
 
@@ -95,29 +95,29 @@ async def load_from(store: LogStore, run_id: str) -> RunLog:
         run_id: The run.
 
     Raises:
-        RunLogError: The store has no such log, or it is one of a newer agentflow.
+        RunLogError: The store has no such log, or a newer agentflow wrote it.
         StoreError: The store cannot be read.
     """
     kept = await asyncio.wrap_future(store.log_lines(run_id))
     if not kept.lines:
-        raise RunLogError(f"{store!r} keeps no log of a run {run_id!r:.80}.")
+        raise RunLogError(f"{store!r} has no log of run {run_id!r:.80}.")
     return read_lines(kept.lines, run_id)
 
 
 def check_bounds(max_bytes: int | None, max_age: timedelta | None) -> None:
-    """Refuse bounds that are none.
+    """Validate the limits of `prune_logs`.
 
     Raises:
-        UsageError: One of them is not above 0.
+        UsageError: A limit is not above 0.
     """
     if max_bytes is not None and max_bytes < 1:
-        raise UsageError(f"max_bytes={max_bytes}: it is a number of bytes above 0, or None.")
+        raise UsageError(f"max_bytes={max_bytes}: it must be a number of bytes above 0, or None.")
     if max_age is not None and not max_age > timedelta(0):
-        raise UsageError(f"max_age={max_age!r}: it is a timedelta above 0, or None.")
+        raise UsageError(f"max_age={max_age!r}: it must be a timedelta above 0, or None.")
 
 
 def too_many(logs: Iterable[KeptLog], now: float, max_bytes: int | None, max_age: timedelta | None) -> list[KeptLog]:
-    """Which logs have to go: the oldest first; those that somebody writes to stay."""
+    """Select the logs to delete, oldest first; logs that are being written are kept."""
     found = sorted(logs, key=lambda log: (log.updated, log.run_id))
     left = sum(log.size for log in found)
     gone: list[KeptLog] = []

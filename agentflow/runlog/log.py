@@ -1,4 +1,4 @@
-"""`RunLog`: a run as it was written down, with what its entries refer to."""
+"""`RunLog`: a recorded run, with the objects that its entries refer to."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from agentflow.verdicts import Resolution
 __all__ = ["LISTS", "RunLog", "chunk_of", "usage_of"]
 
 LISTS: Final = ("input_messages", "history")
-"""The fields that hold a list of messages by what it has in common with the one before it."""
+"""The fields that hold a list of messages, encoded by its difference from the previous list."""
 
 
 class RunLog:
-    """A run log: its entries, in the order in which things happened, and what they refer to.
+    """A run log: its entries in the order of events, and the objects that they refer to.
 
     Args:
         entries: The entries.
-        name: Where it is from.
+        name: The source of the log.
 
     Attributes:
-        calls: Each call's first entry, by its id.
+        calls: The first entry of each call, by its id.
     """
 
     def __init__(self, entries: Sequence[Entry], name: str = "") -> None:
@@ -67,23 +67,23 @@ class RunLog:
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """All entries, in the order in which things happened."""
+        """All entries, in the order of events."""
         return self._entries
 
     def has(self, kind: str, ref: str) -> bool:
-        """Whether the log holds something.
+        """Whether the log holds an object.
 
         Args:
             kind: `"message"`, `"tool call"`, `"tool result"`, `"tool"` or `"call"`.
-            ref: Its ref; of a call its id.
+            ref: Its ref; for a call, its id.
         """
         return ref in self._tables[kind]
 
     def add(self, entry: Entry) -> None:
-        """Add the entry that follows; it fits those before it, as `LogReader` checks.
+        """Add the next entry, which `LogReader` has validated against the earlier ones.
 
         Raises:
-            ValueError: It has a list of messages that keeps more of the one before it than that has.
+            ValueError: It has a list that shares more messages with the previous list than that list has.
         """
         self._entries.append(entry)
         match entry:
@@ -114,13 +114,13 @@ class RunLog:
                 pass
 
     def _link(self, entry: Entry, call: str, name: str, data: MessageList, apart: bool = False) -> None:
-        """Note a list of messages, after the one before it in its call."""
+        """Record a list of messages as the latest of its call."""
         last = self._last.get(call)
         if data.keep > (0 if last is None else last.length):
             raise ValueError(f"{name}: it keeps {data.keep} messages of a list that has fewer")
         one = _List(last, data.keep, data.add)
         self._lists[id(entry), name] = one
-        if not apart:  # what is asked on the side has nothing in common with it
+        if not apart:  # the next list does not build on a side call's
             self._last[call] = one
 
     def __repr__(self) -> str:
@@ -128,11 +128,11 @@ class RunLog:
 
     @property
     def header(self) -> LogEntry:
-        """Its first line."""
+        """The first line of the log."""
         return next(entry for entry in self.entries if isinstance(entry, LogEntry))
 
     def events(self, call: str | None = None) -> Iterator[EventEntry]:
-        """The events but the chunks, of one call or of all."""
+        """Iterate over the events except chunks, of one call or of all."""
         for entry in self.entries:
             if isinstance(entry, EventEntry) and (call is None or entry.call == call):
                 yield entry
@@ -140,7 +140,7 @@ class RunLog:
     # ---- runs
 
     def root_of(self, call: str) -> CallEntry:
-        """The call at the top, of which a sub-agent's call is a part."""
+        """Return the top-level call to which a sub-agent's call belongs."""
         entry = self.calls[call]
         while entry.parent is not None and entry.parent.call in self.calls:
             entry = self.calls[entry.parent.call]
@@ -148,28 +148,28 @@ class RunLog:
 
     @property
     def run_ids(self) -> tuple[str, ...]:
-        """The runs at the top: a file of its own holds one."""
+        """The top-level runs; a file of its own holds one."""
         return tuple(dict.fromkeys(self.root_of(call).run for call in self.calls))
 
     def run(self, run_id: str) -> RunLog:
-        """The log of one of them, with its sub-agents.
+        """Return the log of one run, including its sub-agents.
 
         Raises:
-            StoreError: It is not in here.
+            StoreError: The run is not in the log.
         """
         if run_id not in self.run_ids:
             known = ", ".join(self.run_ids) or "none"
-            raise StoreError(f"{self.name or 'This log'} does not tell of a run {run_id!r}; its runs: {known}.")
+            raise StoreError(f"{self.name or 'This log'} has no run {run_id!r}; its runs: {known}.")
         mine = {call for call in self.calls if self.root_of(call).run == run_id}
         return RunLog([entry for entry in self.entries if getattr(entry, "call", None) in (None, *mine)], self.name)
 
     # ---- what entries refer to
 
     def message(self, ref: str) -> Msg:
-        """A message; without its texts where the log keeps digests only.
+        """Return a message; without texts if the log records only digests.
 
         Raises:
-            StoreError: It is not in here.
+            StoreError: The message is not in the log.
         """
         made = self._made.get(ref)
         if made is None:
@@ -188,41 +188,41 @@ class RunLog:
                 return block
 
     def blocks(self, ref: str) -> list[dict[str, Any]]:
-        """A message's blocks as data; calls and results by their `ref`."""
+        """Return a message's blocks as data, with calls and results by their `ref`."""
         return _found(self._messages, ref, "message").message.get("content", [])
 
     def use_data(self, ref: str) -> ToolUseData:
-        """A tool call as data."""
+        """Return a tool call as data."""
         return _found(self._uses, ref, "tool call").value
 
     def result_data(self, ref: str) -> ToolResultData:
-        """A tool's result as data."""
+        """Return a tool's result as data."""
         return _found(self._results, ref, "tool result").value
 
     def tool_use(self, ref: str) -> ToolUseBlock:
-        """A tool call, by its ref."""
+        """Return a tool call."""
         value = _found(self._uses, ref, "tool call").value
         return _checked(ToolUseBlock, {"type": "tool_use", **value}, "tool call", ref)
 
     def tool_result(self, ref: str) -> ToolResultBlock:
-        """A tool's result, by its ref."""
+        """Return a tool's result."""
         value = _found(self._results, ref, "tool result").value
         return _checked(ToolResultBlock, {"type": "tool_result", **value}, "tool result", ref)
 
     def tool(self, ref: str) -> ToolData:
-        """The description of a tool that a model is given, as data."""
+        """Return a tool's description as data."""
         return _found(self._tools, ref, "tool").value
 
     def tool_spec(self, ref: str) -> ToolSpec:
-        """The description of a tool that a model is given; without its schema where the log keeps digests only."""
+        """Return a tool's description; without its schema if the log records only digests."""
         value = self.tool(ref)
         return ToolSpec(value["name"], value.get("description", ""), value.get("parameters"))
 
     def carried(self, value: object) -> Any:
-        """What a verdict carries: messages and results as such, anything else as data.
+        """Decode the value of a verdict: messages and results as objects, anything else as data.
 
         Args:
-            value: What stands in the verdict's own field.
+            value: The value of the verdict's field.
         """
         name, held = _only(value)
         kind, refs = self.carried_refs(value)
@@ -233,14 +233,14 @@ class RunLog:
         return held if name == "data" else value
 
     def carried_refs(self, value: object, *, known: bool = True) -> tuple[str, tuple[str, ...]]:
-        """What a verdict's value refers to.
+        """Return the refs in a verdict's value.
 
         Args:
-            value: What stands in the verdict's own field.
-            known: Only where the log has all of it: logs without numbers hold data of the same form.
+            value: The value of the verdict's field.
+            known: Whether all refs must be in the log: logs without numbers hold data of the same form.
 
         Returns:
-            What kind of thing, as `has` takes it, and the refs; none where it is data.
+            The kind of object, as for `has`, and the refs; no refs if the value is plain data.
         """
         name, held = _only(value)
         kind = "tool result" if name == "tool_result" else "message"
@@ -249,20 +249,20 @@ class RunLog:
         return kind, found if name in _REFERS and len(found) == len(refs) else ()
 
     def decisions(self, entry: FactEntry) -> dict[str, Resolution]:
-        """The decisions with which a call was resumed, by the key of what each answers.
+        """Return the decisions with which a call was resumed, by the key of the request that each answers.
 
         Raises:
-            ValueError: They are none; `LogReader` has checked that.
+            ValueError: They are invalid; `LogReader` has checked that they are not.
         """
         if entry.fact != "call_resumed":
             return {}
         given = entry.fields.get("decisions", {})
-        if not all(len(said) > 1 for said in given.values()):  # the log keeps no texts
+        if not all(len(said) > 1 for said in given.values()):  # the log records no texts
             return {}
         return decisions_from_dict({key: self._as_saved(said) for key, said in given.items()})
 
     def _as_saved(self, said: VerdictData) -> dict[str, Any]:
-        """A decision as the codec reads it."""
+        """Convert a decision to the codec's form."""
         data: dict[str, Any] = {**said, "verdict": said["verdict"].lower()}
         for name, value in said.items():
             carried = self.carried(value)
@@ -271,7 +271,7 @@ class RunLog:
         return data
 
     def digest(self, ref: str) -> str:
-        """What stands for a message, a call or a result in a log that keeps no texts; else empty."""
+        """Return the digest of a message, call or result in a log without texts; otherwise an empty string."""
         message = self._messages.get(ref)
         if message is not None and message.digest:
             return message.digest
@@ -282,15 +282,15 @@ class RunLog:
         return ""
 
     def message_refs(self) -> tuple[str, ...]:
-        """The refs of all messages."""
+        """Return the refs of all messages."""
         return tuple(self._messages)
 
     def messages(self, entry: EventEntry | HookEntry | RequestEntry, field: str = "input_messages") -> tuple[str, ...]:
-        """The refs of a list of messages.
+        """Return the refs of a list of messages.
 
         Args:
             entry: The entry that holds it.
-            field: `"input_messages"`, `"history"`; of a hook's entry `"before"` or `"after"`. A request has one list.
+            field: `"input_messages"` or `"history"`; for a hook's entry `"before"` or `"after"`. A request has one list.
 
         Raises:
             StoreError: The entry has no such list.
@@ -299,12 +299,12 @@ class RunLog:
             field = "messages"
         found = self._lists.get((id(entry), field))
         if found is None:
-            raise StoreError(f"A {type(entry).__name__} without a list of messages {field!r}.")
+            raise StoreError(f"This {type(entry).__name__} has no list of messages {field!r}.")
         return found.refs()
 
 
 class _List:
-    """A list of messages: so many of the one before it, then others."""
+    """A list of messages: the first `keep` of the previous list, then others."""
 
     __slots__ = ("add", "before", "keep", "known", "length")
 
@@ -330,7 +330,7 @@ _REFERS = ("message", "messages", "tool_result")
 
 
 def _only(value: object) -> tuple[str, object]:
-    """The one key of an object, and what it holds; an empty key where it has none or several."""
+    """Return the only key of an object and its value; an empty key if it has none or several."""
     if isinstance(value, Mapping) and len(items := cast("Mapping[str, object]", value)) == 1:
         return next(iter(items.items()))
     return "", None
@@ -339,7 +339,7 @@ def _only(value: object) -> tuple[str, object]:
 def _found(table: Mapping[str, Any], ref: str, what: str) -> Any:
     found = table.get(ref)
     if found is None:
-        raise StoreError(f"The log does not tell of the {what} {ref!r:.80}: the line that says it is missing.")
+        raise StoreError(f"The log does not contain the {what} {ref!r:.80}: its line is missing.")
     return found
 
 
@@ -351,12 +351,12 @@ def _checked(kind: Any, data: object, what: str, ref: str) -> Any:
 
 
 def chunk_of(piece: str | Mapping[str, Any]) -> ModelChunk:
-    """A piece of a reply as the chunk that it was."""
+    """Convert a recorded chunk of a reply to a `ModelChunk`."""
     if isinstance(piece, str):
         return ModelChunk(piece)
     return cast("ModelChunk", adapter_of(ModelChunk).validate_python(piece))
 
 
 def usage_of(data: UsageData | None) -> Usage:
-    """A usage as it stands in an entry."""
+    """Convert the usage of an entry."""
     return Usage(**(data or {}))

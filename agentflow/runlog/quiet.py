@@ -1,12 +1,12 @@
-"""Pieces of a reply or of a tool's output without secrets: one that pieces cut in two is found in what they make together.
+"""Remove secrets from chunks of a reply or a tool's output; a secret split over several chunks is found too.
 
 Rules:
 
-1. What is written is settled: nothing that follows could make it, or its end, a part of a secret.
-2. Where nothing is found, pieces are written as they were. Where something is, the first piece of its batch says all of it.
-3. Where a batch has to end in the midst of a text, because something else happens, what is not settled moves on to the next
-   batch of the same stream.
-4. The arguments of a call are settled when the call is whole: a secret may be written with JSON's escapes.
+1. Only settled text is written: no later text could make it, or its end, part of a secret.
+2. Chunks without a finding are written unchanged. If there is one, the first chunk of the batch carries the whole text.
+3. If a batch has to end within a text because another entry follows, the unsettled rest moves to the next batch of the
+   stream.
+4. The arguments of a call are settled when the call is complete: a secret may contain JSON escapes.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from agentflow.messages import ToolUseBlock
 __all__ = ["Find", "Finds", "Quiet"]
 
 Find: TypeAlias = tuple[int, int, str]
-"""Where it begins in a text, where it ends, and what stands for it."""
+"""Start and end of a finding in a text, and its replacement."""
 Finds: TypeAlias = Callable[[str, int, bool], tuple[list[Find], int]]
-"""Given a text, where to begin, and whether it is whole: what is in it that is not told, and up to where that is certain."""
+"""Takes a text, a start, and whether the text is complete; returns the findings, and the end of the settled part."""
 Batch: TypeAlias = dict[str, Any]
 
 _CONTEXT = 200
-"""Characters before a text that are looked back on."""
+"""Characters of context before a text that are searched too."""
 
 
 class _Channel:
-    """A text that comes in pieces."""
+    """A text that arrives in chunks."""
 
     __slots__ = ("before", "held")
 
     def __init__(self) -> None:
-        self.before = ""  # the end of what was written
-        self.held = ""  # what was moved on
+        self.before = ""  # the end of the written text
+        self.held = ""  # unsettled text from the last batch
 
     def look(self, finds: Finds, raw: str, whole: bool) -> tuple[list[Find], int]:
-        """What is in a text that continues what was written."""
+        """Search a text that follows the written one."""
         start = len(self.before)
         found, reached = finds(self.before + raw, start, whole)
         return [(begin - start, end - start, said) for begin, end, said in found], reached - start
@@ -48,11 +48,11 @@ class _Channel:
 
 
 class Quiet:
-    """Takes secrets out of batches of pieces; one for each log.
+    """Removes secrets from batches of chunks; one instance per log.
 
     Args:
-        clean: Takes them out of a value.
-        finds: Says where they are in a text; None: a text is settled when it is whole.
+        clean: Removes secrets from a value.
+        finds: Locates them in a text; if None, a text is settled when it is complete.
     """
 
     def __init__(self, clean: Callable[[Any], Any], finds: Finds | None) -> None:
@@ -67,17 +67,17 @@ class Quiet:
         return ([] if said == text[start:] else [(start, len(text), said)]), len(text)
 
     def begin(self, batch: Batch) -> None:
-        """A batch begins; where its first piece makes those before it void, nothing of them moves on."""
+        """Start a batch; if its first chunk restarts the reply, discard the text held back from earlier chunks."""
         if batch.get("restart"):
             self._streams.pop(_key(batch), None)
 
     def forget(self, call: str) -> None:
-        """A call is over."""
+        """Discard the state of a finished call."""
         for key in [key for key in self._streams if key[0] == call]:
             del self._streams[key]
 
     def settled(self, batch: Batch) -> Batch | None:
-        """Cut off the pieces in front of an open batch that may be written; None: there are none."""
+        """Split off the leading chunks of an open batch that may be written; None if there are none."""
         pieces = cast("list[Any]", batch["pieces"])
         calls = [n for n, piece in enumerate(pieces) if batch["kind"] != "pieces" and _has_calls(piece)]
         most = calls[0] if calls else len(pieces)
@@ -105,20 +105,20 @@ class Quiet:
         self._rest(front)
         batch["pieces"] = pieces[n:]
         if batch["pieces"]:
-            behind = batch["at"][n]
-            batch["time"] += behind / 1000
-            batch["at"] = [round(at - behind, 3) for at in batch["at"][n:]]
+            offset = batch["at"][n]
+            batch["time"] += offset / 1000
+            batch["at"] = [round(at - offset, 3) for at in batch["at"][n:]]
             if "seq" in batch:
                 batch["seq"] += n
             batch.pop("restart", None)
         return front
 
     def close(self, batch: Batch, whole: bool) -> None:
-        """Take secrets out of a batch that ends.
+        """Remove secrets from a batch that ends.
 
         Args:
             batch: The batch.
-            whole: Whether its stream ends with it.
+            whole: Whether the stream ends with it.
         """
         for name, channel in self._channels(batch).items():
             raw = channel.held + "".join([_text(batch, piece, name) for piece in batch["pieces"]])
@@ -135,7 +135,7 @@ class Quiet:
         return {name: known[name] for name in names}
 
     def _write(self, batch: Batch, name: str, raw: str, found: Sequence[Find], upto: int) -> None:
-        """Put into the pieces what may be said of a text."""
+        """Write the settled part of a text into the chunks."""
         channel = self._channels(batch)[name]
         pieces, held = cast("list[Any]", batch["pieces"]), len(channel.held)
         channel.wrote(raw, upto)
@@ -154,7 +154,7 @@ class Quiet:
             begin = min(end, upto)
 
     def _arguments(self, batch: Batch, whole: bool) -> None:
-        """Write the arguments of calls that are whole; of others none."""
+        """Write the arguments of calls that are complete, and hold back the others."""
         if batch["kind"] == "pieces":
             return
         known, pieces = self._streams[_key(batch)], cast("list[Any]", batch["pieces"])
@@ -183,7 +183,7 @@ class Quiet:
         return str(self._clean(raw) if use.input_error is not None else self._clean(use).raw)
 
     def _rest(self, batch: Batch) -> None:
-        """Values of a model's pieces that are whole in themselves."""
+        """Clean the values of a model's chunks that are never split."""
         for piece in batch["pieces"] if batch["kind"] != "pieces" else ():
             for name in _WHOLE:
                 if name in piece and not isinstance(piece, str):
@@ -194,7 +194,7 @@ _WHOLE = ("blocks", "citations")
 
 
 def _key(batch: Batch) -> tuple[Any, ...]:
-    """Which stream a batch is of; its call comes first."""
+    """Return the key of a batch's stream; it starts with the call."""
     return batch["call"], batch["kind"], batch.get("n"), batch.get("tool_use")
 
 
@@ -203,14 +203,14 @@ def _has_calls(piece: Any) -> bool:
 
 
 def _text(batch: Batch, piece: Any, name: str) -> str:
-    """A piece's part of a text; a tool's piece that is no text has none."""
+    """Return a chunk's part of a text; a tool's chunk that is not text has none."""
     if isinstance(piece, str):
         return piece if name == "text" else ""
     return "" if batch["kind"] == "pieces" else piece.get(name, "")
 
 
 def _as_object(pieces: list[Any], n: int) -> dict[str, Any]:
-    """A model's piece as an object."""
+    """Convert a model's chunk to an object in place."""
     if isinstance(pieces[n], str):
         pieces[n] = {"text": pieces[n]}
     return pieces[n]

@@ -1,11 +1,11 @@
-"""The one reader of run logs: each line is checked once, against the schema and against the lines before it.
+"""The reader of run logs: validates each line once, against the schema and against the earlier lines.
 
 Rules:
 
-1. What passes is typed entries of which everything can be used: every ref names something, every message, call and result can
-   be built, every list has as many messages as it says. Nothing that has a `RunLog` looks at JSON.
-2. What does not pass is a `RunLogError` that names the line and what is wrong there.
-3. Half a line is what a killed process leaves: it may be the last one, or stand where another writer goes on.
+1. A `RunLog` consists of typed entries that are all usable: every ref resolves, every message, call and result can be built,
+   every list has as many messages as it states. Code that has a `RunLog` never looks at JSON.
+2. An invalid line is a `RunLogError` that names the line and the problem.
+3. A killed process leaves half a line: it may be the last one, or the last before another writer's first line.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ from agentflow.runlog.log import LISTS, RunLog
 __all__ = ["LogReader", "RunLogError", "load", "read_lines"]
 
 LARGEST_LINE: Final = 256 * 1024 * 1024
-"""Bytes of one line; an image that a model was shown stands in one."""
+"""Size limit of a line in bytes; an image shown to a model is in one line."""
 _MAY_OVERFLOW = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
-"""A number that may be too large for a float, which the JSON parser reads as infinite."""
+"""A number that may be too large for a float; the JSON parser would read it as infinite."""
 
 
 class RunLogError(StoreError):
-    """A run log cannot be read, or holds no such thing."""
+    """A run log cannot be read, or lacks the requested run."""
 
 
 def load(path: str | Path) -> RunLog:
     """Read a run log.
 
     Args:
-        path: The file. A line that a killed process has left half written is left out.
+        path: The file. An incomplete last line, as left by a killed process, is skipped.
 
     Raises:
-        RunLogError: There is no such file, it is no run log or a damaged one, or one of a newer agentflow.
+        RunLogError: The file is missing, is not a run log, is damaged, or was written by a newer agentflow.
 
     Example:
         >>> load("runs/no-such-run.jsonl")
@@ -81,14 +81,14 @@ def load(path: str | Path) -> RunLog:
 
 
 def read_lines(lines: Iterable[bytes | str], name: str = "these lines") -> RunLog:
-    """Read a run log's lines, from a file or from wherever they were kept.
+    """Read the lines of a run log.
 
     Args:
         lines: The lines, in order.
-        name: What they are, for errors.
+        name: Their source, for error messages.
 
     Raises:
-        RunLogError: They are no run log or a damaged one, or one of a newer agentflow.
+        RunLogError: They are not a run log, are damaged, or were written by a newer agentflow.
     """
     reader = LogReader(name)
     for line in lines:
@@ -100,11 +100,11 @@ class LogReader:
     """Reads a run log line by line, also while it grows.
 
     Args:
-        name: What is read, for errors.
+        name: The source, for error messages.
 
     Attributes:
-        log: What was read so far.
-        number: How many lines that were.
+        log: The log so far.
+        number: The number of lines read.
     """
 
     def __init__(self, name: str) -> None:
@@ -114,7 +114,7 @@ class LogReader:
         self._writers = 0
         self._torn = 0
         self._numbers: dict[str, list[int]] = {}
-        """Of each call the number of the last entry of each that writes it."""
+        """For each call, the number of the last entry of each writer."""
         self._dropped = 0
         self._open: dict[tuple[str, int], str] = {}
         self._ended: set[str] = set()
@@ -123,10 +123,10 @@ class LogReader:
         """Read the next line.
 
         Returns:
-            Its entry; None where it is empty, or half a line.
+            Its entry; None if the line is empty or incomplete.
 
         Raises:
-            RunLogError: It is no line of a run log, does not fit those before it, or is of a newer agentflow.
+            RunLogError: The line is invalid, does not fit the earlier ones, or was written by a newer agentflow.
         """
         self.number += 1
         raw = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
@@ -155,62 +155,62 @@ class LogReader:
         return entry
 
     def end(self) -> RunLog:
-        """The whole log.
+        """Return the whole log.
 
         Raises:
-            RunLogError: No line was one of a run log, or lines are missing from it.
+            RunLogError: There was no valid line, or lines are missing.
         """
         if not self.log.entries:
             raise RunLogError(
-                f"{self.log.name} holds no run log: it has no line with form={FORM!r}. A Recorder writes one."
+                f"{self.log.name} is not a run log: it has no line with form={FORM!r}. A Recorder writes one."
             )
         if lost := self.lost():
             raise RunLogError(f"{self.log.name} is damaged: {lost}")
         return self.log
 
     def lost(self) -> str:
-        """What lines are missing without which a log cannot be: a call ended, and work that it waited for did not; or empty."""
+        """Describe lines that must be missing: a call has ended, but work inside it has not. Empty if there are none."""
         for (call, n), what in self._open.items():
             if call in self._ended and not self._dropped:
                 return (
-                    f"it has lost a line, which says how {what} {n} of call {call!r:.80} ended; the call itself has ended. "
+                    f"the line with the end of {what} {n} of call {call!r:.80} is missing, although the call has ended. "
                     "Restore it from a backup."
                 )
         return ""
 
     def _check_torn(self) -> None:
-        """Refuse half a line after which nobody else begins; where several write at once, another one may go on."""
+        """Refuse half a line unless another writer starts after it; with several writers, another one may continue."""
         if self._writers == 1:
             raise self._damaged("it is not JSON", self._torn)
 
     def _damaged(self, why: str, number: int | None = None) -> RunLogError:
         where = f"{self.log.name}, line {self.number if number is None else number},"
-        return RunLogError(f"{where} is no entry of a run log: {why}.")
+        return RunLogError(f"{where} is not a run log entry: {why}.")
 
     def _parsed(self, raw: bytes) -> dict[str, Any] | None:
         if len(raw) > LARGEST_LINE:
-            raise self._damaged(f"it has {len(raw)} bytes, and at most {LARGEST_LINE} are read")
+            raise self._damaged(f"it has {len(raw)} bytes; the limit is {LARGEST_LINE}")
         try:
             data: Any = from_json(raw, allow_inf_nan=False)
         except ValueError:
             return None
         if _MAY_OVERFLOW.search(raw) and not all_finite(data):
-            raise self._damaged("a number in it is too large")
+            raise self._damaged("it contains a number that is too large")
         if not isinstance(data, dict):
-            raise self._damaged("it is no JSON object")
+            raise self._damaged("it is not a JSON object")
         return cast("dict[str, Any]", data)
 
     def _check_form(self, data: Mapping[str, Any]) -> None:
         name, form, version = self.log.name, data.get("form"), data.get("version")
         if not self.log.entries and form != FORM:
-            raise RunLogError(f"{name} is no run log: its first line has no form={FORM!r}. A Recorder writes one.")
+            raise RunLogError(f"{name} is not a run log: its first line has no form={FORM!r}. A Recorder writes one.")
         if form == FORM and isinstance(version, int) and version > VERSION:
             raise RunLogError(
                 f"{name} is a run log of form {version}; this agentflow reads forms up to {VERSION}. Upgrade agentflow."
             )
 
     def _count(self, entry: Entry) -> None:
-        """Check that no entry of its call is missing before it."""
+        """Check that no earlier entry of the call is missing."""
         if isinstance(entry, CallEntry):
             self._numbers.setdefault(entry.call, []).append(0)
         elif (
@@ -221,16 +221,16 @@ class LogReader:
                 raise ValueError(f"a line is missing, entry {last[-1] + 1} of call {entry.call!r:.80}")
             last[last.index(entry.number - 1)] = entry.number
 
-    # ---- against the lines before it
+    # ---- checks against earlier lines
 
     def _check(self, entry: Entry) -> None:
-        """Check what the schema of one line cannot say."""
+        """Check the constraints that the schema of one line cannot express."""
         if isinstance(entry, EventEntry | ChunksEntry | PiecesEntry | HookEntry | FactEntry):
             self._check_verdicts(entry)
         match entry:
             case LogEntry():
                 if entry.form != FORM:
-                    raise ValueError(f"form: it is {entry.form!r:.80}")
+                    raise ValueError(f"form: must be {FORM!r}, not {entry.form!r:.80}")
             case CallEntry():
                 self._check_call(entry)
             case EventEntry():
@@ -247,7 +247,7 @@ class LogReader:
                 pass
 
     def _check_verdicts(self, entry: EventEntry | ChunksEntry | PiecesEntry | HookEntry | FactEntry) -> None:
-        """Check what verdicts refer to."""
+        """Check that the refs of verdicts resolve."""
         found: list[VerdictData | None] = []
         match entry:
             case HookEntry():
@@ -263,7 +263,7 @@ class LogReader:
                 kind, refs = self.log.carried_refs(value, known=False)
                 for ref in refs if entry.number else ():
                     if not self.log.has(kind, ref):
-                        raise ValueError(f"{name} of a verdict: no line before this one holds the {kind} {ref!r:.80}")
+                        raise ValueError(f"{name} of a verdict: no earlier line contains the {kind} {ref!r:.80}")
 
     def _check_call(self, entry: CallEntry) -> None:
         above = entry.parent
@@ -275,7 +275,7 @@ class LogReader:
 
     def _check_change(self, entry: HookEntry, change: HookChange) -> None:
         form = CHANGED.get(change.field)
-        if form is None or (entry.via == "around" and change.field not in LISTS):  # a wrapper may give anything out
+        if form is None or (entry.via == "around" and change.field not in LISTS):  # a wrapper may emit any value
             return
         for value in (change.before, change.after):
             if value is None and change.field not in LISTS:
@@ -286,7 +286,7 @@ class LogReader:
                 raise ValueError(f"changes of {change.field}: {first_problem(error)}") from None
 
     def _build(self, entry: Entry) -> None:
-        """Build what an entry holds; what cannot be built is an error here, and nowhere later."""
+        """Build the object of an entry, so that an invalid one is an error here and not later."""
         match entry:
             case MessageEntry():
                 self.log.message(entry.ref)

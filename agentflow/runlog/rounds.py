@@ -1,4 +1,4 @@
-"""A run as people think of it: calls, their rounds, and the tool calls of each."""
+"""A structured view of a run: calls, their rounds, and the tool calls of each."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class ToolView:
 
     Attributes:
         id: Its id.
-        name: The tool, as it was called in the end.
+        name: The tool, after any renaming by a hook.
         input: The arguments.
-        state: How it ended; empty: it has not.
-        text: What it came to.
-        decided: What a hook decided on it, and which.
+        state: The result's state; empty if the call has not finished.
+        text: The text of the result.
+        decided: A hook's decision on it, with the hook's name.
         hooks: The hooks that changed it or its result.
     """
 
@@ -39,14 +39,14 @@ class ToolView:
 
 @dataclass(slots=True, kw_only=True)
 class RoundView:
-    """A round: what the model was asked and said, and what tools did.
+    """A round: the model's request and reply, and the tool calls.
 
     Attributes:
         number: From 1.
-        request: The messages that it was asked, as `role: text`.
-        reply: What it said, as hooks left it.
+        request: The messages of the request, as `role: text`.
+        reply: The reply, after the hooks.
         reply_ref: The ref of that message.
-        decided: What a hook decided on request or reply, and which.
+        decided: A hook's decision on the request or the reply, with the hook's name.
         hooks: The hooks that changed request or reply.
     """
 
@@ -68,11 +68,11 @@ class CallView:
 
     Attributes:
         source: The path of sub-agent names; empty at the top.
-        parent: The call that it is a part of; empty at the top.
-        input: What was said, as hooks left it.
-        outcome: How it ended; empty: the log breaks off.
-        breaks_off: Behind what the log breaks off; empty: the call has ended.
-        usage: Of the whole call; where the log breaks off, of its rounds.
+        parent: The calling call's id; empty at the top.
+        input: The input, after the hooks.
+        outcome: The outcome; empty if the log breaks off.
+        breaks_off: The event after which the log breaks off; empty if the call has ended.
+        usage: The usage of the whole call; if the log breaks off, the sum of its rounds.
     """
 
     call: str
@@ -82,7 +82,7 @@ class CallView:
     input: str = ""
     reply: str = ""
     outcome: str = ""
-    breaks_off: str = "its beginning"
+    breaks_off: str = "its start"
     error: str = ""
     decided: str = ""
     hooks: list[str] = field(default_factory=list[str])
@@ -92,11 +92,11 @@ class CallView:
 
 
 def calls_of(log: RunLog) -> list[CallView]:
-    """The calls of a log, in the order in which they began."""
-    return [_Reading(log, call).view() for call in log.calls]
+    """List the calls of a log, in the order in which they started."""
+    return [_ViewBuilder(log, call).view() for call in log.calls]
 
 
-class _Reading:
+class _ViewBuilder:
     def __init__(self, log: RunLog, call: str) -> None:
         begun = log.calls[call]
         self._log = log

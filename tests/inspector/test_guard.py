@@ -32,7 +32,9 @@ async def test_without_the_token_nothing_is_served(runs: Path, path: str) -> Non
         for headers in ({}, {"authorization": "Bearer wrong"}, {"cookie": "agentflow_inspector=wrong; a=b"}):
             async with http.get(base + path, headers=headers) as response:
                 assert response.status == 403
-                assert await response.text() == "The link with the token is needed: `agentflow inspect` prints it."
+                assert (
+                    await response.text() == "A valid token is required. Open the link that `agentflow inspect` prints."
+                )
                 assert "set-cookie" not in response.headers
         async with http.post(f"{base}api/pauses/p1?token={link.partition('=')[2]}", json={}) as response:
             assert response.status == 403
@@ -133,9 +135,9 @@ async def test_where_it_cannot_listen(runs: Path, capfd: pytest.CaptureFixture[s
     async with inspector.serving() as link:
         taken = int(link.rpartition(":")[2].partition("/")[0])
         for host, port, said in (
-            ("127.0.0.1", taken, f"127.0.0.1, port {taken}: something else listens there. Name another port"),
+            ("127.0.0.1", taken, f"127.0.0.1, port {taken}: the port is in use. Choose another one"),
             ("203.0.113.1", 0, "203.0.113.1, port 0: this machine has no such address."),
-            ("x" * 64, 0, f"{'x' * 64}: it is no address or name of this machine."),
+            ("x" * 64, 0, f"{'x' * 64}: it is not an address or name of this machine."),
         ):
             with pytest.raises(UsageError, match=re.escape(said)):
                 await inspector.serving(host=host, port=port).__aenter__()

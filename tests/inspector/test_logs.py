@@ -123,7 +123,7 @@ def test_a_log_that_is_damaged_while_it_is_shown_says_so(tmp_path: Path) -> None
     with file.open("a") as more:
         more.write('{"kind": "event", "type": "Nonsense"}\n')
     assert source.lines(behind) == (b"", behind)
-    assert "line 7, is no entry" in source.problem
+    assert "line 7, is not a run log entry" in source.problem
     assert logs.runs()[0].problem == source.problem
     file.write_text(lines_of("two", "three", "four"), "utf-8")
     assert [run.problem for run in logs.runs()] == [""]
@@ -184,15 +184,15 @@ async def test_a_log_of_a_newer_form_is_refused(tmp_path: Path, place: int) -> N
 
 def test_an_export_says_what_it_holds(tmp_path: Path) -> None:
     """One run, or two."""
-    with pytest.raises(UsageError, match="nothing holds 0"):
+    with pytest.raises(UsageError, match="no argument has 0"):
         export(tmp_path / "x.html")
     for name in "abc":
         (tmp_path / f"{name}.jsonl").write_text(lines_of("one"), "utf-8")
-    with pytest.raises(UsageError, match=r"holds 3\. Name one or two of c\.jsonl, b\.jsonl, a\.jsonl\."):
+    with pytest.raises(UsageError, match=r"has 3\. Choose one or two of c\.jsonl, b\.jsonl, a\.jsonl\."):
         export(tmp_path / "x.html", tmp_path)
     (tmp_path / "notes.txt").write_text("nothing of this is JSON\n", "utf-8")
     for arguments in (["notes.txt"], ["a.jsonl", "notes.txt"]):
-        with pytest.raises(StoreError, match=r"^notes\.txt holds no run log: it has no line with form="):
+        with pytest.raises(StoreError, match=r"^notes\.txt is not a run log: it has no line with form="):
             export(tmp_path / "x.html", *[tmp_path / name for name in arguments])
     assert not (tmp_path / "x.html").exists()
 
@@ -241,7 +241,7 @@ def test_the_command_exports(tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     assert ran(str(tmp_path), "--export", str(file)) == (
         0,
-        f"{file} holds all of it: no server is needed to read it\n",
+        f"{file} is complete; open it in a browser\n",
         "",
     )
     assert file.read_text("utf-8").startswith("<!doctype html>")
@@ -254,10 +254,10 @@ def test_the_command_exports(tmp_path: Path) -> None:
     code, _, said = ran("nothing-there")
     assert (code, said) == (
         2,
-        "agentflow: There is no run log or folder 'nothing-there'; with --live it may come later.\n",
+        "agentflow: There is no run log or folder 'nothing-there'. Use --live if it will be created later.\n",
     )
     code, _, said = ran(str(tmp_path), "--host", "0.0.0.0")
-    assert (code, "say with --name" in said) == (2, True)
+    assert (code, "as --name" in said) == (2, True)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
@@ -268,7 +268,7 @@ def test_the_command_serves_until_ctrl_c(tmp_path: Path) -> None:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert re.match(r"inspector  http://127\.0\.0\.1:\d+/\?token=[\w-]{43}\n", line)
-        assert process.stdout.readline() == "           Ctrl-C ends it\n"
+        assert process.stdout.readline() == "           Press Ctrl-C to stop\n"
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=30)
     assert (out, error, process.returncode) == ("", "", 0)

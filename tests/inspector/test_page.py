@@ -503,7 +503,7 @@ async def test_a_damaged_log_is_one_row(runs: Path) -> None:
     async with serving(runs) as (_, link), opened(link) as page:
         await page.until("document.querySelectorAll('.runs tbody tr').length === 3")
         said = await page.js("document.querySelector('.runs').innerText")
-        assert "broken.jsonl, line 2, is no entry of a run log: it is no JSON object." in said
+        assert "broken.jsonl, line 2, is not a run log entry: it is not a JSON object." in said
 
 
 async def test_an_interrupt_has_a_row(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ async def test_a_run_is_edited_and_stepped_through(tmp_path: Path) -> None:
         await page.js(f"{area}.value = '{{\"input\": 3}}'")
         await press(page, "Set tool_use")
         await page.until("!document.querySelector('.paused .banner').hidden")
-        assert "an input, which is an object" in await page.js(PAUSED)
+        assert "its input an object" in await page.js(PAUSED)
         assert ["409" in problem for problem in page.problems] == [True]  # a browser tells of each refused request
         page.problems.clear()
         await page.js(f'{area}.value = \'{{"input": {{"path": "/tmp/x"}}}}\'')
@@ -78,7 +78,7 @@ async def test_a_verdict_says_what_was_typed(tmp_path: Path) -> None:
         assert results(one) == ["Denied: not today"]
 
 
-NOTHING = "This is nothing that can be done to a paused run."
+NOTHING = "Unknown action for a paused run."
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ NOTHING = "This is nothing that can be done to a paused run."
         ({"do": "nonsense"}, NOTHING),
         ({"do": "decide", "verdict": "Exec", "value": "x"}, NOTHING),
         ({"do": "decide", "verdict": "Stop", "value": "x"}, "Stop is not legal here; legal: Deny, Answer, Suspend."),
-        ({"do": "decide", "verdict": "Answer", "value": " "}, "Answer needs what it is to say."),
-        ({"do": "edit", "field": "__class__", "value": "x"}, "__class__ is not writable; what is: tool_use."),
+        ({"do": "decide", "verdict": "Answer", "value": " "}, "Answer needs a value."),
+        ({"do": "edit", "field": "__class__", "value": "x"}, "__class__ is not writable. Writable: tool_use."),
         ({"do": "edit", "field": "tool_use", "value": "{"}, "at line 1 column 1."),
     ],
     ids=str,

@@ -50,7 +50,7 @@ class Bang(BaseException):
     """A signal: no Exception, no cancellation."""
 
 
-class Planted(Exception):  # noqa: N818 - a planted fault, named as one
+class PlantedError(Exception):
     """What hooks, tools and models of a program raise."""
 
 
@@ -433,7 +433,7 @@ class World:
                         break
                     if path.kind == "throw" and len(seen.read) > path.at:
                         seen.left = "thrown"
-                        raise Planted("the reader")
+                        raise PlantedError("the reader")
             except asyncio.CancelledError:
                 if path.kind != "close-elsewhere" or path.second == "cancel":
                     raise
@@ -574,7 +574,7 @@ def make_tools(world: World) -> list[Any]:
     async def flow_bad(x: int = 0) -> AsyncIterator[int]:
         ran["flow_bad"] += 1
         yield 1
-        raise Planted("in the midst of a flow")
+        raise PlantedError("in the midst of a flow")
 
     async def talk(emitter: ToolEmitter, context: ToolContext, x: int = 0) -> str:
         ran["talk"] += 1
@@ -613,7 +613,7 @@ def make_tools(world: World) -> list[Any]:
         plain("slow_look", "research", 1.0),
         plain("slow_read", "read", 2.0),
         plain("slow_save", "write", 1.5),
-        plain("boom", "read", 0.1, lambda: Planted("tool")),
+        plain("boom", "read", 0.1, lambda: PlantedError("tool")),
         plain("kick", "read", 0.0, lambda: asyncio.CancelledError("tool's own")),
         plain("bang", "write", 0.1, lambda: Bang("tool")),
         plain("lasts", "read", 100.0, timeout=1.0),
@@ -692,7 +692,7 @@ class Planned(Hook):
         context: RunContext = event.context
         match action:
             case "raise":
-                raise Planted(f"hook on {self.plan.event}")
+                raise PlantedError(f"hook on {self.plan.event}")
             case "raise-veto":
                 raise Veto("hook's veto")
             case "raise-cancelled":
@@ -703,7 +703,7 @@ class Planned(Hook):
                 raise StopAsyncIteration
             case "half-edit-raise":
                 _edit(event, _HALF.get(self.plan.event, "options"))
-                raise Planted("half-way")
+                raise PlantedError("half-way")
             case "cancel":
                 task = asyncio.current_task()
                 assert task is not None
@@ -713,7 +713,7 @@ class Planned(Hook):
                 context.interrupt("a hook")
             case "inject-raise":
                 context.inject("injected")
-                raise Planted("behind an injection")
+                raise PlantedError("behind an injection")
             case "inject-interrupt":
                 context.inject("injected")
                 context.interrupt("a hook")
@@ -858,11 +858,11 @@ class Wrapping(Hook):
         flux = isinstance(source, Flux)
         match self.plan.action:
             case "raise":
-                raise Planted("around")
+                raise PlantedError("around")
             case "veto":
                 raise Veto("around's veto")
             case "error":
-                return Flux.error(Planted("around")) if flux else Mono.error(Planted("around"))
+                return Flux.error(PlantedError("around")) if flux else Mono.error(PlantedError("around"))
             case "cancelled":
                 return Mono.error(asyncio.CancelledError("around's own")) if not flux else source.map(_cancelled)
             case "empty":
@@ -943,7 +943,7 @@ class Wrapping(Hook):
             case "just-calls":
                 return Flux.just(ModelChunk.of(_asking())) if flux else Mono.just(_asking())
             case "then-error":
-                return source.then(Mono.error(Planted("behind the rest of the call")))
+                return source.then(Mono.error(PlantedError("behind the rest of the call")))
             case _:
                 return _stand_in(event, flux)
 

@@ -17,7 +17,7 @@ from test_laws_replay import lived, told
 
 from agentflow.ground.ids import new_id
 from agentflow.plugins.recorder import Recorder
-from agentflow.replay import Replay, Replayed
+from agentflow.replay import Replay, ReplayResult
 from agentflow.runlog import RunLog, load
 from agentflow.runlog.entries import EventEntry
 from agentflow.runlog.keeping import load_from
@@ -78,7 +78,7 @@ def program_departs(program: Program, kept: str, folder: FilePath) -> str | None
     async def live(recorder: Recorder) -> None:
         worlds.append(await lived(program, recorder, team=DefaultIds))
 
-    async def play(log: RunLog) -> tuple[Replayed, ProgramTeam]:
+    async def play(log: RunLog) -> tuple[ReplayResult, ProgramTeam]:
         world = DefaultIds(program)
         return await Replay(log).arun(world.agent), world
 
@@ -86,9 +86,9 @@ def program_departs(program: Program, kept: str, folder: FilePath) -> str | None
     if log is None:
         return None
     done, again = run(lambda: play(log))
-    if done.departure is None and told(again) != told(worlds[0]):
-        return "the events differ, and no departure is found"
-    return None if done.departure is None else str(done)
+    if done.divergence is None and told(again) != told(worlds[0]):
+        return "the events differ, and no divergence is found"
+    return None if done.divergence is None else str(done)
 
 
 def team_departs(number: int, kept: str, folder: FilePath) -> str | None:
@@ -98,11 +98,11 @@ def team_departs(number: int, kept: str, folder: FilePath) -> str | None:
         team = Team(number)
         async with team.agent:
             done = await Replay(log).arun(team.agent, output=team.output)
-        if done.departure is None and team.ran:
+        if done.divergence is None and team.ran:
             return f"{team.ran} have run in the replay"
-        if done.departure is None and _ended(done.log) != _ended(log):
-            return "a call has not ended in the replay, and no departure is found"
-        return None if done.departure is None else str(done)
+        if done.divergence is None and _ended(done.log) != _ended(log):
+            return "a call has not ended in the replay, and no divergence is found"
+        return None if done.divergence is None else str(done)
 
     log = run(lambda: _recorded(kept, folder, lambda recorder: called(Team(number), recorder)))
     return None if log is None else run(lambda: play(log))

@@ -33,7 +33,7 @@ PARTS: Final = ("a ", "b ", "c ", "d")
 FULL: Final = "".join(PARTS)
 
 
-class Planted(Exception):  # noqa: N818 - a planted fault, named as one
+class PlantedError(Exception):
     """What models, tools and wrappers of a program raise."""
 
 
@@ -179,7 +179,7 @@ async def _fails() -> AsyncIterator[str]:
     yield PARTS[0]
     await asyncio.sleep(0.1)
     yield PARTS[1]
-    raise Planted("midway")
+    raise PlantedError("midway")
 
 
 async def _fails_in_cleanup() -> AsyncIterator[str]:
@@ -189,7 +189,7 @@ async def _fails_in_cleanup() -> AsyncIterator[str]:
                 yield part
         await asyncio.sleep(1)
     except BaseException as error:
-        raise Planted("cleanup") from error
+        raise PlantedError("cleanup") from error
 
 
 async def _grouped() -> AsyncIterator[str]:
@@ -307,7 +307,7 @@ async def failing_group(_: Wrapping, source: Any) -> AsyncIterator[Any]:
 
     async def fail() -> None:
         await asyncio.sleep(0.25)
-        raise Planted("group")
+        raise PlantedError("group")
 
     async with asyncio.TaskGroup() as group:
         group.create_task(fail())
@@ -358,7 +358,7 @@ async def failing_cleanup(_: Wrapping, source: Any) -> AsyncIterator[Any]:
         async for item in source:
             yield item
     finally:
-        raise Planted("cleanup")
+        raise PlantedError("cleanup")
 
 
 async def raises_cancelled(_: Wrapping, source: Any) -> AsyncIterator[Any]:

@@ -3,7 +3,7 @@ tests/laws/soak_replay.py 20000 [SEED] [cut]`.
 
 Half are the laws' programs whose callers stay to the end, half are teams (`laws_teams`); with `cut` all are programs that are
 interrupted, cancelled, closed, left or run out of time. With default ids, and recorders that write to memory, a file, a folder
-or SQLite in turn. Prints each departure, and how many there were.
+or SQLite in turn. Prints each divergence, and how many there were.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CUT = st.builds(
 
 
 def main(count: int, first: int, cut: bool) -> int:
-    """Run them; the number of departures."""
+    """Run them; the number of divergences."""
     logger.remove()
     found: Counter[str] = Counter()
     began, done = time.monotonic(), 0

@@ -18,7 +18,7 @@ from agentflow import Agent, ToolUseBlock
 from agentflow.loop.states import State
 from agentflow.plugins.recorder import Recorder
 from agentflow.ports.model import ModelRequest
-from agentflow.replay import Departure, Replay, Replayed
+from agentflow.replay import Divergence, Replay, ReplayResult
 from agentflow.runlog import RunLog
 from agentflow.runlog.entries import InterruptEntry
 from agentflow.testing import ScriptedModel
@@ -108,10 +108,10 @@ def recorded(program: Program) -> tuple[RunLog, Team]:
     return recorder.log, world
 
 
-def played(log: RunLog, program: Program, **options: Any) -> tuple[Replayed, World]:
+def played(log: RunLog, program: Program, **options: Any) -> tuple[ReplayResult, World]:
     """The replay of a log by a program's agent."""
 
-    async def main() -> tuple[Replayed, World]:
+    async def main() -> tuple[ReplayResult, World]:
         world = Team(program)
         return await Replay(log).arun(world.agent, **options), world
 
@@ -152,7 +152,7 @@ def check_same(program: Program) -> None:
     if not log.calls or ended_twice(log, world):
         return
     made, again = played(log, program)
-    assert made.departure is None, str(made)
+    assert made.divergence is None, str(made)
     assert told(again) == told(world)
 
 
@@ -289,11 +289,11 @@ def test_the_first_departure_is_where_two_runs_really_part(pair: tuple[Program, 
     if not log.calls:
         return
     _, lives = recorded(other)
-    found = played(log, other)[0].departure
-    check_departure(found, world, lives)
+    found = played(log, other)[0].divergence
+    check_divergence(found, world, lives)
 
 
-def check_departure(found: Departure | None, world: Team, lives: Team) -> None:
+def check_divergence(found: Divergence | None, world: Team, lives: Team) -> None:
     """What replay has found, beside what two live runs did."""
     was, now = told(world), told(lives)
     same = next((n for n, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), min(len(was), len(now)))

@@ -29,7 +29,7 @@ from agentflow import (
 from agentflow.errors import CallTimeoutError, ModelError, StoreError, ToolArgumentError, TurnTimeoutError, UsageError
 from agentflow.plugins.recorder import Recorder
 from agentflow.replay import Replay
-from agentflow.replay.errors_again import again
+from agentflow.replay.recorded_errors import rebuild_error
 from agentflow.runlog import load
 from agentflow.testing import RunChangedError, ScriptedModel, assert_replays, run_virtual
 from agentflow.tools.tool_context import ToolEmitter
@@ -133,7 +133,7 @@ def test_a_run_runs_again_without_a_network_and_without_effects(tmp_path: Path) 
     """Retries, parallel tools, a denied call, a failing and a timed-out tool, a sub-agent: the same events, and nothing ran."""
     path = record(tmp_path / "run.jsonl")
     done = Replay(path).run(make())
-    assert done.departure is None, str(done)
+    assert done.divergence is None, str(done)
     assert done.reply is not None
     assert done.reply.text == "ALL DONE."
     assert not RAN
@@ -154,16 +154,16 @@ def test_time_in_the_replay_is_that_of_the_recording(tmp_path: Path) -> None:
 
 
 def test_a_new_guard_departs_where_it_first_decides(tmp_path: Path) -> None:
-    """What would have happened: the first departure is named exactly, and the run stops there."""
+    """What would have happened: the first divergence is named exactly, and the run stops there."""
     path = record(tmp_path / "run.jsonl")
     done = Replay(path).run(make(), hooks=[NewGuard()])
-    found = done.departure
+    found = done.divergence
     assert found is not None
     assert (found.event, found.iteration, found.field) == ("PreActing", 2, "decision")
     assert found.recorded is None
     assert found.now == {"hook": "NewGuard", "verdict": {"verdict": "Deny", "reason": "never"}}
     assert found.hooks == ("NewGuard",)
-    assert "departs at PreActing" in str(done)
+    assert "differs at PreActing" in str(done)
     assert not RAN
 
 
@@ -178,8 +178,8 @@ def test_a_new_guard_departs_where_it_first_decides(tmp_path: Path) -> None:
 def test_what_is_changed_departs_where_it_shows(tmp_path: Path, options: Any, event: str, field: str, now: Any) -> None:
     """A hook that is left out, or another prompt: the event, the field, what was and what is."""
     done = Replay(record(tmp_path / "run.jsonl")).run(make(), **options)
-    assert done.departure is not None
-    assert (done.departure.event, done.departure.field, done.departure.now) == (event, field, now)
+    assert done.divergence is not None
+    assert (done.divergence.event, done.divergence.field, done.divergence.now) == (event, field, now)
 
 
 def test_from_the_departure_it_goes_on_with_a_live_model(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_from_the_departure_it_goes_on_with_a_live_model(tmp_path: Path) -> None
         [ToolUseBlock("n1", "delete", {"path": "x"}), ToolUseBlock("n2", "look", {"place": "x"}), "Fine."]
     )
     done = run_virtual(Replay(path).arun(make(), without=["Guard"], model=live, tools=["look"]))
-    assert done.departure is not None
+    assert done.divergence is not None
     assert done.reply is not None
     assert done.reply.text == "FINE."
     assert RAN == {"look": 1}
@@ -199,11 +199,11 @@ def test_tools_that_may_run_are_the_agents(tmp_path: Path) -> None:
     """A name that neither it nor an agent below it has is refused, before anything runs."""
     path = record(tmp_path / "run.jsonl")
     below = Agent("below", Unreachable(), tools=[Agent("lower", Unreachable(), tools=[slow])])
-    assert Replay(path).run(below, tools=["slow", "lower"], departed=lambda _: "stop").departure is not None
-    with pytest.raises(UsageError, match="may run where it goes on with a live model, and it stops instead"):
+    assert Replay(path).run(below, tools=["slow", "lower"], diverged=lambda _: "stop").divergence is not None
+    with pytest.raises(UsageError, match="has no effect: tools run only after the replay diverges"):
         Replay(path).run(below, tools=["slow", "lower"])
     for names, agent in ((["look", "lok"], make()), (["slo"], below)):
-        with pytest.raises(UsageError, match=rf"has no tool '{names[-1]}' that could run\. Did you mean '(look|slow)'"):
+        with pytest.raises(UsageError, match=rf"has no tool '{names[-1]}' to run\. Did you mean '(look|slow)'"):
             Replay(path).run(agent, tools=names)
 
 
@@ -227,7 +227,7 @@ def test_a_suspended_run_goes_on_as_it_was_decided(tmp_path: Path) -> None:
     recorder.close()
     RAN.clear()
     done = Replay(path).run(make(None, None, Asks()))
-    assert done.departure is None, str(done)
+    assert done.divergence is None, str(done)
     assert done.reply is not None
     assert done.reply.text == "DONE."
     assert not RAN
@@ -256,7 +256,7 @@ def test_a_run_that_was_cut_is_cut_at_the_same_place(tmp_path: Path, how: str) -
     run_virtual(main())
     recorder.close()
     done = Replay(path).run(make())
-    assert done.departure is None, str(done)
+    assert done.divergence is None, str(done)
     if how == "interrupt":
         assert done.reply is not None
         assert done.reply.outcome == "interrupted"
@@ -289,17 +289,17 @@ def test_a_run_that_was_cut_at_its_first_event_is_cut_at_the_same_place(how: str
 
     run_virtual(main())
     done = Replay(recorder.log).run(Agent("a", ScriptedModel([]), hooks=[_SlowAtFirst()]))
-    assert done.departure is None, str(done)
+    assert done.divergence is None, str(done)
 
 
 @pytest.mark.parametrize("keep", [0.2, 0.4, 0.6, 0.8, 0.95])
 def test_a_log_that_breaks_off_is_replayed_to_its_end(tmp_path: Path, keep: float) -> None:
-    """What a killed process has left is run again as far as it goes: no departure, and no waiting for what never comes."""
+    """What a killed process has left is run again as far as it goes: no divergence, and no waiting for what never comes."""
     path = record(tmp_path / "run.jsonl")
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep)])
     done = Replay(path).run(make())
-    assert done.departure is None, str(done)
+    assert done.divergence is None, str(done)
     assert not RAN
 
 
@@ -308,13 +308,13 @@ def test_a_recorded_run_is_a_test(tmp_path: Path) -> None:
     path = record(tmp_path / "run.jsonl")
     assert_replays(path, make)
     with pytest.raises(
-        RunChangedError, match=r"departs at PostReasoning[\s\S]*recorded: ALL DONE\.[\s\S]*now: +All done"
+        RunChangedError, match=r"differs at PostReasoning[\s\S]*recorded: ALL DONE\.[\s\S]*now: +All done"
     ):
         assert_replays(path, make(), without=["Shouts"])
     done = assert_replays(path, make(), without=["Shouts"], update=True)
-    assert done.departure is not None
-    assert assert_replays(path, make(), without=["Shouts"]).departure is None
-    with pytest.raises(RunChangedError, match="departs"):
+    assert done.divergence is not None
+    assert assert_replays(path, make(), without=["Shouts"]).divergence is None
+    with pytest.raises(RunChangedError, match="differs"):
         assert_replays(path, make)
 
     class Ends(Hook):
@@ -334,9 +334,9 @@ def test_what_cannot_be_replayed_says_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Did you mean 'Guard'"):
         Replay(path).run(make(), without=["Gaurd"])
     record(path)
-    with pytest.raises(UsageError, match="2 runs; name one"):
+    with pytest.raises(UsageError, match="2 runs; choose one"):
         Replay(path)
-    assert Replay(path, load(path).run_ids[0]).run(make()).departure is None
+    assert Replay(path, load(path).run_ids[0]).run(make()).divergence is None
 
     async def inside() -> None:
         Replay(path, load(path).run_ids[0]).run(make())
@@ -346,7 +346,7 @@ def test_what_cannot_be_replayed_says_so(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "quiet.jsonl", short=0)
     run_virtual(Agent("a", ScriptedModel(["Hi"]), hooks=[recorder]).call("x").resolve())
     recorder.close()
-    with pytest.raises(StoreError, match="keeps digests"):
+    with pytest.raises(StoreError, match="contains digests"):
         Replay(tmp_path / "quiet.jsonl")
 
 
@@ -355,7 +355,7 @@ def test_what_cannot_be_replayed_says_so(tmp_path: Path) -> None:
 )
 def test_a_failure_is_raised_again_as_it_was(error: Exception) -> None:
     """Its class, its text and what `repr` shows, whatever its constructor takes."""
-    made = again({"type": type(error).__name__, "module": type(error).__module__, "message": str(error)})
+    made = rebuild_error({"type": type(error).__name__, "module": type(error).__module__, "message": str(error)})
     assert isinstance(made, type(error))
     assert (str(made), made.args) == (str(error), (str(error),))
 

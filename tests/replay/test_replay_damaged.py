@@ -36,7 +36,7 @@ def lines_of(name: str) -> tuple[dict[str, Any], ...]:
 def replayed(name: str, lines: Sequence[dict[str, Any]]) -> bool:
     """Whether lines are replayed as the same; virtual time, so that what waits for good would be seen at once."""
     log = read_lines([as_text(line) for line in lines], "the log")
-    return Replay(log).run(PROGRAMS[name].make()).departure is None
+    return Replay(log).run(PROGRAMS[name].make()).divergence is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,7 +51,7 @@ def test_each_line_that_is_missing_is_missed(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_logs_of_before_had_no_numbers(name: str) -> None:
-    """There a missing line may go unseen, or is a departure, or refused; the replay ends in any case."""
+    """There a missing line may go unseen, or is a divergence, or refused; the replay ends in any case."""
     lines = [{key: value for key, value in line.items() if key != "number"} for line in lines_of(name)]
     assert replayed(name, lines)
     told = 0
@@ -75,7 +75,7 @@ def test_what_a_recorder_had_no_room_for_is_said() -> None:
     """A writer that could not keep up has left a mark."""
     lines = [*lines_of("a hand-off")]
     lines.insert(5, {**lines[0], "lost": 3})
-    with pytest.raises(StoreError, match="3 entries are missing, since the recorder could not write as fast"):
+    with pytest.raises(StoreError, match="3 entries are missing, because the recorder could not keep up"):
         replayed("a hand-off", lines)
 
 

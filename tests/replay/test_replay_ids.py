@@ -59,7 +59,7 @@ async def test_the_same_run_again(name: str, kind: str, tmp_path: Path) -> None:
         done_log: RunLog = log if isinstance(log, RunLog) else await log
     RAN.clear()
     done = await PROGRAMS[name].replay(done_log)
-    assert done.departure is None, str(done)
+    assert done.divergence is None, str(done)
     assert done.error is None
     assert RAN == []
 
@@ -79,8 +79,8 @@ async def test_what_stands_beside_an_id_counts() -> None:
     recorder = Recorder()
     await program.record(recorder)
     done = await Replay(recorder.log).arun(program.make(), hooks=[Renames()])
-    assert done.departure is not None
-    assert (done.departure.event, done.departure.field) == ("PostReasoning", "reasoning_result.content[0].input.b")
+    assert done.divergence is not None
+    assert (done.divergence.event, done.divergence.field) == ("PostReasoning", "reasoning_result.content[0].input.b")
 
 
 def _python(version: str) -> str | None:
@@ -117,4 +117,4 @@ RECORDED = Path(__file__).parent / "recorded_on_3_12"
 async def test_a_log_of_an_earlier_day(name: str) -> None:
     """Logs that Python 3.12 has written, in another process, are replayed by whichever Python runs this."""
     done = await PROGRAMS[name].replay(file_of(RECORDED, name))
-    assert done.departure is None, str(done)
+    assert done.divergence is None, str(done)

@@ -12,19 +12,19 @@ from agentflow import Agent, Hook, RunContext, ToolUseBlock, tool
 from agentflow.events import HookEvent, PostActing
 from agentflow.orchestration import StepError, ask, race, workflow
 from agentflow.plugins.recorder import Recorder
-from agentflow.replay import Replay, Replayed
+from agentflow.replay import Replay, ReplayResult
 from agentflow.runlog.entries import MarkEntry
 from agentflow.testing import ScriptedModel, run_virtual
 
 
-def recorded_and_replayed(make: Any) -> tuple[Recorder, Replayed]:
+def recorded_and_replayed(make: Any) -> tuple[Recorder, ReplayResult]:
     """A run of the agent that `make` gives for hooks, and its replay, both in virtual time."""
     recorder = Recorder()
 
     async def live() -> None:
         await make(recorder).call("Go on")
 
-    async def again() -> Replayed:
+    async def again() -> ReplayResult:
         return await Replay(recorder.log).arun(make())
 
     run_virtual(live())
@@ -56,7 +56,7 @@ def test_tools_and_hooks_that_inject_beside_each_other_do_so_in_the_same_order()
         return Agent("a", ScriptedModel([uses, "Done."]), tools=[note], hooks=[*hooks, Minds()], clock=LoopClock())
 
     recorder, done = recorded_and_replayed(make)
-    assert done.departure is None, str(done)
+    assert done.divergence is None, str(done)
     assert marks(recorder).count("injected") == 4
 
 
@@ -98,7 +98,7 @@ def test_hooks_of_parallel_tools_begin_in_the_same_order(ticks: int) -> None:
         )
 
     recorder, done = recorded_and_replayed(make)
-    assert done.departure is None, str(done)
+    assert done.divergence is None, str(done)
     assert "began" in marks(recorder)
 
 
@@ -116,7 +116,7 @@ def test_an_observer_after_the_recorder_has_no_place_in_the_order() -> None:
         return Agent("a", ScriptedModel(["Done."]), hooks=[*hooks, Last()], clock=LoopClock())
 
     recorder, done = recorded_and_replayed(make)
-    assert done.departure is None, str(done)
+    assert done.divergence is None, str(done)
     assert marks(recorder) == []
 
 
@@ -144,5 +144,5 @@ def test_a_race_is_decided_in_its_turn() -> None:
         return flow
 
     recorder, done = recorded_and_replayed(make)
-    assert done.departure is None, str(done)
+    assert done.divergence is None, str(done)
     assert "decided" in marks(recorder)

@@ -10,7 +10,7 @@ import pytest
 
 from agentflow import Agent, Answer, PreActing, ToolUseBlock, on
 from agentflow.plugins.recorder import Recorder
-from agentflow.replay.errors_again import again
+from agentflow.replay.recorded_errors import rebuild_error
 from agentflow.runlog import RunLog, RunLogError, read_lines
 from agentflow.runlog.reading import LogReader
 from agentflow.testing import ScriptedModel
@@ -86,16 +86,16 @@ def test_what_was_not_damaged_is_read() -> None:
         ),
         (
             b'{"kind": "tool", "ref": "t", "value": {"name": "t", "parameters": {"a": 1e999}}}',
-            "a number in it is too large",
+            "it contains a number that is too large",
         ),
-        (b"[1]", "it is no JSON object"),
+        (b"[1]", "it is not a JSON object"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said_where_it_is_read(wrong: Any, said: str) -> None:
     """With the line's number; nothing that has a log meets it later."""
     with pytest.raises(RunLogError) as refused:
         read_lines(lines(wrong), "x.jsonl")
-    assert str(refused.value).startswith("x.jsonl, line 4, is no entry of a run log: ")
+    assert str(refused.value).startswith("x.jsonl, line 4, is not a run log entry: ")
     assert said in str(refused.value)
 
 
@@ -111,9 +111,9 @@ def test_half_a_line_is_what_a_killed_process_leaves(torn: bytes) -> None:
     end = event("CallEnded")
     assert len(read_lines(lines(torn)).entries) == 3
     assert len(read_lines([*lines(torn), *lines(end)]).entries) == 7
-    with pytest.raises(RunLogError, match=r"line 4, is no entry of a run log: it is not JSON\."):
+    with pytest.raises(RunLogError, match=r"line 4, is not a run log entry: it is not JSON\."):
         read_lines(lines(torn, end))
-    with pytest.raises(RunLogError, match=r"line 4, is no entry of a run log: it is not JSON\."):
+    with pytest.raises(RunLogError, match=r"line 4, is not a run log entry: it is not JSON\."):
         read_lines(lines(torn, torn))
 
 
@@ -160,7 +160,7 @@ def test_a_log_is_read_while_it_grows() -> None:
 )
 def test_any_recorded_exception_can_be_raised(words: Any) -> None:
     """Where its class takes more than a text, or is none, as a plain one with the same text."""
-    made = again(words)
+    made = rebuild_error(words)
     assert isinstance(made, Exception)
     assert str(made) == words.get("message", "")
 

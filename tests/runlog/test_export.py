@@ -104,7 +104,7 @@ async def test_any_beginning_of_a_session_can_be_exported() -> None:
     assert diff_runs(whole, read_lines(lines_of_facts(facts, "s"))).parts is None
     decided = [entry.decision for entry in whole.events() if entry.type == "PreActing"]
     assert decided == [None, {"hook": "a hook", "verdict": {"verdict": "Deny", "reason": "not that"}}]
-    with pytest.raises(StoreError, match="it was made of stored facts"):
+    with pytest.raises(StoreError, match="it was exported from stored facts"):
         Replay(whole)
 
 
@@ -138,8 +138,8 @@ async def test_the_command_exports_a_durable_run(tmp_path: Path) -> None:
         file = tmp_path / "run.jsonl"
         assert ran(url, "s", "-o", str(file)) == (0, f"written to {file}\n")
         assert file.read_text("utf-8").count("\n") == text.count("\n")
-        assert "keeps nothing of a run 'r'" in ran(url, "--run", "r")[1]
-        assert "The last used: s." in ran(url)[1]
+        assert "contains no run 'r'" in ran(url, "--run", "r")[1]
+        assert "Most recent sessions: s." in ran(url)[1]
         assert "There is no database" in ran(f"sqlite:///{tmp_path}/none.db", "s")[1]
 
     await asyncio.to_thread(commands)

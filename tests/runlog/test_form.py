@@ -214,9 +214,9 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunLogError, match="No such file"):
         load(tmp_path / "none.jsonl")
     for text, said in (
-        ("", "holds no run log"),
-        ('{"a": 1}', "is no run log"),
-        ("[1]", "no JSON object"),
+        ("", "is not a run log"),
+        ('{"a": 1}', "is not a run log"),
+        ("[1]", "not a JSON object"),
         ('{"kind":"log","form":"agentflow.run-log","version":9,"writer":"w","time":0}', "Upgrade"),
         ('{"kind":"log","form":"agentflow.run-log","version":1,"writer":"w","time":0}\n{"kind":"novel"}', "line 2"),
         ('{"kind":"log","form":"agentflow.run-log","version":1,"writer":"w","time":0}\n{"kind":"event"}', "line 2"),
@@ -225,7 +225,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
             read_lines(text.splitlines())
     log = read_lines(['{"kind":"log","form":"agentflow.run-log","version":1,"writer":"w","time":0,"new":1}'])
     assert isinstance(log, RunLog)
-    with pytest.raises(StoreError, match="does not tell of the message"):
+    with pytest.raises(StoreError, match="does not contain the message"):
         log.message("m")
 
 

@@ -107,7 +107,7 @@ async def test_a_killed_process_loses_what_came_since_the_last_flush(
         assert "".join(pieces).count("word19") >= least
         assert "ada@" not in repr(log.entries)
         done = await Replay(log).arun(Agent("a", ScriptedModel([]), tools=[look], max_iterations=2000))
-        assert done.departure is None, str(done)
+        assert done.divergence is None, str(done)
 
 
 async def test_a_run_that_was_cut_is_not_the_same_as_a_whole_one() -> None:
@@ -137,7 +137,7 @@ async def test_a_run_that_was_cut_is_not_the_same_as_a_whole_one() -> None:
         found = diff_runs(whole, log)
         ends = [each.other for each in found.differences if each.what == "end" and each.where == "call of outer"]
         told[f"{event.type} {whole.calls[event.call].source}".strip()] = *ends, found.usage[1].total_tokens
-    behind = "none: the log breaks off behind"
+    behind = "none: the log breaks off after"
     assert told["CallEnded"] == (f"{behind} PostCall, round 2", 10)
     assert told["PostActing"] == (f"{behind} PreActing, round 1", 10)
     assert told["PostActing inner"] == (f"{behind} PreActing, round 1", 5)

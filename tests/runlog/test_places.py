@@ -116,7 +116,7 @@ async def test_a_run_is_read_back_as_it_was_seen(place: Place) -> None:
     assert len(log.entries) == len(recorder.log.entries)
     assert [type(one) for one in records_of(log)] == [type(one) for one in recorder.records]
     assert diff_runs(log, log).parts is None
-    assert (await Replay(log).arun(agent_with())).departure is None
+    assert (await Replay(log).arun(agent_with())).divergence is None
     logs = Logs([place.where])
     (run,) = await asyncio.to_thread(logs.runs)
     assert (run.run, run.outcome, run.tools, run.problem) == (reply.run_id, "completed", 1, "")
@@ -250,7 +250,7 @@ async def test_what_is_given_twice_is_kept_once(store: SqlStore) -> None:
         await asyncio.wrap_future(store.keep_log("run", writer, number, lines))
     kept = await asyncio.wrap_future(store.log_lines("run"))
     assert kept.lines == ["one", "two", "three", "four"]
-    assert await asyncio.wrap_future(store.log_lines("run", kept.behind)) == KeptLines([], kept.behind)
+    assert await asyncio.wrap_future(store.log_lines("run", kept.end)) == KeptLines([], kept.end)
     assert (await asyncio.wrap_future(store.log_lines("run", 1))).lines == ["three", "four"]
     (log,) = await asyncio.wrap_future(store.logs())
     assert (log.run_id, log.size) == ("run", len("one two three four "))
@@ -278,7 +278,7 @@ async def test_ids_that_no_index_takes(store: SqlStore) -> None:
 
 async def test_what_is_not_there_is_said(store: SqlStore, tmp_path: Path) -> None:
     """No such run, none named, no database: nothing is made by looking."""
-    with pytest.raises(RunLogError, match="keeps no log of a run 'run_9'"):
+    with pytest.raises(RunLogError, match="has no log of run 'run_9'"):
         await load_from(store, "run_9")
     name = store.url
     with pytest.raises(StoreError, match=r"holds no run log\. A Recorder writes run logs"):
@@ -400,7 +400,7 @@ async def test_commands_read_a_store_by_its_name(tmp_path: Path) -> None:
         assert "no hook shaped it" in ran("explain", f"{name}#{two.run_id}", "last")[1]
         assert "holds 2 runs; name one after a #" in ran("explain", name, "last")[1]
         file = tmp_path / "report.html"
-        assert "holds all of it" in ran("inspect", f"{name}#{one.run_id}", "--export", str(file))[1]
+        assert "is complete" in ran("inspect", f"{name}#{one.run_id}", "--export", str(file))[1]
         for arguments in (("explain", empty, "last"), ("inspect", empty, "--export", str(file))):
             assert "`agentflow export` makes one from a session or a durable run" in ran(*arguments)[1]
         assert one.run_id in file.read_text("utf-8")

@@ -30,7 +30,7 @@ export async function text(path) {
 export async function textBehind(path) {
   const response = await checked(await fetch(path));
   const { headers } = response;
-  return { body: await response.text(), behind: headers.get("x-behind") ?? "0", torn: Number(headers.get("x-torn")) };
+  return { body: await response.text(), behind: headers.get("x-end") ?? "0", torn: Number(headers.get("x-torn")) };
 }
 
 /** @param {string} path @param {any} body @returns {Promise<any>} */

@@ -1,9 +1,9 @@
-"""Exceptions as they were recorded, raised again: of the same class where that is loaded, with the same text.
+"""Rebuild recorded exceptions: of the same class if that is loaded, with the same text.
 
 Rules:
 
-1. A log never makes anything be imported: a class is looked up among the modules that are loaded.
-2. No constructor runs: attributes that the log tells of are set, the text is the recorded one.
+1. A log never triggers an import: a class is looked up only in loaded modules.
+2. No constructor runs: the recorded attributes are set, and the text is the recorded one.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from typing import Any, cast
 from agentflow.ground.frozen import EMPTY
 from agentflow.runlog.fields import ErrorData
 
-__all__ = ["again"]
+__all__ = ["rebuild_error"]
 
 
-def again(words: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseException:
-    """The exception that a log tells of.
+def rebuild_error(recorded: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseException:
+    """Rebuild a recorded exception.
 
     Args:
-        words: What it says: `type`, `module`, `message`, `attributes`.
-        ids: The ids of tool calls that are others now: an attribute that holds one gets the new one.
+        recorded: The recorded `type`, `module`, `message` and `attributes`.
+        ids: New ids of tool calls by recorded id; attributes that hold an old id get the new one.
     """
-    name, module, message = words["type"], words.get("module", ""), words.get("message") or ""
+    name, module, message = recorded["type"], recorded.get("module", ""), recorded.get("message") or ""
     known = _class_of(module, name)
-    given = {key: value for key, value in words.get("attributes", {}).items() if not key.startswith("__")}
-    attributes = {key: ids.get(value, value) if isinstance(value, str) else value for key, value in given.items()}
+    values = {key: value for key, value in recorded.get("attributes", {}).items() if not key.startswith("__")}
+    attributes = {key: ids.get(value, value) if isinstance(value, str) else value for key, value in values.items()}
     if (known.__module__, known.__qualname__) == (module, name):
         error = _made(known, message, attributes)
         if error is not None and str(error) == message:
             return error
 
-    def told(_self: object) -> str:
+    def text_of(_self: object) -> str:
         return message
 
-    body: dict[str, Any] = {"__str__": told, "__module__": module, "__qualname__": name}
+    body: dict[str, Any] = {"__str__": text_of, "__module__": module, "__qualname__": name}
     short = name.rpartition(".")[2].replace("\0", "")
     for base in (known, Exception):
         try:
@@ -51,18 +51,18 @@ def again(words: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseException:
 
 
 def _made(kind: type[BaseException], message: str, attributes: Mapping[str, Any]) -> BaseException | None:
-    """An exception of a class; None: it cannot be made without its constructor."""
+    """Create an exception without its constructor; None if that fails."""
     try:
         error = kind.__new__(kind, message)
     except Exception:
         return None
-    if message and not error.args:  # `OSError` and its like take them in the constructor only
+    if message and not error.args:  # `OSError` and its like set them in the constructor only
         error.args = (message,)
     for name, value in attributes.items():
         try:
             setattr(error, name, value)
         except (AttributeError, TypeError, ValueError):
-            continue  # it is read-only
+            continue  # read-only attribute
     return error
 
 

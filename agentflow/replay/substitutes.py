@@ -1,4 +1,4 @@
-"""What runs in a replay instead of a model, and of tools that may not run."""
+"""Replacements for models in a replay, and for tools that must not run."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from agentflow.hooks.wrapping import ToolCall
 from agentflow.messages import ToolUseBlock
 from agentflow.ports.model import ModelRequest
 
-__all__ = ["RecordedModel", "refused"]
+__all__ = ["RecordedModel", "refuse"]
 
 
 class RecordedModel:
-    """A model that gives what was recorded.
+    """A model that returns recorded replies.
 
     Args:
-        name: What it is called.
-        replies: Gives the pieces of a reply.
+        name: The model's name.
+        replies: Returns the chunks of a reply.
     """
 
     def __init__(self, name: str, replies: Callable[[], AsyncIterator[ModelChunk]]) -> None:
@@ -26,14 +26,14 @@ class RecordedModel:
         self._replies = replies
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
-        """Answer as recorded."""
+        """Return the recorded reply."""
         return self._replies()
 
 
-async def refused(use: ToolUseBlock, _context: ToolCall) -> object:
-    """Answer the call of a tool that may not run.
+async def refuse(use: ToolUseBlock, _context: ToolCall) -> object:
+    """Refuse a tool that must not run.
 
     Raises:
         ToolError: Always.
     """
-    raise ToolError(f"Tool {use.name!r} is not run in this replay: it is not among the tools that may run.")
+    raise ToolError(f"Tool {use.name!r} does not run in this replay: it is not listed in tools=.")
