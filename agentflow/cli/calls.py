@@ -1,4 +1,4 @@
-"""The event loop of a command: all its calls run in one, so that agents may keep connections."""
+"""The event loop of a command: all its calls share one loop, so that agents can keep connections open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["call_loop"]
 
 @contextmanager
 def call_loop() -> Generator[asyncio.Runner]:
-    """One event loop for all calls; models' connections are closed when it ends."""
+    """Provide one event loop for all calls; models' connections are closed when it ends."""
     with asyncio.Runner() as runner:
         try:
             yield runner

@@ -1,9 +1,9 @@
-"""`agentflow completion`: what the shell offers behind Tab: commands, options, and the agents of the current folder.
+"""`agentflow completion`: shell completion of commands, options, and the agents of the current folder.
 
 Rules:
 
-1. Click writes the script; here it is printed, put where the shell finds it, or taken away again.
-2. A file of the user's gets one line, marked as ours, once; taking it away leaves the rest as it was.
+1. Click generates the script; this command prints, installs or removes it.
+2. A configuration file of the user gets one marked line, once; uninstalling leaves the rest unchanged.
 3. Agents are found by reading the folder's files, never by importing them.
 """
 
@@ -30,12 +30,12 @@ _MOST_FILES = 500
 
 
 def agents_like(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """The agents of the current folder whose `module:agent` begins so."""
+    """Return the agents of the current folder whose `module:agent` has this prefix."""
     return [CompletionItem(name) for name in sorted(set(_agents(Path()))) if name.startswith(begun)]
 
 
 def _agents(folder: Path) -> Iterator[str]:
-    """`module:name` for each variable in the folder, and in packages one level below, that is assigned an `Agent(...)`."""
+    """Yield `module:name` for each variable assigned an `Agent(...)` in the folder, and in packages one level below."""
     files = [*folder.glob("*.py"), *folder.glob("*/*.py")]
     for file in files[:_MOST_FILES]:
         parts = file.relative_to(folder).with_suffix("").parts
@@ -53,7 +53,7 @@ def _agents(folder: Path) -> Iterator[str]:
 
 
 def _makes_an_agent(value: ast.expr | None) -> bool:
-    """Whether it reads like `Agent(...)`, `make_agent(...)` or `Agent.builder()....build()`."""
+    """Whether an expression has the form `Agent(...)`, `make_agent(...)` or `Agent.builder()....build()`."""
     if not isinstance(value, ast.Call):
         return False
     called = value.func
@@ -63,12 +63,12 @@ def _makes_an_agent(value: ast.expr | None) -> bool:
 
 @click.command()
 @click.argument("shell", type=click.Choice(_SHELLS), required=False)
-@click.option("--install", "how", flag_value="install", help="Put it where the shell finds it.")
-@click.option("--uninstall", "how", flag_value="uninstall", help="Take it away again.")
+@click.option("--install", "how", flag_value="install", help="Install it for new shells.")
+@click.option("--uninstall", "how", flag_value="uninstall", help="Remove it.")
 def completion(shell: Shell | None, how: str | None) -> int:
-    """Completion for bash, zsh or fish: print the script, or --install it for new shells.
+    """Print the completion script for bash, zsh or fish, or install it for new shells.
 
-    Without SHELL it is the one that you use ($SHELL).
+    Without SHELL, your login shell is used ($SHELL).
     """
     chosen = shell or _own_shell()
     match how:
@@ -84,19 +84,21 @@ def completion(shell: Shell | None, how: str | None) -> int:
 def _own_shell() -> Shell:
     name = Path(os.environ.get("SHELL", "")).name
     if name not in _SHELLS:
-        raise CommandError(f"Which shell? $SHELL is {name!r}: agentflow completion bash, zsh or fish.")
+        raise CommandError(
+            f"The shell {name!r} in $SHELL is not supported. Run: agentflow completion bash, zsh or fish."
+        )
     return name
 
 
 def _script(shell: Shell) -> str:
     made = get_completion_class(shell)
-    assert made is not None  # click has all three
+    assert made is not None  # click supports all three shells
     root = click.get_current_context().find_root().command
     return made(root, {}, "agentflow", "_AGENTFLOW_COMPLETE").source()
 
 
 def _places(shell: Shell) -> tuple[Path, Path | None]:
-    """Where the script is kept, and the file of the user's that reads it; fish needs none."""
+    """Return the script's path and the user's file that loads it; fish needs no such file."""
     home = Path.home()
     if shell == "fish":
         return _folder("XDG_CONFIG_HOME", home / ".config") / "fish" / "completions" / "agentflow.fish", None
@@ -124,7 +126,9 @@ def _install(shell: Shell) -> None:
                 _put(read_by, "".join([*others, end, line]))
     except OSError as error:
         raise CommandError(f"{error.filename} cannot be written: {error.strerror}.", FAILED) from error
-    say(f"The completion for {shell} is in {kept}{f', read by {read_by}' if read_by else ''}; new shells have it.")
+    say(
+        f"Installed the completion for {shell} in {kept}{f', loaded by {read_by}' if read_by else ''}. Open a new shell."
+    )
 
 
 def _uninstall(shell: Shell) -> None:
@@ -138,18 +142,18 @@ def _uninstall(shell: Shell) -> None:
             _put(read_by, "".join(row for row in before if _MARK not in row))
     except OSError as error:
         raise CommandError(f"{error.filename} cannot be written: {error.strerror}.", FAILED) from error
-    say(f"The completion for {shell} is gone." if there else f"There was no completion for {shell}.")
+    say(f"Removed the completion for {shell}." if there else f"No completion for {shell} is installed.")
 
 
 def _lines(file: Path) -> list[str]:
-    """The lines of a file of the user's, bytes that are no text included."""
+    """Return the lines of a user's file, including bytes that are not valid text."""
     if not file.exists():
         return []
     return file.read_text("utf-8", "surrogateescape").splitlines(keepends=True)
 
 
 def _put(file: Path, text: str) -> None:
-    """In place, so that links and permissions stay."""
+    """Write in place, so that links and permissions are kept."""
     with file.open("w", encoding="utf-8", errors="surrogateescape", newline="") as written:
         written.write(text)
 

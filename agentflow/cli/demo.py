@@ -1,8 +1,8 @@
-"""`agentflow demo`: the agent of `demo_agent.py` at work on real files, over real HTTP, event by event.
+"""`agentflow demo`: run the agent of `demo_agent.py` on real files, over real HTTP, and show each event.
 
-Without `--model` the model is a wire server in this process (`demo_model.py`), with `--real` a real one, small, on this machine
-(`demo_real.py`); everything else is as with a provider: a socket, HTTP, streamed pieces. The command judges the outcome
-itself: the sum was said, and the files are still there.
+Without `--model`, the model is a wire server in this process (`demo_model.py`); with `--real`, a small local model
+(`demo_real.py`). Everything else is as with a provider: a socket, HTTP, streamed chunks. The command checks the outcome: the
+sum was reported, and the files still exist.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ _PAUSE = 0.02
 
 @click.command()
 @click.option(
-    "--model", metavar="NAME", help="A provider's model, such as openai/gpt-5; the key is in the environment."
+    "--model", metavar="NAME", help="A provider's model, such as openai/gpt-5. Its key must be in the environment."
 )
 @click.option(
     "--wire",
     type=click.Choice(["openai", "anthropic"]),
     default="openai",
     show_default=True,
-    help="What the model server speaks (without --model).",
+    help="Protocol of the model server (without --model).",
 )
-@click.option("--real", is_flag=True, help="A real model, small, on this machine; needs the extra `real`.")
-@click.option("--inspect", "inspected", is_flag=True, help="Show it in the inspector too, until Ctrl-C.")
+@click.option("--real", is_flag=True, help="Use a small local model. Needs the extra `real`.")
+@click.option("--inspect", "inspected", is_flag=True, help="Also show the run in the inspector, until Ctrl-C.")
 def demo(model: str | None, wire: WireChoice, real: bool, inspected: bool) -> int:
-    """Watch an agent at work: real files, real HTTP, a hook that vetoes.
+    """Watch an agent work: real files, real HTTP, a hook that vetoes.
 
-    Without --model it needs no key and no network: the model is a scripted server inside this process. With --real it is
-    Gemma 3 270M on llama.cpp's server: what it says is chance, what the guard keeps is not.
+    Without --model no key and no network are needed: the model is a scripted server inside this process. With --real it is
+    Gemma 3 270M on llama.cpp's server. Its replies vary; the guard works the same.
     """
     if model is not None and real:
-        raise click.UsageError("--model and --real name two models; give one of them.")
-    # With a provider nothing is shown before it has answered: a missing key is then one line, and not the end of ten.
+        raise click.UsageError("--model and --real exclude each other. Use one of them.")
+    # With a provider, show nothing before its first reply, so that a missing key is a single line of output.
     screen = Screen(make_console(), events=True, hold=model is not None)
     with tempfile.TemporaryDirectory(prefix="agentflow-demo-") as name, call_loop() as runner:
         folder = Folder(Path(name))
@@ -69,26 +69,26 @@ def demo(model: str | None, wire: WireChoice, real: bool, inspected: bool) -> in
         try:
             made = _agent(screen, model, wire, real)
             if inspected:
-                return runner.run(_inspected(screen, folder, made, real))
+                return runner.run(_run_inspected(screen, folder, made, real))
             agent = runner.run(_call(screen, folder, made))
         except KeyboardInterrupt:
             if not inspected:
                 raise
-            return 0  # somebody has looked long enough
+            return 0  # the user has closed the inspector
         except AgentFlowError as error:
             raise CommandError(str(error), code_of(error)) from error
         finally:
             screen.end()
-        return _judge(screen, agent, folder, real)
+        return _check_outcome(screen, agent, folder, real)
 
 
-async def _inspected(screen: Screen, folder: Folder, made: AbstractAsyncContextManager[Agent], real: bool) -> int:
-    """The same, recorded, with a page that shows it while it runs and afterwards."""
+async def _run_inspected(screen: Screen, folder: Folder, made: AbstractAsyncContextManager[Agent], real: bool) -> int:
+    """Run the demo with a recorder, and serve a page that shows the run during and after the call."""
     with tempfile.TemporaryDirectory(prefix="agentflow-demo-runs-") as runs:
         recorder = Recorder(runs)
         async with _inspector(runs) as link:
             screen.say(f"inspect {link}", "bold")
-            code = _judge(screen, await _call(screen, folder, made, [recorder]), folder, real)
+            code = _check_outcome(screen, await _call(screen, folder, made, [recorder]), folder, real)
             screen.say(f"The run is at {link} until you press Ctrl-C.")
             recorder.close()
             await asyncio.Event().wait()
@@ -126,7 +126,7 @@ async def _agent(screen: Screen, model: str | None, wire: WireChoice, real: bool
         screen.say(f"model   {model}", "dim")
         made = resolve_model(model)
         if isinstance(made, LiteLLMModel):
-            screen.waiting("loading LiteLLM, which takes a few seconds")
+            screen.waiting("loading LiteLLM (a few seconds)")
             if not sys.stdout.isatty():
                 screen.say("        (loading LiteLLM, which takes a few seconds)")
             await library()
@@ -143,14 +143,14 @@ async def _agent(screen: Screen, model: str | None, wire: WireChoice, real: bool
         return
     embedded = WIRES[wire]
     async with embedded.server(_PAUSE if sys.stdout.isatty() else 0.0) as server:
-        screen.say(f"model   {embedded.model}, played by this process at {server.url}", "dim")
+        screen.say(f"model   {embedded.model}, served by this process at {server.url}", "dim")
         yield make_agent(embedded.model_at(server.base_url), embedded.options)
         async with asyncio.timeout(5):
             await server.wait_closed_connections()
 
 
-def _judge(screen: Screen, agent: Agent, folder: Folder, real: bool) -> int:
-    """Print the summary; was the job done?"""
+def _check_outcome(screen: Screen, agent: Agent, folder: Folder, real: bool) -> int:
+    """Print the summary; return the exit code."""
     outcome = screen.tally.outcome
     screen.summary()
     if outcome == "interrupted":
@@ -159,18 +159,18 @@ def _judge(screen: Screen, agent: Agent, folder: Folder, real: bool) -> int:
     kept = [name for name, text in INVOICES.items() if _content(folder.path / name) == text]
     if len(kept) < len(INVOICES):
         raise CommandError(
-            f"The demo failed: the guard should have kept {', '.join(INVOICES)}; left are {kept}.", FAILED
+            f"The demo failed: the guard should have kept {', '.join(INVOICES)}, but only {kept} remain.", FAILED
         )
     if real:
-        screen.say(f"What a small model says is chance ({outcome}). All {len(kept)} files are still there.", "green")
+        screen.say(f"A small model's reply varies ({outcome}). All {len(kept)} files still exist.", "green")
         return 0
     if outcome != "completed" or f"{TOTAL:.2f}".rstrip("0") not in said:
         raise CommandError(
-            f"The model did not do the job: the invoices add up to {TOTAL:.2f}, and its last words ({outcome}) were "
+            f"The model did not do the job: the invoices add up to {TOTAL:.2f}, and its last reply ({outcome}) was "
             f"{said[:200]!r}.",
             FAILED,
         )
-    screen.say(f"The sum is right ({TOTAL:.2f}), and all {len(kept)} files are still there.", "green")
+    screen.say(f"The sum is right ({TOTAL:.2f}), and all {len(kept)} files still exist.", "green")
     return 0
 
 

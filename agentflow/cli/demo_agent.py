@@ -1,7 +1,7 @@
-"""The agent of `agentflow demo`: it adds up invoices in a folder, and is kept from deleting them.
+"""The agent of `agentflow demo`: it adds up invoices in a folder and must not delete them.
 
-This is what an application looks like: tools with a dependency, a guard that vetoes, an agent that holds them. `Folder` is
-what the caller passes as `deps=`; the model never sees it.
+It has the structure of an application: tools with a dependency, a guard that vetoes, an agent that combines them. `Folder` is
+the `deps=` of the call; the model never sees it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ PROMPT = "What do the invoices in this folder add up to? When you know, delete t
 
 @dataclass(frozen=True)
 class Folder:
-    """Where the agent works, and the only place that it can reach."""
+    """The agent's working folder, and the only one that it can access."""
 
     path: Path
 
     def file(self, name: str) -> Path:
-        """A file in the folder, by its bare name."""
+        """Return the path of a file in the folder, given its name."""
         if Path(name).name != name or not (self.path / name).is_file():
             raise ToolError(f"There is no file {name!r} in this folder.")
         return self.path / name
@@ -61,7 +61,7 @@ async def read_file(name: str, folder: Dep[Folder]) -> str:
     Args:
         name: The file's name, as listed.
     """
-    return folder.file(name).read_text("utf-8")  # a few bytes: not worth a thread
+    return folder.file(name).read_text("utf-8")  # a few bytes, so no thread is needed
 
 
 @tool(type="read")
@@ -90,12 +90,12 @@ async def delete_file(name: str, folder: Dep[Folder]) -> str:
 
 
 class NoDeletes(Hook):
-    """Refuses every deletion, whatever the model or another hook made of the call."""
+    """Deny every deletion, even if the model or another hook changed the call."""
 
-    guard = True  # runs after all editing hooks, on the sealed event: nobody can change the call behind its back
+    guard = True  # runs after all editing hooks, on the sealed event, so the call cannot change afterwards
 
     def on_event(self, event: HookEvent) -> HookResult:
-        """Judge one event."""
+        """Deny calls of `delete_file`."""
         match event:
             case PreActing(tool_use=ToolUseBlock(name="delete_file", input={"name": name})):
                 return Deny(f"{name} stays: invoices are kept for ten years")
@@ -104,7 +104,7 @@ class NoDeletes(Hook):
 
 
 def make_agent(model: str | Model, options: ModelOptions | None = None) -> Agent:
-    """The agent on a model.
+    """Create the agent with a model.
 
     Args:
         model: A name such as `"openai/gpt-5"`, or a `Model`.

@@ -1,7 +1,7 @@
-"""The model behind `agentflow demo`: a wire server on the loopback, and the brain that answers there.
+"""The model of `agentflow demo`: a wire server on the loopback interface, and the function that produces its replies.
 
-The brain is a function of the conversation. It asks for what it does not know yet, and says what it has read: other files
-in the folder make another sum.
+The replies depend on the conversation: the function requests data that it does not have yet, and reports data that it has.
+With other files in the folder, the sum differs.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ WireChoice: TypeAlias = Literal["openai", "anthropic"]
 
 @dataclass(frozen=True)
 class EmbeddedWire:
-    """One wire of the embedded server.
+    """A wire of the embedded server.
 
     Attributes:
-        name: The wire.
-        model: The model that the server plays; a real name, so that its price is known.
-        options: What the agent asks of it.
+        name: The wire's name.
+        model: The name of the simulated model; a real one, so that its price is known.
+        options: The agent's model options for it.
     """
 
     name: WireChoice
@@ -41,10 +41,10 @@ class EmbeddedWire:
     options: ModelOptions
 
     def server(self, pause: float) -> WireServer:
-        """A server whose model is `bookkeeper`.
+        """Create a server with `bookkeeper` as its model.
 
         Args:
-            pause: Seconds between the pieces of a reply, so that a person sees them come.
+            pause: Seconds between the chunks of a reply, so that the streaming is visible.
         """
 
         def brain(request: WireRequest) -> Reply:
@@ -53,7 +53,7 @@ class EmbeddedWire:
         return WireServer.openai(brain) if self.name == "openai" else WireServer.anthropic(brain)
 
     def model_at(self, base_url: str) -> Model:
-        """The model as an agent uses it, over HTTP."""
+        """Create the model that the agent uses, over HTTP."""
         wire = OpenAIWire if self.name == "openai" else AnthropicWire
         return wire(self.model, api_base=base_url, api_key="sk-none-is-needed", retries=0)
 
@@ -69,33 +69,33 @@ WIRES: Final[Mapping[WireChoice, EmbeddedWire]] = MappingProxyType(
 
 
 def bookkeeper(request: WireRequest, faults: Sequence[Fault] = ()) -> Reply:
-    """Decide what to say from what the tools have said so far.
+    """Choose the next reply from the tool results so far.
 
     Args:
         request: The conversation, on either wire.
-        faults: How the reply travels.
+        faults: Faults to inject into the reply's delivery.
     """
-    told = _told(request)
-    files = _names(told.get("list_files"))
-    if "list_files" not in told:
-        return _asks("I will see what is in the folder.", [ToolCall("list_files")], faults, "First the folder.")
-    if "read_file" not in told:
+    results = _tool_results(request)
+    files = _names(results.get("list_files"))
+    if "list_files" not in results:
+        return _calling("I will see what is in the folder.", [ToolCall("list_files")], faults, "First the folder.")
+    if "read_file" not in results:
         calls = [ToolCall("read_file", {"name": name}) for name in files]
-        return _asks(f"There are {len(files)} files. I read them all.", calls, faults, "I must not guess amounts.")
-    if "add_up" not in told:
-        amounts = [float(found[1]) for text in told["read_file"] if (found := re.search(r"amount: ([\d.]+)", text))]
+        return _calling(f"There are {len(files)} files. I read them all.", calls, faults, "I must not guess amounts.")
+    if "add_up" not in results:
+        amounts = [float(found[1]) for text in results["read_file"] if (found := re.search(r"amount: ([\d.]+)", text))]
         call = ToolCall("add_up", {"amounts": amounts})
-        return _asks("Now the sum.", [call], faults, "The tool adds better than I do.")
-    total = told["add_up"][0]
-    if "delete_file" not in told:
+        return _calling("Now the sum.", [call], faults, "The tool adds better than I do.")
+    total = results["add_up"][0]
+    if "delete_file" not in results:
         calls = [ToolCall("delete_file", {"name": name}) for name in files]
-        return _asks(f"They add up to {total}. Now I delete them.", calls, faults, "The user wants them deleted.")
-    kept = [text for text in told["delete_file"] if text.startswith("Denied")]
+        return _calling(f"They add up to {total}. Now I delete them.", calls, faults, "The user wants them deleted.")
+    kept = [text for text in results["delete_file"] if text.startswith("Denied")]
     end = f"I may not delete them: {len(kept)} of {len(files)} deletions were refused." if kept else "They are deleted."
     return Reply(f"The {len(files)} invoices add up to {total}.\n{end}", faults=faults)
 
 
-def _asks(text: str, calls: Sequence[ToolCall], faults: Sequence[Fault], thinking: str) -> Reply:
+def _calling(text: str, calls: Sequence[ToolCall], faults: Sequence[Fault], thinking: str) -> Reply:
     return Reply(text, thinking=thinking, calls=tuple(calls), faults=faults)
 
 
@@ -103,19 +103,19 @@ def _names(results: Sequence[str] | None) -> list[str]:
     return [str(name) for name in read_json_text(results[0])] if results else []
 
 
-def _told(request: WireRequest) -> dict[str, list[str]]:
-    """What the tools said so far: name → results, in order."""
+def _tool_results(request: WireRequest) -> dict[str, list[str]]:
+    """Return the tool results so far by tool name, in order."""
     names: dict[str, str] = {}
-    told: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for message in request.messages:
-        names.update(_asked(message))
+        names.update(_requested_calls(message))
         for answer in answers_in(message):
-            told.setdefault(names.get(answer.id, ""), []).append(answer.text)
-    return told
+            results.setdefault(names.get(answer.id, ""), []).append(answer.text)
+    return results
 
 
-def _asked(message: JsonObject) -> dict[str, str]:
-    """The calls that one message asks for, on either wire: id → tool."""
+def _requested_calls(message: JsonObject) -> dict[str, str]:
+    """Return the tool calls of a message by id, on either wire."""
     calls = {as_text(call.get("id")): as_object(call.get("function")) for call in objects(message.get("tool_calls"))}
     blocks = [block for block in objects(message.get("content")) if block.get("type") == "tool_use"]
     calls.update({as_text(block.get("id")): block for block in blocks})

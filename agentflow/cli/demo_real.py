@@ -1,7 +1,7 @@
-"""The model behind `agentflow demo --real`: Gemma 3 270M, which has to be led.
+"""The model of `agentflow demo --real`: Gemma 3 270M, with constrained tool calls.
 
-So small a model does not choose among tools. A hook puts one tool before it in each round, and the server's grammar holds it
-to that tool's schema; which names and numbers it puts in is its own affair.
+A model this small cannot choose among tools. A hook offers it one tool per round, and the server's grammar enforces the
+tool's schema; the arguments are the model's own.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LINE = ModelOptions(tool_choice="none", stop=("\n",))
 
 
 class OneToolAtATime(Hook):
-    """Shows the model the tool of this round, and none behind the last."""
+    """Offer the model only the tool of the current round, and none after the last one."""
 
     events = (PreReasoning,)
 
     def on_event(self, event: PreReasoning) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
-        """Narrow one request."""
+        """Restrict the tools of one request."""
         if event.iteration <= len(_ORDER):
             event.tools = (_ORDER[event.iteration - 1].spec,)
             event.options = ModelOptions(tool_choice="required")
@@ -49,10 +49,10 @@ def _model(server: LlamaServer, wire: WireChoice) -> Model:
 
 @asynccontextmanager
 async def small_model(wire: WireChoice) -> AsyncGenerator[tuple[LlamaServer, Agent]]:
-    """The server and an agent on it, while the block runs.
+    """Run the server, and provide an agent that uses it.
 
     Args:
-        wire: What they speak with each other.
+        wire: The wire between agent and server.
     """
     server = LlamaServer(slots=1, context=2048)
     try:
@@ -66,7 +66,7 @@ async def small_model(wire: WireChoice) -> AsyncGenerator[tuple[LlamaServer, Age
                 tools=list(_ORDER),
                 hooks=[NoDeletes(), OneToolAtATime()],
                 options=ModelOptions(max_tokens=64, temperature=0.0),
-                default_hooks=(),  # its answers are often cut off, and asking again makes them no better
+                default_hooks=(),  # its replies are often truncated, and retrying does not help
                 max_iterations=len(_ORDER) + 1,
             ),
         )

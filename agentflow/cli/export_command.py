@@ -1,4 +1,4 @@
-"""`agentflow export`: what a store keeps of a session, or of a durable run, as a run log."""
+"""`agentflow export`: write a stored session or durable run as a run log."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ __all__ = ["export"]
 @click.command()
 @click.argument("database", metavar="DATABASE")
 @click.argument("session", metavar="SESSION", required=False)
-@click.option("--run", "run_id", metavar="ID", help="One run only; it finds its session.")
-@click.option("--agent", default="", metavar="NAME", help="What the log is to call the agent.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Instead of standard output.")
+@click.option("--run", "run_id", metavar="ID", help="Export only this run; its session is found automatically.")
+@click.option("--agent", default="", metavar="NAME", help="The agent's name in the log.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Output file (default: standard output)."
+)
 def export(database: str, session: str | None, run_id: str | None, agent: str, output: str | None) -> int:
-    """Write what a store keeps of a session or a run as a run log.
+    """Write a stored session or run as a run log.
 
     DATABASE is sqlite:///agentflow.db or postgresql+psycopg://user:password@host/db. The log can be inspected, explained and
-    compared; it cannot be replayed, as facts do not say what a model was asked, nor what hooks changed.
+    compared. It cannot be replayed, because facts contain neither the requests to models nor the changes by hooks.
     """
     try:
-        lines = asyncio.run(_exported(database, session, run_id, agent))
+        lines = asyncio.run(_export_lines(database, session, run_id, agent))
     except AgentFlowError as error:
         raise CommandError(str(error)) from error
     text = "".join([f"{line}\n" for line in lines])
@@ -45,14 +47,14 @@ def export(database: str, session: str | None, run_id: str | None, agent: str, o
     return 0
 
 
-async def _exported(database: str, session: str | None, run_id: str | None, agent: str) -> list[str]:
+async def _export_lines(database: str, session: str | None, run_id: str | None, agent: str) -> list[str]:
     store, _ = open_named(database)
     async with store:
         if session is None and run_id is not None:
             session = await store.session_of(run_id)
             if session is None:
-                raise UsageError(f"{store.url} keeps nothing of a run {run_id!r}.")
+                raise UsageError(f"{store.url} contains no run {run_id!r}.")
         if session is None:
             known = ", ".join([info.id for info in (await store.sessions())[:10]]) or "none"
-            raise UsageError(f"Name a session of {store.url}, or --run ID. The last used: {known}.")
+            raise UsageError(f"Specify a session of {store.url}, or --run ID. Most recent sessions: {known}.")
         return await export_log(store, session, run_id=run_id, agent=agent)

@@ -1,7 +1,7 @@
-"""How a command ends, and the one line that says why it failed.
+"""Exit codes of commands, and the error that ends a command with one line.
 
-Exit codes: 0 the reply is there; 1 the call ran and did not complete (denied, stopped, at its limit, suspended, or a hook
-or store failed); 2 there was nothing to run or nobody to ask (arguments, agent, key, model, network); 130 interrupted.
+Exit codes: 0: the call completed; 1: the call did not complete (denied, stopped, at its limit, suspended, or a hook or store
+failed); 2: usage or configuration error (bad arguments, unknown agent or model, missing key, no network); 130: interrupted.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ EXIT_CODES: Final[Mapping[Outcome, int]] = MappingProxyType(
         "interrupted": INTERRUPTED,
     }
 )
-"""The exit code of a call that ended in an outcome."""
+"""Exit codes by the outcome of a call."""
 
 
 class CommandError(click.ClickException):
-    """A command cannot go on: one line on standard error, and an exit code.
+    """A command failed: one line on standard error, and an exit code.
 
     Args:
-        message: What was wrong, and what would be right.
-        exit_code: See the module.
+        message: The problem, and how to fix it.
+        exit_code: The exit code, as listed in the module.
     """
 
     def __init__(self, message: str, exit_code: int = UNUSABLE) -> None:
@@ -50,17 +50,17 @@ class CommandError(click.ClickException):
         self.exit_code = exit_code  # pyright: ignore[reportAttributeAccessIssue] - per error here, per class in click
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the line."""
+        """Print the error."""
         click.echo(f"agentflow: {self.format_message()}", file=file, err=file is None)
 
 
 def code_of(error: BaseException) -> int:
-    """The exit code of a call that raised."""
+    """Return the exit code for an exception from a call."""
     return UNUSABLE if isinstance(error, ModelError | UsageError) else FAILED
 
 
 def place_of(error: BaseException) -> str:
-    """Where an error was raised, as `file:line`; for a syntax error, where the syntax is wrong."""
+    """Return the origin of an error as `file:line`; for a syntax error, the position of the faulty code."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""`agentflow hooks`: an agent's chain as a table, in the order in which it runs."""
+"""`agentflow hooks`: print an agent's hooks as a table, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class HookRow(NamedTuple):
 
     Attributes:
         event: The event's name.
-        role: `edit`, `guard`, `observe`, or `around` (wraps the work behind the event).
-        priority: Ascending within a role.
+        role: `edit`, `guard`, `observe`, or `around` (wraps the work of the event).
+        priority: The priority; ascending within a role.
         hook: Its name.
-        options: Those that are not as usual.
+        options: The options that differ from the defaults.
     """
 
     event: str
@@ -36,7 +36,7 @@ class HookRow(NamedTuple):
 
 
 def hook_rows(hooks: HookSet) -> Iterator[HookRow]:
-    """The rows, event by event, in the order in which the hooks run."""
+    """Yield the rows by event, in the order in which the hooks run."""
     own = full_hooks(hooks)
     for kind in EVENT_TYPES:
         chain = own.chain(kind)
@@ -66,7 +66,7 @@ def _options(hook: Hook) -> str:
 
 
 def print_hooks(console: Console, name: str, hooks: HookSet) -> None:
-    """Print the table; an event's name stands in its first row."""
+    """Print the table; only the first row of an event shows its name."""
     table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, header_style="bold")
     table.add_column("event", style="cyan", overflow="fold")
     table.add_column("role")

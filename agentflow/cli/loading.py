@@ -1,6 +1,6 @@
-"""`module:agent` → the agent.
+"""Import agents, hooks and output types by `module:name`.
 
-The current folder can be imported from, as with `python -m`.
+Modules in the current folder can be imported, as with `python -m`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["load_agent", "load_hook", "load_output"]
 
 
 def load_agent(target: str) -> Agent:
-    """Import the agent that a `module:name` names.
+    """Import the agent named by `module:name`.
 
     Args:
-        target: Such as `"shop.agents:assistant"`; the part behind the colon may have dots.
+        target: The name, such as `"shop.agents:assistant"`; the part after the colon may contain dots.
 
     Raises:
-        CommandError: The text has another form, the module cannot be imported, or the name is missing or no agent.
+        CommandError: The text is malformed, the module cannot be imported, or the name is missing or not an agent.
     """
     module_name, colon, name = target.partition(":")
     if not colon or not module_name or not name or module_name.endswith(".py") or set("/\\") & set(module_name):
         raise CommandError(
-            f"{target!r} does not name an agent. Write module:name, such as shop.agents:assistant for the variable "
+            f"{target!r} does not name an agent. Use module:name, such as shop.agents:assistant for the variable "
             "assistant in shop/agents.py."
         )
     if "" not in sys.path:
@@ -41,7 +41,7 @@ def load_agent(target: str) -> Agent:
         found: object = attrgetter(name)(module)
     except AttributeError:
         agents = [key for key, value in vars(module).items() if isinstance(value, Agent)]
-        there = f"Agents there: {', '.join(agents)}." if agents else "There is no agent in it at all."
+        there = f"Its agents: {', '.join(agents)}." if agents else "It contains no agent."
         raise CommandError(f"The module {module_name!r} has no {name!r}. {there}") from None
     if not isinstance(found, Agent):
         what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
@@ -52,25 +52,25 @@ def load_agent(target: str) -> Agent:
 
 
 def load_hook(target: str) -> HookSource:
-    """Import the hook that a `module:name` names: a hook, a marked function, or a class of hooks, of which one is made.
+    """Import the hook named by `module:name`: a hook, a marked function, or a class of hooks, which is instantiated.
 
     Raises:
-        CommandError: The text has another form, the module cannot be imported, or the name is missing.
+        CommandError: The text is malformed, the module cannot be imported, or the name is missing.
     """
     found = _variable(target, "a hook", "shop.guards:NewGuard")
     try:
         return found() if isinstance(found, type) and issubclass(found, Hook) else cast("Hook", found)
     except TypeError as error:
         raise CommandError(
-            f"{target} cannot be made without arguments ({error}): name a hook, not its class."
+            f"{target} cannot be created without arguments ({error}). Use the name of a hook, not its class."
         ) from error
 
 
 def load_output(target: str) -> OutputLike[Any]:
-    """Import what `agent.call(..., output=...)` was given: a type, a function or an `Output` that a `module:name` names.
+    """Import the `output=` of a call named by `module:name`: a type, a function or an `Output`.
 
     Raises:
-        CommandError: The text has another form, the module cannot be imported, or the name is missing.
+        CommandError: The text is malformed, the module cannot be imported, or the name is missing.
     """
     return _variable(target, "a type of answers", "shop.orders:Order")
 
@@ -78,7 +78,7 @@ def load_output(target: str) -> OutputLike[Any]:
 def _variable(target: str, what: str, such_as: str) -> Any:
     module_name, colon, name = target.partition(":")
     if not colon or not module_name or not name:
-        raise CommandError(f"{target!r} does not name {what}. Write module:name, such as {such_as}.")
+        raise CommandError(f"{target!r} does not name {what}. Use module:name, such as {such_as}.")
     if "" not in sys.path:
         sys.path.insert(0, "")
     module = _module(module_name, target)
@@ -95,13 +95,12 @@ def _module(name: str, target: str) -> object:
         missing = error.name or ""
         if name == missing or name.startswith(f"{missing}."):
             raise CommandError(
-                f"There is no module {missing!r} (asked for with {target!r}); it is looked for in the current folder and "
-                "in what Python has installed."
+                f"There is no module {missing!r} (needed for {target!r}) in the current folder or the installed packages."
             ) from None
         raise _broken(name, error) from error
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # any: it is somebody's module, and SystemExit in it is not ours
+    except BaseException as error:  # a user's module may raise anything, even SystemExit
         raise _broken(name, error) from error
 
 

@@ -1,4 +1,4 @@
-"""`agentflow`: the commands and their options; what they do is in the modules beside this one.
+"""`agentflow`: the commands and their options; the other modules of this package implement them.
 
 Exit codes are in `agentflow.cli.failures`.
 """
@@ -18,7 +18,7 @@ from agentflow.cli.calls import call_loop
 from agentflow.cli.completion import agents_like, completion
 from agentflow.cli.failures import EXIT_CODES, INTERRUPTED, CommandError, code_of
 from agentflow.cli.hook_table import print_hooks
-from agentflow.cli.later import Later
+from agentflow.cli.lazy_command import LazyCommand
 from agentflow.cli.loading import load_agent
 from agentflow.cli.say import say
 from agentflow.debugger import Breakpoint
@@ -56,8 +56,8 @@ def cli() -> None:
     \b
     Exit codes:
       0    the call completed
-      1    the call ran and did not complete (denied, stopped, at its limit, suspended, failed in a hook)
-      2    nothing to run or nobody to ask (arguments, agent, key, model, network)
+      1    the call did not complete (denied, stopped, at its limit, suspended, failed in a hook)
+      2    usage or configuration error (arguments, agent, key, model, network)
       130  interrupted with Ctrl-C
     """
 
@@ -65,12 +65,14 @@ def cli() -> None:
 @cli.command()
 @click.argument("agent", metavar="MODULE:AGENT", shell_complete=agents_like)
 @click.argument("prompt")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per event and line.")
-@click.option("--events", is_flag=True, help="A line for every event.")
-@click.option("-q", "--quiet", is_flag=True, help="Nothing but the model's words.")
-@click.option("--children", is_flag=True, help="The events of sub-agents too.")
-@click.option("--session", metavar="ID", help="The session to continue; useful with an agent that has a store.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For the whole call.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
+@click.option("--events", is_flag=True, help="Print a line for every event.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the model's text.")
+@click.option("--children", is_flag=True, help="Include the events of sub-agents.")
+@click.option("--session", metavar="ID", help="Session to continue; needs an agent with a store.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Time limit of the call."
+)
 def run(
     agent: str,
     prompt: str,
@@ -81,7 +83,7 @@ def run(
     session: str | None,
     timeout: float | None,
 ) -> int:
-    """Call an agent once and watch it; with "-" the prompt is read from standard input."""
+    """Call an agent once and show the call. With "-", the prompt is read from standard input."""
     loaded = load_agent(agent)
     given = sys.stdin.read() if prompt == "-" else prompt
     place = loaded.session(session)
@@ -96,7 +98,7 @@ def run(
         session=place,
         timeout=timeout,
         children=children or not as_json,
-        buffer=0,  # a question of a hook comes after all that was shown before it
+        buffer=0,  # show all earlier events before a hook asks a question
     )
     interrupt = partial(loaded.interrupt, place, "Ctrl-C")
     try:
@@ -105,8 +107,8 @@ def run(
     except (
         Exception,
         ScriptError,
-    ) as error:  # any: hooks and tools raise what they like, and the command says it on one line
-        raise CommandError(_told(error), code_of(error)) from error
+    ) as error:  # hooks and tools may raise anything; print it as one line
+        raise CommandError(_format_error(error), code_of(error)) from error
     screen.summary_line()
     _say_pending(loaded, place)
     return EXIT_CODES[screen.tally.outcome or "failed"]
@@ -114,14 +116,14 @@ def run(
 
 @cli.command()
 @click.argument("agent", metavar="MODULE:AGENT", shell_complete=agents_like)
-@click.option("--session", metavar="ID", help="The session to talk in.")
-@click.option("--events", is_flag=True, help="A line for every event.")
+@click.option("--session", metavar="ID", help="Session of the conversation.")
+@click.option("--events", is_flag=True, help="Print a line for every event.")
 @click.option("--step", is_flag=True, help="Pause each call at its first event, in the debugger.")
 def chat(agent: str, session: str | None, events: bool, step: bool) -> int:
-    """Talk with an agent. Ctrl-C interrupts a call and not the program; /help lists the commands."""
+    """Chat with an agent. Ctrl-C interrupts a call, not the program; /help lists the commands."""
     loaded = load_agent(agent)
     if step and not sys.stdin.isatty():
-        raise CommandError("--step asks a person at each pause, and standard input is no terminal.")
+        raise CommandError("--step needs a terminal as standard input, to ask at each pause.")
     hooks = [Breakpoint(PreCall, scope="tree", when=lambda event: not event.source)] if step else []
     try:
         with call_loop() as runner:
@@ -141,25 +143,29 @@ def hooks(agent: str) -> int:
 
 
 cli.add_command(
-    Later("demo", "agentflow.cli.demo", "Watch an agent at work: real files, real HTTP, a hook that vetoes.")
+    LazyCommand("demo", "agentflow.cli.demo", "Watch an agent work: real files, real HTTP, a hook that vetoes.")
 )
-cli.add_command(Later("new", "agentflow.cli.new", "Begin a project: an agent, its tools, a hook, a test."))
+cli.add_command(LazyCommand("new", "agentflow.cli.new", "Create a project: an agent, its tools, a hook, a test."))
 cli.add_command(completion)
-cli.add_command(Later("models", "agentflow.cli.models_command", "Which adapter and key a model's name gets."))
-cli.add_command(Later("worker", "agentflow.cli.worker_command", "Run the calls that other processes submit.", "dbos"))
-cli.add_command(Later("inspect", "agentflow.cli.inspect_command", "Show recorded runs in a browser.", "web"))
-cli.add_command(Later("mcp", "agentflow.cli.mcp_command", "Offer an agent as an MCP server.", "mcp"))
+cli.add_command(LazyCommand("models", "agentflow.cli.models_command", "Show the adapter and key of a model's name."))
 cli.add_command(
-    Later("replay", "agentflow.cli.run_logs", "Run a recorded run again, with the recorded replies and results.")
+    LazyCommand("worker", "agentflow.cli.worker_command", "Run calls submitted by other processes.", "dbos")
 )
-cli.add_command(Later("diff", "agentflow.cli.run_logs", "Compare two recorded runs."))
-cli.add_command(Later("explain", "agentflow.cli.run_logs", "Say which hooks shaped a message of a recorded run."))
-cli.add_command(Later("export", "agentflow.cli.export_command", "Write a stored session as a run log.", "sql"))
-cli.add_command(Later("runs", "agentflow.cli.runs", "List, show, cancel, resume and prune what was submitted.", "dbos"))
+cli.add_command(LazyCommand("inspect", "agentflow.cli.inspect_command", "Show recorded runs in a browser.", "web"))
+cli.add_command(LazyCommand("mcp", "agentflow.cli.mcp_command", "Serve an agent over MCP.", "mcp"))
+cli.add_command(LazyCommand("replay", "agentflow.cli.run_logs", "Replay a recorded run with its replies and results."))
+cli.add_command(LazyCommand("diff", "agentflow.cli.run_logs", "Compare two recorded runs."))
+cli.add_command(
+    LazyCommand("explain", "agentflow.cli.run_logs", "Show which hooks affected a message of a recorded run.")
+)
+cli.add_command(LazyCommand("export", "agentflow.cli.export_command", "Write a stored session as a run log.", "sql"))
+cli.add_command(
+    LazyCommand("runs", "agentflow.cli.runs", "List, show, cancel, resume and prune submitted runs.", "dbos")
+)
 
 
-def _told(error: BaseException) -> str:
-    """A failure on one line, with who was at work."""
+def _format_error(error: BaseException) -> str:
+    """Format an error on one line, with the failed component."""
     notes = "; ".join(getattr(error, "__notes__", ()))
     name = "" if code_of(error) == 2 else f"{type(error).__name__}: "
     return f"{name}{error}{f' ({notes})' if notes else ''}"
@@ -175,10 +181,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit.
 
     Args:
-        arguments: Instead of the program's own.
+        arguments: Arguments to use instead of `sys.argv`.
 
     Raises:
-        SystemExit: Always; see the module for the codes.
+        SystemExit: Always, with one of the exit codes.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

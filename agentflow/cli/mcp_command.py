@@ -1,4 +1,4 @@
-"""`agentflow mcp`: an agent as an MCP server, over standard input and output or HTTP."""
+"""`agentflow mcp`: serve an agent over MCP, on standard input and output or over HTTP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _over_http(agent: Agent, tools: bool, sessions: bool, listening: socke
     config = uvicorn.Config(
         server.streamable_http_app(host=host), log_level="warning", lifespan="on", timeout_graceful_shutdown=10
     )
-    say(f"agentflow: {agent.name} is an MCP server at http://{host}:{port}/mcp", err=True)
+    say(f"agentflow: {agent.name} is served over MCP at http://{host}:{port}/mcp", err=True)
     try:
         async with agent:
             await uvicorn.Server(config).serve(sockets=[listening])
@@ -49,24 +49,22 @@ def _listen(address: str) -> socket.socket:
     try:
         return socket.create_server((host or "127.0.0.1", int(port)))
     except (OSError, ValueError, OverflowError) as error:
-        raise CommandError(
-            f"--http {address!r}: it is HOST:PORT, or PORT alone, and nobody else listens there ({error})."
-        ) from error
+        raise CommandError(f"--http {address!r}: expected HOST:PORT or PORT, with a free port ({error}).") from error
 
 
 @click.command()
 @click.argument("agent", metavar="MODULE:AGENT")
-@click.option("--http", metavar="[HOST:]PORT", help="Over HTTP, at /mcp; over standard input and output without it.")
-@click.option("--tools", is_flag=True, help="Offer the agent's own tools, too.")
-@click.option("--sessions", is_flag=True, help="Let clients name a conversation, and go on with it.")
+@click.option("--http", metavar="[HOST:]PORT", help="Serve over HTTP at /mcp instead of standard input and output.")
+@click.option("--tools", is_flag=True, help="Also offer the agent's own tools.")
+@click.option("--sessions", is_flag=True, help="Let clients name a conversation and continue it.")
 def mcp(agent: str, http: str | None, tools: bool, sessions: bool) -> int:
-    """Offer an agent as an MCP server: to editors, desktop applications, other agents.
+    """Serve an agent over MCP to editors, desktop applications and other agents.
 
-    Over HTTP there is no authentication: whoever can reach the port can use the agent. It listens on this machine only, unless
-    a host is given.
+    HTTP has no authentication: anyone who can reach the port can use the agent. It listens only on this machine unless you
+    specify a host.
     """
     logger.remove()
-    logger.add(sys.stderr, level="WARNING")  # standard output is the protocol's
+    logger.add(sys.stderr, level="WARNING")  # standard output carries the protocol
     logger.enable("agentflow")
     loaded = load_agent(agent)
     try:

@@ -1,4 +1,4 @@
-"""`agentflow models`: which adapter a model's name gets, which variable holds its key, and whether that is set."""
+"""`agentflow models`: show the adapter and the key variable of a model's name, and whether the variable is set."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FORMS: Final = ("openai/gpt-5", "anthropic/claude-sonnet-4-5", "openai+http://1
 
 
 class _Row(NamedTuple):
-    """What is said of one name."""
+    """The output for one name."""
 
     name: str
     adapter: str
@@ -37,9 +37,9 @@ class _Row(NamedTuple):
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def models(names: Sequence[str]) -> int:
-    """Say which adapter a model's name gets, and whether its key is there. No key is printed, and nobody is asked.
+    """Show the adapter for a model's name, and whether its key is set. Keys are not printed, and no request is sent.
 
-    Without a name, the forms of names that need no LiteLLM are shown; every other name is LiteLLM's.
+    Without a name, list the forms of names that do not need LiteLLM; LiteLLM handles all others.
     """
     rows = [_row(name) for name in names or _FORMS]
     console = make_console()
@@ -72,11 +72,11 @@ def _direct_key(model: DirectWire) -> str:
 def _litellm_key(name: str) -> str:
     try:
         missing = asyncio.run(_missing(name))
-    except Exception:  # any: LiteLLM's own, for a name that it cannot place
+    except Exception:  # LiteLLM raises its own errors for unknown names
         raise CommandError(
-            f"LiteLLM knows no provider for the model {name!r}. Name models 'provider/model', such as 'openai/gpt-5'."
+            f"LiteLLM knows no provider for the model {name!r}. Use the form 'provider/model', such as 'openai/gpt-5'."
         ) from None
-    return f"{', '.join(missing)} (not set)" if missing else "all that it wants is set"
+    return f"{', '.join(missing)} (not set)" if missing else "all required variables are set"
 
 
 async def _missing(name: str) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ async def _missing(name: str) -> tuple[str, ...]:
 def _why(name: str) -> str:
     provider, _, rest = name.replace("://", "/").partition("/")
     if provider == "litellm":
-        return "the name says so"
+        return "explicit in the name"
     if provider in ("openai", "anthropic"):
         return why_litellm(provider, rest) or ""
     return "no direct wire"

@@ -1,10 +1,10 @@
-"""`agentflow new NAME`: a small project to begin with: an agent, its tools, a hook, a test. Its texts are in `project/`.
+"""`agentflow new NAME`: create a small project with an agent, its tools, a hook and a test, from `project/`.
 
 Rules:
 
-1. Nothing that exists is written over, an empty folder included.
-2. What it writes runs offline, passes its test and the strict type checker; a test of ours does all three.
-3. If it cannot be written to the end, nothing of it is left.
+1. Nothing is overwritten, not even an empty folder.
+2. The project runs offline and passes its test and the strict type checker; our own test does all three.
+3. If writing fails, everything written is removed.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _TAKEN = frozenset({"agentflow", "agentflow_hooks", "test", "tests", "build", "d
 @click.command()
 @click.argument("name")
 def new(name: str) -> int:
-    """Begin a project: an agent, two tools, a guard, a test. NAME is the folder to be made, such as my-shop."""
+    """Create a project with an agent, two tools, a guard and a test. NAME is the new folder, such as my-shop."""
     folder = write_project(name, Path.cwd())
     package = package_of(name)
-    say(f"{folder.name}/ is there: an agent with two tools, a guard and a test.")
+    say(f"Created {folder.name}/: an agent with two tools, a guard and a test.")
     say("")
     say(f"  cd {folder.name}")
     for command, what in (
-        (f"python -m {package}", "offline: a script plays the model"),
-        ("pip install -e '.[dev]'", "what its test needs"),
-        ("python -m pytest", "offline, too"),
+        (f"python -m {package}", "offline, with a scripted model"),
+        ("pip install -e '.[dev]'", "dependencies of its test"),
+        ("python -m pytest", "also offline"),
         (f"python -m {package} --model openai/gpt-5", "with a provider's key in the environment"),
     ):
         say(f"  {command:<44}# {what}")
@@ -57,10 +57,10 @@ def new(name: str) -> int:
 
 
 def package_of(name: str) -> str:
-    """The package of a project of that name.
+    """Return the package name of a project.
 
     Raises:
-        CommandError: It is no name for one; the text says what would be.
+        CommandError: The name is invalid; the message suggests another one.
 
     Example:
         >>> package_of("my-shop")
@@ -71,14 +71,14 @@ def package_of(name: str) -> str:
         close = re.sub(r"[^a-z0-9]+", "-", name.strip().lower()).strip("-0123456789")[:_LONGEST].strip("-")
         meant = f", such as {close}" if _NAME.match(close) else ", such as my-shop"
         raise CommandError(
-            f"A project cannot be called {name!r}: its name is that of a folder here and of a package, lower-case letters, "
-            f"digits, - and _, beginning with a letter, at most {_LONGEST} of them{meant}."
+            f"Invalid project name {name!r}. Use lower-case letters, digits, - and _, starting "
+            f"with a letter, at most {_LONGEST} characters{meant}."
         )
     if keyword.iskeyword(package) or keyword.issoftkeyword(package):
-        raise CommandError(f"A project cannot be called {name!r}: that is a word of Python. {name}-agent is free.")
+        raise CommandError(f"Invalid project name {name!r}: it is a Python keyword. Use {name}-agent, for example.")
     if package in sys.stdlib_module_names or package in _TAKEN:
         raise CommandError(
-            f"A project cannot be called {name!r}: `import {package}` means another module. {name}-agent is free."
+            f"Invalid project name {name!r}: `import {package}` is another module. Use {name}-agent, for example."
         )
     return package
 
@@ -87,23 +87,21 @@ def write_project(name: str, place: Path) -> Path:
     """Write a project.
 
     Args:
-        name: What it is called.
-        place: The folder in which its folder is made.
+        name: The project's name.
+        place: The parent folder.
 
     Returns:
         The project's folder.
 
     Raises:
-        CommandError: The name is none, something of that name exists, or it cannot be written.
+        CommandError: The name is invalid or exists already, or a file cannot be written.
     """
     package = package_of(name)
     folder = place / name
     try:
         folder.mkdir()
     except FileExistsError:
-        raise CommandError(
-            f"{name} exists here already, and nothing is written over: choose another name, or another folder."
-        ) from None
+        raise CommandError(f"{name} already exists here. Choose another name or another folder.") from None
     except OSError as error:
         raise CommandError(f"The folder {name} cannot be made: {error.strerror}.", FAILED) from error
     texts = resources.files("agentflow.cli") / "project"
@@ -116,7 +114,7 @@ def write_project(name: str, place: Path) -> Path:
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
-            raise CommandError(f"{name} cannot be written: {error.strerror}; nothing of it is left.", FAILED) from error
+            raise CommandError(f"{name} cannot be written: {error.strerror}. Nothing was created.", FAILED) from error
         raise
     return folder
 

@@ -1,4 +1,4 @@
-"""`agentflow replay`, `agentflow diff`, `agentflow explain`: what to do with recorded runs."""
+"""`agentflow replay`, `agentflow diff`, `agentflow explain`: commands for recorded runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from agentflow.errors import AgentFlowError
 from agentflow.event_json import json_line
 from agentflow.ground.shown import one_line
 from agentflow.plugins.recorder.records import Explanation, Recording, records_of
-from agentflow.replay import Departure, Replay, ReplayOptions
-from agentflow.replay.player import Goes
+from agentflow.replay import Divergence, Replay, ReplayOptions
+from agentflow.replay.player import Reaction
 from agentflow.runlog import RunLog
 from agentflow.runlog.diffing import RunDiff, diff_runs
 from agentflow.specs import Usage
@@ -29,8 +29,8 @@ from agentflow.stored_runs import load_named
 __all__ = ["diff", "explain", "replay"]
 
 _PARTED = 1
-_RUN_ID = click.option("--run", "run_id", metavar="ID", help="Which run, where the file tells of several.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for machines.")
+_RUN_ID = click.option("--run", "run_id", metavar="ID", help="The run, if the file has several.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _SHOWN = 200
 
 
@@ -41,17 +41,26 @@ _SHOWN = 200
 @click.argument("run", metavar="RUN", type=click.Path())
 @click.argument("agent", metavar="MODULE:AGENT", shell_complete=agents_like)
 @_RUN_ID
-@click.option("--hook", "hooks", multiple=True, metavar="MODULE:HOOK", help="A hook to add; may be repeated.")
-@click.option("--without", multiple=True, metavar="NAME", help="A hook of the agent to leave out; may be repeated.")
-@click.option("--system", metavar="TEXT", help="Another system prompt.")
+@click.option("--hook", "hooks", multiple=True, metavar="MODULE:HOOK", help="Add a hook; may be repeated.")
+@click.option("--without", multiple=True, metavar="NAME", help="Leave out a hook of the agent; may be repeated.")
+@click.option("--system", metavar="TEXT", help="Use another system prompt.")
 @click.option("--output", metavar="MODULE:TYPE", help="The type given to the recorded call as output=.")
 @click.option(
-    "--from", "since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Departures before it pass."
+    "--from",
+    "since",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="SEQ",
+    help="Ignore differences before this event.",
 )
-@click.option("--pace", type=click.FloatRange(min=0, min_open=True), help="How many times faster than it was.")
-@click.option("--model", metavar="NAME", help="Go on with this model where it departs.")
-@click.option("--tool", "tools", multiple=True, metavar="NAME", help="A tool that may run from there; may be repeated.")
-@click.option("--ask", is_flag=True, help="Ask what to do where it departs.")
+@click.option(
+    "--pace", type=click.FloatRange(min=0, min_open=True), help="Replay speed; 2 is twice as fast as recorded."
+)
+@click.option("--model", metavar="NAME", help="Continue with this model after a divergence.")
+@click.option(
+    "--tool", "tools", multiple=True, metavar="NAME", help="Tool that may run after a divergence; may be repeated."
+)
+@click.option("--ask", is_flag=True, help="Ask how to continue after a divergence.")
 @_JSON
 def replay(
     run: str,
@@ -68,19 +77,21 @@ def replay(
     ask: bool,
     as_json: bool,
 ) -> int:
-    """Run a recorded run again: the agent's hooks for real, models and tools as recorded.
+    """Replay a recorded run: hooks run for real, models and tools return recorded data.
 
-    Nothing is sent and no tool runs. Where it departs from the recording, that is shown, and it stops; with --model it goes on.
-    Exit code 0: the same as recorded; 1: it departs.
+    Nothing is sent and no tool runs. The first difference from the recording is printed, and the replay stops there; with
+    --model it continues. Exit code 0: the same as recorded; 1: different.
     """
     loaded = load_agent(agent)
     added = [load_hook(name) for name in hooks]
 
-    def departed(found: Departure) -> Goes:
+    def diverged(found: Divergence) -> Reaction:
         say(str(found), err=as_json)
-        if click.confirm("Go on with a live model?", default=False, err=True):
+        if click.confirm("Continue with a live model?", default=False, err=True):
             return "live"
-        return "on" if click.confirm("Go on with what is left of the recording?", default=False, err=True) else "stop"
+        return (
+            "continue" if click.confirm("Continue with the rest of the recording?", default=False, err=True) else "stop"
+        )
 
     options: ReplayOptions = {"hooks": added, "without": without, "since": since, "pace": pace, "model": model}
     options["tools"] = tools
@@ -89,24 +100,24 @@ def replay(
     if output is not None:
         options["output"] = load_output(output)
     if ask:
-        options["departed"] = departed
+        options["diverged"] = diverged
     try:
         done = Replay(load_named(run, run_id)).run(loaded, **options)
     except AgentFlowError as error:
         raise CommandError(str(error)) from error
-    found = done.departure
+    found = done.divergence
     if as_json:
         said = None if found is None else asdict(found)
         text = None if done.reply is None else done.reply.text
         outcome = None if done.reply is None else done.reply.outcome
-        say(json_line({"departure": said, "reply": text, "outcome": outcome}))
+        say(json_line({"divergence": said, "reply": text, "outcome": outcome}))
     else:
         if not (ask and found is not None):
             say(str(done))
         if found is not None and not done.stopped and done.reply is not None:
-            say(f"it went on to: {one_line(done.reply.text)} ({done.reply.outcome})")
+            say(f"continued to: {one_line(done.reply.text)} ({done.reply.outcome})")
         elif found is not None and not done.stopped and done.error is not None:
-            say(f"it went on to: {type(done.error).__name__}: {one_line(str(done.error))}")
+            say(f"continued to: {type(done.error).__name__}: {one_line(str(done.error))}")
     return 0 if found is None else _PARTED
 
 
@@ -116,10 +127,10 @@ def replay(
 @click.command()
 @click.argument("one", metavar="A", type=click.Path())
 @click.argument("other", metavar="B", type=click.Path())
-@click.option("--html", "as_html", type=click.Path(), metavar="FILE", help="Write a page; - for standard output.")
+@click.option("--html", "as_html", type=click.Path(), metavar="FILE", help="Write an HTML page; - for standard output.")
 @_JSON
 def diff(one: str, other: str, as_html: str | None, as_json: bool) -> int:
-    """Compare two recorded runs, by calls, rounds and tool calls. Exit code 0: they do the same; 1: they part."""
+    """Compare two recorded runs by calls, rounds and tool calls. Exit code 0: equal; 1: different."""
     try:
         found = diff_runs(load_named(one), load_named(other))
     except AgentFlowError as error:
@@ -130,7 +141,7 @@ def diff(one: str, other: str, as_html: str | None, as_json: bool) -> int:
         rows = [(_where(each), each.one, each.other, ", ".join(each.hooks)) for each in found.differences]
         _write(as_html, _page(f"{one} and {other}", ("where", one, other, "hooks"), rows, _totals(found)))
     else:
-        _tell(found)
+        _print_diff(found)
     return 0 if found.parts is None else _PARTED
 
 
@@ -138,11 +149,11 @@ def _where(each: Any) -> str:
     return f"{each.where}: {each.what}"
 
 
-def _tell(found: RunDiff) -> None:
+def _print_diff(found: RunDiff) -> None:
     if found.parts is None:
-        say("the runs do the same")
+        say("the runs are equal")
     for place, each in enumerate(found.differences):
-        say(("they part at " if place == 0 else "") + _where(each))
+        say(("they differ first at " if place == 0 else "") + _where(each))
         say(f"  - {_short(each.one)}")
         say(f"  + {_short(each.other)}")
         if each.hooks:
@@ -174,10 +185,10 @@ def _cost(usage: Usage) -> str:
 @click.command()
 @click.argument("run", metavar="RUN", type=click.Path())
 @click.argument("message", metavar="MESSAGE")
-@click.option("--html", "as_html", type=click.Path(), metavar="FILE", help="Write a page; - for standard output.")
+@click.option("--html", "as_html", type=click.Path(), metavar="FILE", help="Write an HTML page; - for standard output.")
 @_JSON
 def explain(run: str, message: str, as_html: str | None, as_json: bool) -> int:
-    """Say which hooks shaped a message of a recorded run, and from what; MESSAGE is its id, or "last" for the reply."""
+    """Show which hooks affected a message of a recorded run, and how. MESSAGE is its id, or "last" for the reply."""
     try:
         log = load_named(run)
         found = Recording(records_of(log, short=_SHOWN)).explain(_message_id(log, message))
@@ -185,11 +196,11 @@ def explain(run: str, message: str, as_html: str | None, as_json: bool) -> int:
         raise CommandError(str(error)) from error
     if not found.known:
         known = ", ".join(list(log.message_refs())[:_MOST_NAMED])
-        raise CommandError(f"{run} does not tell of a message {message!r}. Its messages begin with: {known}.")
+        raise CommandError(f"{run} contains no message {message!r}. Its first messages: {known}.")
     if as_json:
         say(json_line(asdict(found)))
     elif as_html is not None:
-        _write(as_html, _page(f"{run}: {message}", ("hook", "what it did"), _rows(found), []))
+        _write(as_html, _page(f"{run}: {message}", ("hook", "effect"), _rows(found), []))
     else:
         for line in str(found).splitlines():
             say(line)
@@ -225,19 +236,19 @@ def _write(path: str, page: str) -> None:
 
 
 def _page(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]], notes: Sequence[str]) -> str:
-    """One page without anything from outside; what models and tools said is text."""
+    """Build a self-contained page; texts of models and tools are escaped."""
 
     def cell(value: object, tag: str = "td") -> str:
         text = "" if value is None else value if isinstance(value, str) else repr(value)
         return f"<{tag}><bdi>{html.escape(text)}</bdi></{tag}>"
 
     body = "".join(f"<tr>{''.join(cell(value) for value in row)}</tr>" for row in rows)
-    told = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
+    notes_html = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
         f"content=\"default-src 'none'; style-src 'unsafe-inline'\"><title>{html.escape(title)}</title><style>"
         ":root{color-scheme:light dark}body{font:14px/1.5 system-ui;margin:2rem}table{border-collapse:collapse}"
         "td,th{border:1px solid #8888;padding:.3rem .6rem;text-align:left;vertical-align:top;white-space:pre-wrap}"
-        f"</style></head><body><h1>{html.escape(title)}</h1>{told}<table><thead><tr>"
+        f"</style></head><body><h1>{html.escape(title)}</h1>{notes_html}<table><thead><tr>"
         f"{''.join(cell(head, 'th') for head in heads)}</tr></thead><tbody>{body}</tbody></table></body></html>\n"
     )

@@ -1,4 +1,4 @@
-"""`agentflow runs`: what was submitted to workers, and how it goes."""
+"""`agentflow runs`: list and control the runs submitted to workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _with_client(database: str, work: Callable[[DurableClient], Coroutine[Any, A
         async with DurableClient(database) as client:
             return await work(client)
 
-    logging.getLogger("dbos").setLevel(logging.ERROR)  # what is damaged is named in the list
+    logging.getLogger("dbos").setLevel(logging.ERROR)  # damaged runs are shown in the list
     try:
         return asyncio.run(connected())
     except AgentFlowError as error:
@@ -67,7 +67,7 @@ def show_run(database: str, run_id: str, follow: bool, since: int, as_json: bool
     """Print a run and its events.
 
     Returns:
-        The exit code of its outcome; 0 while it has none.
+        The exit code of its outcome; 0 if it has none yet.
     """
 
     async def show(client: DurableClient) -> int:
@@ -76,7 +76,7 @@ def show_run(database: str, run_id: str, follow: bool, since: int, as_json: bool
             say(_line(info))
         if follow or info.status not in ("queued", "running"):
             async for event in client.stream(run_id, since):
-                say(json_line({"seq": event.seq, **event.data}) if as_json else _told(event))
+                say(json_line({"seq": event.seq, **event.data}) if as_json else _event_line(event))
             info = await client.run(run_id)
         if info.status == "suspended" and not as_json:
             for waits in (await client.result(run_id)).pending:
@@ -87,20 +87,20 @@ def show_run(database: str, run_id: str, follow: bool, since: int, as_json: bool
     return _with_client(database, show)
 
 
-def _told(event: RunEvent) -> str:
+def _event_line(event: RunEvent) -> str:
     text = event.text or next((str(event.data[name]) for name in ("outcome", "worker") if event.data.get(name)), "")
     return f"{event.seq:>6}  {event.type:<14} {one_line(text)}".rstrip()
 
 
 def cancel_run(database: str, run_id: str, reason: str) -> None:
-    """End a run."""
+    """Cancel a run."""
     if not _with_client(database, lambda client: client.cancel(run_id, reason)):
-        raise CommandError(f"Run {run_id!r} has ended; there is nothing to cancel.", 1)
+        raise CommandError(f"Run {run_id!r} has already ended, so it cannot be cancelled.", 1)
     say(f"run {run_id} is being cancelled")
 
 
 def resume_run(database: str, run_id: str, approve: tuple[str, ...], deny: tuple[str, ...], reason: str) -> None:
-    """Answer what a run waits for; or put one that was given up as lost back into its queue."""
+    """Resume a suspended run with decisions, or put a lost run back into its queue."""
     decisions: dict[str, Resolution] = {key: Approve() for key in approve}
     decisions.update({key: Deny(reason) for key in deny})
 
@@ -109,14 +109,14 @@ def resume_run(database: str, run_id: str, approve: tuple[str, ...], deny: tuple
         if info.status == "suspended":
             await client.decide(run_id, decisions)
         elif decisions or not await client.resume(run_id):
-            raise UsageError(f"Run {run_id!r} is {info.status}: only suspended and lost runs can be resumed.")
+            raise UsageError(f"Run {run_id!r} is {info.status}. Only suspended and lost runs can be resumed.")
 
     _with_client(database, resume)
-    say(f"run {run_id} goes on")
+    say(f"run {run_id} is resumed")
 
 
 def prune_runs(database: str, days: float, keep_sessions: bool) -> None:
-    """Delete what ended long ago."""
+    """Delete old finished runs."""
 
     async def prune(client: DurableClient) -> Pruned:
         older_than = timedelta(days=days)
@@ -136,14 +136,14 @@ _DATABASE = click.option("--database", metavar="URL", required=True, help=DATABA
 
 @click.group()
 def runs() -> None:
-    """List, show, cancel, resume and prune what was submitted to workers."""
+    """List, show, cancel, resume and prune runs submitted to workers."""
 
 
 @runs.command("list")
 @_DATABASE
-@click.option("--agent", metavar="NAME", help="Only this agent's.")
+@click.option("--agent", metavar="NAME", help="Only runs of this agent.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def runs_list(database: str, agent: str | None, limit: int, as_json: bool) -> int:
     """List runs, the newest first."""
     list_runs(database, agent, limit, as_json)
@@ -153,9 +153,9 @@ def runs_list(database: str, agent: str | None, limit: int, as_json: bool) -> in
 @runs.command("show")
 @click.argument("run_id")
 @_DATABASE
-@click.option("-f", "--follow", is_flag=True, help="Wait for events until the run has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the events until the run ends.")
 @click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per event and line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
 def runs_show(run_id: str, database: str, follow: bool, since: int, as_json: bool) -> int:
     """Show a run and its events."""
     return show_run(database, run_id, follow, since, as_json)
@@ -166,7 +166,7 @@ def runs_show(run_id: str, database: str, follow: bool, since: int, as_json: boo
 @_DATABASE
 @click.option("--reason", default="cancelled", show_default=True)
 def runs_cancel(run_id: str, database: str, reason: str) -> int:
-    """End a run, wherever it is."""
+    """Cancel a run, on whichever worker it runs."""
     cancel_run(database, run_id, reason)
     return 0
 
@@ -175,12 +175,15 @@ def runs_cancel(run_id: str, database: str, reason: str) -> int:
 @click.argument("run_id")
 @_DATABASE
 @click.option(
-    "--approve", multiple=True, metavar="KEY", help="What `runs show` says the run waits for; may be repeated."
+    "--approve",
+    multiple=True,
+    metavar="KEY",
+    help="Approve this pending item, as listed by `runs show`; may be repeated.",
 )
 @click.option("--deny", multiple=True, metavar="KEY", help="Likewise.")
-@click.option("--reason", default="denied", show_default=True, help="What the model is told of what is denied.")
+@click.option("--reason", default="denied", show_default=True, help="Reason for denials, shown to the model.")
 def runs_resume(run_id: str, database: str, approve: tuple[str, ...], deny: tuple[str, ...], reason: str) -> int:
-    """Go on with a run that waits for decisions, or that was given up as lost."""
+    """Resume a run that waits for decisions, or that was given up as lost."""
     resume_run(database, run_id, approve, deny, reason)
     return 0
 
@@ -193,14 +196,14 @@ def runs_resume(run_id: str, database: str, approve: tuple[str, ...], deny: tupl
     type=click.FloatRange(min=0),
     required=True,
     metavar="DAYS",
-    help="How long ago a run ended, and a session was written to, at least.",
+    help="Minimum age, since the end of a run or the last write to a session.",
 )
-@click.option("--keep-sessions", is_flag=True, help="Delete runs and their events only.")
+@click.option("--keep-sessions", is_flag=True, help="Delete only runs and their events.")
 def runs_prune(database: str, days: float, keep_sessions: bool) -> int:
-    """Delete runs that ended long ago, their events, and the sessions that nobody has used for as long.
+    """Delete old finished runs, their events, and sessions unused for as long.
 
-    What waits, is being run, or was given up stays, and so do unfinished and suspended sessions. A run that was deleted is not
-    known any more: submitted again under its id, it is run again.
+    Waiting, active and lost runs are kept, and so are unfinished and suspended sessions. A deleted run is forgotten: if
+    its id is submitted again, it runs again.
     """
     prune_runs(database, days, keep_sessions)
     return 0

@@ -1,4 +1,4 @@
-"""What a command prints that is no part of a call."""
+"""Output of commands outside a call's events."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["say"]
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print a line to standard output, or to standard error; control characters are shown as escapes, whoever wrote them."""
+    """Print a line to standard output or standard error, with control characters escaped."""
     click.echo(printable(text), err=err)

@@ -1,4 +1,4 @@
-"""`agentflow worker`: a process that runs the calls which others submit."""
+"""`agentflow worker`: a process that runs calls submitted by others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from agentflow.state.sql import SqlStore
 __all__ = ["DATABASE_HELP", "run_worker", "worker"]
 
 LATEST = 20.0
-"""Seconds after the grace, at which the process ends whatever it still waits for."""
+"""Seconds after the grace period until the process exits regardless of pending work."""
 
 DATABASE_HELP = "sqlite:///agentflow.db or postgresql+psycopg://user:password@host/db."
 
@@ -39,17 +39,17 @@ def run_worker(
     """Work until SIGTERM or Ctrl-C.
 
     Args:
-        targets: The agents, as `module:name`.
-        database: The database's URL; sessions of agents without a store are kept there too.
-        limits: How much is done at once.
-        lease_seconds: After which silence others take this worker for dead.
-        grace: How many seconds its calls have to finish when it is stopped.
-        poll: How often it looks for requests.
+        targets: The agents as `module:name`.
+        database: The database's URL, also used for sessions of agents without a store.
+        limits: Concurrency and rate limits.
+        lease_seconds: Seconds of silence after which other workers take over.
+        grace: Seconds for calls to finish after a stop.
+        poll: Seconds between checks for requests.
     """
     agents = [load_agent(target) for target in targets]
     names = [agent.name for agent in agents]
     if len(set(names)) < len(names):
-        raise CommandError(f"Two of the agents have one name ({', '.join(names)}); a queue is named after its agent.")
+        raise CommandError(f"Two agents have the same name ({', '.join(names)}). Their queues need unique names.")
     try:
         asyncio.run(_work(agents, database, limits, lease_seconds, grace, poll))
     except AgentFlowError as error:
@@ -71,15 +71,15 @@ async def _work(
         loop = asyncio.get_running_loop()
 
         def stop(number: int, frame: FrameType | None) -> None:
-            if stopped.is_set():  # whoever asks twice does not want to wait; what is left is as after a crash
+            if stopped.is_set():  # a second signal: exit now, as in a crash
                 _exit(128 + number)
             loop.call_soon_threadsafe(stopped.set)
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            with suppress(ValueError):  # not in the main thread: then whoever runs this stops it
+            with suppress(ValueError):  # outside the main thread, the caller stops the worker
                 signal.signal(number, stop)
         async with worker:
-            logger.enable("agentflow")  # a server's log is what its operator has
+            logger.enable("agentflow")  # a server's operator needs its log
             say(f"agentflow: worker {worker.id} runs {', '.join(agent.name for agent in agents)}", err=True)
             await stopped.wait()
             say(f"agentflow: worker {worker.id} stops; calls have {grace:g} s to finish", err=True)
@@ -88,10 +88,10 @@ async def _work(
 
 
 def _exit_at_latest(seconds: float) -> None:
-    """End the process after some seconds, whatever it waits for: what is stored is as after a crash, and goes on elsewhere."""
+    """Exit the process after some seconds whatever is pending; as after a crash, other workers continue."""
 
     def end() -> None:
-        say(f"agentflow: not everything has closed within {seconds:g} s; the worker ends without it", err=True)
+        say(f"agentflow: shutdown did not finish within {seconds:g} s; exiting", err=True)
         _exit(1)
 
     timer = threading.Timer(seconds, end)
@@ -100,7 +100,7 @@ def _exit_at_latest(seconds: float) -> None:
 
 
 def _exit_if_threads_are_left() -> None:
-    """End the process now, if the interpreter would wait for threads: DBOS's, and those of tools, may wait for a database."""
+    """Exit now if the interpreter would wait for threads, such as DBOS's or tools' threads that wait for a database."""
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         _exit(0)
 
@@ -115,10 +115,10 @@ def _exit(code: int) -> NoReturn:
 @click.command()
 @click.argument("agents", metavar="MODULE:AGENT...", nargs=-1, required=True)
 @click.option("--database", metavar="URL", required=True, help=DATABASE_HELP)
-@click.option("--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Calls at once, here.")
-@click.option("--everywhere", type=click.IntRange(min=1), help="Calls at once, in all workers together.")
+@click.option("--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Concurrent calls here.")
+@click.option("--everywhere", type=click.IntRange(min=1), help="Concurrent calls in all workers together.")
 @click.option(
-    "--rate", type=(click.IntRange(min=1), float), metavar="N SECONDS", help="Calls begun in so many seconds."
+    "--rate", type=(click.IntRange(min=1), float), metavar="N SECONDS", help="At most N calls started per SECONDS."
 )
 @click.option(
     "--lease", type=click.FloatRange(min=0, min_open=True), default=15.0, show_default=True, metavar="SECONDS"
@@ -135,10 +135,10 @@ def worker(
     grace: float,
     poll: float,
 ) -> int:
-    """Run the calls that other processes submit to these agents (DurableAgent, DurableClient).
+    """Run calls that other processes submit to these agents (DurableAgent, DurableClient).
 
-    A worker that gives no sign of life for --lease seconds is taken for dead: others take over its calls. Stopped with SIGTERM
-    it lets its calls finish for --grace seconds; what is left goes on in other workers. A second signal ends it at once.
+    If a worker is silent for --lease seconds, others take over its calls. On SIGTERM it lets its calls finish for --grace
+    seconds; other workers continue the rest. A second signal ends it at once.
     """
     run_worker(agents, database, Limits(concurrency, everywhere, rate), lease, grace, poll)
     return 0

@@ -50,7 +50,7 @@ def test_a_suspended_call_asks_the_user(terminal: Any) -> None:
     chat = terminal("chat", "shop:careful")
     chat.wait_for("you> ")
     chat.type("add\n")
-    chat.wait_for("may it run add(a=1, b=2)? (money) [y/N] ")
+    chat.wait_for("Run add(a=1, b=2)? (money) [y/N] ")
     chat.type("y\n")
     chat.wait_for("→ add(a=1, b=2)  approved")
     chat.wait_for("✓ add: 3")
@@ -59,7 +59,7 @@ def test_a_suspended_call_asks_the_user(terminal: Any) -> None:
     chat.type("add again\n")
     chat.wait_for("[y/N] ")
     chat.type("\n")
-    chat.wait_for("The sum is Denied: the user said no.")
+    chat.wait_for("The sum is Denied: the user refused.")
     chat.wait_for("you> ")
     chat.type("\x04")
     assert chat.end() == 0
@@ -70,7 +70,7 @@ def test_a_parked_call_does_not_go_on_unasked(terminal: Any) -> None:
     chat = terminal("chat", "shop:parked")
     chat.wait_for("you> ")
     chat.type("hi\n")
-    chat.wait_for("the call waits (until tomorrow); Enter lets it go on ")
+    chat.wait_for("the call waits (until tomorrow); press Enter to continue ")
     chat.type("\n")
     chat.wait_for("── completed")
     chat.wait_for("you> ")
@@ -106,7 +106,7 @@ def test_a_conversation_in_a_pipe(shop: Any) -> None:
     assert "\x1b" not in ran.stdout
     assert "you>" not in ran.stdout
     assert "✗ ModelError: the provider is down (second line)" in ran.stdout
-    assert "There is no command '/what'." in ran.stdout
+    assert "Unknown command '/what'." in ran.stdout
     assert "You said:  two" in ran.stdout
     assert "messages in session 'mine'" in ran.stdout
 

@@ -82,7 +82,7 @@ def test_a_shell_that_nobody_knows(shop: Any, home: Path) -> None:
     ran = shop("completion")
     assert (ran.returncode, ran.stderr) == (
         2,
-        "agentflow: Which shell? $SHELL is 'tcsh': agentflow completion bash, zsh or fish.\n",
+        "agentflow: The shell 'tcsh' in $SHELL is not supported. Run: agentflow completion bash, zsh or fish.\n",
     )
 
 

@@ -40,7 +40,7 @@ def test_the_demo_does_its_job(shop: Any, wire: str, model: str) -> None:
     assert "\x1b" not in ran.stdout
     lines = ran.stdout.splitlines()
     assert [found[1] for line in lines if (found := re.match(r" +\d+  (\w+)", line))] == ROUNDS
-    assert f"model   {model}, played by this process at http://127.0.0.1:" in ran.stdout
+    assert f"model   {model}, served by this process at http://127.0.0.1:" in ran.stdout
     assert "→ delete_file(name='bread.txt')  ⊘ vetoed by NoDeletes" in ran.stdout
     assert "⊘ delete_file (denied by NoDeletes): bread.txt stays: invoices are kept for ten years" in ran.stdout
     rows = dict(line.split(maxsplit=1) for line in lines[-8:-2] if line.strip())
@@ -48,7 +48,7 @@ def test_the_demo_does_its_job(shop: Any, wire: str, model: str) -> None:
     assert rows["tools"] == "8 calls: 5 succeeded, 3 denied"
     assert re.fullmatch(r"[\d,]+ in, \d+ out, \d+ of them thinking", rows["tokens"])
     assert re.fullmatch(r"\$0\.\d+", rows["cost"])
-    assert lines[-1] == "The sum is right (77.50), and all 3 files are still there."
+    assert lines[-1] == "The sum is right (77.50), and all 3 files still exist."
 
 
 def demo(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -93,7 +93,7 @@ def test_a_model_that_does_not_do_the_job_is_exit_code_1(
     assert code == 1
     assert "outcome  completed" in out
     assert err == (
-        "agentflow: The model did not do the job: the invoices add up to 77.50, and its last words (completed) were "
+        "agentflow: The model did not do the job: the invoices add up to 77.50, and its last reply (completed) was "
         "'They add up to a lot.'.\n"
     )
 
@@ -116,7 +116,7 @@ def test_without_a_key_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
         ("nonsense", "Model 'nonsense' names no provider. Write 'provider/model'"),
         (
             "no-such-provider/model",
-            "LiteLLM knows no provider for the model 'no-such-provider/model'. Name models 'provider/model'",
+            "LiteLLM knows no provider for the model 'no-such-provider/model'. Use the form 'provider/model'",
         ),
     ],
 )
@@ -170,7 +170,7 @@ def test_two_models_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None
     """`--model` and `--real` exclude each other."""
     code, _, err = demo(capsys, "--model", "openai/gpt-5", "--real")
     assert code == 2
-    assert "give one of them" in err
+    assert "Use one of them" in err
 
 
 @pytest.mark.skipif(LlamaServer.missing() is None, reason="the extra `real` is installed here")

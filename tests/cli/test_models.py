@@ -52,9 +52,9 @@ def test_what_litellm_carries_is_said_with_the_reason(
     rows = told(capsys, "litellm/openai/gpt-4o", "mistral/mistral-large-latest", "openai/gpt-5-pro", "openai/whisper-1")
     assert [row[1] for row in rows] == ["LiteLLMModel"] * 4
     lines = [" ".join(" ".join(row).split()) for row in rows]
-    assert "the name says so" in lines[0]
+    assert "explicit in the name" in lines[0]
     assert "MISTRAL_API_KEY (not set) no direct wire" in lines[1]
-    assert "all that it wants is set it does not stream" in lines[2]
+    assert "all required variables are set it does not stream" in lines[2]
     assert "it is no model for chat completions or /responses, but for audio_transcription" in lines[3]
 
 

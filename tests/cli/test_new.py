@@ -88,9 +88,7 @@ def test_nothing_is_written_over(shop: Any, what: str) -> None:
             there.symlink_to("nowhere")
     refused = shop("new", "my-shop")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == (
-        "agentflow: my-shop exists here already, and nothing is written over: choose another name, or another folder.\n"
-    )
+    assert refused.stderr == ("agentflow: my-shop already exists here. Choose another name or another folder.\n")
     assert not there.is_dir() or tree(there) == []
 
 
@@ -107,11 +105,11 @@ def test_nothing_is_written_over(shop: Any, what: str) -> None:
         ("käse", "such as k-se."),
         ("x" * 51, f"such as {'x' * 50}."),
         ("a\x1b[31m\n", "such as a-31m."),
-        ("class", "that is a word of Python"),
-        ("match", "that is a word of Python"),
-        ("json", "`import json` means another module. json-agent is free."),
-        ("agentflow", "means another module"),
-        ("tests", "means another module"),
+        ("class", "it is a Python keyword"),
+        ("match", "it is a Python keyword"),
+        ("json", "`import json` is another module. Use json-agent, for example."),
+        ("agentflow", "is another module"),
+        ("tests", "is another module"),
     ],
 )
 def test_a_bad_name_is_told_what_would_be_one(tmp_path: Path, name: str, why: str) -> None:
@@ -131,7 +129,7 @@ def test_good_names() -> None:
 def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text that is missing in the middle: no half a project is left."""
     monkeypatch.setitem(module._FILES, "zz.txt", "no_such_text")
-    with pytest.raises(CommandError, match="nothing of it is left"):
+    with pytest.raises(CommandError, match="Nothing was created"):
         write_project("shop", tmp_path)
     assert tree(tmp_path) == []
 

@@ -87,19 +87,19 @@ def test_replay_says_whether_anything_has_changed(logs: Any) -> None:
     parted = logs("replay", "free.jsonl", "logs:free", "--hook", "logs:Guard")
     assert parted.returncode == 1
     assert parted.stdout.splitlines() == [
-        "departs at PreActing (event 6, round 1): decision",
+        "differs at PreActing (event 6, round 1): decision",
         "  recorded: (nothing)",
         "  now:      {'hook': 'Guard', 'verdict': {'verdict': 'Deny', 'reason': 'never'}}",
         "  by:       Guard",
     ]
     told = json.loads(logs("replay", "free.jsonl", "logs:free", "--hook", "logs:Guard", "--json").stdout)
-    assert (told["departure"]["event"], told["departure"]["hooks"], told["outcome"]) == (
+    assert (told["divergence"]["event"], told["divergence"]["hooks"], told["outcome"]) == (
         "PreActing",
         ["Guard"],
         "interrupted",
     )
     later = logs("replay", "free.jsonl", "logs:free", "--hook", "logs:Guard", "--from", "7")
-    assert "departs at PostActing" in later.stdout
+    assert "differs at PostActing" in later.stdout
 
 
 async def test_a_typed_answer_is_replayed_with_its_type(logs: Any) -> None:
@@ -117,16 +117,16 @@ def test_nobody_is_there_to_be_asked(logs: Any) -> None:
     """What departs is told, once, and the program ends as one that is interrupted: it does not say that all is the same."""
     done = logs("replay", "free.jsonl", "logs:free", "--hook", "logs:Guard", "--ask")
     assert done.returncode == 130
-    assert done.stdout.count("departs at") == 1
+    assert done.stdout.count("differs at") == 1
     assert "the same as recorded" not in done.stdout
     assert "Traceback" not in done.stderr
 
 
 def test_a_live_model_that_fails_is_told(logs: Any) -> None:
-    """Behind the departure stands what it went on to, an error too."""
+    """Behind the divergence stands what it went on to, an error too."""
     done = logs("replay", "free.jsonl", "logs:free", "--system", "Be brief.", "--model", "openai/gpt-5")
     assert done.returncode == 1
-    assert "it went on to: ModelError: There is no API key" in done.stdout
+    assert "continued to: ModelError: There is no API key" in done.stdout
 
 
 def test_diff_says_where_two_runs_part(logs: Any) -> None:
@@ -135,7 +135,7 @@ def test_diff_says_where_two_runs_part(logs: Any) -> None:
     assert told.returncode == 1
     lines = told.stdout.splitlines()
     assert lines[:4] == [
-        "they part at call of shop, round 1, delete: decided",
+        "they differ first at call of shop, round 1, delete: decided",
         "  - (nothing)",
         "  + Guard said Deny (never)",
         "  by Guard",
@@ -148,7 +148,7 @@ def test_diff_says_where_two_runs_part(logs: Any) -> None:
     assert "<script" not in page
     assert "default-src 'none'" in page
     same = logs("diff", "free.jsonl", "free.jsonl")
-    assert (same.returncode, same.stdout.splitlines()[0]) == (0, "the runs do the same")
+    assert (same.returncode, same.stdout.splitlines()[0]) == (0, "the runs are equal")
 
 
 def test_explain_says_which_hooks_shaped_a_message(logs: Any) -> None:
@@ -156,20 +156,20 @@ def test_explain_says_which_hooks_shaped_a_message(logs: Any) -> None:
     assert "no hook shaped it" in logs("explain", "free.jsonl", "last").stdout
     unknown = logs("explain", "free.jsonl", "nope")
     assert unknown.returncode == 2
-    assert "Its messages begin with: msg_" in unknown.stderr
+    assert "Its first messages: msg_" in unknown.stderr
 
 
 def test_mistakes_are_one_line(logs: Any) -> None:
     """No such file, no such run, no such hook."""
     for arguments, said in (
         (("replay", "none.jsonl", "logs:free"), "No such file"),
-        (("replay", "free.jsonl", "logs:free", "--run", "r"), "does not tell of a run 'r'"),
+        (("replay", "free.jsonl", "logs:free", "--run", "r"), "has no run 'r'"),
         (("replay", "free.jsonl", "logs:free", "--hook", "logs:Nope"), "has no 'Nope'"),
         (("replay", "free.jsonl", "logs:free", "--output", "logs:Nope"), "has no 'Nope'"),
-        (("replay", "free.jsonl", "logs:free", "--output", "Order"), "Write module:name, such as shop.orders:Order."),
+        (("replay", "free.jsonl", "logs:free", "--output", "Order"), "Use module:name, such as shop.orders:Order."),
         (("replay", "free.jsonl", "logs:free", "--output", "logs:free"), "cannot create a JSON schema for it"),
         (("replay", "free.jsonl", "logs:free", "--without", "Nope"), "has no hook 'Nope'"),
-        (("diff", "logs.py", "free.jsonl"), "holds no run log"),
+        (("diff", "logs.py", "free.jsonl"), "is not a run log"),
     ):
         ran = logs(*arguments)
         assert ran.returncode == 2, arguments

@@ -1,4 +1,4 @@
-"""Commands that live in modules which load much, or need an extra: they are loaded when they are called."""
+"""Commands whose modules are expensive to import or need an extra; they are loaded when called."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import click
 
 from agentflow.cli.failures import CommandError
 
-__all__ = ["Later"]
+__all__ = ["LazyCommand"]
 
 
-class Later(click.Command):
-    """A command in a module that is imported when the command is called, and not before.
+class LazyCommand(click.Command):
+    """A command in a module that is imported only when the command is called.
 
     Args:
-        name: Its name.
-        module: The module of ours that has it, under that name.
-        short_help: What the list of commands says of it.
-        needs: The extra that brings what the module imports, if it needs one.
+        name: The command's name.
+        module: The module that defines it under that name.
+        short_help: Its description in the list of commands.
+        needs: The extra that provides the module's dependencies, if any.
     """
 
     def __init__(self, name: str, module: str, short_help: str, needs: str | None = None) -> None:
@@ -29,7 +29,7 @@ class Later(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
     ) -> click.Context:
-        """Load the command, and let it read its arguments."""
+        """Load the command and let it parse its arguments."""
         try:
             module = import_module(self._module)
         except ModuleNotFoundError as error:
