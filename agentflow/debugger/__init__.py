@@ -1,4 +1,4 @@
-"""Runs that pause at an event, for a person who looks, edits, refuses, and lets them go on. Loaded when first asked for."""
+"""Pause runs at an event, so that a person can inspect, edit, refuse or continue them. Loaded on first use."""
 
 from typing import TYPE_CHECKING
 

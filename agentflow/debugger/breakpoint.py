@@ -1,11 +1,11 @@
-"""`Breakpoint`: a hook that pauses a run at an event until somebody lets it go on.
+"""`Breakpoint`: a hook that pauses a run at an event until a person continues it.
 
 Rules:
 
-1. It is the last of the editing hooks: a person sees what hooks have made of an event, and guards judge what the person did.
-2. Who decides first counts; the others are told by being cancelled. Nobody there, a limit that has passed: `otherwise`.
-3. A run that is cancelled or interrupted while it is paused ends at once.
-4. Stepping pauses at the next event of the run, whatever its kind, but not at each piece of a stream.
+1. It is the last editing hook: the person sees the event as the hooks left it, and guards check the person's edits.
+2. The first decision counts; other debuggers are cancelled. If nobody can decide or the limit passes, `otherwise` applies.
+3. If a paused run is cancelled or interrupted, it ends at once.
+4. Stepping pauses at the next event of the run, of any kind except the chunks of a stream.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from agentflow.verdicts import Deny, Verdict
 __all__ = ["Breakpoint", "Debugger"]
 
 Debugger: TypeAlias = Callable[[Pause], Awaitable[object]]
-"""Attends to a paused run: an `async` function that ends when it has decided, or when nobody can be asked."""
+"""Handles a paused run: an `async` function that returns after a decision, or if none can be obtained."""
 
 _PIECES = (ReasoningChunk, ActingChunk, TurnValue)
 _ids = count(1)
 
 
 class Breakpoint(Hook):
-    """Pauses a run at events, until somebody lets it go on.
+    """Pauses a run at events until a person continues it.
 
     Args:
-        events: The event classes that it pauses at, base classes (`Decision`) included.
-        tools: Patterns such as `"delete_*"`: of events about tools, only those about these.
-        when: A function of the event that must say yes too.
-        ask: Who attends to it, one or several at once: the terminal by default. Without a terminal nobody can be asked.
-        limit: Seconds that a pause lasts at most, by the run's clock.
-        otherwise: What becomes of a run that nobody has decided about: `"continue"`, or `"deny"` (where an event knows no
-            denial, it goes on).
-        priority: Its place among the editing hooks; the last by default, 0 shows events before hooks have changed them.
-        scope: `"tree"`: in sub-agents too.
+        events: The event classes at which it should pause, including base classes such as `Decision`.
+        tools: Patterns such as `"delete_*"`: for tool events, pause only for these tools.
+        when: A function of the event that must also return True.
+        ask: The debugger or debuggers that ask; the terminal by default. Without a terminal, nobody can be asked.
+        limit: Maximum duration of a pause in seconds, by the run's clock.
+        otherwise: The action if there is no decision: `"continue"`, or `"deny"` (which continues if the event does not
+            support Deny).
+        priority: Its priority among the editing hooks; the last by default. With 0 it shows events before hooks change them.
+        scope: `"tree"`: pause in sub-agents too.
 
     Attributes:
-        paused: The runs that wait at this breakpoint.
+        paused: The runs paused at this breakpoint.
 
     Raises:
-        UsageError: An argument cannot be used.
+        UsageError: An argument is invalid.
 
     Example:
         >>> async def deny(pause: Pause) -> None:
@@ -77,15 +77,17 @@ class Breakpoint(Hook):
     ) -> None:
         kinds = [kind for kind in events if isinstance(kind, type) and issubclass(kind, Event)]  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
         if not events or len(kinds) < len(events):
-            raise UsageError(f"Breakpoint{events!r:.80}: name the event classes to pause at, Breakpoint(PreActing).")
+            raise UsageError(
+                f"Breakpoint{events!r:.80}: pass the event classes to pause at, such as Breakpoint(PreActing)."
+            )
         if isinstance(tools, str):
-            raise UsageError(f"Breakpoint(tools={tools!r}): patterns stand in a list, tools=[{tools!r}].")
+            raise UsageError(f"Breakpoint(tools={tools!r}): pass a list of patterns, tools=[{tools!r}].")
         if limit is not None and not is_seconds(limit):
-            raise UsageError(f"Breakpoint(limit={limit!r}): it is a number of seconds above 0, or None.")
+            raise UsageError(f"Breakpoint(limit={limit!r}): it must be a number of seconds above 0, or None.")
         if otherwise not in ("continue", "deny"):
-            raise UsageError(f"Breakpoint(otherwise={otherwise!r}): it is 'continue' or 'deny'.")
+            raise UsageError(f"Breakpoint(otherwise={otherwise!r}): it must be 'continue' or 'deny'.")
         if scope not in ("own", "tree"):
-            raise UsageError(f"Breakpoint(scope={scope!r}): it is 'own' or 'tree'.")
+            raise UsageError(f"Breakpoint(scope={scope!r}): it must be 'own' or 'tree'.")
         self.kinds = tuple(kinds)
         self.patterns = tuple(tools)
         self.when = when
@@ -97,16 +99,16 @@ class Breakpoint(Hook):
         asked = TerminalDebugger() if ask is None else ask
         self._asked: tuple[Debugger, ...] = (asked,) if callable(asked) else tuple(asked)
         if not self._asked:
-            raise UsageError("Breakpoint(ask=[]): name who attends to it, or leave ask= out for the terminal.")
-        self._stepping: set[str] = set()  # runs that pause at their next event
+            raise UsageError("Breakpoint(ask=[]): pass at least one debugger, or omit ask= for the terminal.")
+        self._stepping: set[str] = set()  # runs that should pause at their next event
 
     def on_event(self, event: HookEvent) -> HookEvent | Awaitable[HookEvent | Verdict]:
-        """Let the event pass, or pause at it."""
+        """Return the event, or pause at it."""
         if _is_ending(event) or not self._pauses_at(event):
             if self._stepping and isinstance(event, CallEnded) and not event.source:
                 self._stepping.discard(root_of(event))
             return event
-        return self._paused(event)
+        return self._pause_at(event)
 
     def _pauses_at(self, event: HookEvent) -> bool:
         if self._stepping and not isinstance(event, _PIECES):
@@ -132,25 +134,25 @@ class Breakpoint(Hook):
             return True
         return any(fnmatchcase(use.name, pattern) for use in uses for pattern in self.patterns)
 
-    async def _paused(self, event: HookEvent) -> HookEvent | Verdict:
+    async def _pause_at(self, event: HookEvent) -> HookEvent | Verdict:
         pause = Pause(f"p{next(_ids)}", event, self, self.limit, self.otherwise)
         root = root_of(event)
         self.paused += (pause,)
-        attending = [asyncio.ensure_future(self._attended(ask, pause)) for ask in self._asked]
+        attending = [asyncio.ensure_future(self._run_debugger(ask, pause)) for ask in self._asked]
         try:
-            await self._decided(pause, attending)
+            await self._wait_for_decision(pause, attending)
         finally:
             pause.end("cancelled")
             self.paused = tuple([one for one in self.paused if one is not pause])
             for task in attending:
                 task.cancel()
-            await asyncio.gather(*attending, return_exceptions=True)  # the terminal is left tidy
+            await asyncio.gather(*attending, return_exceptions=True)  # let the terminal clean up
         if pause.ended == "stepped" and not (isinstance(event, CallEnded) and not event.source):
             self._stepping.add(root)
         return event if pause.verdict is None else pause.verdict
 
-    async def _decided(self, pause: Pause, attending: Sequence[asyncio.Future[None]]) -> None:
-        """Wait until somebody has decided, nobody is left who could, or the time is over."""
+    async def _wait_for_decision(self, pause: Pause, attending: Sequence[asyncio.Future[None]]) -> None:
+        """Wait for a decision, for the last debugger to return, or for the limit."""
         nobody = asyncio.ensure_future(asyncio.wait(attending))
         waits: list[asyncio.Future[Any]] = [pause.over, nobody]
         if pause.limit is not None:
@@ -162,9 +164,9 @@ class Breakpoint(Hook):
                 wait.cancel()
             await asyncio.gather(*waits[1:], return_exceptions=True)
         denies = pause.otherwise == "deny" and Deny in pause.event.verdicts
-        pause.end("over", Deny("nobody has allowed it in time") if denies else None)
+        pause.end("over", Deny("it was not approved in time") if denies else None)
 
-    async def _attended(self, ask: Debugger, pause: Pause) -> None:
+    async def _run_debugger(self, ask: Debugger, pause: Pause) -> None:
         try:
             await ask(pause)
         except Exception as error:
@@ -172,6 +174,6 @@ class Breakpoint(Hook):
 
 
 def _is_ending(event: Event) -> bool:
-    """Whether its run was cancelled or interrupted: nobody waits for what is left of it."""
+    """Whether the event's run was cancelled or interrupted, so that a pause would be pointless."""
     run = port_of(event.context)
     return isinstance(run, RunBase) and run.scope.stopped

@@ -1,6 +1,6 @@
-"""What a person types at a pause, as values and as verdicts.
+"""Parse a person's input at a pause into values and verdicts.
 
-A verdict has one field, and is asked for by its class's name: a new one can be given at the terminal and on the page as it is.
+A verdict has one field and is entered by its class's name, so new verdict classes work in the terminal and on the page.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from agentflow.debugger.fields import Json, read_value
 from agentflow.errors import UsageError
 from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Verdict
 
-__all__ = ["VERDICTS", "decided", "form_of", "typed"]
+__all__ = ["VERDICTS", "form_of", "parse_value", "parse_verdict"]
 
 VERDICTS: Final[Mapping[str, type[Verdict]]] = {kind.__name__: kind for kind in get_args(Verdict)}
-"""All of them, by name."""
+"""All verdict classes by name."""
 
 _IN_WORDS: Final[tuple[type[Verdict], ...]] = (Again, Deny, Stop)
-"""Those that carry a text, whatever it looks like; others carry JSON, or what is none as text."""
+"""Verdicts with a text, which is taken literally; others contain JSON, or a text if the input is not JSON."""
 _NOT_EMPTY: Final[tuple[type[Verdict], ...]] = (Again, Answer, Recover)
-"""Those that say nothing where they carry nothing."""
+"""Verdicts whose value is optional."""
 
 
-def typed(text: str) -> Json:
-    """A value as a person types it: JSON, and what is none as text.
+def parse_value(text: str) -> Json:
+    """Parse a value: JSON, or else a plain text.
 
     Raises:
-        UsageError: It begins as JSON does, and is none.
+        UsageError: The text starts like JSON but is not valid.
     """
     try:
         return read_value(text)
     except ValueError as error:
-        raise UsageError(f"This begins as JSON and is none: {error}.") from error
+        raise UsageError(f"This looks like JSON but is not valid: {error}.") from error
 
 
 def form_of(kind: type[Verdict]) -> str:
-    """How a verdict is typed.
+    """Return the syntax for entering a verdict.
 
     Example:
         >>> form_of(Deny), form_of(Answer)
@@ -46,11 +46,11 @@ def form_of(kind: type[Verdict]) -> str:
     return f"{kind.__name__.lower()} {field if kind in _NOT_EMPTY else f'[{field}]'}"
 
 
-def decided(kind: type[Verdict], text: str) -> Verdict:
-    """The verdict that carries what was typed.
+def parse_verdict(kind: type[Verdict], text: str) -> Verdict:
+    """Create a verdict from its text.
 
     Raises:
-        UsageError: It is to carry something, and nothing was typed; or that begins as JSON and is none.
+        UsageError: A required value is missing, or it is invalid JSON.
 
     Example:
         >>> decided(Deny, "not today")
@@ -58,7 +58,7 @@ def decided(kind: type[Verdict], text: str) -> Verdict:
     """
     make: Any = kind
     if text.strip():
-        return make(text if kind in _IN_WORDS else typed(text))
+        return make(text if kind in _IN_WORDS else parse_value(text))
     if kind in _NOT_EMPTY:
-        raise UsageError(f"{kind.__name__} needs what it is to say.")
+        raise UsageError(f"{kind.__name__} needs a value.")
     return make()

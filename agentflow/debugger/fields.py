@@ -1,10 +1,10 @@
-"""The writable fields of an event as JSON: what a person sees of them, and what they may put there.
+"""The writable fields of an event as JSON, for display and editing.
 
 Rules:
 
-1. What is shown can be put back: a value that nobody has changed is the same value.
-2. A path leads into a value, `tool_use.input.path` or `input_messages[2].content[0].text`; the whole field is then made anew,
-   and checked by the event as any hook's assignment is.
+1. The JSON can be assigned back: an unchanged value results in the same object.
+2. A path refers to a part of a value, `tool_use.input.path` or `input_messages[2].content[0].text`. The whole field is then
+   rebuilt, and validated by the event like any assignment by a hook.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _STEP = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]")
 
 
 def value_of(event: Event, field: str) -> Json:
-    """A field of an event as JSON."""
+    """Return a field of an event as JSON."""
     return json_of(getattr(event, field))
 
 
 def json_of(value: Any) -> Json:
-    """A value of a writable field as JSON."""
+    """Return the value of a writable field as JSON."""
     match value:
         case Msg():
             return msg_to_dict(value)
@@ -59,10 +59,10 @@ def json_of(value: Any) -> Json:
 
 
 def read_value(text: str) -> Json:
-    """What a person has typed: JSON, or else the text itself.
+    """Parse a person's input: JSON, or else the text itself.
 
     Raises:
-        ValueError: It begins as JSON does, with a bracket, a brace or a quote, and is none.
+        ValueError: It starts like JSON, with a bracket, a brace or a quote, but is not valid.
 
     Example:
         >>> read_value('{"a": 1}'), read_value("openai/gpt-5")
@@ -77,26 +77,26 @@ def read_value(text: str) -> Json:
 
 
 def assign(event: Event, path: str, value: Json) -> None:
-    """Put a value into a writable field, or into a place inside of it.
+    """Assign a value to a writable field, or to a part of it.
 
     Args:
         event: An open event.
-        path: The field's name; behind it, the way into its value.
-        value: The new value there, as `value_of` shows it.
+        path: The field's name, optionally followed by a path into its value.
+        value: The new value, in the form of `value_of`.
 
     Raises:
-        ValueError: It cannot stand there; the text says why, and nothing has changed.
+        ValueError: The value is not valid there; the message gives the reason, and nothing is changed.
     """
     steps = [name or int(index) for name, index in _STEP.findall(path)]
     if not steps or "".join(f".{s}" if isinstance(s, str) else f"[{s}]" for s in steps).removeprefix(".") != path:
-        raise ValueError(f"{path!r} is no path: write a field's name, such as {_writable(event)}.")
+        raise ValueError(f"{path!r} is not a path. Use a field's name, such as {_writable(event)}.")
     field = str(steps[0])
     if field not in event.writable:
-        raise ValueError(f"{type(event).__name__}.{field} is not writable; what is: {_writable(event)}.")
+        raise ValueError(f"{type(event).__name__}.{field} is not writable. Writable: {_writable(event)}.")
     before = getattr(event, field)
     whole = _inside(json_of(before), steps[1:], value, path)
     try:
-        setattr(event, field, _made(event, field, before, whole))
+        setattr(event, field, _build(event, field, before, whole))
     except (ValueError, TypeError, AttributeError, LookupError, AgentFlowError) as error:
         raise ValueError(_why(error)) from error
 
@@ -112,7 +112,7 @@ def _writable(event: Event) -> str:
 
 
 def _inside(whole: Json, steps: Sequence[str | int], value: Json, path: str) -> Json:
-    """The whole with another value at one place."""
+    """Return a copy with another value at one position."""
     if not steps:
         return value
     step, rest = steps[0], steps[1:]
@@ -121,11 +121,11 @@ def _inside(whole: Json, steps: Sequence[str | int], value: Json, path: str) -> 
     if isinstance(whole, list) and isinstance(step, int) and -len(whole) <= step < len(whole):
         at = step % len(whole)
         return [*whole[:at], _inside(whole[at], rest, value, path), *whole[at + 1 :]]
-    raise ValueError(f"{path} leads nowhere: there is no {step!r} at its place.")
+    raise ValueError(f"{path} does not exist: there is no {step!r} at that position.")
 
 
-def _made(event: Event, field: str, before: Any, data: Json) -> Any:
-    """The field's value of its JSON."""
+def _build(event: Event, field: str, before: Any, data: Json) -> Any:
+    """Build a field's value from JSON."""
     match before:
         case Msg():
             return _message(data, before)
@@ -145,7 +145,7 @@ def _made(event: Event, field: str, before: Any, data: Json) -> Any:
 
 
 def _messages(before: Sequence[Msg], data: Sequence[Json]) -> tuple[Msg, ...]:
-    """Those that nobody has changed are the same ones."""
+    """Build messages from JSON; unchanged messages stay the same objects."""
     known = {msg.id: msg for msg in before}
     return tuple([_message(one, known.get(str(one.get("id"))) if isinstance(one, dict) else None) for one in data])
 
@@ -162,11 +162,11 @@ def _message(data: Json, before: Msg | None) -> Msg:
 def _tool_use(before: ToolUseBlock, data: Json) -> ToolUseBlock:
     given = {**cast("dict[str, Json]", json_of(before)), **_object(data)}
     if unknown := given.keys() - {"id", "name", "input", "type"}:
-        raise ValueError(f"a tool call has name and input, and no {', '.join(sorted(unknown))}")
+        raise ValueError(f"a tool call has only name and input, not {', '.join(sorted(unknown))}")
     if given["id"] != before.id:
-        raise ValueError("the id of a tool call is the model's")
+        raise ValueError("the id of a tool call cannot be changed")
     if not isinstance(given["name"], str) or not isinstance(given["input"], dict):
-        raise TypeError("a tool call has a name, which is a text, and an input, which is an object")
+        raise TypeError("the name of a tool call must be a text, and its input an object")
     return ToolUseBlock(before.id, given["name"], given["input"])
 
 
@@ -174,7 +174,7 @@ def _spec(data: Json, known: Mapping[str, ToolSpec]) -> ToolSpec:
     given = {"name": data} if isinstance(data, str) else _object(data)
     spec = known.get(str(given.get("name")))
     if spec is None:
-        raise ValueError(f"there is no tool {given.get('name')!r}; there are {', '.join(known) or 'none'}")
+        raise ValueError(f"there is no tool {given.get('name')!r}; the tools are {', '.join(known) or 'none'}")
     if given.keys() == {"name"} or given == json_of(spec):
         return spec
     return ToolSpec(
@@ -190,17 +190,17 @@ def _spec(data: Json, known: Mapping[str, ToolSpec]) -> ToolSpec:
 
 def _object(data: Json) -> dict[str, Json]:
     if not isinstance(data, dict):
-        raise TypeError(f"an object in braces is expected, not {json.dumps(data):.60}")
+        raise TypeError(f"expected an object in braces, not {json.dumps(data):.60}")
     return data
 
 
 def _list(data: Json) -> list[Json]:
     if not isinstance(data, list):
-        raise TypeError(f"a list in brackets is expected, not {json.dumps(data):.60}")
+        raise TypeError(f"expected a list in brackets, not {json.dumps(data):.60}")
     return data
 
 
 def fields_of(event: Event) -> dict[str, Json]:
-    """All that an event says of itself, the writable fields in the form in which they can be put back."""
+    """Return all fields of an event; the writable ones in the form that can be assigned."""
     said = event_to_dict(event)
     return {**said, **{name: value_of(event, name) for name in event.writable}}

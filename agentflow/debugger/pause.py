@@ -1,4 +1,4 @@
-"""A run that is paused at an event: what a person sees of it, and what they may do."""
+"""A run that is paused at an event: its data, and the actions of a person."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentflow.loop.run import RunBase
 from agentflow.messages import Msg
 from agentflow.verdicts import Deny, Verdict, verdict_value
 
-__all__ = ["ChainPlace", "Otherwise", "Pause", "root_of", "told"]
+__all__ = ["ChainPlace", "Otherwise", "Pause", "describe_end", "root_of"]
 
 Otherwise: TypeAlias = Literal["continue", "deny"]
 Ending: TypeAlias = Literal["continued", "stepped", "decided", "over", "cancelled"]
@@ -27,13 +27,13 @@ Ending: TypeAlias = Literal["continued", "stepped", "decided", "over", "cancelle
 
 @frozen
 class ChainPlace:
-    """A hook's place in the chain of an event.
+    """A hook in the chain of an event.
 
     Attributes:
         hook: Its name.
         kind: `"edit"`, `"guard"` or `"observe"`.
         priority: Its priority.
-        here: Whether it is the breakpoint: those in front of it have been called.
+        here: Whether it is the breakpoint; the hooks before it have been called.
     """
 
     hook: str
@@ -43,17 +43,17 @@ class ChainPlace:
 
 
 class Pause:
-    """A run that waits at an event. Whoever attends to it looks, edits, and in the end lets it go on or decides.
+    """A run paused at an event. A debugger inspects and edits it, and finally continues it or decides.
 
     Attributes:
-        id: Tells it from other pauses of the process.
-        event: The event, open: its writable fields can be assigned.
-        limit: Seconds that it lasts at most; None: as long as it takes.
-        otherwise: What becomes of the run then, `"continue"` or `"deny"`.
-        began: When it began, in seconds since the epoch, by the run's clock.
+        id: An id that is unique in the process.
+        event: The open event: its writable fields can be assigned.
+        limit: Maximum duration in seconds; None means no limit.
+        otherwise: The action after the limit, `"continue"` or `"deny"`.
+        began: The start, in seconds since the epoch, by the run's clock.
         ended: How it ended: `"continued"`, `"stepped"`, `"decided"`, `"over"` (the limit has passed, or nobody could be
-            asked), `"cancelled"` (with its run); None: it lasts.
-        verdict: What was decided.
+            asked), `"cancelled"` (with its run); None while it lasts.
+        verdict: The decision.
 
     Example:
         >>> async def allow(pause: Pause) -> None:
@@ -73,11 +73,11 @@ class Pause:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
 
-    # ---- what a person sees
+    # ---- data
 
     @property
     def chain(self) -> tuple[ChainPlace, ...]:
-        """The hooks of the event, in their order."""
+        """The hooks of the event, in order."""
         run = port_of(self.event.context)
         chain = _chain_of(run, self.event) if isinstance(run, RunBase) else None
         if chain is None:
@@ -93,7 +93,7 @@ class Pause:
 
     @property
     def history(self) -> Sequence[Msg]:
-        """The stored conversation, as of now."""
+        """The stored conversation at this time."""
         return self.event.context.history
 
     @property
@@ -103,56 +103,57 @@ class Pause:
 
     @property
     def verdicts(self) -> tuple[type[Verdict], ...]:
-        """What can be decided here."""
+        """The verdicts that are legal here."""
         return self.event.verdicts
 
     @property
     def fields(self) -> dict[str, Json]:
-        """All that the event says of itself, as JSON."""
+        """All fields of the event, as JSON."""
         return fields_of(self.event)
 
     def value(self, field: str) -> Json:
-        """A field of the event, as JSON that `edit` takes back."""
+        """Return a field of the event, as JSON for `edit`."""
         return value_of(self.event, field)
 
-    # ---- what a person may do
+    # ---- actions
 
     def edit(self, path: str, value: Json) -> None:
-        """Put a value into a writable field; it is checked here, and the run goes on waiting.
+        """Assign a value to a writable field; it is validated, and the run stays paused.
 
         Args:
-            path: The field, or a place in its value: `"model"`, `"tool_use.input.path"`, `"input_messages[0].content[0].text"`.
-            value: As `value` shows it.
+            path: The field, or a path into its value: `"model"`, `"tool_use.input.path"`,
+                `"input_messages[0].content[0].text"`.
+            value: The value, in the form of `value`.
 
         Raises:
-            UsageError: It cannot stand there, or the pause is over. Nothing has changed.
+            UsageError: The value is not valid there, or the pause has ended. Nothing is changed.
         """
-        self._must_last(f"edit {path}")
+        self._check_active(f"edit {path}")
         try:
             assign(self.event, path, value)
         except ValueError as error:
             raise UsageError(f"{type(self.event).__name__}, paused: {path} was not changed: {error}") from error
 
-    def go_on(self, *, step: bool = False) -> None:
-        """Let the run go on, with what was edited.
+    def resume(self, *, step: bool = False) -> None:
+        """Continue the run, with the edits.
 
         Args:
-            step: Pause it again at its next event (pieces of a stream are passed over), in sub-agents too if the breakpoint
-                sees those.
+            step: Pause it again at its next event (except chunks of a stream), also in sub-agents if the breakpoint covers
+                those.
 
         Raises:
-            UsageError: The pause is over.
+            UsageError: The pause has ended.
         """
-        self._must_last("go on")
+        self._check_active("continue")
         self.end("stepped" if step else "continued")
 
     def decide(self, verdict: Verdict) -> None:
-        """Decide, as a hook does that returns a verdict: `Deny("not today")`, `Answer("from me")`, `Stop("enough")`.
+        """Decide like a hook that returns a verdict: `Deny("not today")`, `Answer("from me")`, `Stop("enough")`.
 
         Raises:
-            UsageError: It is not legal on this event, or the pause is over.
+            UsageError: The verdict is not legal for this event, or the pause has ended.
         """
-        self._must_last(f"say {type(verdict).__name__}")
+        self._check_active(f"say {type(verdict).__name__}")
         if not isinstance(verdict, self.event.verdicts):
             legal = ", ".join(kind.__name__ for kind in self.event.verdicts) or "nothing can be decided"
             raise UsageError(
@@ -160,17 +161,17 @@ class Pause:
             )
         self.end("decided", verdict)
 
-    def _must_last(self, what: str) -> None:
+    def _check_active(self, what: str) -> None:
         if self.ended is not None:
-            raise UsageError(f"This pause is over ({told(self)}); it is too late to {what}.")
+            raise UsageError(f"This pause has ended ({describe_end(self)}), so it is too late to {what}.")
 
-    # ---- what the breakpoint does
+    # ---- used by the breakpoint
 
     def end(self, how: Ending, verdict: Verdict | None = None) -> None:
-        """End it, from whatever thread; the first one counts."""
+        """End the pause, from any thread; only the first call counts."""
         if self.ended is None:
             self.ended, self.verdict = how, verdict
-            with suppress(RuntimeError):  # the loop has gone, and the run with it
+            with suppress(RuntimeError):  # the loop is closed, and the run has ended
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
@@ -179,30 +180,30 @@ class Pause:
 
     @property
     def over(self) -> asyncio.Future[None]:
-        """Done when it has ended."""
+        """A future that is done when the pause has ended."""
         return self._over
 
     def __repr__(self) -> str:
-        return f"<Pause {self.id} at {type(self.event).__name__} of {self.event.run_id}: {told(self)}>"
+        return f"<Pause {self.id} at {type(self.event).__name__} of {self.event.run_id}: {describe_end(self)}>"
 
 
-def told(pause: Pause) -> str:
-    """What became of a pause, in words."""
+def describe_end(pause: Pause) -> str:
+    """Describe how a pause ended."""
     match pause.ended:
         case None:
-            return "it lasts"
+            return "still paused"
         case "decided" if pause.verdict is not None:
             said = verdict_value(pause.verdict)
             return f"{pause.verdict.said}: {said}" if isinstance(said, str) and said else pause.verdict.said
         case "over":
-            done = "denied" if isinstance(pause.verdict, Deny) else "it went on"
-            return f"nobody has decided in time; {done}"
+            done = "denied" if isinstance(pause.verdict, Deny) else "it continued"
+            return f"no decision in time; {done}"
         case _:
             return pause.ended
 
 
 def root_of(event: Event) -> str:
-    """The run that an event belongs to, or that has asked the sub-agents above it."""
+    """Return the run of an event; for a sub-agent, the top-level run."""
     run = port_of(event.context)
     while isinstance(run, RunBase) and run.parent is not None:
         run = run.parent

@@ -1,10 +1,10 @@
-"""`TerminalDebugger`: a paused run at the terminal that the program was started in.
+"""`TerminalDebugger`: handles paused runs in the terminal of the program.
 
 Rules:
 
-1. One pause at a time, however many runs, tools and loops wait; the others wait for their turn, their limits going on.
-2. What a model, a tool or a hook said is shown with its control characters escaped.
-3. Ctrl-C interrupts the call. A closed input, and an input that is no terminal: nobody can be asked.
+1. It handles one pause at a time; other pauses queue up while their limits continue to run.
+2. Texts from models, tools and hooks are shown with control characters escaped.
+3. Ctrl-C interrupts the call. If the input is closed or is not a terminal, nobody can be asked.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from prompt_toolkit.output import create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.text import Text
 
-from agentflow.debugger.deciding import VERDICTS, decided, form_of, typed
-from agentflow.debugger.pause import Pause, told
+from agentflow.debugger.deciding import VERDICTS, form_of, parse_value, parse_verdict
+from agentflow.debugger.pause import Pause, describe_end
 from agentflow.errors import UsageError
 from agentflow.event_json import Json
 from agentflow.ground.shown import printable
@@ -42,23 +42,23 @@ _BY_WORD: Final = {name.lower(): kind for name, kind in VERDICTS.items()}
 _SHORT: Final = {"c": "continue", "s": "step", "d": "deny", "a": "answer", "e": "edit", "h": "history", "?": "help"}
 _WITHOUT_FIELD: Final = frozenset({"type", "seq", "iteration", "time", "source", "run_id", "call_id", "session_id"})
 _HELP = """\
-  continue, c             let the run go on, with what was edited
+  continue, c             continue the run, with the edits
   step, s                 the same, and pause at its next event
-  show [FIELD]            the event, or one field in full
-  set FIELD VALUE         put a value into a writable field, or into a place in it: set tool_use.input.path "/tmp/x"
-                          (JSON; what is none is taken as text)
-  edit FIELD, e           the same, with the value as it is to begin with
-  chain                   the event's hooks, in their order
-  history [N], h          the last messages of the conversation
+  show [FIELD]            show the event, or one field in full
+  set FIELD VALUE         assign a writable field, or a part of it: set tool_use.input.path "/tmp/x"
+                          (JSON, or else plain text)
+  edit FIELD, e           the same, starting from the current value
+  chain                   list the event's hooks, in order
+  history [N], h          show the last messages of the conversation
   Ctrl-C                  interrupt the call"""
 
 
 class TerminalDebugger:
-    """Shows a paused run at the terminal, and does what is typed.
+    """Shows a paused run in the terminal, and executes typed commands.
 
     Args:
-        lines: What is typed, for programs and tests; by default a person is asked, if there is a terminal.
-        file: Where it is shown; standard error by default.
+        lines: The commands, for programs and tests; by default the user is asked, if there is a terminal.
+        file: The output; standard error by default.
 
     Example:
         >>> from agentflow.debugger import Breakpoint
@@ -71,7 +71,7 @@ class TerminalDebugger:
         self._typed: PromptSession[str] | None = None
 
     async def __call__(self, pause: Pause) -> None:
-        """Attend to a paused run, until it goes on or nobody is there."""
+        """Handle a paused run until it continues or the input ends."""
         if self._lines is None and not _at_terminal():
             return
         await questions.turn.acquire()
@@ -81,16 +81,16 @@ class TerminalDebugger:
                     await _Dialogue(pause, self._read, self._say).hold()
                 finally:
                     if pause.ended in ("over", "cancelled") or pause.ended is None:
-                        self._say(f"  (taken back: {told(pause) if pause.ended else 'it was cancelled'})", "dim")
+                        self._say(f"  (closed: {describe_end(pause) if pause.ended else 'it was cancelled'})", "dim")
         finally:
             questions.turn.release()
 
     async def _read(self, pause: Pause, prompt: str, given: str = "") -> str:
-        """The next line.
+        """Read the next line.
 
         Raises:
-            EOFError: There is none.
-            KeyboardInterrupt: Ctrl-C.
+            EOFError: There are no more lines.
+            KeyboardInterrupt: Ctrl-C was pressed.
         """
         if self._lines is not None:
             try:
@@ -102,7 +102,7 @@ class TerminalDebugger:
         if self._typed is None:
             output = create_output(sys.stdout if sys.stdout.isatty() else sys.stderr)
             if isinstance(output, Vt100_Output):
-                output.enable_cpr = False  # nothing here asks where the cursor is, and not every terminal answers
+                output.enable_cpr = False  # the cursor position is not needed, and not every terminal reports it
             self._typed = PromptSession(output=output)
         shown = FormattedText([("bold", prompt)])
         return await self._typed.prompt_async(
@@ -128,7 +128,7 @@ def _legal(pause: Pause) -> list[str]:
 
 
 class _Dialogue:
-    """One pause at the terminal."""
+    """One pause in the terminal."""
 
     def __init__(self, pause: Pause, read: Read, say: Callable[..., None]) -> None:
         self._pause = pause
@@ -136,7 +136,7 @@ class _Dialogue:
         self._say = say
 
     async def hold(self) -> None:
-        """Show it, and do what is typed until it is over."""
+        """Show the pause and execute commands until it ends."""
         self._show_event()
         while self._pause.ended is None:
             try:
@@ -145,7 +145,7 @@ class _Dialogue:
                 return
             except KeyboardInterrupt:
                 self._pause.event.context.interrupt("Ctrl-C")
-                await self._pause.over  # the call ends, and this with it
+                await self._pause.over  # the call ends, and with it the pause
                 return
             word, _, rest = line.strip().partition(" ")
             try:
@@ -161,16 +161,16 @@ class _Dialogue:
             case "":
                 pass
             case "continue" | "step" if rest:
-                raise UsageError(f"{word} takes nothing behind it.")
+                raise UsageError(f"{word} takes no arguments.")
             case "continue" | "step":
-                pause.go_on(step=word == "step")
+                pause.resume(step=word == "step")
             case "show":
                 self._show(rest)
             case "set":
                 path, _, value = rest.partition(" ")
                 if not value.strip():
-                    raise UsageError(f"set FIELD VALUE: what can be set is {', '.join(pause.writable) or 'nothing'}.")
-                self._edit(path, typed(value.strip()))
+                    raise UsageError(f"Usage: set FIELD VALUE. Writable fields: {', '.join(pause.writable) or 'none'}.")
+                self._edit(path, parse_value(value.strip()))
             case "edit":
                 await self._edit_as_it_is(rest)
             case "chain":
@@ -181,11 +181,11 @@ class _Dialogue:
                 legal = "".join(f"\n  {form_of(kind)}" for kind in _BY_WORD.values() if kind in pause.verdicts)
                 self._say(_HELP + legal, "dim")
             case _ if word in _BY_WORD:
-                pause.decide(decided(_BY_WORD[word], rest))
+                pause.decide(parse_verdict(_BY_WORD[word], rest))
             case _:
-                raise UsageError(f"There is no command {word!r:.40}; help lists them.")
+                raise UsageError(f"Unknown command {word!r:.40}. Type help for a list.")
 
-    # ---- what is done
+    # ---- commands
 
     def _edit(self, path: str, value: Json) -> None:
         self._pause.edit(path, value)
@@ -197,15 +197,15 @@ class _Dialogue:
         if not path and len(writable) == 1:
             path = writable[0]
         if path not in writable:
-            raise UsageError(f"edit FIELD: what can be edited is {', '.join(writable) or 'nothing'}.")
+            raise UsageError(f"Usage: edit FIELD. Writable fields: {', '.join(writable) or 'none'}.")
         try:
             given = await self._read(self._pause, f"{path} = ", json.dumps(self._pause.value(path), ensure_ascii=True))
         except KeyboardInterrupt:
-            self._say("  (left as it was)", "dim")
+            self._say("  (unchanged)", "dim")
             return
-        self._edit(path, typed(given))
+        self._edit(path, parse_value(given))
 
-    # ---- what is shown
+    # ---- display
 
     def _show_event(self) -> None:
         pause, event = self._pause, self._pause.event
@@ -234,7 +234,7 @@ class _Dialogue:
 
     def _line(self, name: str, value: Json) -> None:
         mark = "*" if name in self._pause.writable else " "
-        self._say(f"  {mark}{name:<20} {shorten(_in_short(value), 90)}")
+        self._say(f"  {mark}{name:<20} {shorten(_abbreviate(value), 90)}")
 
     def _show(self, name: str) -> None:
         said = self._pause.fields
@@ -243,7 +243,9 @@ class _Dialogue:
         elif name in said:
             self._say(json.dumps(said[name], indent=2, ensure_ascii=False))
         else:
-            raise UsageError(f"{type(self._pause.event).__name__} has no field {name!r:.40}; it has {', '.join(said)}.")
+            raise UsageError(
+                f"{type(self._pause.event).__name__} has no field {name!r:.40}. Its fields: {', '.join(said)}."
+            )
 
     def _chain(self) -> None:
         places = [
@@ -261,20 +263,20 @@ class _Dialogue:
         for msg in history[first:]:
             self._message(msg)
         if not history:
-            self._say("  (nothing is stored yet)", "dim")
+            self._say("  (no messages stored yet)", "dim")
 
     def _message(self, msg: Msg) -> None:
         self._say(f"  {msg.role:<10}{speech(msg)}".replace("\n", "\n" + " " * 12))
 
 
-def _in_short(value: Json) -> str:
+def _abbreviate(value: Json) -> str:
     match value:
         case {"role": str(role), "content": list(content)}:
-            return f"{role}: {' '.join(_in_short(one) for one in content)}"
+            return f"{role}: {' '.join(_abbreviate(one) for one in content)}"
         case {"text": str(text), "type": "text"}:
             return text
         case [{"role": str()}, *_] if len(value) > 1:
-            return f"{len(value)} messages, the last: {_in_short(value[-1])}"
+            return f"{len(value)} messages, last: {_abbreviate(value[-1])}"
         case [{"name": str()}, *_]:
             return ", ".join(str(one.get("name")) if isinstance(one, dict) else "?" for one in value)
         case _:
@@ -282,4 +284,4 @@ def _in_short(value: Json) -> str:
 
 
 def _otherwise(pause: Pause) -> str:
-    return "it is denied" if pause.otherwise == "deny" and Deny in pause.verdicts else "it goes on"
+    return "it is denied" if pause.otherwise == "deny" and Deny in pause.verdicts else "it continues"

@@ -1,4 +1,4 @@
-"""Calls at a terminal: `Console(stream)`, `chat(agent)`, and the `Screen` that both draw on. Loaded when first asked for."""
+"""Calls in a terminal: `Console(stream)`, `chat(agent)`, and the `Screen` that both draw on. Loaded on first use."""
 
 from typing import TYPE_CHECKING
 

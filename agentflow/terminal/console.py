@@ -1,4 +1,4 @@
-"""`Console`: a stream shown at the terminal, and its reply."""
+"""`Console`: show a stream in the terminal and return its reply."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ T = TypeVar("T")
 
 
 class Console(Generic[T_co]):
-    """Shows a call at the terminal as it happens; awaited, it gives the reply.
+    """Shows a call in the terminal as it happens; awaiting it returns the reply.
 
-    Words as they stream, a line for each tool call and its result, vetoes and failures, what runs with its time and cost, and a
-    summary. In a pipe it is plain text, without a control character; with `NO_COLOR` set it has no colours. While somebody is
-    asked (`TerminalAsker`) nothing is drawn over the question. The first Ctrl-C interrupts the call: the reply's outcome is
-    then `interrupted`. The second one is a `KeyboardInterrupt`.
+    It prints the text as it streams, a line for each tool call and its result, vetoes and failures, the active work with
+    its time
+    and cost, and a summary. In a pipe the output is plain text without control characters; with `NO_COLOR` set it has no
+    colours.
+    While a question is open (`TerminalAsker`), nothing is drawn over it. The first Ctrl-C interrupts the call, so that the
+    reply's outcome is `interrupted`; the second one raises `KeyboardInterrupt`.
 
     Args:
-        stream: What `agent.stream(...)` or `agent.resume_stream(...)` gives. With `children=True` there, sub-agents are shown
-            too, below the tool that asks them.
-        events: A line for every event.
-        quiet: Nothing but the model's words.
-        children: False: sub-agents are in the lines of what runs only.
-        markdown: False: on a terminal too, the model's words are shown as it writes them, and not rendered as Markdown.
-        file: Where to; standard output by default.
+        stream: The result of `agent.stream(...)` or `agent.resume_stream(...)`. With `children=True`, sub-agents are shown
+            too, below the tool that calls them.
+        events: Whether to print a line for every event.
+        quiet: Whether to print only the model's text.
+        children: If False, sub-agents are shown only in the lines of active work.
+        markdown: If False, the model's text is printed unchanged instead of being rendered as Markdown on a terminal.
+        file: The output; standard output by default.
 
     Raises:
-        Exception: What the call fails with, when it is awaited.
+        Exception: The call's error, when awaited.
 
     Example:
         >>> reply = await Console(agent.stream("Hi"))
@@ -70,7 +72,7 @@ class Console(Generic[T_co]):
     def __del__(self) -> None:
         if not getattr(self, "_used", True):
             warnings.warn(
-                "Console(agent.stream(...)) was never awaited, so nothing ran and nothing is shown; await it",
+                "Console(agent.stream(...)) was never awaited, so the call did not run. Await it.",
                 RuntimeWarning,
                 stacklevel=2,
                 source=self,
@@ -96,16 +98,16 @@ async def follow(
     show: Callable[[HookEvent], object] | None = None,
     interrupt: Callable[[], bool] | None = None,
 ) -> Reply[T]:
-    """Show a call on a screen, and let Ctrl-C end it.
+    """Show a call on a screen; Ctrl-C interrupts the call.
 
     Args:
         stream: The call.
-        screen: Where to.
-        show: What is done with each event; `screen.show` by default.
-        interrupt: Ends the call, and says whether there was one; by default it is the call whose events have come.
+        screen: The screen.
+        show: Called with each event; `screen.show` by default.
+        interrupt: Interrupts the call and returns whether one was active; by default, the call of the events received.
 
     Raises:
-        Exception: What the call fails with; it is not printed.
+        Exception: The call's error; it is not printed.
 
     Example:
         >>> reply = await follow(agent.stream("Hi"), Screen(make_console()))

@@ -1,10 +1,10 @@
-"""`agent.chat()` and `agentflow chat`: a conversation with an agent in a terminal.
+"""`agent.chat()` and `agentflow chat`: chat with an agent in a terminal.
 
 Rules:
 
-1. Ctrl-C during a call ends the call; at the prompt it ends the conversation, as Ctrl-D does.
-2. A call that fails is one red line; the conversation goes on.
-3. A call that waits for a person asks that person.
+1. Ctrl-C during a call interrupts the call; at the prompt it ends the conversation, like Ctrl-D.
+2. A failed call is one red line; the conversation continues.
+3. If a call waits for a person, the user is asked.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ from agentflow.hooks.named import HookSource
 from agentflow.loop.session import Session
 from agentflow.messages import Pending
 from agentflow.terminal.console import follow
-from agentflow.terminal.lines import SAY, GivenLines, Lines, standard_input
+from agentflow.terminal.lines import SAY, Lines, ProgramLines, standard_input
 from agentflow.terminal.phrases import call_text, plural, shorten, speech, text_of
 from agentflow.terminal.screen import Screen, make_console
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["chat"]
 
-_HELP = (
-    "/history shows the conversation, /exit (or Ctrl-D) ends it, Ctrl-C interrupts a call, or ends it at the prompt."
-)
+_HELP = "/history shows the conversation, /exit or Ctrl-D ends it, Ctrl-C interrupts a call."
 
 
 async def chat(
@@ -44,17 +42,17 @@ async def chat(
     children: bool = False,
     file: TextIO | None = None,
 ) -> None:
-    """Talk with an agent until whoever types ends it; what `agent.chat()` does.
+    """Chat with an agent until the user ends it; implements `agent.chat()`.
 
     Args:
-        agent: With whom.
-        lines: What is said, and what questions are answered with; what a person types by default.
-        session: In which session; None is the agent's own conversation.
-        deps: For each call, as in `agent.call`.
-        hooks: Added for each call.
-        events: A line for every event.
-        children: Show the events of sub-agents too.
-        file: Where it is shown; standard output by default.
+        agent: The agent.
+        lines: The user's input, including answers to questions; by default read from standard input.
+        session: The session; None means the agent's own conversation.
+        deps: The `deps` of each call, as in `agent.call`.
+        hooks: Hooks added to each call.
+        events: Whether to print a line for every event.
+        children: Whether to show the events of sub-agents too.
+        file: The output; standard output by default.
 
     Raises:
         AgentFlowError: The session cannot be loaded.
@@ -63,9 +61,9 @@ async def chat(
         >>> await chat(agent, read_lines())
     """
     screen = Screen(make_console(file), events=events, children=children)
-    source = standard_input() if lines is None else GivenLines(lines, lambda line: screen.say(line, "bold"))
+    source = standard_input() if lines is None else ProgramLines(lines, lambda line: screen.say(line, "bold"))
     place = session if isinstance(session, Session) else agent.session(session)
-    await agent.history(place)  # it may wait for a decision since another day
+    await agent.history(place)  # it may still wait for an earlier decision
     await _Chat(agent, place, screen, source, deps, hooks).talk()
 
 
@@ -83,9 +81,9 @@ class _Chat:
         self._hooks = hooks
 
     async def talk(self) -> None:
-        """Read and answer until it is ended."""
+        """Read and answer until the user ends the conversation."""
         if self._lines.person:
-            self._screen.say(f"You talk with {self._agent.name}. {_HELP}", "dim")
+            self._screen.say(f"Chatting with {self._agent.name}. {_HELP}", "dim")
         try:
             while True:
                 if self._session.pending:
@@ -117,13 +115,13 @@ class _Chat:
         except (
             Exception,
             ScriptError,
-        ) as error:  # any: a conversation outlives whatever a call, a hook or a tool raised
+        ) as error:  # any error of a call, hook or tool leaves the conversation open
             self._screen.say(f"✗ {described(error)}", "red")
         else:
             self._screen.summary_line()
 
     def _command(self, line: str) -> bool:
-        """Do what a line with a slash says; False: end."""
+        """Run a slash command; return False to end the conversation."""
         if line in ("/exit", "/quit"):
             return False
         if line == "/history":
@@ -132,11 +130,11 @@ class _Chat:
                 self._screen.say(f"{msg.role:<10}{speech(msg).replace(chr(10), chr(10) + ' ' * 10)}")
             self._screen.say(f"{plural(len(messages), 'message')} in session {self._session.id!r}", "dim")
             return True
-        self._screen.say(_HELP if line == "/help" else f"There is no command {shorten(line, 40)!r}. {_HELP}", "dim")
+        self._screen.say(_HELP if line == "/help" else f"Unknown command {shorten(line, 40)!r}. {_HELP}", "dim")
         return True
 
     async def _decisions(self) -> Mapping[str, Resolution]:
-        """Ask the user what a suspended call waits for."""
+        """Ask the user for the decisions of a suspended call."""
         decisions: dict[str, Resolution] = {}
         for wait in self._session.pending:
             decision = await self._decide(wait)
@@ -147,14 +145,14 @@ class _Chat:
     async def _decide(self, wait: Pending) -> Resolution | None:
         what = call_text(wait.tool_use, 100) if wait.tool_use is not None else repr(wait.id)
         match wait.kind:
-            case "parked":  # nothing to decide, but it must not go on unasked: it may park again
-                await self._lines.read(f"the call waits{_why(wait)}; Enter lets it go on ")
+            case "parked":  # nothing to decide, but ask before resuming: it may be parked again
+                await self._lines.read(f"the call waits{_why(wait)}; press Enter to continue ")
                 return None
             case "external":
                 return Answer(await self._lines.read(f"result of {what}{_why(wait)}: "))
             case "approval":
-                answer = (await self._lines.read(f"may it run {what}?{_why(wait)} [y/N] ")).strip().lower()
-                return Approve() if answer in ("y", "yes") else Deny("the user said no")
+                answer = (await self._lines.read(f"Run {what}?{_why(wait)} [y/N] ")).strip().lower()
+                return Approve() if answer in ("y", "yes") else Deny("the user refused")
             case _:
                 assert_never(wait.kind)
 
@@ -163,6 +161,6 @@ def _why(wait: Pending) -> str:
     use, request = wait.tool_use, wait.request
     if request is None or (
         use is not None and request == {"tool": use.name, "input": use.input}
-    ):  # it says what is shown
+    ):  # the reason repeats the shown text
         return ""
     return f" ({shorten(text_of(request), 100)})"

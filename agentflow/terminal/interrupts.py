@@ -1,10 +1,10 @@
-"""Ctrl-C while a call is shown.
+"""Ctrl-C while a call is displayed.
 
 Rules:
 
-1. The first one ends the call and not the program: its cleanup runs, its reply is kept, the history stays legal.
-2. A second one, or one that meets no call, is a `KeyboardInterrupt`, as it would be without us.
-3. It is taken only in the main thread, and only from Python or asyncio: who handles it themselves goes on doing so.
+1. The first one ends the call, not the program: its cleanup runs, its reply is kept, the history stays legal.
+2. A second one, or one without an active call, is a `KeyboardInterrupt`, as usual.
+3. It is handled only in the main thread, and only if the current handler is Python's or asyncio's.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["interrupting"]
 
 @contextmanager
 def interrupting(end: Callable[[], bool]) -> Generator[None]:
-    """Let Ctrl-C end a call, for as long as the block lasts; to be used in a running event loop.
+    """Let Ctrl-C end a call while the block runs; use it in a running event loop.
 
     Args:
-        end: Ends the call that runs; says whether there was one.
+        end: Ends the active call; returns whether there was one.
     """
     before: Any = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not _ours_to_take(before):
@@ -41,9 +41,9 @@ def interrupting(end: Callable[[], bool]) -> Generator[None]:
             raise KeyboardInterrupt
 
     loop = asyncio.get_running_loop()
-    with suppress(NotImplementedError):  # Windows has none, and no such race
-        # Gives the loop a wake-up pipe: without one, a signal that comes just before the loop begins to wait is not noticed
-        # until something else wakes it.
+    with suppress(NotImplementedError):  # not available on Windows, which does not have this race
+        # Gives the loop a wake-up pipe: without one, a signal just before the loop starts to wait stays unnoticed until
+        # the loop wakes up for another reason.
         loop.add_signal_handler(signal.SIGINT, _nothing)
     signal.signal(signal.SIGINT, pressed)
     try:
@@ -55,11 +55,11 @@ def interrupting(end: Callable[[], bool]) -> Generator[None]:
 
 
 def _nothing() -> None:
-    """The signal's own handler has done it."""
+    """Do nothing: the signal's own handler has done it."""
 
 
 def _ours_to_take(handler: object) -> bool:
-    """Whether nobody but Python, or asyncio's runner, handles Ctrl-C."""
+    """Whether Python or asyncio's runner handles Ctrl-C, and no other code."""
     if isinstance(handler, partial):  # of `asyncio.Runner._on_sigint`
         function = cast("partial[object]", handler).func
         return isinstance(getattr(function, "__self__", None), asyncio.Runner)

@@ -1,10 +1,10 @@
-"""What a person types, line by line: at a terminal with editing and a history of lines, from a pipe as it comes.
+"""Input lines: from a terminal with editing and a history, from a pipe, or from a program.
 
 Rules:
 
-1. The event loop goes on while a line is awaited.
-2. The end of the input, Ctrl-D and Ctrl-C at the prompt are an `EOFError`.
-3. In a pipe there is no prompt: what is printed is the agent's.
+1. The event loop runs while a line is awaited.
+2. End of input, Ctrl-D and Ctrl-C at the prompt raise `EOFError`.
+3. In a pipe no prompt is printed: the output contains only the agent's text.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from agentflow.ground.shown import printable
 
-__all__ = ["GivenLines", "Lines", "PipedLines", "TerminalLines", "standard_input"]
+__all__ = ["Lines", "PipedLines", "ProgramLines", "TerminalLines", "standard_input"]
 
 _PIECE = 65_536
 
 
 class Lines(Protocol):
-    """Where lines come from."""
+    """A source of lines."""
 
     person: bool
-    """Whether somebody types them at a terminal."""
+    """Whether a person types the lines in a terminal."""
 
     async def read(self, prompt: str) -> str:
-        """The next line, without its end.
+        """Read the next line, without its line ending.
 
         Args:
-            prompt: What is shown in front of it.
+            prompt: The text shown before it.
 
         Raises:
-            EOFError: There is none.
+            EOFError: There are no more lines.
         """
         ...
 
 
 class TerminalLines:
-    """Lines that a person types; the arrow keys bring back the earlier ones."""
+    """Lines that a person types; the arrow keys recall earlier ones."""
 
     person = True
 
     def __init__(self) -> None:
-        # Where standard output is a pipe, the person sees standard error.
+        # If standard output is a pipe, the user sees standard error.
         output = create_output(sys.stdout if sys.stdout.isatty() else sys.stderr)
         if isinstance(output, Vt100_Output):
-            output.enable_cpr = False  # nothing here asks where the cursor is, and not every terminal answers
+            output.enable_cpr = False  # the cursor position is not needed, and not every terminal reports it
         self._talk: PromptSession[str] = PromptSession(output=output)
         self._asked: PromptSession[str] = PromptSession(output=output)
 
     async def read(self, prompt: str) -> str:
-        """See `Lines`; only what is said to the agent is remembered, and not what answers a question."""
+        """See `Lines`; only messages to the agent are kept in the history, not answers to questions."""
         asking = self._talk if prompt == SAY else self._asked
         shown = FormattedText([("bold", printable(prompt))])
         try:
@@ -74,7 +74,7 @@ class PipedLines:
     """Lines of a file or a pipe, read in a thread.
 
     Args:
-        file: From where.
+        file: The file.
     """
 
     person = False
@@ -98,21 +98,21 @@ class PipedLines:
                 return ""
             try:
                 number = file.fileno()
-            except (OSError, ValueError):  # no file of the system's: a text in memory
+            except (OSError, ValueError):  # not a system file but a text in memory
                 return file.readline()
-            # Past the file's own buffer: a thread that waits in it would keep Python from ending.
+            # Bypass the file's own buffer: a thread that waits in it would keep Python from exiting.
             while b"\n" not in self._buffer and (piece := os.read(number, _PIECE)):
                 self._buffer += piece
             line, end, self._buffer = self._buffer.partition(b"\n")
             return (line + end).decode(file.encoding or "utf-8", "replace")
 
 
-class GivenLines:
-    """Lines that a program gives, shown as if they were typed.
+class ProgramLines:
+    """Lines from a program, shown as if they were typed.
 
     Args:
         lines: The lines.
-        echo: Shows one.
+        echo: Shows a line.
     """
 
     person = False
@@ -132,11 +132,11 @@ class GivenLines:
 
 
 SAY = "you> "
-"""The prompt in front of what is said to the agent."""
+"""The prompt for messages to the agent."""
 
 
 def standard_input() -> Lines:
-    """Standard input, as a terminal or as a pipe."""
+    """Return standard input, as a terminal or as a pipe."""
     given = cast("TextIO | None", sys.stdin)  # None without a console
     if given is None or given.closed or not given.isatty():
         return PipedLines(None if given is None or given.closed else given)
@@ -144,7 +144,7 @@ def standard_input() -> Lines:
 
 
 async def _in_thread(work: Callable[[], str]) -> str:
-    """Run blocking work in a daemon thread: one that waits for input must not keep the program from ending."""
+    """Run blocking work in a daemon thread, so that waiting for input does not keep the program from exiting."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[str] = loop.create_future()
 
@@ -155,9 +155,9 @@ async def _in_thread(work: Callable[[], str]) -> str:
     def run() -> None:
         try:
             settled = (done.set_result, work())
-        except BaseException as error:  # noqa: BLE001, RUF100 - it is raised where the line is awaited
+        except BaseException as error:  # noqa: BLE001, RUF100 - raised in the task that awaits the line
             settled = (done.set_exception, error)
-        with suppress(RuntimeError):  # the loop has gone
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, *settled)
 
     threading.Thread(target=run, name="agentflow: input", daemon=True).start()

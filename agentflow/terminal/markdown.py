@@ -1,12 +1,12 @@
-"""A model's words as Markdown on a terminal, block by block while they come.
+"""Render a model's text as Markdown on a terminal, block by block while it streams.
 
 Rules:
 
-1. What is printed stays: a block (a paragraph, a list, a table, a piece of code) is rendered when it is complete; until then
-   its last lines are shown below, as they are.
-2. It is text of a model's: HTML is shown and not interpreted, a link shows its address, and control characters are escapes,
-   also those that Markdown would make of references such as `&#x202e;`.
-3. A chunk costs what it brings, however long the reply is.
+1. Printed output is final: a block (a paragraph, a list, a table, a code block) is rendered once it is complete; until
+   then its last lines are shown below as plain text.
+2. The text is untrusted: HTML is shown and not interpreted, a link shows its address, and control characters are escaped,
+   even those written as references such as `&#x202e;`.
+3. The cost of a chunk does not depend on the length of the reply.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from rich.text import Text
 
 from agentflow.ground.shown import printable
 
-__all__ = ["Blocks", "lines_of", "rendered"]
+__all__ = ["Blocks", "lines_of", "render_block"]
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 _LONGEST: Final = 50_000
-"""Characters of a block that is rendered; a longer one is shown as it is."""
+"""Size limit of a rendered block in characters; a longer one is shown as plain text."""
 
 _DEEPEST: Final = 15
-"""Levels of lists and quotations in each other."""
+"""Nesting limit of lists and quotations."""
 
 _PREVIEW: Final = 4_000
-"""Characters of the last line that are looked at, at most."""
+"""Number of characters of the last line that are examined."""
 
 
 class Blocks:
-    """Cuts text into the blocks of Markdown, as it comes.
+    """Splits streamed text into Markdown blocks.
 
     Example:
         >>> blocks = Blocks()
@@ -54,7 +54,7 @@ class Blocks:
         self._fence = ""
 
     def feed(self, words: str) -> Iterator[str]:
-        """Take in text; give the blocks that are complete now."""
+        """Add text, and yield the blocks that are now complete."""
         first, *others = words.split("\n")
         self._tail.append(first)
         for line in others:
@@ -71,8 +71,8 @@ class Blocks:
         if not line.strip():
             self._blank = bool(self._lines)
             return
-        if self._blank and not self._goes_on(line):
-            yield self._cut()
+        if self._blank and not self._continues(line):
+            yield self._truncate()
         if self._blank:
             self._lines.append("")
             self._blank = False
@@ -81,29 +81,29 @@ class Blocks:
             self._fence = fence[1]
         self._lines.append(line)
 
-    def _goes_on(self, line: str) -> bool:
-        """Whether a line behind a blank one belongs to the same block: it is indented, or the next item of a list."""
+    def _continues(self, line: str) -> bool:
+        """Whether a line after a blank one continues the block: it is indented, or the next item of a list."""
         return line[0] in " \t" or (_ITEM.match(self._lines[0]) is not None and _ITEM.match(line) is not None)
 
-    def _cut(self) -> str:
+    def _truncate(self) -> str:
         block, self._lines, self._blank = "\n".join(self._lines), [], False
         return block
 
     def rest(self) -> list[str]:
-        """What is left, as nothing comes any more."""
+        """Return the remaining blocks at the end of the text."""
         last = "".join(self._tail)
         blocks = [*self._take(last)] if last else []
         self._tail, self._fence = [], ""
-        return [*blocks, self._cut()] if self._lines else blocks
+        return [*blocks, self._truncate()] if self._lines else blocks
 
     def preview(self, rows: int) -> list[str]:
-        """The last lines of the block that is not complete."""
+        """Return the last lines of the incomplete block."""
         last = "".join(self._tail[-_PREVIEW:])[-_PREVIEW:]
         return [*self._lines[-rows:], *([last] if last else [])][-rows:]
 
 
 class _Heading(Heading):
-    """A heading at the left edge; rich puts it into the middle."""
+    """A heading aligned left instead of centred."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -115,15 +115,15 @@ class _Markdown(Markdown):
 
 
 def _parser() -> MarkdownIt:
-    # Without references: `[1]: http://example.com` would be gone from what is shown.
+    # Disable references: `[1]: http://example.com` would disappear from the output.
     return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
 
 
-def rendered(block: str) -> RenderableType:
-    """A block of Markdown as rich shows it; what cannot be rendered, or is very long, as it is.
+def render_block(block: str) -> RenderableType:
+    """Render a block of Markdown; if it fails or the block is very long, return it as plain text.
 
     Args:
-        block: A model's text.
+        block: Text from a model.
     """
     plain = Text(printable(block))
     if len(block) > _LONGEST:
@@ -131,21 +131,21 @@ def rendered(block: str) -> RenderableType:
     try:
         shown = _Markdown("", hyperlinks=False, code_theme="ansi_dark")
         shown.parsed = _parser().parse(block)
-        if any(token.level > _DEEPEST for token in shown.parsed):  # the parser leaves out what is deeper still
+        if any(token.level > _DEEPEST for token in shown.parsed):  # the parser drops deeper levels
             return plain
         _escape(shown.parsed)
-    except Exception:  # noqa: BLE001, RUF100 - a model's words must not end the call
+    except Exception:  # noqa: BLE001, RUF100 - a model's text must not end the call
         return plain
     return shown
 
 
 def lines_of(shown: RenderableType, console: Console, indent: int) -> Segments:
-    """What a renderable is on a console, line by line, without the blanks that rich fills lines up with.
+    """Return a renderable's lines on a console, without rich's trailing blanks.
 
     Args:
-        shown: Such as `rendered` gives.
-        console: Where it is to be printed.
-        indent: Columns in front of each line.
+        shown: The renderable, such as the result of `render_block`.
+        console: The console to print on.
+        indent: Columns before each line.
     """
     options = console.options.update(width=max(8, console.width - indent))
     lines = console.render_lines(shown, options, pad=False)
@@ -161,7 +161,7 @@ def lines_of(shown: RenderableType, console: Console, indent: int) -> Segments:
 
 
 def _escape(tokens: Iterable[Token]) -> None:
-    """Control characters as escapes, in all that is going to be shown."""
+    """Escape control characters in all text to be shown."""
     for token in tokens:
         token.content = printable(token.content)
         token.info = printable(token.info)

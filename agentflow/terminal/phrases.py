@@ -1,9 +1,9 @@
-"""Values as short text for people: arguments, results, durations, costs.
+"""Short texts for values: arguments, results, durations, costs.
 
 Rules:
 
-1. What is printed goes through a `Screen`, or `say` of the commands: control characters are shown as escapes.
-2. One value is one line, cut to the room there is.
+1. All output goes through a `Screen` or the commands' `say`, which escape control characters.
+2. A value is one line, shortened to the available width.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def shorten(text: str, room: int) -> str:
-    """The text on one line of at most `room` characters.
+    """Return the text on one line of at most `room` characters.
 
     Example:
         >>> shorten("one\\n  two three", 9)
@@ -37,7 +37,7 @@ def shorten(text: str, room: int) -> str:
 
 
 def ends_of(text: str, room: int) -> str:
-    """A text of several lines on one: how it begins and, where that has no room, its last line, which mostly says most.
+    """Return a text on one line: its start and, if it is too long, its last line, which is usually the most informative.
 
     Example:
         >>> ends_of("one two three\\nfour\\n[exit code 1]", 30)
@@ -52,7 +52,7 @@ def ends_of(text: str, room: int) -> str:
 
 
 def text_of(value: object) -> str:
-    """What a tool hands out, as text, whatever it is.
+    """Return a tool's output as text; never raises.
 
     Example:
         >>> text_of(3)
@@ -65,7 +65,7 @@ def text_of(value: object) -> str:
 
 
 def call_text(use: ToolUseBlock, room: int) -> str:
-    """A tool call as one writes it.
+    """Format a tool call.
 
     Example:
         >>> call_text(ToolUseBlock("t1", "add", {"a": 1, "b": 2}), 60)
@@ -78,23 +78,23 @@ def call_text(use: ToolUseBlock, room: int) -> str:
 
 
 def speech(msg: Msg) -> str:
-    """What a message says, for the conversation's printout."""
-    calls = [f"[asks for {use.name}]" for use in msg.tool_uses]
+    """Format a message for the conversation's history."""
+    calls = [f"[calls {use.name}]" for use in msg.tool_uses]
     results = [f"[{result.name}: {result.state}] {result.shown}" for result in msg.tool_results]
     return "\n".join([*([msg.shown] if msg.shown and not results else []), *calls, *results])
 
 
 def plural(count: int, thing: str) -> str:
-    """`1 round`, `2 rounds`."""
+    """Return a count with its noun: `1 round`, `2 rounds`."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def duration_text(seconds: float, *, whole: bool = False) -> str:
-    """A duration as a person says it.
+    """Format a duration.
 
     Args:
-        seconds: How long.
-        whole: In whole seconds, where it changes while it is looked at.
+        seconds: The duration.
+        whole: Whether to show whole seconds, for a display that is updated.
 
     Example:
         >>> duration_text(0.0312), duration_text(2.345), duration_text(75)
@@ -112,7 +112,7 @@ def duration_text(seconds: float, *, whole: bool = False) -> str:
 
 
 def tokens_text(usage: Usage) -> str:
-    """Token counts; what was thought and what came from a cache is part of them.
+    """Format token counts; thinking and cached tokens are included in the totals.
 
     Example:
         >>> tokens_text(Usage(input_tokens=1200, output_tokens=80))
@@ -127,7 +127,7 @@ def tokens_text(usage: Usage) -> str:
 
 
 def cost_text(usage: Usage) -> str:
-    """What it cost, if a price is known.
+    """Format a cost, or `unknown` if there is no price.
 
     Example:
         >>> cost_text(Usage(cost=0.00046)), cost_text(Usage())

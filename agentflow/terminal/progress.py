@@ -1,10 +1,10 @@
-"""What runs at the moment, as lines: models that are waited for, tools with their last piece, sub-agents below the tool that
-asks them, waits with their countdown, and what it has cost so far.
+"""The lines for active work: pending model calls, tools with their last chunk, sub-agents below the calling tool, waits
+with a countdown, and the cost so far.
 
 Rules:
 
-1. It is folded from events alone; a line is there from the event that begins something to the one that ends it.
-2. A line is never longer than the terminal is wide, and all of them never fill it: what has no room is counted.
+1. They are computed from events alone; a line exists from the event that starts the work to the one that ends it.
+2. A line fits the width of the terminal, and all of them fit its height; lines without room are only counted.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = ["Progress"]
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_ASCII: Final = "|/-\\"
 _TAIL: Final = 400
-"""So many characters of what streams are kept, to show the last of them."""
+"""Number of characters kept of a stream, to show the last of them."""
 
 
 class _Line:
-    """Something that runs."""
+    """An active piece of work."""
 
     def __init__(self, what: str, now: float) -> None:
         self.what = what
@@ -49,7 +49,7 @@ class _Line:
 
 
 class _Call:
-    """A call whose events were seen: what its model does, and the tools that run."""
+    """A call: the state of its model call, and its active tools."""
 
     def __init__(self, source: str, session_id: str, now: float) -> None:
         self.source = source
@@ -61,10 +61,10 @@ class _Call:
 
 
 class Progress:
-    """The lines of what runs.
+    """The lines for active work.
 
     Args:
-        now: Seconds that only grow.
+        now: A monotonic clock in seconds.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -77,8 +77,8 @@ class Progress:
 
     # ---- what happens
 
-    def take_in(self, event: HookEvent) -> None:
-        """Take in an event."""
+    def process(self, event: HookEvent) -> None:
+        """Process an event."""
         call = self._calls.get(event.call_id) or self._enter(event)
         now = self._now()
         match event:
@@ -103,7 +103,7 @@ class Progress:
                 pass
 
     def _enter(self, event: HookEvent) -> _Call:
-        """A call that is seen for the first time; below the tool that has begun it."""
+        """Register a new call, below the tool that started it."""
         call = self._calls[event.call_id] = _Call(event.source, event.session_id, self._now())
         place = self._top
         if event.source:
@@ -141,10 +141,10 @@ class Progress:
             line.last = (line.last + words)[-_TAIL:]
         for asked in piece.tool_uses:
             if asked.name:
-                line.what, line.last = f"the model writes a call of {asked.name}", ""
+                line.what, line.last = f"the model is writing a call of {asked.name}", ""
 
     def wait(self, wait: Wait) -> Callable[[], None]:
-        """Something waits; the function that is returned ends that."""
+        """Start a wait; the returned function ends it."""
         entry = (wait, self._now())
         self._waits.append(entry)
 
@@ -155,7 +155,7 @@ class Progress:
         return over
 
     def clear(self) -> None:
-        """Nothing runs any more."""
+        """Remove all lines."""
         self._calls.clear()
         self._top.clear()
         self._holder.clear()
@@ -165,18 +165,18 @@ class Progress:
     # ---- how it looks
 
     def __bool__(self) -> bool:
-        """Whether there is anything to show."""
+        """Whether there is a line to show."""
         return bool(self._waits) or any(call.model or call.tools for call in tuple(self._calls.values()))
 
     def lines(self, width: int, height: int, *, ascii_only: bool = False) -> list[Text]:
-        """The lines, cut to the room that there is.
+        """Return the lines that fit the terminal.
 
-        It may be called from another thread than the one that takes in events.
+        It may be called from another thread than `process`.
 
         Args:
-            width: The columns of the terminal.
-            height: Its rows.
-            ascii_only: Where it knows no other characters.
+            width: The number of columns of the terminal.
+            height: The number of rows.
+            ascii_only: Whether to use only ASCII characters.
         """
         now = self._now()
         frames = _FRAMES_ASCII if ascii_only else _FRAMES
@@ -189,9 +189,9 @@ class Progress:
         room = max(1, height - 3)
         if len(rows) > room:
             more = len(rows) - room + 1
-            rows[room - 1 :] = [_cut(Text(f"  and {more} more", "dim"), width)]
+            rows[room - 1 :] = [_truncate(Text(f"  and {more} more", "dim"), width)]
         spent = self._spent(now)
-        return [*rows, _cut(Text(f"  {spent}", "dim"), width)] if spent and rows else rows
+        return [*rows, _truncate(Text(f"  {spent}", "dim"), width)] if spent and rows else rows
 
     def _walk(self, calls: tuple[_Call, ...], depth: int = 0) -> Iterator[tuple[int, _Line]]:
         for call in calls:
@@ -211,7 +211,7 @@ class Progress:
             left = width - row.cell_len - 3
             if left > 8:
                 row.append(f"  {_last(line.last, left)}", "dim italic")
-        return _cut(row, width)
+        return _truncate(row, width)
 
     def _spent(self, now: float) -> str:
         if self._context is None:
@@ -228,7 +228,7 @@ class Progress:
             parts.append(duration_text(now - top.since, whole=True))
         running = sum(len(call.tools) for call in tuple(self._calls.values()))
         if running > 1:
-            parts.append(f"{plural(running, 'tool')} at work")
+            parts.append(f"{plural(running, 'tool')} running")
         return " · ".join(parts)
 
 
@@ -244,17 +244,17 @@ def _wait_row(wait: Wait, since: float, now: float, width: int, ascii_only: bool
     )
     if wait.why:
         row.append(f"  {shorten(wait.why, 200)}", "dim")
-    return _cut(row, width)
+    return _truncate(row, width)
 
 
-def _cut(row: Text, width: int) -> Text:
+def _truncate(row: Text, width: int) -> Text:
     row.no_wrap, row.overflow = True, "ellipsis"
     row.truncate(max(1, width - 1), overflow="ellipsis")
     return row
 
 
 def _last(text: str, room: int) -> str:
-    """The end of a text, on one line."""
+    """Return the end of a text, on one line."""
     flat = shorten(text, 10_000)
     return flat if len(flat) <= room else f"…{flat[1 - room :]}"
 

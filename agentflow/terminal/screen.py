@@ -1,13 +1,13 @@
-"""A call as people follow it: words as they stream, a line per tool call, vetoes in sight.
+"""A readable display of a call: text as it streams, a line per tool call, visible vetoes.
 
 Rules:
 
-1. On a terminal: colours, and lines below for what runs. In a pipe: the same text, and nothing but text.
-2. With `events=True` every event has a line (pieces of a reply share one), with its number and type in front.
-3. What a hook changed behind the streamed words is said: the reader ends with what the history holds.
-4. A fatal error is not printed here: it is raised, and whoever catches it says it once.
-5. On a terminal the model's words are rendered as Markdown, each block when it is complete (`terminal/markdown.py`).
-6. What is drawn again and again (the lines of what runs) rests while a line is written, and while somebody is asked.
+1. On a terminal: colours, and lines for active work at the bottom. In a pipe: the same text, without anything else.
+2. With `events=True` every event has a line (the chunks of a reply share one), starting with its number and type.
+3. If a hook changes text that has been streamed, the change is shown, so that the output agrees with the history.
+4. A fatal error is not printed here: it is raised, and the code that catches it should print it.
+5. On a terminal the model's text is rendered as Markdown, each block once it is complete (`terminal/markdown.py`).
+6. The lines of active work are not redrawn while a line is printed or a question is open.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from agentflow.messages import DataBlock, TextBlock, ThinkingBlock, ToolState, s
 from agentflow.plugins.approval_terminal import questions
 from agentflow.plugins.logging import fields_of
 from agentflow.ports.waits import Wait, on_wait
-from agentflow.terminal.markdown import Blocks, lines_of, rendered
+from agentflow.terminal.markdown import Blocks, lines_of, render_block
 from agentflow.terminal.phrases import call_text, duration_text, ends_of, plural, shorten, text_of, tokens_text
 from agentflow.terminal.progress import Progress
 from agentflow.terminal.tally import Tally
@@ -60,7 +60,7 @@ _NAME_WIDTH = 14
 _LABEL_WIDTH = 8 + _NAME_WIDTH
 _PIPE_WIDTH = 160
 _SHOWN_WAIT_MS = 500
-"""A tool call that waited for less does not say so: most hooks take some time."""
+"""Waits shorter than this are not shown for tool calls, because most hooks take some time."""
 _STATES: Final = MappingProxyType[ToolState, tuple[str, str]](
     {
         "success": ("✓", "green"),
@@ -77,10 +77,10 @@ _ADDED: Final = MappingProxyType[Origin, str](
         "injected": "added to the conversation",
         "superseded": "rejected by a hook",
         "stopped": "not run, because the call was stopped",
-        "interrupted": "what was there when the call was interrupted",
-        "again": "the model is asked again",
+        "interrupted": "the partial reply of the interrupted call",
+        "again": "the model is called again",
         "closing": "the call ends with",
-        "recovered": "in place of what failed",
+        "recovered": "replaces a failure",
     }
 )
 _ASCII: Final = str.maketrans(
@@ -89,10 +89,10 @@ _ASCII: Final = str.maketrans(
 
 
 def make_console(file: TextIO | None = None) -> RichConsole:
-    """A console that is plain in a pipe, and never wraps or colours what it is not told to.
+    """Create a console that prints plain text in a pipe, and does not wrap or colour text by itself.
 
     Args:
-        file: Where to; standard output by default.
+        file: The output; standard output by default.
     """
     piped = not (file or sys.stdout).isatty()
     return RichConsole(file=file, highlight=False, markup=False, emoji=False, width=_PIPE_WIDTH if piped else None)
@@ -102,12 +102,12 @@ class Screen:
     """Prints the events of calls.
 
     Args:
-        console: Where to; what `make_console()` makes.
-        events: A line for every event, not only for what a conversation needs.
-        quiet: Nothing but the model's words.
-        children: Print the events of sub-agents too; else they are only in the lines of what runs.
-        hold: Print nothing until the model has said something; then everything.
-        markdown: On a terminal, render the model's words as Markdown; not with `events`, where words have lines of their own.
+        console: The console, from `make_console()`.
+        events: Whether to print a line for every event.
+        quiet: Whether to print only the model's text.
+        children: Whether to print the events of sub-agents; if False, they are only in the lines of active work.
+        hold: Whether to hold all output until the model's first text.
+        markdown: Whether to render the model's text as Markdown on a terminal; ignored with `events`.
 
     Example:
         >>> screen = Screen(make_console(), quiet=True)
@@ -136,25 +136,27 @@ class Screen:
         self._held: list[Callable[[], None]] | None = [] if hold else None
         self._live: Live | None = None
         self._unwatch: Callable[[], object] | None = None
-        self._note = ""  # what is waited for where no event says it
-        self._unsaid: list[str] = []  # lines of waits that have just begun
-        self._open = ""  # what the line in progress shows: words or thoughts, and whose
-        self._fresh = True  # the cursor stands at the start of a line
-        self._said = ""  # the words of the reply in progress, or of the last one
-        self._compacted: dict[str, Compaction] = {}  # by call, the last one that was said
-        self._deciders: dict[str, str] = {}  # tool-use id → the hook that decided instead of the tool
-        encoding = (getattr(console.file, "encoding", None) or "utf-8").lower()  # a text in memory takes any
+        self._note = ""  # a wait that no event reports
+        self._unsaid: list[str] = []  # lines of new waits
+        self._open = ""  # kind (text or thinking) and source of the line in progress
+        self._fresh = True  # the cursor is at the start of a line
+        self._said = ""  # the text of the current or last reply
+        self._compacted: dict[str, Compaction] = {}  # the last compaction shown, by call
+        self._deciders: dict[str, str] = {}  # tool-use id → the hook that decided
+        encoding = (
+            getattr(console.file, "encoding", None) or "utf-8"
+        ).lower()  # a text in memory accepts any character
         self._plain_ascii = not encoding.startswith(("utf", "cp65001"))
         self._marks = markdown and not events and self._draws and not self._plain_ascii
-        self._blocks: Blocks | None = None  # the words in progress, where they are rendered
-        self._above = False  # a block of them stands above
+        self._blocks: Blocks | None = None  # text to render
+        self._above = False  # a block has been printed above
         self._encoding = encoding
 
     # ---- what happens
 
     @contextmanager
     def watching(self) -> Generator[None]:
-        """For the time of a call: be told of waits in this context, and leave the terminal tidy, however it ends."""
+        """Show waits in this context while the block runs, and leave the terminal tidy however it ends."""
         token = on_wait.set(self.wait)
         try:
             yield
@@ -166,25 +168,25 @@ class Screen:
         """Print an event."""
         self.tally.count(event)
         self._note = ""
-        self._progress.take_in(event)
+        self._progress.process(event)
         if self.children or not event.source:
             self._show(event)
         self._draw()
 
     def wait(self, wait: Wait) -> Callable[[], None]:
-        """Print that something waits, and count down where that can be drawn; what is returned ends it."""
-        if wait.attempt or wait.seconds >= 1 or self.events:  # a retry leaves its line, however short its wait
+        """Print that the call waits, with a countdown if possible; the returned function ends the wait."""
+        if wait.attempt or wait.seconds >= 1 or self.events:  # a retry always has a line
             who, long = shorten(wait.who, 60), duration_text(wait.seconds)
             if wait.attempt:
-                said = f"attempt {wait.attempt} failed; {who} tries again in {long}: {wait.why}"
+                said = f"attempt {wait.attempt} failed; {who} retries in {long}: {wait.why}"
             else:
                 said = f"{who} waits {long}: {wait.why}"
             self._unsaid.append(f"  ↻ {shorten(said, self._room)}")
         ended = self._progress.wait(wait)
         self._draw()
-        try:  # the events before it are still on their way to the reader
+        try:  # earlier events have not reached the reader yet
             asyncio.get_running_loop().call_soon(self._say_waits)
-        except RuntimeError:  # no loop: nothing is on its way
+        except RuntimeError:  # no loop, so no event is pending
             self._say_waits()
 
         def over() -> None:
@@ -217,7 +219,7 @@ class Screen:
             case PreActing():
                 self._pre_acting(event)
             case ActingChunk(tool_use=use, chunk=chunk):
-                if self.events or not self._draws:  # else it is in the line of what runs
+                if self.events or not self._draws:  # otherwise it is in the lines of active work
                     self._line(event, f"  … {use.name}: {shorten(text_of(chunk), self._room)}", "dim")
             case PostActing():
                 self._post_acting(event)
@@ -233,7 +235,7 @@ class Screen:
             case CallEnded(outcome=outcome):
                 self._compacted.pop(event.call_id, None)
                 self._event(event, outcome)
-            case _:  # no part of a conversation: in the words of the log
+            case _:  # not part of a conversation: same text as in the log
                 said = [f"{name} {value}" for name, value in fields_of(event).items() if value not in (None, "")]
                 self._event(event, shorten(", ".join(said), self._room))
 
@@ -252,7 +254,7 @@ class Screen:
         piece = event.incremental_chunk
         if event.restart or piece.restart:
             self._said = ""
-            self._line(event, "the reply broke off; it starts over", "yellow")
+            self._line(event, "the reply was interrupted and restarts", "yellow")
         blocks = piece.blocks
         thought = piece.thinking + "".join(block.text for block in blocks if isinstance(block, ThinkingBlock))
         words = piece.text + shown(block for block in blocks if isinstance(block, TextBlock | DataBlock))
@@ -265,7 +267,7 @@ class Screen:
             self._end_line()
 
     def _compaction(self, event: PreReasoning | PostReasoning) -> None:
-        """Say that hooks have compacted the conversation: before the request, or when it was too long."""
+        """Report a compaction of the conversation by hooks, before the request or when it was too long."""
         done = event.context.compaction
         if done is not None and done.iteration == event.iteration and self._compacted.get(event.call_id) is not done:
             self._compacted[event.call_id] = done
@@ -317,7 +319,7 @@ class Screen:
         if event.fatal and not recovered:
             self.stop_waiting()
             return
-        if event.tool_use is not None and not self.events:  # its result says so
+        if event.tool_use is not None and not self.events:  # its result shows the error
             return
         who = f" of hook {event.hook}" if event.hook else f" of tool {event.tool_use.name}" if event.tool_use else ""
         text = shorten(f"{type(event.error).__name__}: {event.error}", self._room)
@@ -330,7 +332,7 @@ class Screen:
         return max(40, self.console.width - (_LABEL_WIDTH if self.events else 0) - 8)
 
     def _event(self, event: HookEvent, text: str) -> None:
-        """A line that only `events=True` has, unless hooks decided something."""
+        """Print a line that is shown only with `events=True`, or if a hook decided."""
         verdict = self._verdict(event)
         if self.events:
             self._line(event, text, "", verdict)
@@ -384,7 +386,7 @@ class Screen:
         self._fresh = last > 0
 
     def _write(self, words: str) -> None:
-        """Take in words that are rendered."""
+        """Add text to render."""
         if self._blocks is None:
             words = words.lstrip("\n")
             if not words:
@@ -397,10 +399,10 @@ class Screen:
 
     def _put(self, block: str) -> None:
         if self._live is not None:
-            self._live.refresh()  # what is printed now is not in the preview any more
+            self._live.refresh()  # remove the printed text from the preview
         try:
-            shown = lines_of(rendered(block), self.console, 2)
-        except Exception:  # noqa: BLE001, RUF100 - a model's words must not end the call
+            shown = lines_of(render_block(block), self.console, 2)
+        except Exception:  # noqa: BLE001, RUF100 - a model's text must not end the call
             shown = lines_of(Text(printable(block)), self.console, 2)
         if self._above:
             self.console.print()
@@ -417,29 +419,29 @@ class Screen:
         self._open, self._fresh = "", True
 
     def _row(self, text: str) -> str:
-        """The text on one line: a name that a model made up adds none."""
+        """Return the text on one line, because a name from a model may contain line breaks."""
         return self._fit(text).replace("\n", "\\n")
 
     def _fit(self, text: str) -> str:
         text = printable(text)
         if not self._plain_ascii:
             return text
-        # What the file's encoding has not is an escape: a word of a model's must not end the call.
+        # Escape characters that the file's encoding lacks: a model's text must not end the call.
         return text.translate(_ASCII).encode(self._encoding, "backslashreplace").decode(self._encoding)
 
     def _print(self, text: Text) -> None:
         def put() -> None:
             if self.console.is_terminal or self.console.color_system is not None:
                 self.console.print(text, soft_wrap=True, end=text.end)
-            else:  # nothing to lay out, and a tool may say thousands of lines
+            else:  # no layout needed, and a tool may print thousands of lines
                 self.console.file.write(text.plain + text.end)
                 self.console.file.flush()
 
         if self._held is None:
-            if not text.end:  # a line in progress; whole lines are printed above what is drawn
+            if not text.end:  # a line in progress; complete lines are printed above the live display
                 self.stop_waiting()
             put()
-        elif self._open:  # the model has said something
+        elif self._open:  # the model's text has started
             self._release()
             put()
         else:
@@ -452,22 +454,22 @@ class Screen:
             print_line()
 
     def say(self, text: str, style: str = "") -> None:
-        """Print a line that belongs to no event."""
+        """Print a line that does not belong to an event."""
         self._end_line()
         self._print(Text(self._fit(text), style))
 
     @property
     def _draws(self) -> bool:
-        """Whether lines can be drawn again here."""
+        """Whether the live display can be used."""
         return self.console.is_terminal and not self.console.is_dumb_terminal and not self.quiet
 
     def waiting(self, what: str) -> None:
-        """Show, on a terminal, what is being waited for; the next event takes it away."""
+        """Show a wait on a terminal; the next event removes it."""
         self._note = what
         self._draw()
 
     def _draw(self) -> None:
-        """Have what runs below the text, if it can be there now."""
+        """Update the live display below the text, if it can be shown now."""
         if not self._draws or questions.stand or self._open or not self._below:
             if self._live is not None and not self._below:
                 self.stop_waiting()
@@ -477,17 +479,17 @@ class Screen:
         live = Live(console=self.console, get_renderable=self._lines, refresh_per_second=10, transient=True)
         self._live, self._unwatch = live, questions.watch(self.stop_waiting)
         live.start(refresh=True)
-        if questions.stand:  # it has come between
+        if questions.stand:  # a question has opened meanwhile
             self.stop_waiting()
 
     @property
     def _below(self) -> bool:
-        """Whether something is to be drawn below the text."""
+        """Whether there is anything to show below the text."""
         return bool(self._note or self._progress or self._blocks is not None)
 
     def _lines(self) -> Group:
         size = self.console.size
-        if (blocks := self._blocks) is not None:  # the block that is being written, as it is
+        if (blocks := self._blocks) is not None:  # the incomplete block, as plain text
             room, width = max(1, size.height // 2), max(8, size.width - 3)
             rows = [row for line in blocks.preview(room) for row in textwrap.wrap(self._fit(line), width) or [""]]
             return Group(*(Text(f"  {row}", no_wrap=True) for row in rows[-room:]))
@@ -497,7 +499,7 @@ class Screen:
         return Group(*lines)
 
     def stop_waiting(self) -> None:
-        """Take away what is drawn below the text."""
+        """Remove the live display below the text."""
         live, self._live = self._live, None
         unwatch, self._unwatch = self._unwatch, None
         if unwatch is not None:
@@ -506,7 +508,7 @@ class Screen:
             live.stop()
 
     def end(self) -> None:
-        """The call is over, however it ended: end the line, and take away what is drawn."""
+        """Finish the call's output: end the line, and remove the live display."""
         self._say_waits()
         self._end_line()
         self._note = ""
@@ -514,7 +516,7 @@ class Screen:
         self.stop_waiting()
 
     def summary(self) -> None:
-        """Print what the call amounted to, row by row."""
+        """Print the summary of the call, row by row."""
         self._release()
         self.say("")
         for name, value in self.tally.rows():
@@ -522,12 +524,12 @@ class Screen:
         self.say("")
 
     def summary_line(self) -> None:
-        """Print what the call amounted to, on one line."""
+        """Print the summary of the call on one line."""
         if not self.quiet:
             self.say(f"── {self.tally.line()}", "dim")
 
     def next_call(self) -> None:
-        """Begin to count anew."""
+        """Reset the counters for another call."""
         self.tally = Tally()
         self._deciders.clear()
         self._said = ""
@@ -538,9 +540,9 @@ def _approval_text(approval: Resolution) -> str:
         case Approve():
             return "approved"
         case Answer():
-            return "answered from outside"
+            return "answered externally"
         case Deny():
-            return "refused from outside"
+            return "refused externally"
         case _:
             assert_never(approval)
 

@@ -1,4 +1,4 @@
-"""What a call amounted to: rounds, tools, tokens, cost, time; counted from its events."""
+"""Totals of a call, counted from its events: rounds, tools, tokens, cost, time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Tally"]
 
 
 class Tally:
-    """Counts the events of one call; those of sub-agents are in its usage only.
+    """Counts the events of one call; sub-agents' events count only in its usage.
 
     Attributes:
-        rounds: How often the model was asked.
-        tools: How the tool calls ended.
-        usage: What the call consumed.
-        outcome: How it ended; None before.
+        rounds: The number of model calls.
+        tools: The number of tool calls by state.
+        usage: The usage of the call.
+        outcome: The outcome; None before the end.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Tally:
         self._last = 0.0
 
     def count(self, event: Event) -> None:
-        """Take in one event."""
+        """Count one event."""
         if self._first is None:
             self._first = event.time
         self._last = event.time

@@ -85,7 +85,7 @@ def test_ctrl_d_is_nobody(program: Any) -> None:
     at = program.at_terminal(text + "    print(asyncio.run(agent.call('tidy')).text)\n")
     at.wait_for("debug> ")
     at.type("\x04")
-    at.wait_for("It says: Denied: nobody has allowed it in time")
+    at.wait_for("It says: Denied: it was not approved in time")
     assert at.end() == 0
 
 
@@ -93,8 +93,8 @@ def test_a_limit_takes_the_prompt_back(program: Any) -> None:
     """What was typed half is dropped, and the terminal is tidy."""
     text = DELETING.replace("Breakpoint(PreActing)", "Breakpoint(PreActing, limit=0.3)")
     at = program.at_terminal(text + "    print(asyncio.run(agent.call('tidy')).text)\n")
-    at.wait_for("it goes on in")
-    at.wait_for("nobody has decided in time; it went on")
+    at.wait_for("it continues in")
+    at.wait_for("no decision in time; it continued")
     at.wait_for("It says: deleted /a")
     assert at.end() == 0
     assert not at.screen.cursor.hidden
@@ -131,7 +131,7 @@ def test_without_a_terminal_nobody_is_asked(program: Any) -> None:
     """What is piped into a program is the program's."""
     text = DELETING.replace("Breakpoint(PreActing)", "Breakpoint(PreActing, otherwise='deny')")
     ran = program.piped(text + "    print(asyncio.run(agent.call('tidy')).text)\n", stdin="c\nc\n")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "It says: Denied: nobody has allowed it in time\n", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "It says: Denied: it was not approved in time\n", "")
 
 
 def test_chat_step(program: Any) -> None:
@@ -144,7 +144,7 @@ def test_chat_step(program: Any) -> None:
     start = "\nimport sys\nfrom agentflow.cli.main import main\nmain(['chat', 'shop:clerk', '--step'])\n"
     ran = program.piped(start, stdin="hi\n")
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert "--step asks a person at each pause, and standard input is no terminal." in ran.stderr
+    assert "--step needs a terminal as standard input, to ask at each pause." in ran.stderr
     at = program.at_terminal(start)
     for _ in range(2):
         at.wait_for("you> ")

@@ -60,7 +60,7 @@ def acts(*steps: Callable[[Pause], object]) -> Callable[[Pause], Awaitable[None]
     left = list(steps)
 
     async def ask(pause: Pause) -> None:
-        (left.pop(0) if left else Pause.go_on)(pause)
+        (left.pop(0) if left else Pause.resume)(pause)
 
     return ask
 
@@ -91,7 +91,7 @@ async def test_what_is_edited_is_what_runs() -> None:
 
     def edit(pause: Pause) -> None:
         pause.edit("tool_use.input.path", "/b")
-        pause.go_on()
+        pause.resume()
 
     agent = agent_with(Breakpoint(PreActing, ask=acts(edit)), Guard())
     assert (await agent.call("Delete it.")).text == "Done."
@@ -119,7 +119,7 @@ async def test_each_writable_field_takes_what_it_shows(kind: type[HookEvent], pa
             pause.edit(field, before)
             assert pause.value(field) == before
         pause.edit(path, value)
-        pause.go_on()
+        pause.resume()
 
     agent = agent_with(Breakpoint(kind, ask=acts(edit)))
     model = agent._config.model  # pyright: ignore[reportPrivateUsage] - what it was asked
@@ -137,9 +137,9 @@ async def test_tools_model_and_options_of_a_request() -> None:
         pause.edit("tools", ["read_file"])
         pause.edit("tools[0].description", "Read one.")
         pause.edit("options.temperature", 0.5)
-        with pytest.raises(UsageError, match="there is no tool 'fly'; there are delete_file, read_file"):
+        with pytest.raises(UsageError, match="there is no tool 'fly'; the tools are delete_file, read_file"):
             pause.edit("tools", ["fly"])
-        pause.go_on()
+        pause.resume()
 
     watch = on(PreReasoning, priority=500)(requests.append)
     agent = agent_with(Breakpoint(PreReasoning, ask=acts(edit)), watch, script=["Hello."])
@@ -152,14 +152,14 @@ async def test_tools_model_and_options_of_a_request() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "why"),
     [
-        ("tool_use", 3, "an object in braces is expected, not 3"),
-        ("tool_use.name", 3, "a tool call has a name, which is a text, and an input, which is an object"),
-        ("tool_use.id", "t9", "the id of a tool call is the model's"),
-        ("tool_use.nme", "x", "a tool call has name and input, and no nme"),
-        ("tool_use.input[0]", "x", "tool_use.input[0] leads nowhere: there is no 0 at its place."),
-        ("approval", None, "PreActing.approval is not writable; what is: tool_use."),
-        ("", None, "'' is no path: write a field's name, such as tool_use."),
-        ("tool_use..input", None, "'tool_use..input' is no path: write a field's name, such as tool_use."),
+        ("tool_use", 3, "expected an object in braces, not 3"),
+        ("tool_use.name", 3, "the name of a tool call must be a text, and its input an object"),
+        ("tool_use.id", "t9", "the id of a tool call cannot be changed"),
+        ("tool_use.nme", "x", "a tool call has only name and input, not nme"),
+        ("tool_use.input[0]", "x", "tool_use.input[0] does not exist: there is no 0 at that position."),
+        ("approval", None, "PreActing.approval is not writable. Writable: tool_use."),
+        ("", None, "'' is not a path. Use a field's name, such as tool_use."),
+        ("tool_use..input", None, "'tool_use..input' is not a path. Use a field's name, such as tool_use."),
     ],
 )
 async def test_what_does_not_fit_is_refused_and_changes_nothing(path: str, value: Any, why: str) -> None:
@@ -169,7 +169,7 @@ async def test_what_does_not_fit_is_refused_and_changes_nothing(path: str, value
         with pytest.raises(UsageError) as refused:
             pause.edit(path, value)
         assert str(refused.value) == f"PreActing, paused: {path} was not changed: {why}"
-        pause.go_on()
+        pause.resume()
 
     agent = agent_with(Breakpoint(PreActing, ask=acts(edit)))
     await agent.call("Delete it.")
@@ -187,9 +187,9 @@ async def test_a_person_denies_answers_and_stops() -> None:
             pause.decide(Stop("no"))
         pause.decide(Answer("as good as gone"))
         with pytest.raises(
-            UsageError, match=r"This pause is over \(answered: as good as gone\); it is too late to go on."
+            UsageError, match=r"This pause has ended \(answered: as good as gone\), so it is too late to continue."
         ):
-            pause.go_on()
+            pause.resume()
 
     agent = agent_with(Breakpoint(PreActing, ask=acts(answer)))
     await agent.call("Delete it.")
@@ -204,7 +204,7 @@ async def test_stepping_pauses_at_each_event_but_pieces() -> None:
 
     def step(pause: Pause) -> None:
         seen.append(f"{pause.event.source}/{type(pause.event).__name__}")
-        pause.go_on(step=True)
+        pause.resume(step=True)
 
     inner = Agent("inner", ScriptedModel(["All is well."]))
     outer = Agent(
@@ -230,7 +230,7 @@ async def test_going_on_ends_the_stepping() -> None:
 
     def note(pause: Pause, *, step: bool) -> None:
         seen.append(type(pause.event).__name__)
-        pause.go_on(step=step)
+        pause.resume(step=step)
 
     steps = [lambda pause: note(pause, step=True)] * 2 + [lambda pause: note(pause, step=False)] * 9
     await agent_with(Breakpoint(PreReasoning, ask=acts(*steps))).call("Delete it.")
@@ -243,7 +243,7 @@ async def test_tools_and_when_narrow_it() -> None:
 
     async def note(pause: Pause) -> None:
         seen.append(type(pause.event).__name__)
-        pause.go_on()
+        pause.resume()
 
     script = [[ToolUseBlock("r1", "read_file", {"path": "/a"}), DELETE], "Done."]
     point = Breakpoint(Decision, tools=["delete_*"], when=lambda event: event.iteration == 1, ask=note)
@@ -265,7 +265,7 @@ async def test_the_chain_is_shown_with_the_place_of_the_breakpoint() -> None:
 
     async def look(pause: Pause) -> None:
         shown.extend(f"{place.kind} {place.hook}{' <' if place.here else ''}" for place in pause.chain)
-        pause.go_on()
+        pause.resume()
 
     class Late(Hook):
         guard = True
@@ -287,7 +287,7 @@ async def forever(pause: Pause) -> None:
 
 
 @pytest.mark.parametrize(
-    ("otherwise", "result"), [("deny", "Denied: nobody has allowed it in time"), ("continue", "deleted /a")]
+    ("otherwise", "result"), [("deny", "Denied: it was not approved in time"), ("continue", "deleted /a")]
 )
 def test_a_limit_is_kept_by_the_runs_clock(otherwise: Any, result: str) -> None:
     """After it the run goes on or the work is denied, as said; what comes later is refused."""
@@ -301,8 +301,8 @@ def test_a_limit_is_kept_by_the_runs_clock(otherwise: Any, result: str) -> None:
         agent = agent_with(Breakpoint(PreActing, ask=late, limit=60, otherwise=otherwise), clock=LoopClock())
         await agent.call("Delete it.")
         assert results(agent) == [result]
-        with pytest.raises(UsageError, match="too late to go on"):
-            pauses[0].go_on()
+        with pytest.raises(UsageError, match="too late to continue"):
+            pauses[0].resume()
         return asyncio.get_running_loop().time()
 
     assert run_virtual(main()) == 60
@@ -319,7 +319,7 @@ async def test_a_debugger_that_fails_or_leaves_is_nobody() -> None:
 
     agent = agent_with(Breakpoint(PreActing, ask=[fails, leaves], otherwise="deny"))
     await agent.call("Delete it.")
-    assert results(agent) == ["Denied: nobody has allowed it in time"]
+    assert results(agent) == ["Denied: it was not approved in time"]
 
 
 async def test_who_decides_first_counts() -> None:
@@ -398,7 +398,7 @@ async def test_parallel_calls_pause_beside_each_other() -> None:
         await both.wait()
         _, two = sorted(point.paused, key=lambda p: str(p.fields["tool_use"]))
         if pause is two:
-            pause.go_on()
+            pause.resume()
         else:
             await two.over
             pause.decide(Deny("late"))
@@ -413,7 +413,7 @@ async def test_no_garbage() -> None:
     """A paused call leaves nothing for the collector."""
     agent = agent_with(Breakpoint(PreActing, ask=acts(lambda pause: pause.edit("tool_use.input.path", "/b"))))
     await agent.call("Delete it.")
-    agent = agent_with(Breakpoint(PreActing, ask=acts(Pause.go_on)))
+    agent = agent_with(Breakpoint(PreActing, ask=acts(Pause.resume)))
     gc.collect()
     gc.disable()
     try:
@@ -429,12 +429,12 @@ async def test_no_garbage() -> None:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (Breakpoint, "name the event classes to pause at"),
-        (lambda: Breakpoint("PreActing"), "name the event classes to pause at"),  # pyright: ignore[reportArgumentType]
+        (Breakpoint, "pass the event classes to pause at"),
+        (lambda: Breakpoint("PreActing"), "pass the event classes to pause at"),  # pyright: ignore[reportArgumentType]
         (lambda: Breakpoint(PreActing, tools="delete_*"), r"tools=\['delete_\*'\]"),
         (lambda: Breakpoint(PreActing, limit=0), "a number of seconds above 0"),
         (lambda: Breakpoint(PreActing, otherwise="stop"), "'continue' or 'deny'"),  # pyright: ignore[reportArgumentType]
-        (lambda: Breakpoint(PreActing, ask=[]), "leave ask= out for the terminal"),
+        (lambda: Breakpoint(PreActing, ask=[]), "omit ask= for the terminal"),
         (lambda: Breakpoint(PreActing, scope="all"), "'own' or 'tree'"),  # pyright: ignore[reportArgumentType]
     ],
 )
@@ -478,27 +478,27 @@ async def test_a_dialogue() -> None:
         "debug> set tool_use.input.path /b",
         '  *tool_use             {"id": "t1", "name": "delete_file", "input": {"path": "/b"}}',
         "debug> set tool_use.input {",
-        "  This begins as JSON and is none: EOF while parsing an object at line 1 column 1.",
+        "  This looks like JSON but is not valid: EOF while parsing an object at line 1 column 1.",
         "debug> set tool_use",
-        "  set FIELD VALUE: what can be set is tool_use.",
+        "  Usage: set FIELD VALUE. Writable fields: tool_use.",
         "debug> edit",
         'tool_use = {"input": {"path": "/c"}}',
         '  *tool_use             {"id": "t1", "name": "delete_file", "input": {"path": "/c"}}',
         "debug> what",
-        "  There is no command 'what'; help lists them.",
+        "  Unknown command 'what'. Type help for a list.",
         "debug> show approval",
         "null",
         "debug> show nothing",
         (
-            "  PreActing has no field 'nothing'; it has type, seq, iteration, time, source, run_id, call_id, session_id, "
+            "  PreActing has no field 'nothing'. Its fields: type, seq, iteration, time, source, run_id, call_id, session_id, "
             "tool_use, approval."
         ),
         "debug> continue now",
-        "  continue takes nothing behind it.",
+        "  continue takes no arguments.",
         "debug> history 1",
         "  (1 message before)",
         "  assistant \\x1b[2Jhello",
-        "            [asks for delete_file]",
+        "            [calls delete_file]",
         "debug> d not \\x1b[31m now",
     ]
     assert results(agent) == ["Denied: not \x1b[31m now"]
@@ -508,7 +508,7 @@ async def test_the_end_of_the_lines_is_nobody() -> None:
     """The run goes on, or is denied, as said."""
     agent = agent_with(Breakpoint(PreActing, ask=TerminalDebugger(typed("h"), file=StringIO()), otherwise="deny"))
     await agent.call("Delete it.")
-    assert results(agent) == ["Denied: nobody has allowed it in time"]
+    assert results(agent) == ["Denied: it was not approved in time"]
 
 
 async def test_one_dialogue_at_a_time() -> None:
@@ -530,7 +530,7 @@ async def test_events_that_cannot_be_decided_can_be_looked_at() -> None:
     async def look(pause: Pause) -> None:
         seen.append(type(pause.event).__name__)
         assert pause.writable == ()
-        pause.go_on()
+        pause.resume()
 
     agent = agent_with(Breakpoint(ReasoningChunk, Error, CallEnded, ask=look), script=["Hi."])
     await agent.call("Hi")

@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import pytest
 
-from agentflow.debugger.deciding import VERDICTS, decided, form_of
+from agentflow.debugger.deciding import VERDICTS, form_of, parse_verdict
 from agentflow.errors import UsageError
 from agentflow.testing.store_checks.samples import VERDICTS as SAMPLES
 from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Suspend, Verdict
@@ -31,18 +31,18 @@ def test_no_verdict_is_missing() -> None:
 )
 def test_what_is_typed_becomes_what_it_carries(kind: Any, form: str, text: str, made: Verdict) -> None:
     """Words are words; other values are JSON, or a text."""
-    assert (form_of(kind), decided(kind, text)) == (form, made)
+    assert (form_of(kind), parse_verdict(kind, text)) == (form, made)
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "said"),
     [
-        (Again, " ", "Again needs what it is to say."),
-        (Recover, "", "Recover needs what it is to say."),
-        (Answer, '{"a"', "This begins as JSON and is none"),
+        (Again, " ", "Again needs a value."),
+        (Recover, "", "Recover needs a value."),
+        (Answer, '{"a"', "This looks like JSON but is not valid"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(kind: Any, text: str, said: str) -> None:
     """With what is missing."""
     with pytest.raises(UsageError, match=said):
-        decided(kind, text)
+        parse_verdict(kind, text)

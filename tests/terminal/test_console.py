@@ -77,7 +77,9 @@ async def test_it_shows_a_call_and_gives_its_reply() -> None:
 def test_a_console_that_nobody_awaits_warns() -> None:
     """It shows nothing, since nothing has run."""
     model = ScriptedModel(["ok"])
-    with pytest.warns(RuntimeWarning, match=r"Console\(agent.stream\(...\)\) was never awaited, so nothing ran"):
+    with pytest.warns(
+        RuntimeWarning, match=r"Console\(agent.stream\(...\)\) was never awaited, so the call did not run"
+    ):
         Console(Agent("a", model).stream("hi"))
     assert not model.requests
 
@@ -402,9 +404,9 @@ async def test_every_retry_leaves_a_line() -> None:
     )
     assert [line for line in text.splitlines() if line[:3] in ("  ↻", "  →", "  ✓")] == [
         "  → once()",
-        "  ↻ attempt 1 failed; Tool 'once' tries again in TIME: OSError: flaky",
+        "  ↻ attempt 1 failed; Tool 'once' retries in TIME: OSError: flaky",
         "  ✓ once: fine  TIME",
-        "  ↻ attempt 1 failed; ModelRetry tries again in TIME: ModelError: overloaded",
+        "  ↻ attempt 1 failed; ModelRetry retries in TIME: ModelError: overloaded",
     ]
     screen = Screen(make_console(io.StringIO()))
     screen.wait(Wait(who="RateLimit", seconds=0.5))

@@ -43,8 +43,8 @@ async def test_given_lines_are_shown_and_answered() -> None:
         "you>",
         "you> /what",
         (
-            "There is no command '/what'. /history shows the conversation, /exit (or Ctrl-D) ends it, Ctrl-C interrupts a "
-            "call, or ends it at the prompt."
+            "Unknown command '/what'. /history shows the conversation, /exit or Ctrl-D ends it, Ctrl-C interrupts a "
+            "call."
         ),
         "you> /history",
         "user      one",
@@ -89,10 +89,10 @@ async def test_a_call_that_waits_asks_for_the_decision() -> None:
     script = [[ToolUseBlock("p1", "pay", {"cents": 5}), ToolUseBlock("p2", "pay", {"cents": 7})], "Done."]
     agent = Agent("a", ScriptedModel(script * 2), tools=[pay])
     lines = await talked(agent, "Pay them.", "y", "n")
-    assert "may it run pay(cents=5)? [y/N] y" in lines
+    assert "Run pay(cents=5)? [y/N] y" in lines
     assert [line for line in lines if line[:1] in "✓⊘"][-2:] == [
         "✓ pay: paid 5  TIME",
-        "⊘ pay (denied): the user said no",
+        "⊘ pay (denied): the user refused",
     ]
     await talked(agent, "And again.")
     assert len(agent.session().pending) == 1
@@ -177,7 +177,7 @@ def test_at_a_terminal(program: Any) -> None:
     at.wait_for("── interrupted · 1 round · 1 tool call")
     at.wait_for("you> ")
     at.type("pay\r")
-    at.wait_for("may it run pay(cents=5)? [y/N] ")
+    at.wait_for("Run pay(cents=5)? [y/N] ")
     at.type("y\r")
     at.wait_for("It says: paid 5")
     at.wait_for("you> ")

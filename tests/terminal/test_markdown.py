@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console as RichConsole
 
-from agentflow.terminal.markdown import Blocks, lines_of, rendered
+from agentflow.terminal.markdown import Blocks, lines_of, render_block
 
 TEXT = """# Prices
 
@@ -56,7 +56,7 @@ def cut(pieces: list[str]) -> list[str]:
 def shown(block: str, width: int = 40) -> str:
     """What is printed of a block, with what steers the terminal."""
     console = RichConsole(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=width)
-    console.print(lines_of(rendered(block), console, 2), soft_wrap=True, end="")
+    console.print(lines_of(render_block(block), console, 2), soft_wrap=True, end="")
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -47,7 +47,7 @@ class Watch:
         async with agent.stream("Go", children=True, buffer=0) as events:
             async for event in events:
                 self.time += 1
-                self.progress.take_in(event)
+                self.progress.process(event)
                 if at(event):
                     seen.append(self.lines(ascii_only=True))
         assert not self.progress
@@ -119,13 +119,13 @@ async def test_many_lines_are_cut_to_the_screen() -> None:
     agent = Agent("a", ScriptedModel([calls]), tools=[wide])
     async with agent.stream("Go") as events:
         async for event in events:
-            watch.progress.take_in(event)
+            watch.progress.process(event)
             if isinstance(event, PreActing) and event.tool_use.id == "t14":
                 break
     lines = watch.progress.lines(40, 12)
     assert max(line.cell_len for line in lines) < 40
     assert len(lines) == 10
-    assert [line.plain for line in lines[-2:]] == ["  and 7 more", "  round 1 · 0 s · 15 tools at work"]
+    assert [line.plain for line in lines[-2:]] == ["  and 7 more", "  round 1 · 0 s · 15 tools running"]
 
 
 def test_a_wait_counts_down() -> None:
@@ -226,4 +226,4 @@ def test_a_retry_has_a_line_in_a_pipe(seconds: float, said: str) -> None:
 
     text = run_virtual(main())
     assert text.count("↻") == 1
-    assert f"  ↻ attempt 1 failed; ModelRetry tries again in {said}: ModelError: busy\n" in text
+    assert f"  ↻ attempt 1 failed; ModelRetry retries in {said}: ModelError: busy\n" in text
