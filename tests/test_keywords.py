@@ -13,7 +13,7 @@ from agentflow import HookEvent
 PACKAGE = Path(__file__).parent.parent / "agentflow"
 
 OPEN = {
-    "cli/later.py Later.make_context": "click's own signature",
+    "cli/lazy_command.py LazyCommand.make_context": "click's own signature",
     "events/base.py _init_by_hand": "the runtime side of the dataclasses that a checker sees",
     "ground/facade.py objects_of.behind.new": "the arguments of any class",
     "ground/frozen.py FrozenDict._refuse": "takes anything, and refuses it",

@@ -1,6 +1,7 @@
-"""The testing kit: scripted models, step-by-step verification, virtual time, and suites for who writes hooks, stores, models.
+"""The testing kit: scripted models, step-by-step verification, virtual time, and conformance suites for hooks, stores,
+models.
 
-`agentflow.testing.wire` has strict servers.
+`agentflow.testing.wire` contains strict servers.
 """
 
 from typing import TYPE_CHECKING
@@ -10,8 +11,8 @@ from agentflow.testing.check_hook import FindingKind, HookReport, check_hook, ch
 from agentflow.testing.check_model import ModelFlaw, ModelReport, check_model, check_model_async
 from agentflow.testing.check_store import StoreFlaw, StoreReport, check_store, check_store_async
 from agentflow.testing.findings import Finding, FindingsError
-from agentflow.testing.fire import Fired, fire, run_context
-from agentflow.testing.model_scenes import ModelScene, Staged
+from agentflow.testing.fire import FireResult, fire, run_context
+from agentflow.testing.model_scenes import ModelScene, StagedModel
 from agentflow.testing.scripted import Line, ScriptedModel
 from agentflow.testing.verify import Probe, Verifier, verify
 from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
@@ -27,7 +28,7 @@ __all__ = [
     "Finding",
     "FindingKind",
     "FindingsError",
-    "Fired",
+    "FireResult",
     "HookReport",
     "Judge",
     "Line",
@@ -37,7 +38,7 @@ __all__ = [
     "Probe",
     "RunChangedError",
     "ScriptedModel",
-    "Staged",
+    "StagedModel",
     "StoreFlaw",
     "StoreReport",
     "Trial",

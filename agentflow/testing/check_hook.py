@@ -1,14 +1,14 @@
-"""`check_hook`: a suite for authors of hooks.
+"""`check_hook`: a conformance suite for hooks.
 
-It runs a hook through every event, called and streamed, beside other hooks in random orders, in fifty runs at once, while
-its collaborators fail, and cancelled at many points, and reports what it found as typed values.
+It runs a hook through every event, called and streamed, with other hooks in random orders, in fifty runs at once, with
+failing collaborators, and cancelled at many points. The findings are typed values.
 
 Rules:
 
-1. Everything happens in virtual time in loops of its own: a hook that waits an hour is checked in no time.
-2. A difference is reported only if it shows again: a hook that answers differently each time (a clock, a random number) is
-   said to do so in the notes, and what varies is not compared.
-3. Every random choice comes from the seed, which the report prints.
+1. Everything runs in virtual time in separate event loops, so a hook that waits an hour is checked at once.
+2. A difference is reported only if it is reproducible. If a hook's results vary (a clock, random numbers), a note says so,
+   and the varying parts are not compared.
+3. All random choices derive from the seed, which the report prints.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_checks import check
 from agentflow.hooks.recording import ChangeListener, HookCall
 from agentflow.testing.findings import Findings
-from agentflow.testing.hook_checks.isolation import Ran, run_watched
+from agentflow.testing.hook_checks.isolation import RunResult, run_watched
 from agentflow.testing.hook_checks.judging import comes_of_cancellation, event_of, hook_of, kind_of, shown
 from agentflow.testing.hook_checks.neighbours import neighbours
-from agentflow.testing.hook_checks.playing import PATHS, Path, Played, play
+from agentflow.testing.hook_checks.playing import PATHS, Path, PlayResult, play
 from agentflow.testing.hook_checks.probes import (
     After,
     Before,
@@ -45,7 +45,7 @@ from agentflow.testing.hook_checks.probes import (
     watch_cancellations,
 )
 from agentflow.testing.hook_checks.report import FindingKind, HookReport
-from agentflow.testing.hook_checks.scenes import SCENES, Planted, Scene, Stage
+from agentflow.testing.hook_checks.scenes import SCENES, PlantedError, Scene, Stage
 from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.testing.suite import no_loop_here
 
@@ -81,24 +81,24 @@ def check_hook(
     seed: int = 0,
     patience: float = 10.0,
 ) -> HookReport:
-    """Check a hook; the report says what is wrong with it.
+    """Check a hook, and report its flaws.
 
     Args:
-        hook: The hook's class, a function that makes one, or an instance. With an instance, all runs share its state.
-        deps: What its calls are given as `deps=`, if the hook asks for some.
-        raises: Exceptions that the hook raises by design; errors of agentflow need not be named.
-        runs: How many runs share one instance at once.
-        orders: How many random orders with other hooks are tried.
-        cuts: At how many points of each scene a run is cancelled.
-        seed: For the random choices.
-        patience: Seconds that a run's thread may stand idle in real time, without any progress, before it counts as hanging.
+        hook: The hook's class, a function that creates one, or an instance. With an instance, all runs share its state.
+        deps: The `deps=` of the calls, if the hook needs them.
+        raises: Exceptions that the hook raises by design; errors of agentflow need not be listed.
+        runs: The number of concurrent runs of one instance.
+        orders: The number of random orders with other hooks.
+        cuts: The number of points of each scene at which a run is cancelled.
+        seed: The seed of the random choices.
+        patience: Seconds of real time that a run's thread may be idle without progress before it counts as hanging.
 
     Returns:
-        The report; `report.assert_clean()` fails with it as the text.
+        The report; `report.assert_clean()` raises an error with its text.
 
     Raises:
-        UsageError: The hook cannot be made or registered, or an event loop runs in this thread (`check_hook_async` is for
-            that).
+        UsageError: The hook cannot be created or registered, or an event loop runs in this thread (use `check_hook_async`
+            there).
 
     Example:
         >>> class Greeter(Hook):
@@ -115,7 +115,7 @@ def check_hook(
 async def check_hook_async(
     hook: Hook | type[Hook] | Callable[[], Hook], **options: Unpack[HookCheckOptions]
 ) -> HookReport:
-    """`check_hook` for coroutines: the same check in a thread.
+    """Run `check_hook` in a thread, for use in coroutines.
 
     Args:
         hook: As in `check_hook`.
@@ -130,7 +130,7 @@ async def check_hook_async(
 
 
 def _maker(hook: object) -> Callable[[], Hook]:
-    """A function that makes the hook; what it makes is checked once."""
+    """Return a function that creates the hook, after testing it once."""
     if isinstance(hook, Hook):
         return lambda: hook
     if isinstance(hook, type) and not issubclass(hook, Hook):
@@ -145,14 +145,14 @@ def _maker(hook: object) -> Callable[[], Hook]:
         except TypeError as error:
             if isinstance(hook, type):
                 raise UsageError(
-                    f"{hook.__name__}() cannot be made without arguments ({error}); write "
+                    f"{hook.__name__}() cannot be created without arguments ({error}). Use "
                     f"check_hook(lambda: {hook.__name__}(...))."
                 ) from error
             raise
         if not isinstance(found, Hook):
             name = getattr(make, "__name__", repr(make))
             raise UsageError(
-                f"check_hook({name}): calling it gives {type(found).__name__}, not a Hook. A function of an event is made "
+                f"check_hook({name}): calling it returned {type(found).__name__}, not a Hook. Turn a function into "
                 "a hook with @on."
             )
         return found
@@ -161,7 +161,7 @@ def _maker(hook: object) -> Callable[[], Hook]:
 
 
 def _files(hook: Hook) -> frozenset[str]:
-    """The files that a hook's own code stands in."""
+    """Return the source files of a hook's own code."""
     owners: list[Any] = [kind for kind in type(hook).__mro__ if kind not in (Hook, FunctionHook, object)]
     if isinstance(hook, FunctionHook):
         owners = [inspect.unwrap(cast("FunctionHook[Any]", hook).handler)]
@@ -211,7 +211,7 @@ class _Check:
     def report(self) -> HookReport:
         """Run the whole suite."""
         logs = _log_is_on()
-        logger.disable(_LOOP)  # it tells of every planted failure: thousands of lines
+        logger.disable(_LOOP)  # it logs every planted failure, thousands of lines
         try:
             with self.watchdog, failures_expected(), warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
@@ -224,29 +224,29 @@ class _Check:
             if logs:
                 logger.enable(_LOOP)
         for owner, doing in self.watchdog.blamed.items():
-            self.findings.add("blocking", f"holds up the event loop in {owner}", evidence=doing)
+            self.findings.add("blocking", f"blocks the event loop in {owner}", evidence=doing)
         return HookReport(
             self.name, self.findings.sorted(), frozenset(self.kinds), self.count, self.seed, tuple(self.notes)
         )
 
     def _enough(self) -> bool:
-        """Whether going on would only take time: a hook that blocks or hangs does so in every run."""
+        """Whether to stop early, because a hook that blocks or hangs would do so in every run."""
         if self.watchdog.blamed or "hang" in self.findings:
-            self._note("cut short: what blocks or hangs has to be mended first")
+            self._note("stopped early: fix the blocking or hanging code first")
             return True
         return False
 
-    # ---- the phases
+    # ---- phases
 
     def _scenes(self) -> None:
-        """Every scene on both paths, twice by the same hook, with probes around it: its errors and its edits."""
+        """Play every scene on both paths, twice with the same hook, with probes around it for its errors and edits."""
         for scene in SCENES.values():
             for path in PATHS:
                 if self._enough():
                     return
                 hook = self.make()
                 self._probe(f"{scene.name}, {path}", scene, path, hook)
-                self._probe(f"{scene.name}, {path}, once more", scene, path, hook)
+                self._probe(f"{scene.name}, {path}, again", scene, path, hook)
 
     def _probe(self, where: str, scene: Scene, path: Path, hook: Hook) -> None:
         witness, before, after = Witness(), Before(hook, self._failed_on_turn), After(self._edited)
@@ -255,11 +255,11 @@ class _Check:
         ran = self._run(where, lambda: self._play(scene, 1, path, probes, stage))
         outcome = ran.value.outcomes[-1] if ran.value is not None else ""
         if scene.name == "an answer" and ": " in outcome and not self.findings.sorted():
-            self._note(f"even the plainest call fails, with {outcome:.100}: what lies behind it is hardly checked")
+            self._note(f"even the simplest call fails with {outcome:.100}, so later steps are hardly checked")
         self.kinds |= witness.kinds | before.kinds
 
     def _paths(self) -> None:
-        """Every scene, the hook all alone, called and streamed: the same has to come out."""
+        """Play every scene with the hook alone, called and streamed; the results should be equal."""
         for scene in SCENES.values():
             if self._enough():
                 return
@@ -280,23 +280,23 @@ class _Check:
         for name, evidence in different.items():
             self.findings.add(
                 "streaming",
-                f"comes to other {name} when the call is streamed",
+                f"results in different {name} when the call is streamed",
                 evidence=f"{evidence} (called and streamed, in {where!r})",
             )
 
     def _together(self) -> None:
-        """Many runs at once on one instance, against each of them alone."""
+        """Run many jobs at once on one instance, and compare each with a run of its own."""
         jobs: list[tuple[int, Scene, Path]] = [
             (n, SCENES[_TOGETHER[n % len(_TOGETHER)]], PATHS[n // 2 % 2]) for n in range(1, self.runs + 1)
         ]
 
-        def alone(job: int, scene: Scene, path: Path) -> Played | None:
+        def alone(job: int, scene: Scene, path: Path) -> PlayResult | None:
             return self._played(f"{scene.name}, {path}, job {job} alone", scene, path, [self._fresh()], job)
 
         single = [alone(*job) for job in jobs]
         shared = self.make()
 
-        async def everybody() -> list[Played]:
+        async def everybody() -> list[PlayResult]:
             return list(await asyncio.gather(*(self._play(scene, n, path, [shared]) for n, scene, path in jobs)))
 
         together = self._run(f"{self.runs} runs at once", everybody)
@@ -310,12 +310,12 @@ class _Check:
             for name, evidence in different.items():
                 self.findings.add(
                     "shared_state",
-                    f"comes to other {name} when other runs go on at the same time",
+                    f"results in different {name} when other runs are active",
                     evidence=f"{evidence} (alone and among {self.runs}, job {job[0]} in {job[1].name!r})",
                 )
 
     def _orders_with_others(self) -> None:
-        """Beside other hooks, of all roles, some of which fail, in random orders."""
+        """Run with other hooks of all roles, some of them failing, in random orders."""
         for n in range(self.orders):
             if self._enough():
                 return
@@ -331,7 +331,7 @@ class _Check:
             self._compare_paths(f"{scene.name}, order {n}", scene, hooks)
 
     def _cancelled(self) -> None:
-        """Cancelled at events and in between: the run ends at once, and what comes next is not harmed."""
+        """Cancel runs at events and in between; a run should end at once and not affect the next call."""
         for name in _CUT:
             for path in PATHS:
                 for n in range(self.cuts):
@@ -340,7 +340,7 @@ class _Check:
                     self._cancel(SCENES[name], path, n)
 
     def _cancel(self, scene: Scene, path: Path, n: int) -> None:
-        """Cancel one run: at an event and a few turns later, or at a moment of (virtual) time."""
+        """Cancel one run, at an event and some loop turns later, or at a point in virtual time."""
         hook = self.make()
         at = self.random.randint(0, 40 if n % 2 else 12)
         turns = self.random.randint(0, 3)
@@ -350,7 +350,7 @@ class _Check:
         came: list[str] = []
         watch_cancellations(hook, came.append)
 
-        async def cut() -> asyncio.Task[Played]:
+        async def cut() -> asyncio.Task[PlayResult]:
             nonlocal doing
 
             def cancel() -> None:
@@ -375,34 +375,34 @@ class _Check:
         task = ran.value
         if task is None:
             if ran.hung and doing != "the run":
-                self._note("what hangs is the call after a cancelled one: something was not given back")
+                self._note("the call after a cancelled one hangs: a resource was not released")
             return
         if cancelled and not task.cancelled():
             error = task.exception()
             if error is None or comes_of_cancellation(error):
-                came.append(f"it raised {shown(error)}" if error is not None else "it went on to its end")
+                came.append(f"it raised {shown(error)}" if error is not None else "it ran to completion")
         if cancelled and came:
             self.findings.add(
                 "cancellation", "swallows the cancellation of its run", evidence=f"{came[0]} (in {where!r})"
             )
 
-    # ---- running
+    # ---- runs
 
     async def _play(
         self, scene: Scene, job: int, path: Path, hooks: Sequence[Hook], stage: Stage | None = None
-    ) -> Played:
+    ) -> PlayResult:
         return await play(scene, job, path, hooks, self.deps, self._failed, stage)
 
-    def _played(self, where: str, scene: Scene, path: Path, hooks: Sequence[Hook], job: int = 1) -> Played | None:
+    def _played(self, where: str, scene: Scene, path: Path, hooks: Sequence[Hook], job: int = 1) -> PlayResult | None:
         return self._run(where, lambda: self._play(scene, job, path, hooks)).value
 
-    def _run(self, where: str, work: Callable[[], Any]) -> Ran[Any]:
+    def _run(self, where: str, work: Callable[[], Any]) -> RunResult[Any]:
         self.where = where
         self.count += 1
         ran = run_watched(work, self.watchdog, self.patience)
         seen = f"in {where!r}"
         if ran.hung:
-            self.findings.add("hang", "keeps a run from ending", evidence=f"it waits at {ran.hung} ({seen})")
+            self.findings.add("hang", "prevents a run from ending", evidence=f"it waits at {ran.hung} ({seen})")
             return ran
         for task in ran.tasks:
             self.findings.add("leaked_task", "leaves a task behind when the run has ended", evidence=f"{task} ({seen})")
@@ -410,33 +410,33 @@ class _Check:
             message = "leaves an async generator unclosed"
             self.findings.add("unclosed_generator", message, evidence=f"{generator} ({seen})")
         for lost in ran.lost:
-            self.findings.add("leaked_task", "starts work whose failure nobody sees", evidence=f"{lost} ({seen})")
+            self.findings.add("leaked_task", "starts work and ignores its failure", evidence=f"{lost} ({seen})")
         broken = self.broken or ran.error
         if broken is not None and not isinstance(broken, asyncio.CancelledError):
             raise broken
         return ran
 
     def _fresh(self) -> Hook:
-        """A hook without a past: a copy, where the same instance is given out each time."""
+        """Return an unused hook: a copy if the maker always returns the same instance."""
         made = self.make()
         if made is not self.make():
             return made
         try:
             return copy.deepcopy(made)
         except Exception:
-            self._note("the instance cannot be copied: runs alone have its past; pass its class or a function")
+            self._note("the instance cannot be copied, so single runs share its state; pass its class or a function")
             return made
 
-    # ---- what was seen
+    # ---- observations
 
     def _failed(self, error: BaseException, hook: str | None = None, event: str = "") -> None:
-        """Something was raised somewhere in a run."""
+        """Record an exception raised in a run."""
         by = hook or hook_of(error)
         if by in _PROBES:
             self.broken = error
         if by is not None and by != self.name:
             return
-        if by is None and isinstance(error, Planted):
+        if by is None and isinstance(error, PlantedError):
             return
         self._judge(error, event or event_of(error))
 
@@ -456,7 +456,7 @@ class _Check:
         self.findings.add("unsavable_state", what, evidence=f"{evidence} (in {self.where!r})")
 
     def _varies(self, name: str) -> None:
-        self._note(f"it answers differently each time: its {name} cannot be compared")
+        self._note(f"its results vary: its {name} cannot be compared")
 
     def _note(self, text: str) -> None:
         self.notes[text] = None
@@ -465,13 +465,13 @@ class _Check:
         for warning in warned:
             text = str(warning.message)
             if "never awaited" in text or "never subscribed" in text:
-                self.findings.add("never_awaited", "makes a coroutine or a Mono and drops it", evidence=text)
+                self.findings.add("never_awaited", "creates a coroutine or a Mono and never awaits it", evidence=text)
             else:
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def _log_is_on() -> bool:
-    """Whether agentflow's log is not disabled."""
+    """Whether agentflow's log is enabled."""
     seen: list[str] = []
     sink = logger.add(seen.append, level=1, format="{message}")
     try:
@@ -482,7 +482,7 @@ def _log_is_on() -> bool:
 
 
 class _Errors(ChangeListener):
-    """Hears of errors that do not end a call."""
+    """Receives errors that do not end a call."""
 
     events = (Error,)
 
@@ -490,10 +490,10 @@ class _Errors(ChangeListener):
         self.failed = failed
 
     def on_event(self, event: Error) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
-        """Pass it on."""
+        """Report the error."""
         self.failed(event.error)
 
     def on_call(self, call: HookCall) -> None:
-        """Pass on what no event tells of: failures while a failure or the end is told of."""
+        """Report errors without an event: failures while a failure or the end of the call is handled."""
         if call.error is not None and isinstance(call.event, Error | CallEnded):
             self.failed(call.error, call.hook.name, type(call.event).__name__)

@@ -1,12 +1,12 @@
-"""`check_model`: a suite for authors of models.
+"""`check_model`: a conformance suite for models.
 
-Its provider plays scenes, and the suite looks at what the model makes of them; what it found are typed values.
+The provider plays scenes, and the suite checks the model's output. The findings are typed values.
 
 Rules:
 
-1. The author says how his provider plays a scene; what it cannot play is left out, and a note says so.
-2. A check that builds on another one is left out where that one has found something.
-3. Time is real, loops are real: connections are what they are. Nothing is waited for longer than `patience`.
+1. The author provides the playing of scenes; a scene that the provider cannot play is skipped, with a note.
+2. A check that depends on a failed check is skipped.
+3. It uses real time and real loops, since connections are real. No wait exceeds `patience`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive.iterators import close
 from agentflow.specs import ModelOptions, ToolSpec
 from agentflow.testing.findings import ConformanceReport
-from agentflow.testing.model_scenes import SCENES, ModelScene, Staged
-from agentflow.testing.suite import Skipped, Suite, Wrong, in_threads, no_loop_here
+from agentflow.testing.model_scenes import SCENES, ModelScene, StagedModel
+from agentflow.testing.suite import CheckSkipped, FlawFound, Suite, in_threads, no_loop_here
 
 __all__ = ["ModelFlaw", "ModelReport", "Play", "check_model", "check_model_async"]
 
@@ -46,10 +46,10 @@ ModelFlaw: TypeAlias = Literal[
     "torn",
     "usage",
 ]
-"""What can be wrong with a model; `docs/testing-models.md` says what each means and how to mend it."""
+"""The kinds of flaws; `docs/testing-models.md` describes each one and its fix."""
 
-Play: TypeAlias = "Callable[[ModelScene], Model | Staged | AbstractContextManager[Model | Staged] | None]"
-"""Makes a model whose provider plays a scene; None: it cannot play that one."""
+Play: TypeAlias = "Callable[[ModelScene], Model | StagedModel | AbstractContextManager[Model | StagedModel] | None]"
+"""Creates a model whose provider plays a scene, or returns None if it cannot play it."""
 
 _OPTIONS: Mapping[str, Any] = {
     "temperature": 0.375,
@@ -61,23 +61,23 @@ _OPTIONS: Mapping[str, Any] = {
 
 
 class ModelReport(ConformanceReport[ModelFlaw]):
-    """What `check_model` saw of one model."""
+    """The results of `check_model` for one model."""
 
     __slots__ = ()
 
 
 def check_model(play: Play, *, patience: float = 10.0) -> ModelReport:
-    """Check a model; the report says what is wrong with it.
+    """Check a model, and report its flaws.
 
     Args:
-        play: Makes a model, in a context manager or as it is, whose provider plays a scene.
+        play: Creates a model whose provider plays a scene, optionally as a context manager.
         patience: Seconds after which a check counts as hanging.
 
     Returns:
-        The report; `report.assert_clean()` fails with it as the text.
+        The report; `report.assert_clean()` raises an error with its text.
 
     Raises:
-        UsageError: An event loop runs in this thread (`check_model_async` is for that).
+        UsageError: An event loop runs in this thread (use `check_model_async` there).
 
     Example:
         >>> def play(scene):
@@ -92,10 +92,10 @@ def check_model(play: Play, *, patience: float = 10.0) -> ModelReport:
 
 
 async def check_model_async(play: Play, *, patience: float = 10.0) -> ModelReport:
-    """`check_model` for coroutines: the same check in a thread.
+    """Run `check_model` in a thread, for use in coroutines.
 
     Args:
-        play: As in `check_model`, like the rest.
+        play: As in `check_model`, like the other arguments.
     """
     return await asyncio.to_thread(check_model, play, patience=patience)
 
@@ -103,13 +103,13 @@ async def check_model_async(play: Play, *, patience: float = 10.0) -> ModelRepor
 class _Trial:
     """One check's view of a model and its scene."""
 
-    def __init__(self, scene: ModelScene, staged: Staged, patience: float) -> None:
+    def __init__(self, scene: ModelScene, staged: StagedModel, patience: float) -> None:
         self.scene = scene
         self.model, self.open_connections, self.sent = staged
         self.promptly = patience / 3
 
     def request(self, options: ModelOptions | None = None) -> ModelRequest:
-        """Asks for what the scene says, so that a model that echoes can play too."""
+        """Build a request that names the scene's content, so that an echoing model can play too."""
         tools = tuple(ToolSpec(call.name, "A tool.") for call in self.scene.calls)
         message = Msg.user(self.scene.text or "Please.")
         return ModelRequest([message], tools, options or ModelOptions(), self.model.name)
@@ -123,122 +123,122 @@ class _Trial:
             await close(chunks)
 
     async def reply(self, options: ModelOptions | None = None) -> Msg:
-        """The whole reply."""
+        """Return the whole reply."""
         async with self.stream(options) as chunks:
             return fold([chunk async for chunk in chunks])
 
     async def first_words(self, chunks: AsyncIterator[ModelChunk]) -> None:
-        """Read until the first words have come."""
+        """Read up to the first text."""
         async for chunk in chunks:
             if chunk.text:
                 return
 
     async def closed(self, kind: ModelFlaw, message: str) -> None:
-        """Complain if a connection stays open."""
+        """Report a flaw if a connection stays open."""
         if self.open_connections is None:
-            raise Skipped("nobody knows how many connections are open: Staged(open_connections=)")
+            raise CheckSkipped("the number of open connections is unknown: pass StagedModel(open_connections=)")
         try:
             async with asyncio.timeout(self.promptly):
-                while self.open_connections():  # noqa: ASYNC110 - a number that its owner counts, and tells when asked
+                while self.open_connections():  # noqa: ASYNC110 - the number can only be polled
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            raise Wrong(kind, message, f"{self.open_connections()} are open") from None
+            raise FlawFound(kind, message, f"{self.open_connections()} are open") from None
 
     def same(self, kind: ModelFlaw, found: object, wanted: object, message: str) -> None:
-        """Complain unless they are equal."""
+        """Report a flaw unless the values are equal."""
         if found != wanted:
-            raise Wrong(kind, message, f"found:  {found!r:.400}\nwanted: {wanted!r:.400}")
+            raise FlawFound(kind, message, f"found:  {found!r:.400}\nwanted: {wanted!r:.400}")
 
 
 # ---- checks
 
 
 async def _chunks(trial: _Trial) -> None:
-    """What comes are chunks."""
+    """The items of the stream are chunks."""
     async with trial.stream() as chunks:
         async for chunk in chunks:
             if not isinstance(chunk, ModelChunk):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise Wrong("chunks", "gives something that is no ModelChunk", repr(chunk))
+                raise FlawFound("chunks", "yields an item that is not a ModelChunk", repr(chunk))
     name = cast("object", trial.model.name)
     if not isinstance(name, str) or not name:
-        raise Wrong("chunks", "has no name", repr(name))
+        raise FlawFound("chunks", "has no name", repr(name))
 
 
 async def _fold(trial: _Trial) -> None:
-    """The chunks fold to the reply, each time it is asked."""
+    """The chunks fold to the reply, for every request."""
     for _ in range(2):
         reply = await trial.reply()
-        trial.same("fold", reply.text, trial.scene.text, "gives chunks that fold to other words than were said")
+        trial.same("fold", reply.text, trial.scene.text, "yields chunks that do not fold to the provider's text")
         found = [(use.name, dict(use.input)) for use in reply.tool_uses]
         wanted = [(call.name, read_json_text(call.arguments)) for call in trial.scene.calls]
-        trial.same("fold", found, wanted, "gives chunks that fold to other tool calls than were made")
+        trial.same("fold", found, wanted, "yields chunks that do not fold to the provider's tool calls")
 
 
 async def _usage(trial: _Trial) -> None:
-    """The reply says what it has used."""
+    """The reply has its usage."""
     usage = (await trial.reply()).usage
     found = None if usage is None else (usage.input_tokens, usage.output_tokens)
     wanted = (trial.scene.usage.input_tokens, trial.scene.usage.output_tokens)
-    trial.same("usage", found, wanted, "does not tell the tokens that the provider has counted")
+    trial.same("usage", found, wanted, "does not report the provider's token counts")
 
 
 async def _finish(trial: _Trial) -> None:
-    """The reply says why it ended."""
+    """The reply has its finish reason."""
     found = (await trial.reply()).finish_reason
-    trial.same("finish", found, trial.scene.finish_reason, "does not tell why the reply has ended")
+    trial.same("finish", found, trial.scene.finish_reason, "does not report the finish reason")
 
 
 async def _ids(trial: _Trial) -> None:
-    """The provider's ids stay."""
+    """The provider's ids are kept."""
     found = [use.id for use in (await trial.reply()).tool_uses]
-    trial.same("ids", found, [call.id for call in trial.scene.calls], "changes ids that the provider has given")
+    trial.same("ids", found, [call.id for call in trial.scene.calls], "changes the provider's ids")
 
 
 async def _no_ids(trial: _Trial) -> None:
-    """Calls without ids stay several calls."""
+    """Calls without ids stay separate."""
     uses = (await trial.reply()).tool_uses
     names = [call.name for call in trial.scene.calls]
-    trial.same("ids", [use.name for use in uses], names, "mixes calls to which the provider has given no ids")
+    trial.same("ids", [use.name for use in uses], names, "mixes calls without ids")
     if len({use.id for use in uses}) != len(uses):
-        raise Wrong("ids", "gives one id to several calls", repr([use.id for use in uses]))
+        raise FlawFound("ids", "uses one id for several calls", repr([use.id for use in uses]))
 
 
 async def _arguments(trial: _Trial) -> None:
-    """What is no JSON stays the text that it is."""
+    """Arguments that are not JSON are kept as text."""
     uses = (await trial.reply()).tool_uses
     found = [(use.raw, use.input_error is not None) for use in uses]
     wanted = [(call.arguments, True) for call in trial.scene.calls]
-    trial.same("arguments", found, wanted, "makes something else of arguments that are no JSON")
+    trial.same("arguments", found, wanted, "changes arguments that are not JSON")
 
 
 async def _empty(trial: _Trial) -> None:
-    """A reply that says nothing is a reply."""
+    """An empty reply is a reply."""
     reply = await trial.reply()
-    trial.same("empty", (reply.text, reply.tool_uses), ("", ()), "makes something of a reply that says nothing")
+    trial.same("empty", (reply.text, reply.tool_uses), ("", ()), "adds content to an empty reply")
 
 
 async def _torn(trial: _Trial) -> None:
-    """Half a reply is no reply."""
+    """An incomplete reply is an error."""
     try:
         reply = await trial.reply()
     except ModelError as error:
         if not error.retryable:
-            raise Wrong("torn", "says retryable=False of a connection that broke", repr(error)) from error
+            raise FlawFound("torn", "sets retryable=False for a broken connection", repr(error)) from error
         return
-    raise Wrong("torn", "takes the half of a reply for the whole", reply.text)
+    raise FlawFound("torn", "treats an incomplete reply as complete", reply.text)
 
 
 async def _busy(trial: _Trial) -> None:
-    """A busy provider's wish is told."""
+    """A busy provider's retry hint is reported."""
     error = await _failure(trial)
     told = (error.retryable, error.retry_after)
-    trial.same("errors", told, (True, trial.scene.retry_after), "does not tell that, and when, to come back")
+    trial.same("errors", told, (True, trial.scene.retry_after), "does not report retryable and retry_after")
 
 
 async def _refused(trial: _Trial) -> None:
-    """A wrong request stays wrong."""
+    """An invalid request is not retryable."""
     error = await _failure(trial)
-    trial.same("errors", error.retryable, False, "says retryable=True of a request that is wrong")
+    trial.same("errors", error.retryable, False, "sets retryable=True for an invalid request")
 
 
 async def _failure(trial: _Trial) -> ModelError:
@@ -247,27 +247,27 @@ async def _failure(trial: _Trial) -> ModelError:
     except ModelError as error:
         return error
     except Exception as error:
-        message = f"fails with {type(error).__name__} where a ModelError is due"
-        raise Wrong("errors", message, f"{trial.scene.name}: {error!r}") from error
-    raise Wrong("errors", "makes a reply of the provider's error", f"{trial.scene.name}: {reply.text!r}")
+        message = f"fails with {type(error).__name__} instead of a ModelError"
+        raise FlawFound("errors", message, f"{trial.scene.name}: {error!r}") from error
+    raise FlawFound("errors", "turns the provider's error into a reply", f"{trial.scene.name}: {reply.text!r}")
 
 
 async def _closing(trial: _Trial) -> None:
-    """Who stops reading frees the connection."""
+    """Closing the stream releases the connection."""
     chunks = trial.model.stream(trial.request())
     await trial.first_words(chunks)
     try:
         async with asyncio.timeout(trial.promptly):
             await close(chunks)
     except TimeoutError:
-        raise Wrong("closing", "does not come back from aclose() while the provider is silent") from None
+        raise FlawFound("closing", "does not return from aclose() while the provider is silent") from None
     except Exception as error:
-        raise Wrong("closing", f"fails with {type(error).__name__} on aclose()", repr(error)) from error
+        raise FlawFound("closing", f"fails with {type(error).__name__} on aclose()", repr(error)) from error
     await trial.closed("closing", "keeps its connection after aclose()")
 
 
 async def _cancellation(trial: _Trial) -> None:
-    """A reader that is cancelled ends at once, and frees the connection."""
+    """Cancelling the reader stops it at once, and releases the connection."""
     begun = asyncio.Event()
 
     async def read() -> None:
@@ -280,17 +280,17 @@ async def _cancellation(trial: _Trial) -> None:
     task = asyncio.ensure_future(read())
     await begun.wait()
     for _ in range(5):
-        await asyncio.sleep(0)  # into the wait for what does not come
+        await asyncio.sleep(0)  # let it wait for the next chunk
     task.cancel()
     if not (await asyncio.wait({task}, timeout=trial.promptly))[0]:
-        raise Wrong("cancellation", "goes on although its reader was cancelled")
+        raise FlawFound("cancellation", "continues although its reader was cancelled")
     if not task.cancelled():
-        raise Wrong("cancellation", "makes something else of a cancellation", repr(task.exception()))
+        raise FlawFound("cancellation", "turns a cancellation into another error", repr(task.exception()))
     await trial.closed("cancellation", "keeps its connection after a cancellation")
 
 
 async def _concurrency(trial: _Trial) -> None:
-    """Two streams at once do not know each other."""
+    """Two concurrent streams are independent."""
     async with trial.stream() as one, trial.stream() as two:
         streams, read = [one, two], [list[ModelChunk](), list[ModelChunk]()]
         while streams.count(one) or streams.count(two):
@@ -300,13 +300,13 @@ async def _concurrency(trial: _Trial) -> None:
                 except StopAsyncIteration:
                     streams.remove(stream)
     found = [fold(chunks).text for chunks in read]
-    trial.same("concurrency", found, [trial.scene.text] * 2, "mixes two replies that are read at once")
+    trial.same("concurrency", found, [trial.scene.text] * 2, "mixes two concurrent replies")
 
 
 async def _options(trial: _Trial) -> None:
-    """An option is sent, or refused."""
+    """An option is sent or refused."""
     if trial.sent is None:
-        raise Skipped("nobody knows what was sent: Staged(sent=)")
+        raise CheckSkipped("the sent request is unknown: pass StagedModel(sent=)")
     lost: list[str] = []
     for name, value in _OPTIONS.items():
         try:
@@ -315,13 +315,13 @@ async def _options(trial: _Trial) -> None:
             continue
         if not _within("THE-END" if name == "stop" else value, trial.sent()):
             lost.append(name)
-    allowed = {"seed"}  # providers that know none cannot be told, and one that is left out harms nobody
+    allowed = {"seed"}  # not all providers support it, and omitting it does no harm
     if lost := [name for name in lost if name not in allowed]:
-        raise Wrong("options", "neither sends nor refuses options", ", ".join(lost))
+        raise FlawFound("options", "neither sends nor refuses options", ", ".join(lost))
 
 
 def _within(value: object, data: object) -> bool:
-    """Whether a value stands anywhere in data."""
+    """Whether a value occurs anywhere in data."""
     if isinstance(data, Mapping):
         return any(_within(value, one) for one in cast("Mapping[Any, object]", data).values())
     if isinstance(data, list | tuple):
@@ -378,8 +378,8 @@ class _Scenes(Suite[ModelFlaw]):
         return ModelReport(self.name, self.findings.sorted(), self.checks, self.notes)
 
     @contextmanager
-    def staged(self, scene: ModelScene) -> Generator[Staged | None]:
-        """A model whose provider plays a scene."""
+    def staged(self, scene: ModelScene) -> Generator[StagedModel | None]:
+        """Provide a model whose provider plays a scene."""
         played = self.play(scene)
         if isinstance(played, AbstractContextManager):
             with played as entered:
@@ -387,15 +387,15 @@ class _Scenes(Suite[ModelFlaw]):
         else:
             yield self._as_staged(played)
 
-    def _as_staged(self, played: Model | Staged | None) -> Staged | None:
+    def _as_staged(self, played: Model | StagedModel | None) -> StagedModel | None:
         if played is None:
             return None
-        staged = played if isinstance(played, Staged) else Staged(played)
+        staged = played if isinstance(played, StagedModel) else StagedModel(played)
         self.name = type(staged.model).__name__
         return staged
 
     def _loops(self) -> None:
-        """One model in two event loops at once, in threads of their own, and then in two more."""
+        """Use one model in two event loops at once, each in a thread, and then in two more."""
         scene = SCENES["words"]
         missing = [kind for kind in ("chunks", "fold", "concurrency", "hang") if kind in self.findings]
         if missing:
@@ -409,7 +409,7 @@ class _Scenes(Suite[ModelFlaw]):
 
             async def ask() -> None:
                 text = (await trial.reply()).text
-                trial.same("loops", text, scene.text, "mixes replies that are read in several loops")
+                trial.same("loops", text, scene.text, "mixes replies read in several loops")
 
             failed = [error for _ in range(2) for error in in_threads([lambda: self.patiently(ask())] * 2)]
             self.add_checked("loops", failed)

@@ -1,12 +1,12 @@
-"""`check_store`: a suite for authors of stores.
+"""`check_store`: a conformance suite for stores.
 
-It puts a store through everything that agentflow asks of one, and reports what it found as typed values.
+It tests everything that agentflow requires of a store. The findings are typed values.
 
 Rules:
 
-1. It works in sessions of its own, with fresh ids, and touches no others; still, give it a store of its own.
-2. A check that builds on another one is left out where that one has found something, and a note says so.
-3. Time is real, loops are real: databases and threads are what they are. Nothing is waited for longer than `patience`.
+1. It works in sessions of its own, with fresh ids, and touches no others. Still, use a separate store for it.
+2. A check that depends on a failed check is skipped, with a note.
+3. It uses real time and real loops, since databases and threads are real. No wait exceeds `patience`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from agentflow.testing.findings import ConformanceReport
 from agentflow.testing.store_checks import managing, writing
 from agentflow.testing.store_checks.samples import a_call
 from agentflow.testing.store_checks.trial import StoreFlaw, Trial
-from agentflow.testing.suite import Suite, Wrong, in_threads, no_loop_here
+from agentflow.testing.suite import FlawFound, Suite, in_threads, no_loop_here
 
 __all__ = ["StoreFlaw", "StoreReport", "check_store", "check_store_async"]
 
 
 class StoreReport(ConformanceReport[StoreFlaw]):
-    """What `check_store` saw of one store."""
+    """The results of `check_store` for one store."""
 
     __slots__ = ()
 
@@ -65,19 +65,19 @@ def check_store(
     broken: Callable[[], Store] | None = None,
     patience: float = 10.0,
 ) -> StoreReport:
-    """Check a store; the report says what is wrong with it.
+    """Check a store, and report its flaws.
 
     Args:
-        store: A function that opens the store; called again, it should open the same data, as another process would. Or an
-            instance: then nobody else opens it.
-        broken: Opens a store that cannot work, such as one whose server is not there.
+        store: A function that opens the store. Called again, it should open the same data, as another process would. Or an
+            instance; then only one is opened.
+        broken: Opens a store that cannot work, for example because its server does not exist.
         patience: Seconds after which a check counts as hanging.
 
     Returns:
-        The report; `report.assert_clean()` fails with it as the text.
+        The report; `report.assert_clean()` raises an error with its text.
 
     Raises:
-        UsageError: An event loop runs in this thread (`check_store_async` is for that).
+        UsageError: An event loop runs in this thread (use `check_store_async` there).
 
     Example:
         >>> check_store(MemoryStore).assert_clean()
@@ -89,10 +89,10 @@ def check_store(
 async def check_store_async(
     store: Store | Callable[[], Store], *, broken: Callable[[], Store] | None = None, patience: float = 10.0
 ) -> StoreReport:
-    """`check_store` for coroutines: the same check in a thread.
+    """Run `check_store` in a thread, for use in coroutines.
 
     Args:
-        store: As in `check_store`, like the rest.
+        store: As in `check_store`, like the other arguments.
 
     Example:
         >>> (await check_store_async(MemoryStore)).clean
@@ -111,7 +111,7 @@ class _Trials(Suite[StoreFlaw]):
         self.broken = broken
 
     def trial(self, kind: StoreFlaw) -> Trial:
-        """What a check works with."""
+        """Return the context of a check."""
         return Trial(self.store, kind, self.open)
 
     def report(self) -> StoreReport:
@@ -122,7 +122,7 @@ class _Trials(Suite[StoreFlaw]):
             if self.broken is not None:
                 self.run(runner, "errors", self._cannot_work)
         if any(kind in self.findings for kind in ("hang", "order", "concurrency")):
-            self.leave_out("loops", "mend hang, order or concurrency first")
+            self.leave_out("loops", "fix hang, order or concurrency first")
         else:
             self._loops()
         with asyncio.Runner() as runner:
@@ -130,7 +130,7 @@ class _Trials(Suite[StoreFlaw]):
         return StoreReport(type(self.store).__name__, self.findings.sorted(), self.checks, self.notes)
 
     async def _cannot_work(self) -> None:
-        """Who cannot do it says so with a StoreError."""
+        """A store that cannot work raises a StoreError."""
         assert self.broken is not None
         store, trial = self.broken(), self.trial("errors")
         works: dict[str, Callable[[], Awaitable[object]]] = {
@@ -143,14 +143,14 @@ class _Trials(Suite[StoreFlaw]):
             except StoreError:
                 continue
             except Exception as error:
-                message = f"fails with {type(error).__name__} where a StoreError is due"
-                raise Wrong("errors", message, f"{doing} of the broken store: {error!r}") from error
-            raise Wrong("errors", f"the broken store works: {doing} goes through")
+                message = f"fails with {type(error).__name__} instead of a StoreError"
+                raise FlawFound("errors", message, f"{doing} of the broken store: {error!r}") from error
+            raise FlawFound("errors", f"the broken store works: {doing} succeeds")
         if isinstance(store, SessionStore):
             await store.close()
 
     def _loops(self) -> None:
-        """The same store in two event loops at once, in threads of their own, and then in another one."""
+        """Use one store in two event loops at once, each in a thread, and then in another loop."""
         trial, numbers = self.trial("loops"), range(8)
         s = trial.new_session()
 
@@ -161,7 +161,9 @@ class _Trials(Suite[StoreFlaw]):
         async def all_there() -> None:
             found = await trial.load(s)
             calls = sorted(found[place : place + 3] for place in range(0, len(found), 3))
-            trial.same(calls, sorted(a_call(n) for n in numbers), "loses or mixes what several loops append at once")
+            trial.same(
+                calls, sorted(a_call(n) for n in numbers), "loses or mixes facts that several loops append at once"
+            )
 
         failed = in_threads([lambda n=n: self.patiently(writes(n)) for n in (numbers[:4], numbers[4:])])
         self.add_checked("loops", failed)

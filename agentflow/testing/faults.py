@@ -1,10 +1,10 @@
-"""What goes wrong with processes, disks, networks and clocks, on purpose: to prove that nothing is lost.
+"""Simulated failures of processes, disks, networks and clocks, to test that no data is lost.
 
 | Fault | With |
 |---|---|
 | the process dies before or after an effect (model call, tool, commit) | `Crash(at=n)` around store, model and tools |
-| the connection to the model is cut in mid-chunk | `cut_connection(model, after=2)`; over HTTP `agentflow.testing.wire.Fault` |
-| the disk is full, a lock is not given, the answer to a write is lost | `full_disk`, `lock_timeout`, `lost_answer` |
+| the model's connection breaks between chunks | `cut_connection(model, after=2)`; over HTTP `agentflow.testing.wire.Fault` |
+| the disk is full, a lock times out, the answer to a write is lost | `full_disk`, `lock_timeout`, `lost_answer` |
 | the store is slow | `slow(store, seconds)` |
 | a fact is delivered twice | `delivered_twice(store)` |
 | two workers write at the same moment | `Meeting(2).store(store)`, `at_once(call, call)` |
@@ -13,10 +13,9 @@
 
 Rules:
 
-1. A fault does what it says and nothing else; the rest goes through to what is wrapped.
-2. Nothing is left to chance or to time: faults are counted, and count from 1.
-3. Who died stays dead: after a `Crash` nothing more is written by what it wraps. Go on with new objects, as a new
-   process would.
+1. A fault has only its described effect; everything else is passed on to the wrapped object.
+2. Nothing depends on chance or time: faults are counted, starting at 1.
+3. After a `Crash`, the objects that it wraps write nothing more. Continue with new objects, as a new process would.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from agentflow.tools.tool import Tool
 
 __all__ = [
     "Crash",
-    "Died",
     "JumpingClock",
     "Meeting",
+    "ProcessDied",
     "at_once",
     "cut_connection",
     "delivered_twice",
@@ -57,25 +56,25 @@ T = TypeVar("T")
 AnyTool = TypeVar("AnyTool", bound=Tool[..., Any])
 
 
-# ---- death
+# ---- crashes
 
 
-class Died(BaseException):
-    """The process would be dead here (`Crash(by="raise")`). No `except Exception` stops it."""
+class ProcessDied(BaseException):
+    """The simulated death of the process (`Crash(by="raise")`). `except Exception` does not catch it."""
 
 
 class Crash:
-    """The process dies at one of its effects.
+    """Kills the process at one of its effects.
 
-    What it wraps has points before and after each effect; they are counted over all that one `Crash` wraps. Without `at=`
-    it only writes them down: run once so, then once for each of `points`.
+    The wrapped objects have points before and after each effect, counted over all objects wrapped by one `Crash`. Without
+    `at=` the points are only recorded: run once without it, then once for each of `points`.
 
     Args:
-        at: The point at which it dies; None: never.
-        by: `"raise"`: with `Died`, and nothing wrapped works any more; `"sigkill"`: really, with SIGKILL.
+        at: The point at which the process dies; None means never.
+        by: `"raise"`: raise `ProcessDied`, after which no wrapped object works; `"sigkill"`: kill the process with SIGKILL.
 
     Attributes:
-        points: The points that were passed, by name.
+        points: The names of the points passed.
         dead: Whether it has died.
 
     Example:
@@ -88,37 +87,37 @@ class Crash:
 
     def __init__(self, at: int | None = None, *, by: Literal["raise", "sigkill"] = "raise") -> None:
         if at is not None and at < 1:
-            raise UsageError(f"Crash(at={at}): points count from 1.")
+            raise UsageError(f"Crash(at={at}): points are counted from 1.")
         self.at = at
         self.by = by
         self.points: list[str] = []
         self.dead = False
 
     def point(self, name: str) -> None:
-        """Pass a point; for effects that are none of store, model and tool.
+        """Pass a point; for effects outside store, model and tool.
 
         Raises:
-            Died: It is the one, or it was passed before.
+            ProcessDied: This is the point, or it was passed earlier.
         """
         if self.dead:
-            raise Died(f"dead since {self.points[-1]!r}")
+            raise ProcessDied(f"dead since {self.points[-1]!r}")
         self.points.append(name)
         if len(self.points) == self.at:
             self.dead = True
             if self.by == "sigkill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            raise Died(name)
+            raise ProcessDied(name)
 
     def store(self, store: SessionStore) -> SessionStore:
-        """A store with a point before and after each commit."""
+        """Wrap a store, with a point before and after each commit."""
         return _DyingStore(store, self)
 
     def model(self, model: Model) -> Model:
-        """A model with a point before each call, after the first chunk, and after the last."""
+        """Wrap a model, with a point before each call, after the first chunk, and after the last."""
         return _DyingModel(model, self)
 
     def tool(self, tool: AnyTool) -> AnyTool:
-        """A tool with a point before and after each run of its function."""
+        """Wrap a tool, with a point before and after each run of its function."""
         same = tool.renamed(tool.name)
         call = cast("Callable[..., Any]", tool.__dict__["_call"])
 
@@ -209,12 +208,12 @@ class _FailingStore(StoreWrapper):
 
 
 def full_disk(store: SessionStore, *, at: int = 1, times: int | None = None) -> SessionStore:
-    """A store whose disk is full: commits fail, loading works.
+    """Wrap a store so that its disk is full: commits fail, loading works.
 
     Args:
         store: The store.
         at: The first commit that fails.
-        times: How many fail before there is room again; None: all.
+        times: The number of failures before there is room again; None means all.
 
     Example:
         >>> agent = Agent("a", ScriptedModel(["Hello."]), store=full_disk(MemoryStore(), at=2))
@@ -226,13 +225,13 @@ def full_disk(store: SessionStore, *, at: int = 1, times: int | None = None) -> 
 
 
 def lock_timeout(store: SessionStore, *, at: int = 1, times: int | None = 1) -> SessionStore:
-    """A store that another process holds for too long; arguments as in `full_disk`."""
+    """Wrap a store so that another process holds its lock for too long; arguments as in `full_disk`."""
     message = "Another process held the database for too long. Repeat the call."
     return _FailingStore(store, message, at, times, False)
 
 
 def lost_answer(store: SessionStore, *, at: int = 1, times: int | None = 1) -> SessionStore:
-    """A store whose connection breaks behind the commit: it is written, and the writer is told that it failed."""
+    """Wrap a store so that its connection breaks after a commit: the facts are stored, but the writer gets an error."""
     message = "The connection was lost; it is not known whether the facts were stored. Repeat the call."
     return _FailingStore(store, message, at, times, True)
 
@@ -246,9 +245,7 @@ class _SlowStore(StoreWrapper):
     def append(
         self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
     ) -> Awaitable[None]:
-        kept = self.inner.append(
-            session_id, facts, expected=expected, claim=claim
-        )  # in the order in which it was asked for
+        kept = self.inner.append(session_id, facts, expected=expected, claim=claim)  # in the order of the calls
         return self._late(kept)
 
     async def _late(self, kept: Awaitable[None] | None) -> None:
@@ -258,12 +255,12 @@ class _SlowStore(StoreWrapper):
 
 
 def slow(store: SessionStore, seconds: float, *, clock: Clock | None = None) -> SessionStore:
-    """A store whose commits take their time.
+    """Wrap a store so that its commits are slow.
 
     Args:
         store: The store.
-        seconds: How long each takes.
-        clock: Whose seconds; the system's by default. (In a `VirtualClockLoop` they take no time.)
+        seconds: The duration of each commit.
+        clock: The clock for the delay; the system's by default. (In a `VirtualClockLoop` no real time passes.)
 
     Example:
         >>> run_virtual(Agent("a", ScriptedModel(["Hello."]), store=slow(MemoryStore(), 60)).call("Hi")).text
@@ -287,7 +284,7 @@ class _TwiceStore(StoreWrapper):
 
 
 def delivered_twice(store: SessionStore) -> SessionStore:
-    """A store to which every write is delivered twice, as by a sender that has not heard of the first.
+    """Wrap a store so that every write is delivered twice, as by a sender that missed the first answer.
 
     Example:
         >>> store = MemoryStore()
@@ -298,14 +295,14 @@ def delivered_twice(store: SessionStore) -> SessionStore:
     return _TwiceStore(store)
 
 
-# ---- two at once
+# ---- concurrency
 
 
 class Meeting:
-    """Writers wait for each other before their first commit, and then write at the same moment.
+    """Makes writers wait for each other before their first commit, so that they write at the same moment.
 
     Args:
-        parties: How many.
+        parties: The number of writers.
 
     Example:
         >>> store, meeting = MemoryStore(), Meeting(2)
@@ -320,11 +317,11 @@ class Meeting:
         self._all_there = asyncio.Event()
 
     def store(self, store: SessionStore) -> SessionStore:
-        """The store as one of the writers sees it."""
+        """Wrap the store for one writer."""
         return _MeetingStore(store, self)
 
     async def arrive(self) -> None:
-        """Wait for the others."""
+        """Wait for the other writers."""
         self._missing -= 1
         if self._missing <= 0:
             self._all_there.set()
@@ -353,7 +350,7 @@ class _MeetingStore(StoreWrapper):
 
 
 async def at_once(*works: Awaitable[T]) -> list[T | BaseException]:
-    """Do several things at once, such as the same call twice; what fails stands in the list as its exception.
+    """Run several awaitables at once, such as the same call twice; a failure is returned as its exception.
 
     Example:
         >>> replies = await at_once(*[agent.call("Hi", session="s") for _ in range(2)])
@@ -408,12 +405,12 @@ class _CutModel:
 
 
 def cut_connection(model: Model, *, after: int = 1, times: int | None = 1) -> Model:
-    """A model whose connection is cut.
+    """Wrap a model so that its connection breaks.
 
     Args:
         model: The model.
-        after: After how many chunks.
-        times: How many calls are cut, from the first on; None: all.
+        after: The number of chunks before that.
+        times: The number of calls affected, starting with the first; None means all.
 
     Example:
         >>> model = cut_connection(ScriptedModel([["Hel", "lo."]]), after=1)
@@ -425,10 +422,10 @@ def cut_connection(model: Model, *, after: int = 1, times: int | None = 1) -> Mo
 
 
 class JumpingClock:
-    """A clock that somebody sets: `now` jumps, `monotonic` and `sleep` do not.
+    """A clock that can be set: `now` jumps, `monotonic` and `sleep` do not.
 
     Args:
-        clock: The clock behind it; the system's by default.
+        clock: The underlying clock; the system's by default.
 
     Example:
         >>> clock = JumpingClock()
@@ -443,15 +440,15 @@ class JumpingClock:
         self._offset = 0.0
 
     def jump(self, seconds: float) -> None:
-        """Set the clock forward, or back."""
+        """Set the clock forward or back."""
         self._offset += seconds
 
     def now(self) -> float:
-        """Seconds since the epoch, as set."""
+        """Return the seconds since the epoch, as set."""
         return self._clock.now() + self._offset
 
     def monotonic(self) -> float:
-        """Seconds on a clock that nobody sets."""
+        """Return the seconds of a clock that cannot be set."""
         return self._clock.monotonic()
 
     async def sleep(self, seconds: float) -> None:

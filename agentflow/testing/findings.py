@@ -1,4 +1,4 @@
-"""What the conformance kits find: typed values, and reports that read well."""
+"""The findings of the conformance suites: typed values and readable reports."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Kind = TypeVar("Kind", bound=str)
 
 @dataclass(frozen=True, slots=True)
 class Finding(Generic[Kind]):
-    """One thing that is wrong with a hook, a store or a model.
+    """A flaw of a hook, a store or a model.
 
     Attributes:
-        kind: What sort of thing.
-        message: What it does, in a sentence.
-        event: The event (of a hook) it happened on; empty where no single event is to blame.
-        evidence: What was seen: values, places in the source, the scene that shows it.
-        count: In how many runs it was seen.
+        kind: The kind of flaw.
+        message: The behaviour, in a sentence.
+        event: For a hook, the event; empty if no single event is involved.
+        evidence: The observation: values, positions in the source, the scene.
+        count: The number of runs with this finding.
     """
 
     kind: Kind
@@ -36,39 +36,39 @@ class Finding(Generic[Kind]):
 
 
 class Report(Generic[Kind]):
-    """What every report has."""
+    """The base class of reports."""
 
     __slots__ = ()
     findings: tuple[Finding[Kind], ...]
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there is no finding."""
         return not self.findings
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """The kinds of what was found."""
+        """The kinds of the findings."""
         return frozenset(finding.kind for finding in self.findings)
 
     def assert_clean(self) -> None:
-        """Fail if anything was found.
+        """Fail if there is a finding.
 
         Raises:
-            FindingsError: The text is the whole report.
+            FindingsError: There is a finding; the message is the report.
         """
         if self.findings:
             raise FindingsError(self)
 
-    def told(self, name: str, extent: str, notes: tuple[str, ...]) -> str:
-        """The report for people."""
+    def format(self, name: str, extent: str, notes: tuple[str, ...]) -> str:
+        """Format the report."""
         count = len(self.findings)
         verdict = "clean" if not count else "1 finding" if count == 1 else f"{count} findings"
         return "\n".join([f"{name}: {verdict} ({extent})", *map(str, self.findings), *[f"  note: {n}" for n in notes]])
 
 
 class FindingsError(AssertionError):
-    """Something was found; the text is the report.
+    """There are findings; the message is the report.
 
     Args:
         report: The report.
@@ -81,13 +81,13 @@ class FindingsError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class ConformanceReport(Report[Kind]):
-    """What `check_store` or `check_model` saw. `str(report)` is meant for people.
+    """The results of `check_store` or `check_model`. `str(report)` is readable text.
 
     Attributes:
-        name: The class that was checked.
-        findings: What is wrong, by kind.
-        checks: The kinds that were looked for.
-        notes: What was not checked, and why.
+        name: The class under test.
+        findings: The flaws, by kind.
+        checks: The kinds that were checked.
+        notes: The checks that were skipped, with the reasons.
     """
 
     name: str
@@ -96,11 +96,11 @@ class ConformanceReport(Report[Kind]):
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return self.told(self.name, f"{len(self.checks)} checks", self.notes)
+        return self.format(self.name, f"{len(self.checks)} checks", self.notes)
 
 
 class Findings(Generic[Kind]):
-    """Collects findings; what is found again is counted, not repeated.
+    """Collects findings; a repeated finding is only counted.
 
     Args:
         order: The kinds, in the order of the report.
@@ -113,7 +113,7 @@ class Findings(Generic[Kind]):
         self._order = {kind: place for place, kind in enumerate(order)}
 
     def add(self, kind: Kind, message: str, event: str = "", evidence: str = "") -> None:
-        """Note one finding."""
+        """Add a finding."""
         key = kind, event, message
         before = self._found.get(key)
         count = 1 if before is None else before.count + 1
@@ -124,5 +124,5 @@ class Findings(Generic[Kind]):
         return any(finding.kind == kind for finding in self._found.values())
 
     def sorted(self) -> tuple[Finding[Kind], ...]:
-        """All findings, by kind, then in the order in which they were met."""
+        """Return all findings by kind, then in order of appearance."""
         return tuple(sorted(self._found.values(), key=lambda finding: self._order[finding.kind]))

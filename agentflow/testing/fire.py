@@ -1,4 +1,4 @@
-"""A hook under a unit test: fire one event at it, see what it made of the event and what it decided."""
+"""Unit tests of hooks: fire one event at a hook, and check the event and the verdict."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from agentflow.messages import Msg
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.verdicts import Verdict
 
-__all__ = ["Fired", "fire", "run_context"]
+__all__ = ["FireResult", "fire", "run_context"]
 
 E = TypeVar("E", bound=Event)
 
 
-class Fired(NamedTuple, Generic[E]):
-    """What became of an event.
+class FireResult(NamedTuple, Generic[E]):
+    """The result of firing an event.
 
     Attributes:
-        event: The event as hooks left it, sealed.
-        verdict: What they decided; None: it goes on.
+        event: The sealed event, after the hooks.
+        verdict: Their verdict; None if the event continues.
     """
 
     event: E
     verdict: Verdict | None
 
 
-async def fire(hook: HookSource, event: E, *, context: RunContext | None = None) -> Fired[E]:
-    """Pass an event that was built by hand through hooks, as a call would.
+async def fire(hook: HookSource, event: E, *, context: RunContext | None = None) -> FireResult[E]:
+    """Pass an event through hooks, as a call would.
 
     Args:
-        hook: The hook, or whatever else an agent takes as `hooks=`; their options (`tools`, `guard`, `timeout` …) count.
-        event: The event; it is left as it is.
-        context: What hooks read as `event.context`; a fresh one where the event has none.
+        hook: The hook, or any other value for an agent's `hooks=`; hook options (`tools`, `guard`, `timeout` …) apply.
+        event: The event; it is not changed.
+        context: The `event.context` for hooks; a new one if the event has none.
 
     Returns:
-        The event as they left it, and the verdict.
+        The event after the hooks, and the verdict.
 
     Raises:
-        Exception: What a hook has raised, whatever its `on_failure` says but `"deny"`.
+        Exception: The exception of a hook, even with `on_failure="skip"`; with `"deny"` it becomes a verdict.
 
     Example:
         >>> no = before_llm(lambda event: Deny("not today"))
@@ -57,7 +57,7 @@ async def fire(hook: HookSource, event: E, *, context: RunContext | None = None)
     """
     hooks = FullHookSet(hooks_of(hook))
     kind = event.sealed_form
-    if context is None and event._frame is None:  # pyright: ignore[reportPrivateUsage] - asking for it would raise
+    if context is None and event._frame is None:  # pyright: ignore[reportPrivateUsage] - `event.context` would raise
         context = run_context()
     shown = event.replace() if context is None else event.within(context)
     chain = hooks.chain(kind)
@@ -65,8 +65,8 @@ async def fire(hook: HookSource, event: E, *, context: RunContext | None = None)
         waits = run_chain(chain, shown, NoRun())
         if waits is not None:
             await waits
-    object.__setattr__(shown, "__class__", kind)  # sealed, also where nobody listens
-    return Fired(shown, None if shown.decision is None else shown.decision.verdict)
+    object.__setattr__(shown, "__class__", kind)  # sealed, even if no hook handles the event
+    return FireResult(shown, None if shown.decision is None else shown.decision.verdict)
 
 
 def run_context(
@@ -75,11 +75,11 @@ def run_context(
     deps: object = None,
     history: Iterable[Msg] = (),
 ) -> RunContext:
-    """The context of a call that does nothing: for events that are built by hand.
+    """Create the context of an inactive call, for events that are built by hand.
 
     Args:
-        agent: Whose call it is; one with a model that says "ok" by default, for `context.complete`.
-        deps: What `context.deps(T)` finds.
+        agent: The agent; by default, one with a model that replies "ok" to `context.complete`.
+        deps: The objects for `context.deps(T)`.
         history: The conversation so far.
 
     Example:

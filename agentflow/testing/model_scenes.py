@@ -1,4 +1,4 @@
-"""What a provider does in the scenes of `check_model`, in words that belong to no vendor."""
+"""The scenes of `check_model`: vendor-neutral descriptions of a provider's behaviour."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Literal, NamedTuple, TypeAlias
 from agentflow.ports.model import Model
 from agentflow.specs import Usage
 
-__all__ = ["SCENES", "Ending", "ModelScene", "SceneCall", "Staged"]
+__all__ = ["SCENES", "Ending", "ModelScene", "SceneCall", "StagedModel"]
 
 Ending: TypeAlias = Literal["well", "torn", "silent", "busy", "refused"]
-"""How a reply ends: `well`; `torn`: the connection breaks behind the text; `silent`: nothing more comes, until the client
-leaves; `busy`: in place of a reply, the provider asks to come back after `retry_after` seconds; `refused`: it says that the
-request is wrong."""
+"""The end of a reply: `well`; `torn`: the connection breaks after the text; `silent`: no more data until the client closes;
+`busy`: instead of a reply, the provider asks the client to retry after `retry_after` seconds; `refused`: the provider rejects
+the request as invalid."""
 
 
 class SceneCall(NamedTuple):
-    """A tool call of a reply: its id (empty: the provider gives none), the tool's name, the arguments' text."""
+    """A tool call of a reply: its id (empty if the provider has none), the tool's name, the arguments as text."""
 
     id: str
     name: str
@@ -27,16 +27,16 @@ class SceneCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelScene:
-    """What the provider does with each request, however many come.
+    """The provider's response to every request.
 
     Attributes:
         name: The scene's name.
-        pieces: The words of the reply, piece by piece.
-        calls: The tool calls behind them.
-        finish_reason: Why the reply ends.
-        usage: What it has used.
-        ends: How it ends.
-        retry_after: For how many seconds a busy provider wants to be left alone.
+        pieces: The text of the reply, in chunks.
+        calls: The tool calls after the text.
+        finish_reason: The finish reason.
+        usage: The usage.
+        ends: The end of the reply.
+        retry_after: The seconds after which a busy provider accepts a retry.
     """
 
     name: str
@@ -49,17 +49,17 @@ class ModelScene:
 
     @property
     def text(self) -> str:
-        """The words of the reply."""
+        """The text of the reply."""
         return "".join(self.pieces)
 
 
-class Staged(NamedTuple):
+class StagedModel(NamedTuple):
     """A model whose provider plays a scene.
 
     Attributes:
-        model: The model. It asks once: what is tried again cannot be told from what is slow.
-        open_connections: How many connections to the provider are open; None: nobody knows.
-        sent: What the provider was sent last, as data; None: nobody knows.
+        model: The model. It should not retry, because a retry looks like a slow reply.
+        open_connections: Returns the number of open connections to the provider; None if unknown.
+        sent: Returns the last request to the provider, as data; None if unknown.
     """
 
     model: Model

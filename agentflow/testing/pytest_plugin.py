@@ -1,4 +1,4 @@
-"""The pytest fixture `check_hook`, there wherever agentflow is installed, and `evaluation`, which makes a test of each case.
+"""The pytest fixture `check_hook`, available if agentflow is installed, and `evaluation`, which creates a test for each case.
 
 def test_my_hook_is_well_behaved(check_hook):
     check_hook(MyHook)
@@ -28,24 +28,24 @@ __all__ = ["HookCheck", "check_hook", "evaluation", "pytest_addoption", "pytest_
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--update-runs`."""
+    """Add the option `--update-runs`."""
     group = parser.getgroup("agentflow")
     group.addoption(
-        "--update-runs", action="store_true", help="write what agents do now into the runs that assert_replays compares"
+        "--update-runs", action="store_true", help="update the recorded runs of assert_replays to the current behaviour"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take note of it."""
+    """Read the option."""
     if config.getoption("--update-runs"):
         os.environ["AGENTFLOW_UPDATE_RUNS"] = "1"
 
 
 class HookCheck(Protocol):
-    """What the fixture gives."""
+    """The fixture's type."""
 
     def __call__(self, hook: Hook | type[Hook] | Callable[[], Hook], **options: Unpack[HookCheckOptions]) -> HookReport:
-        """Check a hook as `agentflow.testing.check_hook` does, and fail if anything is found.
+        """Check a hook like `agentflow.testing.check_hook`, and fail if there is a finding.
 
         Returns:
             The report, which is clean.
@@ -55,7 +55,7 @@ class HookCheck(Protocol):
 
 @pytest.fixture
 def check_hook() -> HookCheck:
-    """A function that checks a hook and fails the test with the report if anything is found."""
+    """Return a function that checks a hook, and fails the test with the report if there is a finding."""
 
     def check(hook: Hook | type[Hook] | Callable[[], Hook], **options: Unpack[HookCheckOptions]) -> HookReport:
         report = run_check(hook, **options)
@@ -68,11 +68,11 @@ def check_hook() -> HookCheck:
 def evaluation(
     agent: Agent[Any] | Callable[[], Agent[Any]], cases: Iterable[Case | str], checks: Iterable[Check] = ()
 ) -> Callable[..., None]:
-    """A test function with a test for each case: pytest collects what is assigned to a name that begins with `test`.
+    """Create a test function with a test for each case. Assign it to a name that starts with `test`.
 
     Args:
-        agent: The agent, or a function that makes one for each case.
-        cases: The cases; each is a test of its name.
+        agent: The agent, or a function that creates one for each case.
+        cases: The cases; each is a test with the case's name.
         checks: Checks of every case.
 
     Example:

@@ -1,4 +1,4 @@
-"""`assert_replays`: a recorded run as a test that nothing has changed."""
+"""`assert_replays`: use a recorded run as a regression test."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, Unpack, cast
 
 from agentflow.agent.agent import Agent
 from agentflow.errors import AgentFlowError
-from agentflow.replay.comparing import Departure
-from agentflow.replay.player import Goes
-from agentflow.replay.replay import Replay, Replayed, ReplayOptions
+from agentflow.replay.comparing import Divergence
+from agentflow.replay.player import Reaction
+from agentflow.replay.replay import Replay, ReplayOptions, ReplayResult
 
 __all__ = ["RunChangedError", "assert_replays"]
 
 
 class RunChangedError(AssertionError, AgentFlowError):
-    """A recorded run, run again, departed from its recording."""
+    """A replayed run differs from its recording."""
 
 
 def assert_replays(
@@ -27,21 +27,21 @@ def assert_replays(
     *,
     update: bool | None = None,
     **options: Unpack[ReplayOptions],
-) -> Replayed:
-    """Run a recorded run again, and fail where it first departs from its recording.
+) -> ReplayResult:
+    """Replay a recorded run, and fail at the first difference from its recording.
 
     Args:
         path: The run log.
-        agent: The agent, or a function that makes it.
-        update: Write what the agent does now into the file, after showing where it departs; None: as
-            `pytest --update-runs` says.
-        options: As `Replay.arun` takes them.
+        agent: The agent, or a function that creates it.
+        update: Whether to show the difference and then update the file to the current behaviour; None means if `pytest
+            --update-runs` is given.
+        options: The options of `Replay.arun`.
 
     Returns:
-        What came of it.
+        The result of the replay.
 
     Raises:
-        RunChangedError: It departs; the text says where, what was recorded, and what is now.
+        RunChangedError: There is a difference; the message has its position, the recorded value and the current one.
 
     Example:
         >>> def test_the_guard_still_holds():
@@ -51,24 +51,24 @@ def assert_replays(
     renews = bool(os.environ.get("AGENTFLOW_UPDATE_RUNS")) if update is None else update
     if not renews:
         done = Replay(path).run(made, **options)
-        if done.departure is not None:
+        if done.divergence is not None:
             raise RunChangedError(
-                f"{path} {done.departure}\nIf that is meant: pytest --update-runs writes what the agent does now into the file."
+                f"{path} {done.divergence}\nIf this change is intended, run pytest --update-runs to update the file."
             )
         return done
-    options["departed"] = _goes_on
+    options["diverged"] = _continue
     done = Replay(path).run(made, **options)
-    if done.departure is None:
+    if done.divergence is None:
         return done
-    print(f"{path} {done.departure}")
+    print(f"{path} {done.divergence}")
     if done.stopped:
         raise RunChangedError(
-            f"{path} cannot be renewed from itself: {done.departure}\nThe recording does not say what a model or a tool would "
-            "have given. Record the run anew."
+            f"{path} cannot be updated from itself: {done.divergence}\nThe recording lacks the data of a model or tool "
+            "that is needed now. Record the run again."
         )
     Path(path).write_text("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in done.lines), "utf-8")
     return done
 
 
-def _goes_on(_: Departure) -> Goes:
-    return "on"
+def _continue(_: Divergence) -> Reaction:
+    return "continue"

@@ -1,4 +1,4 @@
-"""`ScriptedModel`: a model that says what a test tells it, chunk by chunk."""
+"""`ScriptedModel`: a model that returns a test's replies, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ __all__ = ["Line", "ScriptedModel"]
 Line: TypeAlias = (
     "str | Msg | ModelChunk | ToolUseBlock | BaseException | Sequence[Any] | Callable[[ModelRequest], Any]"
 )
-"""One reply of a script: words, a message, tool calls, chunks, an error to raise, a list of these, or a function."""
+"""One reply of a script: a text, a message, tool calls, chunks, an error to raise, a list of these, or a function."""
 
 
 class ScriptedModel:
-    """Gives the nth line of a script as the nth reply.
+    """Returns the nth line of a script as the nth reply.
 
     Args:
-        script: The replies. A list is one reply, chunk by chunk: `["Hel", "lo"]` is two chunks, a `ToolUseBlock` in it
-            a call, an exception is raised there, an awaitable (made by a function without arguments) is awaited there. A
-            function of the request alone (not in a list) answers every request.
+        script: The replies. A list is one reply in chunks: `["Hel", "lo"]` is two chunks, a `ToolUseBlock` in it is a
+            call, an
+            exception is raised at its position, and an awaitable (from a function without arguments) is awaited there. A
+            function of the request (not in a list) answers every request.
         name: The model's name.
 
     Attributes:
-        requests: What the model was asked, in order.
+        requests: The requests to the model, in order.
 
     Example:
         >>> model = ScriptedModel([ToolUseBlock("t1", "add", {"a": 1, "b": 2}), "It is 3."])
@@ -43,16 +44,16 @@ class ScriptedModel:
         self.requests: list[ModelRequest] = []
         self._brain = script if callable(script) else None
         if isinstance(script, str):
-            raise UsageError(f"A script is a list of replies: ScriptedModel([{script!r:.60}]).")
+            raise UsageError(f"A script must be a list of replies: ScriptedModel([{script!r:.60}]).")
         self._lines: list[Line] = [] if callable(script) else list(script)
         self._next = 0
         self.open_streams = 0
 
     def add(self, *lines: Line) -> None:
-        """Add replies to the end of the script, in the midst of a test too.
+        """Add replies to the end of the script, even during a test.
 
         Raises:
-            UsageError: A function answers every request, so there is no end.
+            UsageError: The model uses a function for every request, so there is no list to extend.
 
         Example:
             >>> model = ScriptedModel(["One."])
@@ -60,16 +61,16 @@ class ScriptedModel:
         """
         if self._brain is not None:
             raise UsageError(
-                f"The model {self.name!r} is answered for by a function, which every request goes to; a script that can be "
-                "added to is a list: ScriptedModel([...])."
+                f"The model {self.name!r} uses a function for every request. To add replies, create it with a list: "
+                "ScriptedModel([...])."
             )
         self._lines.extend(lines)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
-        """Say the next line.
+        """Yield the next line of the script.
 
         Raises:
-            ScriptError: The script is used up.
+            ScriptError: The script has no more replies.
         """
         self.requests.append(ModelRequest(tuple(request.messages), request.tools, request.options, request.model))
         line = self._line(request)
@@ -96,23 +97,24 @@ class ScriptedModel:
             last = request.messages[-1].text if request.messages else ""
             count = "1 reply" if len(self._lines) == 1 else f"{len(self._lines)} replies"
             raise ScriptError(
-                f"The script of {self.name!r} has {count} and was asked for one more; the last message was {last!r:.80}. "
-                "Add the reply that the model gives here; after a tool call it is called again, with the results."
+                f"The script of {self.name!r} has {count} and got one more request, whose last message was {last!r:.80}. "
+                "Add a reply; after a tool call the model is called again with the results."
             )
         line = self._lines[self._next]
         self._next += 1
         return line(request) if callable(line) and not isinstance(line, Msg) else line
 
     def assert_done(self) -> None:
-        """Fail if the script is not used up.
+        """Fail if the script has replies left.
 
         Raises:
-            ScriptError: Replies are left.
+            ScriptError: There are replies left.
         """
         left = len(self._lines) - self._next
         if left:
             raise ScriptError(
-                f"The script of {self.name!r} has {left} of {len(self._lines)} replies left: {self._lines[self._next]!r:.80}."
+                f"The script of {self.name!r} has {left} of {len(self._lines)} replies left. "
+                f"The next one is {self._lines[self._next]!r:.80}."
             )
 
     def __enter__(self) -> ScriptedModel:
@@ -163,5 +165,5 @@ def _chunks(piece: Any) -> Sequence[ModelChunk]:
     if isinstance(piece, ToolUseBlock):
         return (_call(0, piece),)
     raise ScriptError(
-        f"A script holds texts, messages, chunks, tool calls, errors and functions, not {type(piece).__name__}."
+        f"A script must consist of texts, messages, chunks, tool calls, errors and functions, not {type(piece).__name__}."
     )

@@ -1,4 +1,4 @@
-"""What the suites for stores and models have in common: checks that build on each other, limits, and notes."""
+"""The common base of the suites for stores and models: dependent checks, time limits, and notes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Generic, TypeVar
 from agentflow.errors import UsageError
 from agentflow.testing.findings import Findings
 
-__all__ = ["Skipped", "Suite", "Wrong", "in_threads", "no_loop_here"]
+__all__ = ["CheckSkipped", "FlawFound", "Suite", "in_threads", "no_loop_here"]
 
 Kind = TypeVar("Kind", bound=str)
 
 
-class Wrong(Exception):  # noqa: N818 - a finding on its way, not a fault of the suite
-    """What is checked does something that it must not."""
+class FlawFound(Exception):  # noqa: N818 - carries a finding, not an error of the suite
+    """The object under test has a flaw."""
 
     def __init__(self, kind: str, message: str, evidence: str = "") -> None:
         super().__init__(message)
@@ -25,16 +25,16 @@ class Wrong(Exception):  # noqa: N818 - a finding on its way, not a fault of the
         self.evidence = evidence
 
 
-class Skipped(Exception):  # noqa: N818 - likewise
-    """This cannot be checked here; the text says why."""
+class CheckSkipped(Exception):  # noqa: N818 - likewise
+    """A check is not possible; the message is the reason."""
 
 
 class Suite(Generic[Kind]):
     """The checks of one store or model.
 
     Args:
-        kinds: What can be found, in the order of the report.
-        due: The error that it may raise where it cannot do something.
+        kinds: The kinds of findings, in the order of the report.
+        due: The error that the object may raise if it cannot do something.
         patience: Seconds after which a check counts as hanging.
     """
 
@@ -48,30 +48,30 @@ class Suite(Generic[Kind]):
 
     @property
     def checks(self) -> tuple[Kind, ...]:
-        """What was looked for."""
+        """The kinds that were checked."""
         return tuple(self._checks)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was not, and why."""
+        """The checks that were skipped, with the reasons."""
         return tuple(f"not checked: {', '.join(kinds)} ({reason})" for reason, kinds in self._left_out.items())
 
     async def patiently(self, work: Awaitable[object]) -> None:
-        """Wait, but not forever."""
+        """Wait with a time limit."""
         async with asyncio.timeout(self.patience):
             await work
 
     def run(
         self, runner: asyncio.Runner, kind: Kind, check: Callable[[], Awaitable[None]], needs: tuple[Kind, ...] = ()
     ) -> None:
-        """Make one check, unless it builds on one that has found something."""
+        """Run one check, unless it depends on a failed one."""
         missing = [need for need in needs if need in self.findings]
         if missing:
             self.leave_out(kind, f"mend {', '.join(missing)} first")
             return
         try:
             runner.run(self.patiently(check()))
-        except Skipped as reason:
+        except CheckSkipped as reason:
             self.leave_out(kind, str(reason))
             return
         except Exception as error:
@@ -79,21 +79,21 @@ class Suite(Generic[Kind]):
         self._checks[kind] = None
 
     def add(self, kind: Kind, error: Exception) -> None:
-        """Make a finding of what a check raised."""
+        """Turn the exception of a check into a finding."""
         self._checks[kind] = None
-        if isinstance(error, Wrong):
+        if isinstance(error, FlawFound):
             self.findings.add(self._kinds[error.kind], error.message, evidence=error.evidence)
         elif isinstance(error, TimeoutError):
-            message = f"does not come to an end within {self.patience:g} s ({kind})"
+            message = f"does not finish within {self.patience:g} s ({kind})"
             self.findings.add(self._kinds["hang"], message)
         elif isinstance(error, self._due):
-            self.findings.add(kind, "refuses what it must do", evidence=f"{error!r}")
+            self.findings.add(kind, "refuses a required operation", evidence=f"{error!r}")
         else:
             message = f"fails with {type(error).__name__} ({kind})"
             self.findings.add(self._kinds["errors"], message, evidence=f"{error!r}")
 
     def add_checked(self, kind: Kind, failed: Sequence[Exception]) -> None:
-        """Note a check that was made in several loops at once."""
+        """Record a check that ran in several loops at once."""
         self._checks[kind] = None
         if failed:
             message = "does not work in several event loops at once, nor in one after another"
@@ -101,12 +101,12 @@ class Suite(Generic[Kind]):
             self.findings.add(kind, message, evidence=evidence)
 
     def leave_out(self, kind: Kind, reason: str) -> None:
-        """Note what was not checked."""
+        """Record a skipped check."""
         self._left_out.setdefault(reason, []).append(kind)
 
 
 def in_threads(works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> list[Exception]:
-    """Do each in an event loop and a thread of its own, at once; returns what they raised."""
+    """Run each coroutine in an event loop and thread of its own, at once; return their exceptions."""
     failed: list[Exception] = []
 
     def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -124,16 +124,16 @@ def in_threads(works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> list
 
 
 def no_loop_here(name: str) -> None:
-    """Refuse to run event loops where one runs.
+    """Refuse to start event loops if one runs in this thread.
 
     Raises:
-        UsageError: One does.
+        UsageError: An event loop is running.
     """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
     raise UsageError(
-        f"{name}(...) runs event loops of its own, and one runs in this thread already. In a coroutine write "
+        f"{name}(...) starts event loops, but one is already running in this thread. In a coroutine use "
         f"`await {name}_async(...)`, or call it from a plain `def` test."
     )

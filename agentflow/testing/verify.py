@@ -2,10 +2,10 @@
 
 Rules:
 
-1. The verifier is the reader: it pulls one item for each expectation and no more, so it never hides a missing
-   back-pressure. `then()` looks in between.
-2. A failed expectation says what was expected, what came instead, and everything received up to there.
-3. Whatever happens, the run is closed before the verdict is given.
+1. The verifier is the reader: it pulls one item for each expectation and no more, so it never hides missing back-pressure.
+   `then()` runs code in between.
+2. A failed expectation reports the expected and the received signal, and all earlier signals.
+3. The run is always closed before the result is reported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMPLETE = "complete"
 
 
 class _Run(Generic[T]):
-    """One run under test: pulls on demand and remembers every signal."""
+    """One run under test: pulls on demand and records every signal."""
 
     def __init__(self, source: Flux[T]) -> None:
         self.stream: AsyncIterator[T] = aiter(source)
@@ -41,15 +41,15 @@ class _Run(Generic[T]):
         self._pending: asyncio.Task[tuple[T] | None] | None = None
 
     async def pull(self, seconds: float | None = None) -> tuple[T] | None:
-        """The next item in a tuple; None when the source has ended, with or without an error.
+        """Return the next item in a tuple, or None if the source has ended, with or without an error.
 
         Raises:
-            TimeoutError: Nothing came within `seconds`; the pull goes on and the next one continues it.
+            TimeoutError: Nothing arrived within `seconds`; the next pull continues the same wait.
         """
         if self.ended:
             return None
         if seconds is None and self._pending is None:
-            return await self._pull()  # in the verifier's own task, as an ordinary reader does
+            return await self._pull()  # in the verifier's own task, like an ordinary reader
         task = self._pending or asyncio.ensure_future(self._pull())
         self._pending = task
         done, _ = await asyncio.wait([task], timeout=seconds)
@@ -91,7 +91,7 @@ Step = Callable[["_Run[Any]", int], Awaitable[None]]
 
 
 class Verifier(Generic[T_co]):
-    """A list of expectations about one run; made by `verify`, started by awaiting it."""
+    """A list of expectations about one run; created by `verify`, started by awaiting it."""
 
     def __init__(self, source: Flux[T_co]) -> None:
         self._source = source
@@ -101,26 +101,26 @@ class Verifier(Generic[T_co]):
     # ---- expectations
 
     def expect(self, *values: object) -> Verifier[T_co]:
-        """The next items equal these, in order."""
+        """Expect these items next, in order."""
         for value in values:
             self._item(repr(value), lambda item, value=value: bool(item == value))
         return self
 
     def expect_matches(self, predicate: Callable[[Any], object], description: str | None = None) -> Verifier[T_co]:
-        """The predicate holds for the next item."""
+        """Expect an item for which the predicate holds."""
         name = description or getattr(predicate, "__name__", "a predicate")
         return self._item(f"an item for which {name} holds", predicate)
 
     expect_next_matches = expect_matches
 
     def expect_count(self, count: int) -> Verifier[T_co]:
-        """So many further items, whatever they are."""
+        """Expect a number of further items of any value."""
         for number in range(1, count + 1):
             self._item(f"item {number} of {count}", lambda _: True)
         return self
 
     def expect_no_signal(self, seconds: float) -> Verifier[T_co]:
-        """The source is asked for an item and stays silent for so long (of the loop's time)."""
+        """Expect no item for some seconds of the loop's time, after requesting one."""
 
         async def step(run: _Run[Any], number: int) -> None:
             try:
@@ -132,7 +132,7 @@ class Verifier(Generic[T_co]):
         return self._add(step)
 
     def expect_complete(self) -> Verifier[T_co]:
-        """The source ends well."""
+        """Expect successful completion."""
 
         async def step(run: _Run[Any], number: int) -> None:
             if await run.pull() is not None or run.error is not None:
@@ -143,12 +143,12 @@ class Verifier(Generic[T_co]):
     def expect_error(
         self, kind: type[Exception] = Exception, match: str | None = None, *, same: Exception | None = None
     ) -> Verifier[T_co]:
-        """The source fails.
+        """Expect an error.
 
         Args:
             kind: The class of the error.
-            match: A regular expression found in its text.
-            same: The very error object.
+            match: A regular expression to search for in its text.
+            same: The expected error object itself.
         """
         expected = f"error {kind.__name__}" + (f" matching {match!r}" if match else "")
 
@@ -161,7 +161,7 @@ class Verifier(Generic[T_co]):
 
         return self._last(step, "expect_error()")
 
-    # ---- acts in between
+    # ---- actions
 
     def then(self, action: Callable[[], object]) -> Verifier[T_co]:
         """Call `action` between two signals, for example to assert on a `Probe`; an awaitable result is awaited."""
@@ -174,11 +174,11 @@ class Verifier(Generic[T_co]):
         return self._add(step)
 
     def then_wait(self, seconds: float) -> Verifier[T_co]:
-        """Let time pass without asking for an item, as a slow reader does."""
+        """Let time pass without requesting an item, like a slow reader."""
         return self.then(lambda: asyncio.sleep(seconds))
 
     def then_request(self, count: int) -> Verifier[T_co]:
-        """Ask for so many items and take whatever comes."""
+        """Request a number of items and accept any values."""
 
         async def step(run: _Run[Any], number: int) -> None:
             for _ in range(count):
@@ -187,14 +187,14 @@ class Verifier(Generic[T_co]):
         return self._add(step)
 
     def then_cancel(self) -> Verifier[T_co]:
-        """Stop reading here: the run is closed, and its cleanup awaited."""
+        """Stop reading: the run is closed, and its cleanup awaited."""
 
         async def step(run: _Run[Any], number: int) -> None:
             await run.close()
 
         return self._last(step, "then_cancel()")
 
-    # ---- running it
+    # ---- execution
 
     async def run(self) -> None:
         """Run the source once and check every expectation.
@@ -204,7 +204,7 @@ class Verifier(Generic[T_co]):
         """
         if self._closed_by is None:
             raise UsageError(
-                "a verifier without an end would leave the rest of the run unchecked; finish with expect_complete(), "
+                "the rest of the run would be unchecked; finish the verifier with expect_complete(), "
                 "expect_error() or then_cancel()"
             )
         run = _Run(self._source)
@@ -218,7 +218,7 @@ class Verifier(Generic[T_co]):
         return self.run().__await__()
 
     def run_virtual(self) -> None:
-        """The same from synchronous code, in virtual time: no delay in the source takes real time."""
+        """Run in virtual time, from synchronous code: delays in the source take no real time."""
         run_virtual(self.run())
 
     def _item(self, expected: str, fits: Callable[[Any], object]) -> Verifier[T_co]:
@@ -231,7 +231,7 @@ class Verifier(Generic[T_co]):
 
     def _add(self, step: Step) -> Verifier[T_co]:
         if self._closed_by is not None:
-            raise UsageError(f"a verifier goes on after {self._closed_by}, where the run has ended; make that the last")
+            raise UsageError(f"no expectations may follow {self._closed_by}: the run has ended")
         self._steps.append(step)
         return self
 
@@ -242,7 +242,7 @@ class Verifier(Generic[T_co]):
 
 
 def verify(source: Observable[T]) -> Verifier[T]:
-    """Begin the verification of a Mono, a Flux or any observable.
+    """Start the verification of a Mono, a Flux or any observable.
 
     Example:
         >>> await verify(Flux.of(1, 2).map(str)).expect("1", "2").expect_complete()
@@ -251,12 +251,12 @@ def verify(source: Observable[T]) -> Verifier[T]:
 
 
 class Probe(Generic[T]):
-    """A source that writes down what is done to it: `subscriptions`, `pulled`, `closed`, `cancelled`.
+    """A source that records its use: `subscriptions`, `pulled`, `closed`, `cancelled`.
 
     Args:
-        values: What each run gives.
-        error: What it fails with after that; None ends it well.
-        hang: Wait forever after the values instead of ending.
+        values: The values of each run.
+        error: The error after the values; None means successful completion.
+        hang: Whether to wait forever after the values instead of ending.
 
     Example:
         >>> probe = Probe(1, 2, 3)

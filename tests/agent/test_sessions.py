@@ -22,7 +22,7 @@ from agentflow import (
 )
 from agentflow.errors import StoreError, UsageError
 from agentflow.testing import ScriptedModel
-from agentflow.testing.faults import Crash, Died
+from agentflow.testing.faults import Crash, ProcessDied
 
 
 async def test_the_implicit_session_continues() -> None:
@@ -348,7 +348,7 @@ async def test_a_session_says_where_it_is() -> None:
 
     crash = Crash(at=3)
     cut = Agent("a", crash.model(ScriptedModel(["ok"])), store=crash.store(store))
-    with pytest.raises(Died):
+    with pytest.raises(ProcessDied):
         await cut.call("go", session="cut")
     later = Agent("a", ScriptedModel(["ok"]), store=store)
     await later.history("cut")

@@ -36,7 +36,7 @@ from agentflow.loop.history import fold_events, fold_facts
 from agentflow.orchestration import StepError
 from agentflow.plugins import Recorder, UsageLimits
 from agentflow.testing import ScriptedModel, run_virtual
-from agentflow.testing.faults import Crash, Died
+from agentflow.testing.faults import Crash, ProcessDied
 
 LONG = 3600.0
 """Seconds that nobody waits."""
@@ -351,7 +351,7 @@ async def test_a_crash_at_any_point_is_recovered_from(compose: Compose, named: s
     answers = {"ann says 1", "bob says 1"} if named == "race" else {answer}
     for point in range(1, len(whole.points) + 1):
         store, crash = MemoryStore(), Crash(point)
-        with pytest.raises((Died, BaseExceptionGroup)):
+        with pytest.raises((ProcessDied, BaseExceptionGroup)):
             await make(crash, store).call("go", session="s")
         agent = make(Crash(), store)
         ended = [info.status for info in await store.sessions() if info.id == "s"]

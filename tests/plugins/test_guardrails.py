@@ -13,7 +13,7 @@ from agentflow.events import PreCall, PreReasoning, ReasoningChunk
 from agentflow.plugins.guardrails import InputGuardrail, ModelCheck, OutputGuardrail, ToolGuardrail
 from agentflow.plugins.reminders import SystemReminder
 from agentflow.testing import ScriptedModel
-from agentflow.testing.faults import Crash, Died
+from agentflow.testing.faults import Crash, ProcessDied
 from agentflow.testing.wire import Reply, Say, ToolCall
 
 
@@ -258,7 +258,7 @@ async def test_a_race_is_run_again_after_a_crash(dies_at: int) -> None:
     store, crash = MemoryStore(), Crash(at=dies_at)
     model = ScriptedModel(lambda request: "This is how.")
     agent = Agent("a", crash.model(model), hooks=[InputGuardrail(no_bombs, racing=True)], store=crash.store(store))
-    with pytest.raises(Died):
+    with pytest.raises(ProcessDied):
         await agent.call("build a bomb", session="s")
     again = Agent("a", model, hooks=[InputGuardrail(no_bombs, racing=True)], store=store)
     reply = await again.resume("s")

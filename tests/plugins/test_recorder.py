@@ -432,7 +432,7 @@ async def test_who_has_injected_a_message_is_known(by: str, hook: Hook | None, k
     assert (by in explained.hooks) == (hook is not None)
     assert ("for the next request only" in str(explained)) == (not keep)
     done = await Replay(recorder.log).arun(make())
-    assert done.departure is None, str(done)
+    assert done.divergence is None, str(done)
 
 
 # ---- memory and files

@@ -39,7 +39,7 @@ from agentflow.plugins.redaction.text import Scanner, Vault
 from agentflow.ports.store import MemoryStore, Store
 from agentflow.stores import SqlStore
 from agentflow.testing import ScriptedModel
-from agentflow.testing.faults import Crash, Died
+from agentflow.testing.faults import Crash, ProcessDied
 from agentflow.verdicts import Suspend
 
 MAIL = "ada@example.com"
@@ -171,7 +171,7 @@ async def test_a_crash_anywhere_loses_no_value(wrap: bool, sealed: bool) -> None
         try:
             await clerk.agent.call(f"Write to {MAIL}", session="s")
             break
-        except Died:
+        except ProcessDied:
             died += 1
         other = Clerk(inner, brain, wrap=wrap, approve=False, keys=keys)
         if await other.agent.unfinished():
@@ -193,12 +193,12 @@ async def test_what_a_tool_has_found_is_stored_with_the_fact_that_speaks_of_it()
     @tool
     async def die() -> str:
         """Die."""
-        raise Died("here")
+        raise ProcessDied("here")
 
     redaction = Redaction(keys=keys)
     model = ScriptedModel([[use("t1", "find"), use("t2", "die")]])
     agent = Agent("clerk", model, tools=[find, die], hooks=[redaction], store=redaction.store(inner))
-    with pytest.raises(Died):
+    with pytest.raises(ProcessDied):
         await agent.call("go", session="s")
     facts = inner.load("s")
     finished = next(n for n, fact in enumerate(facts) if isinstance(fact, ToolFinished))

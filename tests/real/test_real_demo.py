@@ -11,4 +11,4 @@ def test_the_demo_keeps_the_files_whatever_a_real_model_says() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "Gemma 3 270M at http://127.0.0.1:" in done.stdout
     assert "list_files" in done.stdout
-    assert done.stdout.rstrip().endswith("All 3 files are still there.")
+    assert done.stdout.rstrip().endswith("All 3 files still exist.")

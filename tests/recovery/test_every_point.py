@@ -37,7 +37,7 @@ from agentflow.messages import Msg
 from agentflow.ports.store import SessionInfo, SessionStore
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
-from agentflow.testing.faults import Crash, Died
+from agentflow.testing.faults import Crash, ProcessDied
 
 BOSS = [
     [use("a1", "look", at="x"), use("a2", "look", at="y"), use("a3", "save", at="z"), use("a4", "forbidden", at="w")],
@@ -159,7 +159,7 @@ class Job:
         """One process that dies, unless the job is done before."""
         try:
             await self.process(crash)
-        except (Died, StoreError):  # of several tools that ran at once, one died, and the others could not store
+        except (ProcessDied, StoreError):  # of several tools that ran at once, one died, and the others could not store
             assert crash.dead
 
     async def check(self, store: SessionStore) -> None:

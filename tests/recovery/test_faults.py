@@ -22,9 +22,9 @@ from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.faults import (
     Crash,
-    Died,
     JumpingClock,
     Meeting,
+    ProcessDied,
     at_once,
     cut_connection,
     delivered_twice,
@@ -94,12 +94,12 @@ async def test_dying_at_a_point(tmp_path: Path, at: int) -> None:
     async with SqlStore(f"sqlite:///{tmp_path / 's.db'}") as store:
         crash = Crash(at)
         agent = job(crash, store)
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             await agent.call("go", session="s")
         assert (crash.points, crash.dead) == (POINTS[:at], True)
         kept = await store.load("s")
         assert len(kept) == sum("after commit" in name for name in POINTS[:at])
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             await agent.call("again", session="t")
         assert await store.load("t") == ()
         assert await store.load("s") == kept
@@ -191,7 +191,7 @@ async def test_two_workers_at_once(tmp_path: Path) -> None:
 async def test_one_crashed_session_is_resumed_by_two_workers() -> None:
     """Both begin; one goes on, and the other gets a conflict before it has done anything that is stored."""
     store = MemoryStore()
-    with pytest.raises(Died):
+    with pytest.raises(ProcessDied):
         await job(Crash(9), store).call("go", session="s")
     meeting = Meeting(2)
     workers = [Agent("a", ScriptedModel(["done"]), tools=[add, count], store=meeting.store(store)) for _ in range(2)]

@@ -6,7 +6,7 @@ from agentflow import Agent, MemoryStore, ToolUseBlock, tool
 from agentflow.plugins.approval import Approval, ApprovalRequest
 from agentflow.ports.model import ModelRequest
 from agentflow.testing import ScriptedModel
-from agentflow.testing.faults import Crash, Died
+from agentflow.testing.faults import Crash, ProcessDied
 
 
 def play(request: ModelRequest) -> ToolUseBlock | str:
@@ -33,7 +33,7 @@ async def died(at: int) -> tuple[str, int, int] | None:
     first = Agent("a", crash.model(ScriptedModel(play)), tools=[crash.tool(pay)], hooks=hooks, store=crash.store(store))
     try:
         await first.call("x", session="s")
-    except Died:
+    except ProcessDied:
         later = Agent("a", ScriptedModel(play), tools=[pay], hooks=hooks, store=store)
         if await later.unfinished():
             await later.resume("s")

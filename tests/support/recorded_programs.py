@@ -17,7 +17,7 @@ from agentflow import Agent, Approve, Deny, Msg, RunContext, ToolSchedule, ToolU
 from agentflow.mcp import MCPServer
 from agentflow.orchestration import ask, gather, handoffs, use, workflow
 from agentflow.plugins.recorder import Recorder
-from agentflow.replay import Replay, Replayed, ReplayOptions
+from agentflow.replay import Replay, ReplayOptions, ReplayResult
 from agentflow.runlog import RunLog
 from agentflow.testing import ScriptedModel
 
@@ -42,7 +42,7 @@ class Recorded:
             while reply.pending:
                 reply = await agent.resume("ada", decisions=_decided([waits.id for waits in reply.pending]))
 
-    async def replay(self, run: RunLog | Path) -> Replayed:
+    async def replay(self, run: RunLog | Path) -> ReplayResult:
         """Replay what was recorded."""
         async with self.make() as agent:
             return await Replay(run).arun(agent, **(self.asked or {}))

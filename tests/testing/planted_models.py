@@ -10,7 +10,7 @@ from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.errors import ModelError
 from agentflow.ports.model import ModelRequest
 from agentflow.testing.check_model import ModelFlaw
-from agentflow.testing.model_scenes import ModelScene, Staged
+from agentflow.testing.model_scenes import ModelScene, StagedModel
 
 
 class Provider:
@@ -275,12 +275,12 @@ class NeverEmpty(Mine):
             yield chunk
 
 
-def provider(model: Callable[[Provider], Any]) -> Callable[[ModelScene], Staged]:
+def provider(model: Callable[[Provider], Any]) -> Callable[[ModelScene], StagedModel]:
     """Plays scenes to a model of this class."""
 
-    def play(scene: ModelScene) -> Staged:
+    def play(scene: ModelScene) -> StagedModel:
         plays = Provider(scene)
-        return Staged(model(plays), lambda: plays.open, lambda: plays.sent)
+        return StagedModel(model(plays), lambda: plays.open, lambda: plays.sent)
 
     return play
 

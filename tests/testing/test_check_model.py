@@ -19,7 +19,7 @@ from agentflow.models.litellm_library import library
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.testing import ScriptedModel, check_model, check_model_async
 from agentflow.testing.check_model import ModelFlaw
-from agentflow.testing.model_scenes import SCENES, ModelScene, Staged
+from agentflow.testing.model_scenes import SCENES, ModelScene, StagedModel
 from agentflow.testing.wire import Fault, Reply, ToolCall, WireServer, WireUsage
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:litellm")
@@ -53,7 +53,7 @@ def test_a_model_without_a_defect_is_clean() -> None:
     assert (set(report.checks), report.notes) == (set(get_args(ModelFlaw)) - {"hang"}, ())
 
 
-def scripted(scene: ModelScene) -> Staged:
+def scripted(scene: ModelScene) -> StagedModel:
     """The scene as a script."""
     deltas = [
         ModelChunk(tool_uses=(ToolUseDelta(n, call.id, call.name, call.arguments),))
@@ -67,7 +67,7 @@ def scripted(scene: ModelScene) -> Staged:
     }
     last = errors.get(scene.ends) or ModelChunk(usage=scene.usage, finish_reason=scene.finish_reason)
     model = ScriptedModel(lambda request: [*scene.pieces, *deltas, last])
-    return Staged(model, lambda: model.open_streams)
+    return StagedModel(model, lambda: model.open_streams)
 
 
 def test_the_scripted_model_is_clean() -> None:
@@ -90,7 +90,7 @@ def wired(wire: str, adapter: str) -> Any:
     adapted: Any = direct if adapter == "direct" else LiteLLMModel
 
     @contextmanager
-    def play(scene: ModelScene) -> Iterator[Staged]:
+    def play(scene: ModelScene) -> Iterator[StagedModel]:
         calls = tuple(ToolCall(call.name, call.arguments, call.id or None) for call in scene.calls)
         faults: dict[str, Any] = {
             "torn": Fault.cut("text"),
@@ -107,7 +107,7 @@ def wired(wire: str, adapter: str) -> Any:
         with build(lambda request: reply).in_thread() as server:
             name = _NAMES[wire]
             model = adapted(name, api_base=server.base_url, api_key="k", retries=0, timeout=20)
-            yield Staged(model, lambda: server.open_connections, lambda: server.requests[-1].body)
+            yield StagedModel(model, lambda: server.open_connections, lambda: server.requests[-1].body)
 
     return play
 

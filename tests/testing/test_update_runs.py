@@ -31,12 +31,12 @@ def test_the_run():
 
 
 async def test_update_runs_shows_what_has_changed_and_writes_it(tmp_path: Path) -> None:
-    """Without the flag the test fails, and the file stays; with it the departure is shown, and the file is what happens now."""
+    """Without the flag the test fails, and the file stays; with it the divergence is shown, and the file is what happens now."""
     run = tmp_path / "run.jsonl"
     await Agent("a", ScriptedModel(["Hello!"]), hooks=[Shouts(), Recorder(run)]).call("Hi")
     recorded = run.read_bytes()
     agent = Agent("a", ScriptedModel([]))  # it has lost its hook
-    with pytest.raises(RunChangedError, match="pytest --update-runs writes"):
+    with pytest.raises(RunChangedError, match="run pytest --update-runs"):
         await asyncio.to_thread(assert_replays, run, agent)
     assert run.read_bytes() == recorded
 
@@ -44,6 +44,6 @@ async def test_update_runs_shows_what_has_changed_and_writes_it(tmp_path: Path) 
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "--update-runs", str(tmp_path)]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "departs at PostReasoning" in done.stdout
+    assert "differs at PostReasoning" in done.stdout
     assert run.read_bytes() != recorded
-    assert (await asyncio.to_thread(assert_replays, run, agent)).departure is None
+    assert (await asyncio.to_thread(assert_replays, run, agent)).divergence is None

@@ -1,4 +1,4 @@
-"""Runs a piece of work in a fresh loop in virtual time, and writes down what it leaves behind."""
+"""Runs a coroutine in a fresh loop in virtual time, and records leaked tasks, generators and exceptions."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from typing import Any, Generic, TypeVar, cast
 from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.testing.virtual_time import VirtualClockLoop
 
-__all__ = ["CheckClock", "CheckLoop", "Ran", "run_watched"]
+__all__ = ["CheckClock", "CheckLoop", "RunResult", "run_watched"]
 
 T = TypeVar("T")
 _SETTLING = 25
-"""Turns of the loop that a task may still take after its run has ended."""
+"""Loop turns allowed for a task after its run has ended."""
 
 
 class CheckLoop(VirtualClockLoop):
-    """Virtual time, and a count of the loop's turns for the watchdog."""
+    """A virtual-time loop that counts its turns for the watchdog."""
 
     def __init__(self) -> None:
         self.turns = 0
         super().__init__()
 
     def time(self) -> float:
-        """As in any loop; asyncio asks for it in each turn."""
+        """Return the time and count a turn: asyncio calls this in each turn."""
         self.turns += 1
         return super().time()
 
 
 class CheckClock:
-    """The loop's virtual time, in whole milliseconds: sums of waits are the same whatever else waits meanwhile."""
+    """The loop's virtual time in whole milliseconds, so that sums of waits do not depend on other waits."""
 
     def now(self) -> float:
-        """Seconds since an epoch of ours."""
+        """Return the seconds since a fixed epoch."""
         return 1_750_000_000.0 + self.monotonic()
 
     def monotonic(self) -> float:
-        """The loop's time."""
+        """Return the loop's time."""
         return round(asyncio.get_running_loop().time(), 3)
 
     async def sleep(self, seconds: float) -> None:
@@ -52,16 +52,16 @@ class CheckClock:
 
 
 @dataclass(slots=True)
-class Ran(Generic[T]):
-    """What came of a piece of work.
+class RunResult(Generic[T]):
+    """The result of running a coroutine.
 
     Attributes:
-        value: What it returned; None if it raised or hung.
-        error: What it raised.
-        hung: Where it stood when it had not ended in time; empty if it ended.
-        tasks: Tasks that outlived it, with the place where they wait.
-        generators: Async generators that were begun and never ended.
-        lost: Exceptions that nobody saw.
+        value: The returned value; None if it failed or hung.
+        error: The exception, if any.
+        hung: The position at which it hung; empty if it ended.
+        tasks: Tasks that outlived it, with their positions.
+        generators: Async generators that were started and not closed.
+        lost: Exceptions that were never retrieved.
     """
 
     value: T | None = None
@@ -73,12 +73,12 @@ class Ran(Generic[T]):
 
 
 def place(code: CodeType, line: int | None = None) -> str:
-    """How a place in the source is shown."""
+    """Format a position in the source."""
     return f"{code.co_qualname} ({code.co_filename.rpartition('/')[2]}:{line or code.co_firstlineno})"
 
 
 def stack(task: asyncio.Task[Any]) -> str:
-    """Where a task waits: from its coroutine to the innermost one."""
+    """Return the stack of a suspended task, outermost coroutine first."""
     found: list[str] = []
     waits: Any = task.get_coro()
     while waits is not None and len(found) < 40:
@@ -90,17 +90,17 @@ def stack(task: asyncio.Task[Any]) -> str:
 
 
 def _inner(waits: Any) -> Any:
-    """What something that waits is waiting for."""
+    """Return the awaitable on which an awaitable is suspended."""
     for name in ("cr_await", "gi_yieldfrom", "ag_await"):
         if (inner := getattr(waits, name, None)) is not None:
             return inner
-    if type(waits).__name__ == "coroutine_wrapper":  # what `coroutine.__await__()` gives; it has no name for its inside
+    if type(waits).__name__ == "coroutine_wrapper":  # from `coroutine.__await__()`; it does not expose its coroutine
         return next(iter(gc.get_referents(waits)), None)
     return None
 
 
 class _Generators:
-    """Follows every async generator that is begun in this thread."""
+    """Tracks every async generator started in this thread."""
 
     def __init__(self) -> None:
         self._begun: list[weakref.ref[AsyncGeneratorType[Any, Any]]] = []
@@ -108,7 +108,7 @@ class _Generators:
         self._before = sys.get_asyncgen_hooks()
 
     def install(self) -> None:
-        """Begin; the loop's own hooks go on working behind ours."""
+        """Install the hooks; the loop's own hooks are still called."""
         before = self._before = sys.get_asyncgen_hooks()
 
         def first(generator: AsyncGenerator[Any, Any]) -> None:
@@ -128,7 +128,7 @@ class _Generators:
         sys.set_asyncgen_hooks(*self._before)
 
     def unclosed(self) -> list[str]:
-        """Those that were begun and neither read to their end nor closed."""
+        """Return the generators that were started and neither exhausted nor closed."""
         alive = [generator for ref in self._begun if (generator := ref()) is not None]
         return [*self.dropped, *(_generator(generator) for generator in alive if generator.ag_frame is not None)]
 
@@ -138,15 +138,15 @@ def _generator(generator: AsyncGeneratorType[Any, Any]) -> str:
     return place(generator.ag_code, None if frame is None else frame.f_lineno)
 
 
-def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, patience: float) -> Ran[T]:
-    """Run work to its end, or until the watchdog's patience ends.
+def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, patience: float) -> RunResult[T]:
+    """Run a coroutine to its end, or until the watchdog stops it.
 
     Args:
-        work: Makes the coroutine.
+        work: Creates the coroutine.
         watchdog: Samples this thread while the loop runs.
         patience: Seconds of real time without a turn of the loop after which the work counts as hung.
     """
-    ran: Ran[T] = Ran()
+    ran: RunResult[T] = RunResult()
     loop = CheckLoop()
     loop.set_exception_handler(lambda _, context: ran.lost.append(_lost(context)))
     main = loop.create_task(_settled(work, ran), name="the run")
@@ -173,7 +173,7 @@ def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, 
     return ran
 
 
-async def _settled(work: Callable[[], Coroutine[Any, Any, T]], ran: Ran[T]) -> None:
+async def _settled(work: Callable[[], Coroutine[Any, Any, T]], ran: RunResult[T]) -> None:
     generators = _Generators()
     generators.install()
     try:

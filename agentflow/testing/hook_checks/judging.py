@@ -1,4 +1,4 @@
-"""What an exception of a hook means: a fault of the hook, or something it may raise."""
+"""Classify an exception of a hook: a flaw of the hook, or one that it may raise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from agentflow.errors import AgentFlowError, HookContractError, TranscriptError, UsageError, Veto
 from agentflow.testing.hook_checks.report import FindingKind
-from agentflow.testing.hook_checks.scenes import Planted
+from agentflow.testing.hook_checks.scenes import PlantedError
 
 __all__ = ["comes_of_cancellation", "event_of", "hook_of", "kind_of", "shown"]
 
@@ -25,12 +25,12 @@ def _notes(error: BaseException) -> Iterator[re.Match[str]]:
 
 
 def hook_of(error: BaseException) -> str | None:
-    """The hook whose failure an exception is, if it is one's."""
+    """Return the name of the hook that failed, or None."""
     return next((found["hook"] for found in _notes(error)), None)
 
 
 def event_of(error: BaseException) -> str:
-    """The event that the failing hook was given."""
+    """Return the event on which the hook failed."""
     return next((found["event"] for found in _notes(error)), "")
 
 
@@ -44,43 +44,43 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def comes_of_cancellation(error: BaseException) -> bool:
-    """Whether an exception was raised in the course of a cancellation."""
+    """Whether an exception was caused by a cancellation."""
     return any(isinstance(one, CancelledError) for one in _chain(error))
 
 
 def kind_of(error: BaseException, by_design: tuple[type[BaseException], ...]) -> tuple[FindingKind, str] | None:
-    """Judge an exception that came out of a hook.
+    """Classify an exception from a hook.
 
     Args:
         error: The exception.
-        by_design: What the hook's author says it raises.
+        by_design: The exceptions that the hook raises by design.
 
     Returns:
-        The kind of the finding and what the hook does; None where it may do that.
+        The kind of the finding and its message; None if the exception is allowed.
     """
     if isinstance(error, HookContractError):
-        return "contract", "answers an event with something that is not legal there"
+        return "contract", "returns an illegal value for an event"
     if isinstance(error, TranscriptError):
-        return "history", "asks for something that no conversation can hold"
+        return "history", "requests an illegal change of the conversation"
     if isinstance(error, (*by_design, Veto)) or not isinstance(error, Exception):
         return None
-    if any(isinstance(one, Planted) or "planted" in str(one) for one in _chain(error)):
+    if any(isinstance(one, PlantedError) or "planted" in str(one) for one in _chain(error)):
         return None
     if comes_of_cancellation(error):
-        return None  # it is judged where the run is cancelled
+        return None  # checked where the run is cancelled
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = (last[0].filename.replace("\\", "/"), last[0].name) if last else ("", "")
     if isinstance(error, UsageError) and where[1] in _HISTORY:
-        return "history", "asks for something that no conversation can hold"
+        return "history", "requests an illegal change of the conversation"
     if isinstance(error, TypeError | AttributeError) and where[0].endswith(_EVENTS):
-        return "contract", "assigns a field or a value that is not legal there"
+        return "contract", "assigns an illegal field or value"
     if isinstance(error, AgentFlowError):
         return None
     return "crash", f"fails with {type(error).__name__}"
 
 
 def shown(error: BaseException) -> str:
-    """An exception and the place where it was raised."""
+    """Format an exception with the position where it was raised."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = f" at {last[0].filename.rpartition('/')[2]}:{last[0].lineno} in {last[0].name}" if last else ""
     return f"{type(error).__name__}: {error}{place}"

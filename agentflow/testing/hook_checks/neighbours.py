@@ -1,6 +1,6 @@
-"""Other hooks to run beside the one under check: well-behaved ones of every kind, and ones that fail.
+"""Other hooks to run with the hook under test: correct ones of every kind, and failing ones.
 
-None of them holds state of its own: what they do once is noted in the run's context.
+They have no state of their own: one-time actions are recorded in the run's context.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agentflow.hooks.functions import FunctionHook, HookAttributes
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg
 from agentflow.reactive import Mono
-from agentflow.testing.hook_checks.scenes import Planted
+from agentflow.testing.hook_checks.scenes import PlantedError
 from agentflow.verdicts import Again, Answer, Deny, Stop
 
 __all__ = ["neighbours"]
@@ -34,7 +34,7 @@ _FIRED: tuple[type[Event], ...] = tuple(kind for kind in EVENT_TYPES if not issu
 
 
 class _Once:
-    """What has been done in a run."""
+    """The one-time actions done in a run."""
 
     def __init__(self) -> None:
         self.done: dict[str, int] = {}
@@ -115,12 +115,12 @@ def _same(value: object) -> object:
 
 
 class _Wraps(Hook):
-    """Wraps every stage and changes nothing."""
+    """Wraps every stage without changing it."""
 
     events = ()
 
     def around(self, event: Any, source: Any) -> Any:
-        """The same work, through an operator."""
+        """Pass the work through an operator."""
         return source.map(_same)
 
 
@@ -129,13 +129,13 @@ def _failing(kind: type[Event], nth: int, **options: Unpack[HookAttributes]) -> 
         once = event.context.state[_Once]
         once.first(f"{kind.__name__} {nth}")
         if once.done[f"{kind.__name__} {nth}"] == nth:
-            raise Planted(f"a neighbour fails on {kind.__name__}")
+            raise PlantedError(f"a neighbour fails on {kind.__name__}")
 
     return FunctionHook(neighbour_fails, (kind,), **options)
 
 
 def neighbours(random: Random) -> list[Hook]:
-    """Some other hooks, at random places around the usual priorities."""
+    """Return a random set of hooks at random priorities around the default."""
     found: list[Hook] = []
     for handler, kind, options in random.sample(_KINDS, random.randint(1, 4)):
         priority = random.choice((0, 60, 99, 101, 250, 700))

@@ -1,4 +1,4 @@
-"""Plays a scene with hooks, called or streamed, and writes its outcome down in a form that can be compared."""
+"""Plays a scene with hooks, called or streamed, and records the outcome in a comparable form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentflow.reactive import Flux
 from agentflow.testing.hook_checks.scenes import Scene, Stage
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
-__all__ = ["PATHS", "Path", "Played", "play"]
+__all__ = ["PATHS", "Path", "PlayResult", "play"]
 
 Path: TypeAlias = Literal["called", "streamed"]
 PATHS: tuple[Path, ...] = ("called", "streamed")
@@ -27,15 +27,15 @@ _RESUMES = 4
 
 
 @dataclass(slots=True)
-class Played:
-    """What a playing came to; its fields are compared one by one.
+class PlayResult:
+    """The outcome of playing a scene; its fields are compared one by one.
 
     Attributes:
-        outcomes: How each call ended: the outcome, or the error's type and text.
-        replies: What each call answered; empty where the path does not show it.
+        outcomes: The end of each call: the outcome, or the error's type and text.
+        replies: The reply of each call; empty if the path does not expose it.
         history: The session's messages.
-        requests: What the model was asked.
-        executed: The tool calls that really ran.
+        requests: The requests to the model.
+        executed: The tool calls that were executed.
     """
 
     outcomes: list[str] = field(default_factory=list[str])
@@ -44,8 +44,8 @@ class Played:
     requests: list[str] = field(default_factory=list[str])
     executed: list[str] = field(default_factory=list[str])
 
-    def differences(self, other: Played) -> dict[str, str]:
-        """The fields that differ, each with the first place that does."""
+    def differences(self, other: PlayResult) -> dict[str, str]:
+        """Return the fields that differ, each with the first difference."""
         found: dict[str, str] = {}
         for name in (f.name for f in fields(self)):
             mine: list[str] = getattr(self, name)
@@ -60,14 +60,14 @@ class Played:
 
 
 def _around(text: str, other: str, width: int = 70) -> str:
-    """The part of a text where it begins to differ from another one."""
+    """Return the part of a text around the first difference from another one."""
     same = next((n for n, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))
     start = max(0, same - width // 2)
     return ("..." if start else "") + text[start : start + width] + ("..." if start + width < len(text) else "")
 
 
 def said(msg: Msg) -> str:
-    """One message, without its id."""
+    """Format a message without its id."""
     parts: list[str] = []
     for block in msg.content:
         match block:
@@ -99,21 +99,21 @@ async def play(
     stage: Stage | None = None,
     *,
     goes_on: bool = True,
-) -> Played:
+) -> PlayResult:
     """Play a scene as one job.
 
     Args:
         scene: The scene.
         job: The job's number.
         path: Whether the calls are streamed.
-        hooks: The hooks, the one under check among them.
-        deps: What the caller passes.
-        errors: Told of what a call raised.
-        stage: A stage that was made already.
-        goes_on: Whether a call that fails is followed by the next one; else the failure is raised.
+        hooks: The hooks, including the one under test.
+        deps: The caller's `deps=`.
+        errors: Called with the exception of a call.
+        stage: An existing stage to use.
+        goes_on: Whether the next call is made after a failed one; otherwise the failure is raised.
     """
     stage = stage or Stage(scene, job, hooks)
-    played = Played()
+    played = PlayResult()
     with stage:
         session = FullSession(f"session {job}", stage.history(), new_id=stage.new_id)
         given = None if scene.without_deps else deps
@@ -128,14 +128,14 @@ async def play(
                     errors(error)
                 if not goes_on:
                     raise
-            await asyncio.sleep(0)  # a cancellation that came at the very end is due here
+            await asyncio.sleep(0)  # raise a cancellation requested at the very end
     played.history = [said(msg) for msg in session.messages]
     played.requests = [_asked(request) for request in stage.model.requests]
     played.executed = sorted(stage.executed)
     return played
 
 
-async def _call(stage: Stage, session: FullSession, path: Path, text: str, deps: object, played: Played) -> None:
+async def _call(stage: Stage, session: FullSession, path: Path, text: str, deps: object, played: PlayResult) -> None:
     agent = stage.agent
     if path == "called":
         _noted(await agent.call(text, session=session, deps=deps), played)
@@ -168,7 +168,7 @@ async def _read(stream: Flux[HookEvent]) -> tuple[str, str]:
     return outcome, reply
 
 
-def _noted(reply: Reply | tuple[str, str], played: Played) -> None:
+def _noted(reply: Reply | tuple[str, str], played: PlayResult) -> None:
     outcome, text = (reply.outcome, reply.text) if isinstance(reply, Reply) else reply
     played.outcomes.append(outcome)
     played.replies.append(text)

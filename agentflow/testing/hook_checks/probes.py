@@ -1,4 +1,4 @@
-"""Hooks that stand around the one under check: before it, behind it, and behind everything."""
+"""Hooks around the hook under test: before it, after it, and after all others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TURN_EVENTS: tuple[type[Any], ...] = tuple(kind for kind in EVENT_TYPES if issu
 
 
 class Witness(Hook):
-    """The last observer: writes down which events there were."""
+    """The last observer: records the types of events."""
 
     observer = True
     priority = _LAST  # pyright: ignore[reportAssignmentType] - a number is legal at run time
@@ -38,16 +38,16 @@ class Witness(Hook):
         self.kinds: set[str] = set()
 
     def on_event(self, event: Event) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - every event is one
-        """Write it down."""
+        """Record the event."""
         self.kinds.add(type(event).__name__)
 
 
 class Before(Hook):
-    """The first of the editing hooks: shows the hook under check what a queue of turns would fire, once a call.
+    """The first editing hook: fires the events of a turn queue at the hook under test, once per call.
 
     Args:
-        hook: The hook under check.
-        failed: Told of its failures there: the error and the event's name.
+        hook: The hook under test.
+        failed: Called with each failure: the error and the event's name.
     """
 
     priority = _FIRST  # pyright: ignore[reportAssignmentType]
@@ -78,11 +78,11 @@ class Before(Hook):
 
 
 def watch_cancellations(hook: Hook, swallowed: Callable[[str], None]) -> None:
-    """Report each cancellation that reaches a hook in `on_event` and does not come out of it again.
+    """Report each cancellation that reaches `on_event` of a hook and is not raised again.
 
     Args:
-        hook: The hook under check; its `on_event` is replaced on the object.
-        swallowed: Gets what the hook did instead.
+        hook: The hook under test; its `on_event` is replaced on the instance.
+        swallowed: Called with a description of the hook's behaviour.
     """
     if type(hook).on_event is Hook.on_event:
         return
@@ -98,7 +98,7 @@ def watch_cancellations(hook: Hook, swallowed: Callable[[str], None]) -> None:
                 swallowed(f"it raised {shown(error)}")
             raise
         if task is not None and task.cancelling() > before:
-            swallowed("it went on to its end")
+            swallowed("it ran to completion")
         return value
 
     async def watched(event: Any) -> Any:
@@ -109,12 +109,12 @@ def watch_cancellations(hook: Hook, swallowed: Callable[[str], None]) -> None:
         answer = handler(event)
         return waited(answer) if is_later(answer) else answer
 
-    with suppress(AttributeError):  # a hook with slots is checked without
+    with suppress(AttributeError):  # a hook with slots is not checked for this
         object.__setattr__(hook, "on_event", watched if iscoroutinefunction(handler) else watched_if_awaited)
 
 
 class _Faults(NoRun):
-    """Where a chain that no run drives reports its failures."""
+    """Receives the failures in a chain without a run."""
 
     def __init__(self, failed: Callable[[Exception, str], None]) -> None:
         self._failed = failed
@@ -126,14 +126,14 @@ class _Faults(NoRun):
 
 
 class After(Hook):
-    """The last of the editing hooks: judges what the hook under check has made of requests and replies.
+    """The last editing hook: checks requests and replies after the hook under test.
 
     Args:
-        found: Told of what a provider would refuse: the event's name, what is wrong, and where.
+        found: Called with each problem that a provider would reject: the event's name, the problem, and the evidence.
 
     Attributes:
-        repaired: Ids that had to be put in the place of repeated or empty ones; the stage fills it.
-        offered: The ids of calls as the model gave them.
+        repaired: Ids that replaced repeated or empty ones; filled by the stage.
+        offered: The ids of calls as returned by the model.
     """
 
     priority = _LAST  # pyright: ignore[reportAssignmentType]
@@ -145,7 +145,7 @@ class After(Hook):
         self.offered: set[str] = set()
 
     def on_event(self, event: PreReasoning | PostReasoning) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Judge it."""
+        """Check the event."""
         if isinstance(event, PreReasoning):
             for what, where in illegal(event.input_messages):
                 self.found("PreReasoning", what, where)
@@ -153,12 +153,12 @@ class After(Hook):
             asked = {use.id for use in event.reasoning_result.tool_uses}
             repeated = (asked & self.repaired) - self.offered
             if repeated:
-                what = "gives the reply tool calls whose ids are empty or stood before; they had to be renamed"
+                what = "adds tool calls with empty or repeated ids to the reply; they had to be renamed"
                 self.found("PostReasoning", what, f"renamed to {sorted(repeated)}")
 
 
 class Offered(Hook):
-    """The first on `PostReasoning`: notes the ids as the model gave them."""
+    """The first hook on `PostReasoning`: records the ids as returned by the model."""
 
     priority = _FIRST  # pyright: ignore[reportAssignmentType]
     events = (PostReasoning,)
@@ -167,15 +167,15 @@ class Offered(Hook):
         self.after = after
 
     def on_event(self, event: PostReasoning) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Note them."""
+        """Record the ids."""
         self.after.offered |= {use.id for use in event.reasoning_result.tool_uses}
 
 
 class Saves(Hook):
-    """The last observer of a call: judges whether what hooks keep in the state of the run and of the session can be saved.
+    """The last observer of a call: checks that the state of the run and of the session can be saved.
 
     Args:
-        found: Told of a class whose objects cannot: what is wrong, and the evidence.
+        found: Called with each problem: a description, and the evidence.
     """
 
     observer = True
@@ -186,14 +186,12 @@ class Saves(Hook):
         self.found = found
 
     def on_event(self, event: CallEnded) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
-        """Save it, and load it again."""
+        """Save the state and load it again."""
         context = event.context
         for where, state in (("state", context.state), ("session_state", context.session_state)):
             values, refused = state.saved()
             for name in refused:
-                self.found(
-                    "keeps state that cannot be saved", f"{where}[{name}]: make it a dataclass or a pydantic model"
-                )
+                self.found("keeps state that cannot be saved", f"{where}[{name}]: use a dataclass or a pydantic model")
             for kind in state:
                 if (name := state_name(kind)) in values:
                     try:
@@ -203,18 +201,18 @@ class Saves(Hook):
 
 
 def illegal(messages: Sequence[Msg]) -> list[tuple[str, str]]:
-    """What a strict provider refuses in the order of a request: what is wrong, and where.
+    """Return the problems that a strict provider rejects in the order of a request, with their positions.
 
-    The end of a request is not judged: a thought at its end is turned into a note for those who refuse it.
+    The end of a request is not checked: a final thought becomes a note for providers that reject it.
     """
     found: list[tuple[str, str]] = []
     asked: set[str] = set()
     spoken = [msg for msg in messages if msg.role != "system"]
     if not spoken:
-        found.append(("leaves a request without any message", ""))
+        found.append(("leaves a request without messages", ""))
     elif spoken[0].role != "user":
-        what = "makes a request begin with another message than a user's"
-        found.append((what, f"it begins with {spoken[0].role}: {spoken[0].text!r:.60}"))
+        what = "makes a request start with a message that is not a user's"
+        found.append((what, f"it starts with {spoken[0].role}: {spoken[0].text!r:.60}"))
     for n, msg in enumerate(spoken):
         uses = [use.id for use in msg.tool_uses]
         results = [result.tool_use_id for result in msg.tool_results]
@@ -223,7 +221,7 @@ def illegal(messages: Sequence[Msg]) -> list[tuple[str, str]]:
             found.append(("repeats tool calls in a request", f"message {n}: {repeated}"))
         asked.update(uses)
         if results and results != before:
-            found.append(("leaves tool results without the calls they answer", f"message {n} answers {results}"))
+            found.append(("leaves tool results without their calls", f"message {n} answers {results}"))
         after = [r.tool_use_id for r in spoken[n + 1].tool_results] if n + 1 < len(spoken) else []
         if uses and after != uses:
             found.append(
@@ -233,12 +231,12 @@ def illegal(messages: Sequence[Msg]) -> list[tuple[str, str]]:
 
 
 class Canceller(Hook):
-    """The first of all: cancels the task of the run at an event, some turns of the loop later.
+    """The first hook: cancels the task of the run at an event, some loop turns later.
 
     Args:
-        at: The event, counted from 0.
-        turns: Turns of the loop to wait.
-        cancel: Called then.
+        at: The index of the event, from 0.
+        turns: The number of loop turns to wait.
+        cancel: Called to cancel the task.
     """
 
     priority = _FIRST  # pyright: ignore[reportAssignmentType]
@@ -250,7 +248,7 @@ class Canceller(Hook):
         self.count = 0
 
     def on_event(self, event: Event) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Count it."""
+        """Count the event."""
         if self.count == self.at:
             self._later(self.turns)
         self.count += 1

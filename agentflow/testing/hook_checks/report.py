@@ -1,4 +1,4 @@
-"""What `check_hook` found."""
+"""The report of `check_hook`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ FindingKind: TypeAlias = Literal[
     "unclosed_generator",
     "unsavable_state",
 ]
-"""What can be wrong with a hook; `docs/testing-hooks.md` says what each means and how to mend it."""
+"""The kinds of flaws; `docs/testing-hooks.md` describes each one and its fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookReport(Report[FindingKind]):
-    """What `check_hook` saw of one hook. `str(report)` is meant for people.
+    """The results of `check_hook` for one hook. `str(report)` is readable text.
 
     Attributes:
         hook: The hook's name.
-        findings: What is wrong, by kind.
-        events: The names of the events that fired while the hook was attached.
-        runs: How many runs were made.
-        seed: Where the random choices came from; the same seed makes the same choices.
-        notes: What limits the result, such as a hook that answers differently each time.
+        findings: The flaws, by kind.
+        events: The names of the events that fired.
+        runs: The number of runs.
+        seed: The seed of the random choices; the same seed makes the same choices.
+        notes: Limitations of the result, for example that the hook's results vary.
     """
 
     hook: str
@@ -47,6 +47,6 @@ class HookReport(Report[FindingKind]):
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return self.told(
+        return self.format(
             self.hook, f"{self.runs} runs, {len(self.events)} kinds of events, seed {self.seed}", self.notes
         )

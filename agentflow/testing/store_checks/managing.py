@@ -1,4 +1,4 @@
-"""Checks of how a store looks after its sessions: list, fork, rename, delete, prune, export and import."""
+"""Checks of a store's session management: list, fork, rename, delete, prune, export and import."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from agentflow.ground.json_text import read_json_text
 from agentflow.messages import Msg, Pending
 from agentflow.testing.store_checks.samples import a_call
 from agentflow.testing.store_checks.trial import Trial
-from agentflow.testing.suite import Wrong
+from agentflow.testing.suite import FlawFound
 
 __all__ = ["delete", "exchange", "fork", "listing", "newer", "prune", "rename"]
 
 
 def _suspended(number: int) -> list[Fact]:
-    """A call that waits for a sub-agent's decision, behind its tool call `t1`."""
+    """A call that waits for a sub-agent's decision in its tool call `t1`."""
     opened, run_id, call_id = a_call(number)[0], f"run_{number}", f"call_{number}"
     pending = Pending("t1/s1", "approval", within="t1")
     return [opened, RoundSuspended(run_id, (pending,), call_id), CallClosed(run_id, call_id, "suspended")]
@@ -32,11 +32,11 @@ async def _listed(trial: Trial, *ids: str) -> list[tuple[str, int, str]]:
 
 
 async def listing(trial: Trial) -> None:
-    """The list tells id, version and status, the last used first."""
+    """The list has id, version and status, the most recently used first."""
     idle, cut, waits = (trial.new_session() for _ in range(3))
     for session_id, facts in ((idle, a_call(1)), (cut, a_call(2)[:1]), (waits, _suspended(3))):
         await trial.keep(session_id, facts)
-        await asyncio.sleep(0.002)  # so that they were not used at the same moment
+        await asyncio.sleep(0.002)  # different times of use
     wanted = [(waits, 3, "suspended"), (cut, 1, "unfinished"), (idle, 3, "idle")]
     trial.same(await _listed(trial, idle, cut, waits), wanted, "lists id, version, status or order wrongly")
     await trial.keep(idle, a_call(4)[:1])
@@ -45,19 +45,19 @@ async def listing(trial: Trial) -> None:
 
 
 async def fork(trial: Trial) -> None:
-    """A fork holds the first facts, and goes its own way; sub-agents that wait go along."""
+    """A fork has the first facts and is independent; waiting sub-agents are forked too."""
     store, s = trial.store, trial.new_session()
     everything = [*a_call(1), *a_call(2)]
     await trial.keep(s, everything)
     for at, count in ((None, 6), (5, 5), (1, 1), ("run_1", 3)):
         copy = trial.new_session()
         await store.fork(s, copy, at=at)
-        await trial.holds(copy, everything[:count], f"forks other facts than at={at!r} says")
+        await trial.holds(copy, everything[:count], f"forks other facts than at={at!r} specifies")
         await trial.keep(copy, a_call(7), expected=count)
-        await trial.holds(s, everything, "writes to the original what is written to a fork")
+        await trial.holds(s, everything, "writes to the original when a fork is written")
     for at in (0, -1, 7, "run_9"):
         await trial.refused(
-            lambda at=at: store.fork(s, trial.new_session(), at=at), f"a fork at={at!r}, which is nowhere"
+            lambda at=at: store.fork(s, trial.new_session(), at=at), f"a fork at={at!r}, which does not exist"
         )
     await _names_are_checked(trial, s, store.fork, "fork")
     waits, copy = trial.new_session(), trial.new_session()
@@ -65,18 +65,18 @@ async def fork(trial: Trial) -> None:
     await trial.keep(inner_session_id(waits, "t1"), a_call(4)[:1])
     await store.fork(waits, copy)
     inner = inner_session_id(copy, "t1")
-    await trial.holds(inner, a_call(4)[:1], "leaves behind the sub-agent's session that a forked one waits for")
+    await trial.holds(inner, a_call(4)[:1], "does not fork the sub-agent's session for which a forked one waits")
 
 
 async def _names_are_checked(trial: Trial, s: str, work: Callable[[str, str], Any], word: str) -> None:
-    """What is not there cannot be taken, and what is taken stays."""
+    """A missing session is refused, and an existing one is not overwritten."""
     there = trial.new_session()
     await trial.keep(there, a_call(5))
     await trial.refused(lambda: work(s, there), f"{word} to an id that is taken")
     await trial.holds(there, a_call(5), f"overwrites a session by {word}")
     nobody, free = trial.new_session(), trial.new_session()
-    await trial.refused(lambda: work(nobody, free), f"{word} of a session that is not there")
-    await trial.holds(free, [], f"makes a session by {word} of one that is not there")
+    await trial.refused(lambda: work(nobody, free), f"{word} of a missing session")
+    await trial.holds(free, [], f"creates a session by {word} of a missing one")
 
 
 async def rename(trial: Trial) -> None:
@@ -92,22 +92,22 @@ async def rename(trial: Trial) -> None:
 
 
 async def delete(trial: Trial) -> None:
-    """A deleted session is gone with its facts; a writer that still knows it is told so."""
+    """A deleted session is removed with its facts; a writer that still knows it gets an error."""
     store, s, other = trial.store, trial.new_session(), trial.new_session()
     for session_id in (s, other):
         await trial.keep(session_id, a_call(1))
     told = [await store.delete(s), await store.delete(s)]
-    trial.same(told, [True, False], "does not say whether a deleted session was there")
+    trial.same(told, [True, False], "does not report whether a deleted session existed")
     await trial.holds(s, [], "keeps facts of a deleted session")
     await trial.holds(other, a_call(1), "deletes another session too")
     doing = "an append to a session that was deleted meanwhile"
     await trial.refused(lambda: store.append(s, a_call(2), expected=3), doing, SessionConflictError)
     await trial.keep(s, a_call(1), expected=0)
-    await trial.holds(s, a_call(1), "does not let a deleted session begin anew")
+    await trial.holds(s, a_call(1), "does not allow a new session with the id of a deleted one")
 
 
 async def prune(trial: Trial) -> None:
-    """What nobody has written to for that long goes; open calls, what is inside them, and what is to be kept stay."""
+    """prune() deletes idle sessions, but never open calls, their children, or sessions to keep."""
     store = trial.store
     idle, kept, cut = (trial.new_session() for _ in range(3))
     inner = inner_session_id(cut, "t1")
@@ -121,43 +121,45 @@ async def prune(trial: Trial) -> None:
             await store.prune(older_than=wrong, keep=[*keep, *ours])  # pyright: ignore[reportArgumentType]
         except UsageError:
             continue
-        raise Wrong("prune", f"takes older_than={wrong!r}, which is no length of time; UsageError is due")
+        raise FlawFound(
+            "prune", f"accepts older_than={wrong!r}, which is not a duration, instead of raising a UsageError"
+        )
 
     async def gone(age: timedelta, *statuses: Any) -> list[str]:
         found = await store.prune(older_than=age, keep=keep, **({"statuses": statuses} if statuses else {}))
         return sorted(info.id for info in found)
 
     await asyncio.sleep(0.01)
-    trial.same(await gone(timedelta(days=1)), [], "prunes what was written just now")
-    trial.same(await gone(timedelta(0)), [idle], "prunes other sessions than the idle ones that nobody needs")
-    await trial.holds(idle, [], "keeps facts of a session that it says was pruned")
+    trial.same(await gone(timedelta(days=1)), [], "prunes recently written sessions")
+    trial.same(await gone(timedelta(0)), [idle], "prunes other sessions than the idle ones")
+    await trial.holds(idle, [], "keeps facts of a session reported as pruned")
     wanted = sorted([cut, inner])
-    trial.same(await gone(timedelta(0), "idle", "unfinished"), wanted, "does not prune by the statuses that are named")
-    await trial.holds(kept, a_call(2), "prunes what was to be kept")
+    trial.same(await gone(timedelta(0), "idle", "unfinished"), wanted, "does not prune by the given statuses")
+    await trial.holds(kept, a_call(2), "prunes a session in keep=")
 
 
 async def exchange(trial: Trial) -> None:
-    """What is exported and imported is the same session; nothing is overwritten, and no other data is taken in."""
+    """An exported and imported session is equal; nothing is overwritten, and other data is refused."""
     store, s, copy = trial.store, trial.new_session(), trial.new_session()
     facts: Sequence[Fact] = [SessionBegan((Msg.user("before", id="u0"),)), *a_call(1)]
     await trial.keep(s, facts)
     data = read_json_text(json.dumps(await store.export(s)))
-    trial.same(await store.import_(data, copy), copy, "does not say under which id it has imported")
+    trial.same(await store.import_(data, copy), copy, "does not return the id of the imported session")
     await trial.holds(copy, facts, "imports other facts than were exported")
     await trial.refused(lambda: store.import_(data), "the import of a session whose id is taken")
     await trial.holds(s, facts, "overwrites a session by an import")
     await store.delete(s)
     trial.same(await store.import_(data), s, "does not import under the session's own id")
-    await trial.refused(lambda: store.export(trial.new_session()), "the export of a session that is not there")
+    await trial.refused(lambda: store.export(trial.new_session()), "the export of a missing session")
     no_sessions: tuple[Any, ...] = ({}, [], {**data, "facts": "none"}, {**data, "format": "another"})
     for wrong in no_sessions:
         free = trial.new_session()
         await trial.refused(lambda wrong=wrong, free=free: store.import_(wrong, free), f"the import of {wrong!r:.60}")
-        await trial.holds(free, [], "makes a session of data that it refuses")
+        await trial.holds(free, [], "creates a session from refused data")
 
 
 async def newer(trial: Trial) -> None:
-    """What a newer agentflow has written is refused, not half read."""
+    """Data of a newer agentflow is refused, not partly read."""
     store, s = trial.store, trial.new_session()
     await trial.keep(s, a_call(1))
     data = read_json_text(json.dumps(await store.export(s)))
@@ -165,6 +167,6 @@ async def newer(trial: Trial) -> None:
     unknown = [{**fact, "kind": "call_dreamt"} for fact in data["facts"]]
     for new in ({**data, "version": data["version"] + 1}, {**data, "facts": later}, {**data, "facts": unknown}):
         free = trial.new_session()
-        doing = "the import of what a newer agentflow has written"
+        doing = "the import of data from a newer agentflow"
         await trial.refused(lambda new=new, free=free: store.import_(new, free), doing)
-        await trial.holds(free, [], "half reads what a newer agentflow has written")
+        await trial.holds(free, [], "partly reads data from a newer agentflow")

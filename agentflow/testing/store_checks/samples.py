@@ -1,4 +1,4 @@
-"""Facts of every kind, with all that can stand in them."""
+"""Facts of every kind, with all possible content."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ VERDICTS: tuple[AnyVerdict, ...] = (
 
 
 def a_call(number: int) -> list[Fact]:
-    """The three facts of a call without tools."""
+    """Return the three facts of a call without tools."""
     run_id, call_id = f"run_{number}", f"call_{number}"
     reply = Msg.assistant(f"a{number}", id=f"m{number}")
     return [
@@ -66,7 +66,7 @@ def a_call(number: int) -> list[Fact]:
 
 
 def samples() -> list[Fact]:
-    """One fact of each kind, and more of those that hold other things."""
+    """Return a fact of each kind, and more of the kinds with varying content."""
     use = ToolUseBlock("t1", "pay", _DATA)
     malformed = ToolUseBlock.from_json("t2", "pay", '{"euros": ')
     image = DataBlock("image/png", data="aGk=")

@@ -1,4 +1,4 @@
-"""What the checks of a store work with: sessions of their own, and words for what is wrong."""
+"""The context of the store checks: separate sessions, and wordings for flaws."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentflow.errors import SessionConflictError, StoreError
 from agentflow.facts import Fact
 from agentflow.ground.ids import new_id
 from agentflow.ports.store import Claim, SessionStore, Store
-from agentflow.testing.suite import Skipped, Wrong
+from agentflow.testing.suite import CheckSkipped, FlawFound
 
 __all__ = ["StoreFlaw", "Trial"]
 
@@ -35,23 +35,23 @@ StoreFlaw: TypeAlias = Literal[
     "sharing",
     "version",
 ]
-"""What can be wrong with a store; `docs/testing-stores.md` says what each means and how to mend it."""
+"""The kinds of flaws; `docs/testing-stores.md` describes each one and its fix."""
 
 
 class AppendOptions(TypedDict, total=False):
-    """What a store with versions is given besides the facts."""
+    """The arguments of a store with versions, besides the facts."""
 
     expected: int
     claim: Claim
 
 
 class Trial:
-    """One check's view of the store.
+    """The context of one check of the store.
 
     Args:
         store: The store.
-        kind: What the check is about.
-        open_another: Opens the store once more.
+        kind: The kind of flaw that the check finds.
+        open_another: Opens the store again.
     """
 
     def __init__(self, store: Store, kind: StoreFlaw, open_another: Callable[[], Store] | None) -> None:
@@ -61,66 +61,66 @@ class Trial:
 
     @property
     def store(self) -> SessionStore:
-        """The store, where it looks after its sessions."""
+        """The store, if it manages sessions."""
         if not isinstance(self.any_store, SessionStore):
-            raise Skipped("it has append and load only: it is no SessionStore")
+            raise CheckSkipped("it has only append and load, so it is not a SessionStore")
         return self.any_store
 
     def new_session(self) -> str:
-        """The id of a session that nobody has."""
+        """Return a new session id."""
         return new_id("check_store_")
 
     def at(self, version: int) -> AppendOptions:
-        """The version that a writer knows, where the store has versions."""
+        """Return the expected version as an argument, if the store has versions."""
         return {"expected": version} if isinstance(self.any_store, SessionStore) else {}
 
     def append(
         self, session_id: str, facts: Sequence[Fact], store: Store | None = None, **options: Unpack[AppendOptions]
     ) -> Any:
-        """Ask the store to append, at once; what it gives is to be awaited with `kept`."""
+        """Start an append; await the result with `kept`."""
         to: Any = self.any_store if store is None else store
         return to.append(session_id, facts, **options)
 
     async def keep(
         self, session_id: str, facts: Sequence[Fact], store: Store | None = None, **options: Unpack[AppendOptions]
     ) -> None:
-        """Append, and wait until it is safe."""
+        """Append, and wait until the facts are stored."""
         kept = self.append(session_id, facts, store, **options)
         if kept is not None:
             await kept
 
     async def load(self, session_id: str, store: Store | None = None) -> list[Fact]:
-        """All facts of a session."""
+        """Load all facts of a session."""
         found = (self.any_store if store is None else store).load(session_id)
         return list(await found if isinstance(found, Awaitable) else found)
 
     async def holds(self, session_id: str, facts: Sequence[Fact], message: str, store: Store | None = None) -> None:
-        """Complain unless the session holds these facts."""
+        """Report a flaw unless the session has exactly these facts."""
         self.same(await self.load(session_id, store), list(facts), message)
 
     def same(self, found: object, wanted: object, message: str) -> None:
-        """Complain unless they are equal."""
+        """Report a flaw unless the values are equal."""
         if found != wanted:
-            raise Wrong(self.kind, message, f"found:  {found!r:.600}\nwanted: {wanted!r:.600}")
+            raise FlawFound(self.kind, message, f"found:  {found!r:.600}\nwanted: {wanted!r:.600}")
 
     async def refused(
         self, work: Callable[[], Awaitable[object] | None], doing: str, error: type[StoreError] = StoreError
     ) -> StoreError:
-        """Complain unless the store refuses, with the right error."""
+        """Report a flaw unless the store refuses with the right error."""
         try:
             done = work()
             if done is not None:
                 await done
         except StoreError as refusal:
             if not isinstance(refusal, error):
-                raise Wrong(
-                    self.kind, f"{doing} is refused with another error than {error.__name__}", repr(refusal)
+                raise FlawFound(
+                    self.kind, f"{doing} is refused with an error other than {error.__name__}", repr(refusal)
                 ) from refusal
             if refusal.retryable and not isinstance(refusal, SessionConflictError):
-                message = "says retryable=True of what no repetition helps"
-                raise Wrong("errors", message, f"{doing}: {refusal!r}") from refusal
+                message = "sets retryable=True although a retry cannot help"
+                raise FlawFound("errors", message, f"{doing}: {refusal!r}") from refusal
             return refusal
         except Exception as other:
-            message = f"fails with {type(other).__name__} where a StoreError is due"
-            raise Wrong("errors", message, f"{doing}: {other!r}") from other
-        raise Wrong(self.kind, f"{doing} goes through; {error.__name__} is due")
+            message = f"fails with {type(other).__name__} instead of a StoreError"
+            raise FlawFound("errors", message, f"{doing}: {other!r}") from other
+        raise FlawFound(self.kind, f"{doing} succeeds instead of raising {error.__name__}")

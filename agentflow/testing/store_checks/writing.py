@@ -1,4 +1,4 @@
-"""Checks of what is written: order, versions, claims, writers at once, and writers that are cancelled."""
+"""Checks of writing: order, versions, claims, concurrent writers, and cancelled writers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentflow.messages import Msg
 from agentflow.ports.store import Claim, SessionStore, Store
 from agentflow.testing.store_checks.samples import a_call, samples
 from agentflow.testing.store_checks.trial import Trial
-from agentflow.testing.suite import Skipped, Wrong
+from agentflow.testing.suite import CheckSkipped, FlawFound
 
 __all__ = [
     "aliasing",
@@ -30,13 +30,13 @@ __all__ = [
 
 
 async def order(trial: Trial) -> None:
-    """What was appended comes back, oldest first; writes keep the order in which they were asked for."""
+    """Appended facts are loaded oldest first; writes keep the order of the calls."""
     s, other = trial.new_session(), trial.new_session()
-    trial.same(await trial.load(s), [], "finds facts in a session that nobody has made")
+    trial.same(await trial.load(s), [], "finds facts in a session that does not exist")
     await trial.keep(s, a_call(1))
     await trial.keep(other, a_call(2))
     await trial.keep(s, a_call(3))
-    await trial.holds(s, [*a_call(1), *a_call(3)], "does not give back what was appended, oldest first")
+    await trial.holds(s, [*a_call(1), *a_call(3)], "does not return the appended facts, oldest first")
     await trial.holds(other, a_call(2), "mixes sessions")
     if isinstance(trial.any_store, SessionStore):
         s = trial.new_session()
@@ -45,107 +45,107 @@ async def order(trial: Trial) -> None:
             if kept is not None:
                 await kept
         wanted = [*a_call(1), *a_call(2), *a_call(3)]
-        await trial.holds(s, wanted, "writes in the order of awaiting; it must take the facts when append is called")
+        await trial.holds(s, wanted, "writes in the order of awaiting; it should take the facts when append is called")
 
 
 async def aliasing(trial: Trial) -> None:
-    """Lists that went in and came out are the caller's own."""
+    """The caller's lists and the store's lists are independent."""
     s, given = trial.new_session(), a_call(1)
     kept = trial.append(s, given)
     if isinstance(trial.any_store, SessionStore):
-        given.clear()  # such a store has taken the facts; others take them until they have ended
+        given.clear()  # such a store has copied the facts; others may read them until they finish
     if kept is not None:
         await kept
     given.clear()
-    await trial.holds(s, a_call(1), "keeps the caller's list: changing that changes what is stored")
+    await trial.holds(s, a_call(1), "keeps the caller's list: changing it changes the stored facts")
     found = trial.any_store.load(s)
     found = await found if isinstance(found, Awaitable) else found
     if isinstance(found, list):
         found.clear()
-    await trial.holds(s, a_call(1), "hands out its own list: changing that changes what is stored")
+    await trial.holds(s, a_call(1), "returns its own list: changing it changes the stored facts")
 
 
 async def facts(trial: Trial) -> None:
-    """Every kind of fact, with every verdict, comes back equal and of the same type."""
+    """Facts of every kind, with every verdict, are loaded equal and with the same type."""
     for fact in samples():
         s = trial.new_session()
         await trial.keep(s, [fact], **trial.at(0))
         name = type(fact).__name__
-        await trial.holds(s, [fact], f"does not give {name} back as it was")
-        trial.same(type((await trial.load(s))[0]), type(fact), f"gives {name} back as another type")
+        await trial.holds(s, [fact], f"does not return {name} unchanged")
+        trial.same(type((await trial.load(s))[0]), type(fact), f"returns {name} as another type")
 
 
 async def atomicity(trial: Trial) -> None:
-    """Of an append that is refused nothing is written."""
+    """A refused append writes nothing."""
     store, s = trial.store, trial.new_session()
     await trial.keep(s, a_call(1))
     other = a_call(1)[1]._replace(message=Msg.assistant("other", id="other"))  # pyright: ignore[reportCallIssue]
     mixed = [*a_call(2), other, *a_call(3)]
-    await trial.refused(lambda: store.append(s, mixed), "a fact whose natural key is taken by another content")
+    await trial.refused(lambda: store.append(s, mixed), "a fact whose natural key is used with different content")
     await trial.holds(s, a_call(1), "writes a part of an append that it refuses")
 
 
 async def version(trial: Trial) -> None:
-    """Who knows another version writes nothing."""
+    """An append with an outdated version writes nothing."""
     store, s = trial.store, trial.new_session()
     await trial.keep(s, a_call(1), expected=0)
     await trial.keep(s, a_call(2), expected=3)
     for known in (0, 3, 5, 7):
         doing = f"an append that expects version {known} of a session with 6 facts"
         await trial.refused(lambda known=known: store.append(s, a_call(9), expected=known), doing, SessionConflictError)
-    await trial.holds(s, [*a_call(1), *a_call(2)], "writes under a version that is not the session's")
+    await trial.holds(s, [*a_call(1), *a_call(2)], "writes under a wrong version")
     gone = trial.new_session()
     await trial.refused(
         lambda: store.append(gone, a_call(1), expected=3),
-        "an append that expects facts of a session that is not there",
+        "an append that expects facts of a missing session",
         SessionConflictError,
     )
-    await trial.holds(gone, [], "makes half a session of an append that it refuses")
+    await trial.holds(gone, [], "creates a session in a refused append")
 
 
 async def duplicate(trial: Trial) -> None:
-    """The same fact, delivered again, is stored once."""
+    """A fact that is delivered twice is stored once."""
     s = trial.new_session()
-    trial.store  # noqa: B018 - natural keys are a SessionStore's
+    trial.store  # noqa: B018 - only a SessionStore has natural keys
     for _ in range(2):
         await trial.keep(s, a_call(1), expected=0)
         await trial.keep(s, a_call(2), expected=3)
     wanted = [*a_call(1), *a_call(2)]
-    await trial.holds(s, wanted, "stores twice what was delivered twice under one version")
+    await trial.holds(s, wanted, "stores a fact twice that was delivered twice under one version")
     await trial.keep(s, [*a_call(1), *a_call(3)])
     wanted += a_call(3)
-    await trial.holds(s, wanted, "stores facts again whose natural keys are there (no version was named)")
+    await trial.holds(s, wanted, "stores facts with existing natural keys again (without a version)")
 
 
 async def fencing(trial: Trial) -> None:
-    """The right to write is one writer's; what is written under one that has passed on is refused."""
+    """Only one writer has the right to write; a write under a lost claim is refused."""
     store, s = trial.store, trial.new_session()
     first = await _claimed(trial, s)
     inner = inner_session_id(s, "t1")
     told = (first.session_id, first.version, first.lost)
-    trial.same(told, (s, 0, False), "hands out a claim with wrong session_id, version or lost")
+    trial.same(told, (s, 0, False), "returns a claim with wrong session_id, version or lost")
     await trial.keep(s, a_call(1), expected=0, claim=first)
     await trial.keep(inner, a_call(2), claim=first)
     waiting = asyncio.ensure_future(_claimed(trial, s))
     impatient = asyncio.ensure_future(_claimed(trial, s))
     if (await asyncio.wait({waiting, impatient}, timeout=0.1))[0]:
-        raise Wrong("fencing", "gives two writers the right to one session at once")
+        raise FlawFound("fencing", "grants two writers the claim of one session at once")
     impatient.cancel()
     await asyncio.wait({impatient})
     first.release()
     second = await waiting
     if second.epoch <= first.epoch or second.owner == first.owner:
         told = f"first {first.owner} in epoch {first.epoch}, then {second.owner} in epoch {second.epoch}"
-        raise Wrong("fencing", "does not tell two owners apart by owner and epoch", told)
-    trial.same(second.version, 3, "hands out a claim with another version than the session's")
+        raise FlawFound("fencing", "does not distinguish two owners by owner and epoch", told)
+    trial.same(second.version, 3, "returns a claim with a wrong version")
     for where in (s, inner):
         await trial.refused(
             lambda where=where: store.append(where, a_call(4), expected=3, claim=first),
-            "an append under a claim that has passed to somebody else",
+            "an append under a lost claim",
             SessionConflictError,
         )
-    await trial.holds(s, a_call(1), "writes under a claim that has passed to somebody else")
-    trial.same(first.lost, True, "does not tell a claim that it is lost")
+    await trial.holds(s, a_call(1), "writes under a lost claim")
+    trial.same(first.lost, True, "does not mark a lost claim as lost")
     await trial.keep(s, a_call(5), expected=3, claim=second)
     second.release()
     (await _claimed(trial, s)).release()
@@ -154,17 +154,17 @@ async def fencing(trial: Trial) -> None:
 async def _claimed(trial: Trial, session_id: str) -> Claim:
     asked = trial.store.claim(session_id, lease=30.0)
     if asked is None:
-        raise Skipped("it hands out no claims: writers find out when they append")
+        raise CheckSkipped("it has no claims: writers notice a conflict when they append")
     return await asked
 
 
 async def concurrency(trial: Trial) -> None:
-    """Writers at once: nothing is lost, mixed, or written by two under one version."""
+    """With concurrent writers nothing is lost, mixed, or written twice under one version."""
     s, numbers = trial.new_session(), range(1, 9)
     await asyncio.gather(*[trial.keep(s, a_call(number)) for number in numbers])
     found = await trial.load(s)
     calls = sorted(found[place : place + 3] for place in range(0, len(found), 3))
-    trial.same(calls, sorted(a_call(number) for number in numbers), "loses or mixes what is appended at once")
+    trial.same(calls, sorted(a_call(number) for number in numbers), "loses or mixes concurrent appends")
     if not isinstance(trial.any_store, SessionStore):
         return
     s = trial.new_session()
@@ -172,15 +172,15 @@ async def concurrency(trial: Trial) -> None:
     ended = await asyncio.gather(*writers, return_exceptions=True)
     won = [number for number, error in zip(numbers, ended, strict=True) if error is None]
     lost = [error for error in ended if isinstance(error, SessionConflictError)]
-    trial.same((len(won), len(lost)), (1, 7), "lets another number of writers than one win a race for a version")
-    await trial.holds(s, a_call(won[0]), "holds something else than the winner of a race has written")
+    trial.same((len(won), len(lost)), (1, 7), "does not let exactly one writer win a race for a version")
+    await trial.holds(s, a_call(won[0]), "does not contain the facts of the winner of a race")
     s = trial.new_session()
     await asyncio.gather(*[trial.keep(s, a_call(1)) for _ in numbers])
-    await trial.holds(s, a_call(1), "stores twice what is delivered twice at once")
+    await trial.holds(s, a_call(1), "stores a fact twice that is delivered twice at once")
 
 
 async def cancellation(trial: Trial) -> None:
-    """A writer that is cancelled has written all or nothing, and the store goes on."""
+    """A cancelled writer has written all or nothing, and the store keeps working."""
     for turns in (0, 1, 2, 5, 20):
         s = trial.new_session()
         await trial.keep(s, a_call(1))
@@ -190,16 +190,16 @@ async def cancellation(trial: Trial) -> None:
         task.cancel()
         await asyncio.wait({task})
         if not task.cancelled() and (error := task.exception()) is not None:
-            raise Wrong("cancellation", "makes another error of a cancellation", repr(error))
+            raise FlawFound("cancellation", "turns a cancellation into another error", repr(error))
         found = await trial.load(s)
         if found not in ([*a_call(1)], [*a_call(1), *a_call(2)]):
-            raise Wrong("cancellation", "leaves a part of an append behind a cancellation", repr(found)[:600])
+            raise FlawFound("cancellation", "leaves a part of an append after a cancellation", repr(found)[:600])
         await trial.keep(s, a_call(3), **trial.at(len(found)))
-        await trial.holds(s, [*found, *a_call(3)], "writes what was cancelled later on, behind other things")
+        await trial.holds(s, [*found, *a_call(3)], "writes a cancelled append later")
 
 
 async def errors(trial: Trial) -> None:
-    """A closed store can be closed again; it works, or says that it is closed."""
+    """A closed store can be closed again; it either works, or raises an error that says that it is closed."""
     await trial.store.close()
     await trial.store.close()
     s = trial.new_session()
@@ -208,22 +208,22 @@ async def errors(trial: Trial) -> None:
     except StoreError:
         pass
     except Exception as error:
-        raise Wrong("errors", f"fails with {type(error).__name__} when it is closed", repr(error)) from error
+        raise FlawFound("errors", f"fails with {type(error).__name__} when it is closed", repr(error)) from error
 
 
 async def sharing(trial: Trial) -> None:
-    """Two that open the same data see each other's facts, as two processes do."""
+    """Two stores opened on the same data see each other's facts, like two processes."""
     if trial.open_another is None:
-        raise Skipped("an instance was given, not a function that opens the same data again")
+        raise CheckSkipped("an instance was passed, not a function that opens the same data again")
     s, here, there = trial.new_session(), trial.any_store, trial.open_another()
     try:
         await trial.keep(s, a_call(1))
         if here is there or not await trial.load(s, there):
-            raise Skipped("what is opened twice has data of its own each time")
-        for store in (here, there):  # both have seen it: one that remembers it too long is found
-            await trial.holds(s, a_call(1), "gives other facts to a second one over the same data", store)
+            raise CheckSkipped("each opened store has separate data")
+        for store in (here, there):  # both have read it, so that a stale cache is found
+            await trial.holds(s, a_call(1), "returns other facts to a second store on the same data", store)
         await trial.keep(s, a_call(2), there)
-        await trial.holds(s, [*a_call(1), *a_call(2)], "does not see what a second one has written")
+        await trial.holds(s, [*a_call(1), *a_call(2)], "does not see the writes of a second store")
         if isinstance(there, SessionStore):
             doing = "an append under a version that a second store has outdated"
             work = trial.store.append

@@ -1,4 +1,4 @@
-"""The Anthropic messages wire: one reply as a JSON body or as a list of events."""
+"""Anthropic's messages wire: a reply as a JSON body or as a list of events."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,18 +29,18 @@ OVERFLOW = "prompt is too long: {used} tokens > {limit} maximum"
 
 
 def error_body(message: str, *, type: str, request_id: str | None, code: str | None = None) -> JsonObject:  # noqa: A002
-    """An error in Anthropic's shape; a code is told for the client's code to act on."""
+    """Build an error in Anthropic's format; a code is passed through for tests of the client."""
     details: JsonObject = {} if code is None else {"details": {"error_code": code}}
     return {"type": "error", "error": {"type": type, "message": message} | details, "request_id": request_id}
 
 
 def call_id(request: WireRequest, place: int, call: ToolCall) -> str:
-    """The call's own id, or one that no other reply of this server has."""
+    """Return the call's own id, or a new one that is unique on this server."""
     return call.id if call.id is not None else f"toolu_wire_{request.index}_{place}"
 
 
 def usage_body(usage: WireUsage) -> JsonObject:
-    """Token counts in Anthropic's words, where the input leaves out what touched the cache."""
+    """Return token counts in Anthropic's format, in which the input excludes cached tokens."""
     body: JsonObject = {
         "input_tokens": usage.input,
         "cache_creation_input_tokens": usage.cache_write,
@@ -53,7 +53,7 @@ def usage_body(usage: WireUsage) -> JsonObject:
 
 
 def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
-    """The reply as one JSON body."""
+    """Build the reply as a JSON body."""
     said = _said(plan, request)
     content = [*_thinking_blocks(said, signer), *_text_blocks(said), *_call_blocks(plan, said, request)]
     answer = merged(_message(request), {"content": [*content], "stop_reason": FINISH.get(said.stop, said.stop)})
@@ -63,7 +63,7 @@ def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
 
 
 def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
-    """The reply as events, end mark included."""
+    """Build the reply as events, including the end mark."""
     said = _said(plan, request)
     usage = said.usage_for(request.body)
     counted = plan.usage != "none"
@@ -84,27 +84,27 @@ def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
 
 
 def models_body(request: WireRequest, tokens: int) -> JsonObject:
-    """The list of models: one, that plays them all."""
+    """Build the list of models, which has one entry."""
     del request, tokens
     model: JsonObject = {"type": "model", "id": "wire", "display_name": "Wire", "created_at": "2026-01-01T00:00:00Z"}
     return {"data": [model], "has_more": False, "first_id": "wire", "last_id": "wire"}
 
 
 def tokens_body(request: WireRequest, tokens: int) -> JsonObject:
-    """The estimated size of a request."""
+    """Build the estimated size of a request."""
     del request
     return {"input_tokens": tokens}
 
 
 def error_frame(type: str | None, message: str | None) -> Frame:  # noqa: A002 - the wire's own word
-    """An error inside the stream."""
+    """Build an error event for the stream."""
     kind, text = ERRORS[529]
     error: JsonObject = {"type": "error", "error": {"type": type or kind, "message": message or text}}
     return Frame("error", error, "error")
 
 
 def _said(plan: Plan, request: WireRequest) -> Reply:
-    """What the vendor would say of it: no thinking unless asked for, and a refusal in place of the answer."""
+    """Adapt the reply to the vendor: no thinking unless requested, and a refusal instead of the answer."""
     reply = plan.reply if request.thinking_on else replace(plan.reply, thinking=None, redacted=None)
     if plan.refusal is None:
         return reply
@@ -152,7 +152,7 @@ def _call_blocks(plan: Plan, said: Reply, request: WireRequest) -> Iterator[Json
 
 
 def _blocks(plan: Plan, said: Reply, request: WireRequest, signer: Signer) -> Iterator[list[Frame]]:
-    """The events of each block, without their index."""
+    """Yield the events of each block, without their index."""
     for block in _thinking_blocks(said, signer):
         yield [*_thinking_events(said, block)]
     for block in _text_blocks(said):

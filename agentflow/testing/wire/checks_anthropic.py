@@ -1,4 +1,4 @@
-"""What the rows of `rules_anthropic.tsv` look at. Each check gives the blanks of its row's text, or None."""
+"""The checks for `rules_anthropic.tsv`. Each returns the values for the placeholders of its row's text, or None."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ FIELDS = frozenset(
         *("inference_geo", "output_config", "service_tier", "speed", "user_profile_id", "workspace_id"),
     )
 )
-BETA_FIELDS = frozenset(  # only for a client that asks for a beta
+BETA_FIELDS = frozenset(  # only for clients that request a beta
     (
         *("billing_policy", "compaction", "context_management", "fallback_credit_token", "fallbacks"),
         *("mcp_servers", "output_format", "thread"),
@@ -73,7 +73,7 @@ def thread_asked_for(s: Subject) -> Violation | None:
 
 
 def max_tokens_small(s: Subject) -> Violation | None:
-    value = s.body.get("max_tokens")  # 0 warms the cache and says nothing
+    value = s.body.get("max_tokens")  # 0 warms the cache without a reply
     return Violation() if not isinstance(value, int) or value < 0 else None
 
 
@@ -143,7 +143,7 @@ def content_empty(s: Subject) -> Violation | None:
 
 
 def all_texts(s: Subject) -> Iterator[str]:
-    """Every text block of the messages, those inside tool results included."""
+    """Yield every text block of the messages, including those inside tool results."""
     for message in s.messages:
         yield from texts(message.get("content"))
     for _, _, block in s.blocks("tool_result"):
@@ -169,7 +169,7 @@ def system_text_empty(s: Subject) -> Violation | None:
 
 
 def _paused(message: JsonObject) -> bool:
-    """Whether an assistant message ends in the work of a server tool: a client sends it back as it is (`pause_turn`)."""
+    """Whether an assistant message ends in server tool work, which a client returns unchanged (`pause_turn`)."""
     kinds = [as_text(block.get("type")) for block in objects(message.get("content"))]
     if not kinds:
         return False
@@ -199,7 +199,7 @@ def block_type(s: Subject) -> Violation | None:
 
 
 def misplaced(role: str, *types: str) -> Callable[[Subject], Violation | None]:
-    """A check that blocks of these types stand only in messages of the role."""
+    """Create a check that blocks of these types occur only in messages of the role."""
 
     def check(s: Subject) -> Violation | None:
         return next((Violation(n=n, x=as_text(b["type"])) for n, _, b in s.blocks(*types) if s.role(n) != role), None)
@@ -329,7 +329,7 @@ def tools_missing(s: Subject) -> Violation | None:
 
 
 def own_tools(s: Subject) -> Iterator[tuple[int, JsonObject]]:
-    """Places and definitions of the client's own tools (the vendor's have a type with a date)."""
+    """Yield positions and definitions of the client's own tools (the vendor's have a type with a date)."""
     for n, tool in enumerate(s.tools):
         if as_text(tool.get("type")) in ("", "custom"):
             yield n, tool
@@ -374,7 +374,7 @@ def choice_unknown(s: Subject) -> Violation | None:
 
 
 def marked(s: Subject) -> Iterator[tuple[str, JsonValue]]:
-    """Path and mark of every `cache_control`, in the order in which the vendor reads them."""
+    """Yield the path and mark of every `cache_control`, in the vendor's order of reading."""
     for n, tool in enumerate(s.tools):
         yield f"tools.{n}", tool.get("cache_control")
     for n, block in enumerate(objects(s.body.get("system"))):

@@ -1,4 +1,4 @@
-"""What the rows of `rules_anthropic.tsv` look at that concern a request's fields; the vendor answers in pydantic's words."""
+"""The checks for `rules_anthropic.tsv` of a request's fields; the vendor's errors are worded like pydantic's."""
 
 import re
 from base64 import b64decode
@@ -19,7 +19,7 @@ SERVER_TOOLS = (
 )
 CHOICES = ("auto", "any", "tool", "none")
 SCHEMA_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
-# What is allowed inside: each name is that of a kind of object.
+# The allowed fields: each name is a kind of object.
 INSIDE = {
     "message": frozenset({"role", "content"}),
     "text": frozenset({"type", "text", "citations", "cache_control"}),
@@ -71,7 +71,7 @@ def _fits(value: JsonValue, types: tuple[type, ...]) -> bool:
 
 
 def _problems(s: Subject) -> Iterator[tuple[str, str]]:
-    """Path and pydantic's words of each field that holds something else than it may."""
+    """Yield the path and pydantic's error text of each invalid field."""
     for name, (types, what) in _TYPES.items():
         value = s.body.get(name)
         if value is not None and not _fits(value, types):
@@ -105,7 +105,7 @@ def field(s: Subject) -> Violation | None:
 
 
 def _objects(s: Subject) -> Iterator[tuple[str, str, JsonObject]]:
-    """Path, kind and object of what has a closed set of fields."""
+    """Yield the path, kind and value of each object with a closed set of fields."""
     for n, message in enumerate(s.messages):
         yield f"messages.{n}", "message", message
     for n, m, block in s.blocks("text"):

@@ -1,7 +1,7 @@
-"""What the rows of `rules_compatible.tsv` look at: who speaks OpenAI's wire with rules of their own (Mistral, DeepSeek, strict
-chat templates).
+"""The checks for `rules_compatible.tsv`: vendors that use OpenAI's wire with their own rules (Mistral, DeepSeek, strict chat
+templates).
 
-Each row belongs to one dialect family and stands before OpenAI's rows, so that the family's own words are answered.
+Each row belongs to one dialect family and precedes OpenAI's rows, so that the family's own error is returned.
 """
 
 import re
@@ -16,7 +16,7 @@ MISTRAL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 def neighbours(s: Subject) -> Iterator[tuple[int, str, str]]:
-    """Place and roles of each message and the one before it."""
+    """Yield the position and the roles of each message and the previous one."""
     return ((n, s.role(n - 1), s.role(n)) for n in range(1, len(s.messages)))
 
 

@@ -1,4 +1,4 @@
-"""What the rows of `rules_openai.tsv` look at. Each check gives the blanks of its row's text, or None."""
+"""The checks for `rules_openai.tsv`. Each returns the values for the placeholders of its row's text, or None."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ MAX_NAME, MAX_ID, MAX_CALLS, MAX_TOOLS = 64, 40, 128, 128
 
 
 def key_missing(s: Subject) -> Violation | None:
-    key = s.headers.get("api-key", "") or s.headers.get("authorization", "").strip()  # the first is Azure's
+    key = s.headers.get("api-key", "") or s.headers.get("authorization", "").strip()  # api-key is Azure's header
     return Violation() if key in ("", "Bearer") else None
 
 
@@ -195,7 +195,7 @@ def call_ids(message: JsonObject) -> list[str]:
 
 
 def asker(s: Subject, place: int) -> int | None:
-    """The assistant message that a tool message at this place answers, tool messages between them aside."""
+    """Return the position of the assistant message that a tool message answers, skipping other tool messages."""
     before = place - 1
     while before >= 0 and s.role(before) == "tool":
         before -= 1

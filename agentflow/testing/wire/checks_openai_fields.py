@@ -1,4 +1,4 @@
-"""What the rows of `rules_openai.tsv` look at that concern a request's fields: names, types, ranges, words and lengths."""
+"""The checks for `rules_openai.tsv` of a request's fields: names, types, ranges, allowed values and lengths."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -224,7 +224,7 @@ def format_name_pattern(s: Subject) -> Violation | None:
 
 
 def _arrays(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], JsonObject]]:
-    """The arrays that a JSON schema describes, each with its path."""
+    """Yield the arrays in a JSON schema, each with its path."""
     schema = as_object(value)
     if schema.get("type") == "array":
         yield path, schema

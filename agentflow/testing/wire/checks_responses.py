@@ -1,4 +1,4 @@
-"""What the rows of `rules_responses.tsv` look at. Each check gives the blanks of its row's text, or None."""
+"""The checks for `rules_responses.tsv`. Each returns the values for the placeholders of its row's text, or None."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,22 +11,22 @@ ROLES = ("assistant", "system", "developer", "user")
 PARTS = ("input_text", "input_image", "output_text", "refusal", "input_file", "computer_screenshot", "summary_text")
 MAX_ID, LEAST_OUTPUT = 64, 16
 MADE = ("message", "reasoning", "function_call", "image_generation_call")
-"""The items that a model makes."""
+"""The items that a model produces."""
 
 
 def items(s: Subject) -> list[JsonObject]:
-    """The input's items; a text is one of the user."""
+    """Return the input's items; a text counts as a user's message."""
     given = s.body.get("input")
     return [{"role": "user", "content": given}] if isinstance(given, str) else objects(given)
 
 
 def of_type(s: Subject, *types: str) -> Iterator[tuple[int, JsonObject]]:
-    """Places and items of these types."""
+    """Yield positions and items of these types."""
     return ((n, item) for n, item in enumerate(items(s)) if item_type(item) in types)
 
 
 def item_type(item: JsonObject) -> str:
-    """The type; a message need not say it."""
+    """Return the type, which a message may omit."""
     return as_text(item.get("type")) or ("message" if "role" in item else "")
 
 
@@ -83,7 +83,7 @@ def image_missing(s: Subject) -> Violation | None:
 
 
 def moved(s: Subject) -> Violation | None:
-    """Words of chat completions that have another one here."""
+    """Check for fields of chat completions that have another name in this API."""
     places = {
         "response_format": "text.format",
         "reasoning_effort": "reasoning.effort",
@@ -96,7 +96,7 @@ def moved(s: Subject) -> Violation | None:
 
 
 def unknown(s: Subject) -> Violation | None:
-    """Words of chat completions that have none here."""
+    """Check for fields of chat completions that do not exist in this API."""
     return next((Violation(x=name) for name in ("stop", "seed", "n", "logit_bias") if name in s.body), None)
 
 
@@ -148,7 +148,7 @@ def item_twice(s: Subject) -> Violation | None:
 
 
 def orphan(s: Subject) -> Violation | None:
-    """An answer to a call that was not made before it."""
+    """Check for an output of a call that was not made before it."""
     called: set[str] = set()
     for _, item in of_type(s, "function_call", "function_call_output"):
         ident = as_text(item.get("call_id"))
@@ -168,7 +168,7 @@ def unanswered(s: Subject) -> Violation | None:
 
 
 def led_nowhere(s: Subject) -> Violation | None:
-    """A thought without what it led to."""
+    """Check for a reasoning item without the item that followed it."""
     given = items(s)
     for n, item in of_type(s, "reasoning"):
         behind = given[n + 1] if n + 1 < len(given) else {}
@@ -179,7 +179,7 @@ def led_nowhere(s: Subject) -> Violation | None:
 
 
 def thought_missing(s: Subject) -> Violation | None:
-    """An item that came behind a thought, and comes back without it."""
+    """Check for an item that followed a reasoning item and is returned without it."""
     known: set[str] = set()
     for item in items(s):
         ident = as_text(item.get("id"))
@@ -191,7 +191,7 @@ def thought_missing(s: Subject) -> Violation | None:
 
 
 def not_stored(s: Subject) -> Violation | None:
-    """A thought whose seal did not come with it: it has to be stored here."""
+    """Check for a reasoning item without its encrypted content that is not stored on this server."""
     for _, item in of_type(s, "reasoning"):
         ident = as_text(item.get("id"))
         if not item.get("encrypted_content") and (s.body.get("store") is False or not is_stored(ident)):

@@ -1,7 +1,7 @@
-"""What Anthropic's rows on thinking look at. Each check gives the blanks of its row's text, or None.
+"""The checks of Anthropic's rows on thinking. Each returns the values for the placeholders of its row's text, or None.
 
-A tool loop is open when the request ends in tool results. Its head is the first assistant message behind the last user
-message that holds no result; the vendor counts everything from there on as one assistant turn.
+A tool loop is open if the request ends in tool results. Its head is the first assistant message after the last user message
+that has no result; the vendor counts everything from there on as one assistant turn.
 """
 
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_object, as_text, objects
@@ -14,12 +14,12 @@ INTERLEAVED = "interleaved-thinking"
 
 
 def setting(s: Subject) -> str:
-    """The request's `thinking.type`, empty if there is none."""
+    """Return the request's `thinking.type`, or an empty string."""
     return as_text(as_object(s.body.get("thinking")).get("type"))
 
 
 def is_on(s: Subject) -> bool:
-    """Whether thinking is on in any form."""
+    """Whether thinking is enabled in any form."""
     return setting(s) in ("enabled", "adaptive", "between_tools")
 
 
@@ -28,7 +28,7 @@ def _has_result(message: JsonObject) -> bool:
 
 
 def loop_head(s: Subject) -> int | None:
-    """The place of the open tool loop's first assistant message."""
+    """Return the position of the open tool loop's first assistant message."""
     last = len(s.messages) - 1
     if s.role(last) != "user" or not _has_result(s.messages[last]):
         return None
@@ -39,7 +39,7 @@ def loop_head(s: Subject) -> int | None:
 
 
 def latest(s: Subject) -> int | None:
-    """The place of the last assistant message."""
+    """Return the position of the last assistant message."""
     return max((n for n, _ in s.with_role("assistant")), default=None)
 
 
@@ -101,7 +101,7 @@ def top_p(s: Subject) -> Violation | None:
 
 
 def off_in_final(s: Subject) -> Violation | None:
-    """Thinking is off, but a final assistant message, or one in the open loop, holds thinking."""
+    """Check for thinking in a final assistant message or in the open loop while thinking is disabled."""
     last = len(s.messages) - 1
     first = last if s.role(last) == "assistant" else loop_head(s)
     if is_on(s) or first is None:
@@ -134,7 +134,7 @@ def _seal(s: Subject, block: JsonObject) -> Seal | None:
 
 
 def modified(s: Subject) -> Violation | None:
-    """Thinking of the latest assistant message that this server signed, but that came back otherwise."""
+    """Check for signed thinking in the latest assistant message that was changed."""
     n = latest(s)
     blocks = [] if n is None else objects(s.messages[n].get("content"))
     places = [(m, block) for m, block in enumerate(blocks) if block.get("type") in THOUGHTS]
@@ -157,7 +157,7 @@ def signature(s: Subject) -> Violation | None:
 
 
 def bound_elsewhere(s: Subject) -> Violation | None:
-    """A thought whose prefix has changed, in a request that does not want such thoughts to be dropped."""
+    """Check for thinking with a changed prefix, in a request that does not ask to drop such thinking."""
     binding = as_object(as_object(s.body.get("thinking")).get("block_binding"))
     if not s.dialect.binds or binding.get("prefix_mismatch_behavior") == "drop_block":
         return None

@@ -1,10 +1,10 @@
-"""Sends one answer over HTTP, broken as its plan asks.
+"""Sends one answer over HTTP, with the faults of its plan.
 
 Rules:
 
-1. Everything is prepared as bytes before the first one goes out, so a fault that does not fit the reply is an HTTP 500
-   with a clear text, never half a stream.
-2. Each answer closes its connection, so a connection that is open belongs to an answer that is not finished.
+1. All bytes are prepared before the first one is sent, so a fault that does not fit the reply is an HTTP 500 with a clear
+   text, never an incomplete stream.
+2. Each answer closes its connection, so an open connection belongs to an unfinished answer.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from agentflow.testing.wire.wires import Wire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A complete HTTP answer: what goes out, in which writes, and how it breaks off."""
+    """A complete HTTP answer: its writes, and its interruption if any."""
 
     status: int
     headers: dict[str, str]
@@ -35,7 +35,7 @@ class Answer:
 
 
 def json_answer(status: int, body: object, headers: dict[str, str] | None = None) -> Answer:
-    """An ordinary JSON answer."""
+    """Build an ordinary JSON answer."""
     data = dump(body).encode()
     return Answer(
         status=status,
@@ -46,7 +46,7 @@ def json_answer(status: int, body: object, headers: dict[str, str] | None = None
 
 
 def refusal_answer(wire: Wire, refusal: Refusal, request: WireRequest, dialect: Dialect) -> Answer:
-    """The vendor's error for a refused request. A 400 says that trying again is useless."""
+    """Build the vendor's error for a refused request. A 400 is marked as not retryable."""
     headers = _ids(wire, request)
     if refusal.status == 400:
         headers["x-should-retry"] = "false"
@@ -54,7 +54,7 @@ def refusal_answer(wire: Wire, refusal: Refusal, request: WireRequest, dialect: 
 
 
 def error_answer(wire: Wire, answer: HttpAnswer, request: WireRequest, dialect: Dialect, tokens: int) -> Answer:
-    """An HTTP error (or any raw body) that a fault puts in the reply's place."""
+    """Build an HTTP error, or any raw body, with which a fault replaces the reply."""
     headers = _ids(wire, request) | dict(answer.headers)
     if answer.body is None:
         refusal = wire.refusal_of(answer, dialect, tokens)
@@ -68,10 +68,10 @@ def error_answer(wire: Wire, answer: HttpAnswer, request: WireRequest, dialect: 
 
 
 def reply_answer(wire: Wire, plan: Plan, request: WireRequest, signer: Signer, dialect: Dialect) -> Answer:
-    """The scripted reply, streamed or not as the request asks.
+    """Build the scripted reply, streamed or not as requested.
 
     Raises:
-        UsageError: A fault names a place that this reply does not have.
+        UsageError: A fault refers to a position that this reply does not have.
     """
     if request.stream:
         return _streamed(wire, plan, request, signer)
@@ -108,7 +108,7 @@ def _ids(wire: Wire, request: WireRequest) -> dict[str, str]:
 
 
 async def send(answer: Answer, raw: web.BaseRequest, request: WireRequest) -> web.StreamResponse:
-    """Send an answer and note in the request how it ended."""
+    """Send an answer, and record in the request how it ended."""
     request.status = answer.status
     halt = answer.halt
     if halt is not None and halt.how == "hang" and not halt.headers:

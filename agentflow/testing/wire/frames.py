@@ -1,8 +1,8 @@
-"""Server-sent events as values, from the list of frames to the bytes of each write.
+"""Server-sent events as values: from the list of frames to the bytes of each write.
 
 Rules:
 
-1. A wire builds the whole list of frames first; breaking off, noise and cutting into writes come after, in that order.
+1. A wire first builds the whole list of frames; interruptions, noise and splitting into writes follow, in that order.
 2. A number in a `Point` counts frames of the reply, never noise (pings, comments, unknown events).
 """
 
@@ -20,24 +20,24 @@ FrameKind: TypeAlias = Literal["head", "block", "thinking", "text", "call", "sto
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One event: what it is for, its data (an object, or text such as `[DONE]`), and its `event:` line if any."""
+    """One event: its kind, its data (an object, or text such as `[DONE]`), and its `event:` line if any."""
 
     kind: FrameKind
     data: JsonObject | str
     event: str | None = None
 
     def render(self, newline: str = "\n") -> str:
-        """The event as text, blank line included."""
+        """Return the event as text, including the blank line."""
         data = self.data if isinstance(self.data, str) else dump(self.data)
         lines = [f"data: {data}", "", ""] if self.event is None else [f"event: {self.event}", f"data: {data}", "", ""]
         return newline.join(lines)
 
 
 def position(frames: Sequence[Frame], after: Point) -> int:
-    """How many frames go out before the given point.
+    """Return the number of frames before the given point.
 
     Raises:
-        UsageError: The reply has no such place.
+        UsageError: The reply has no such point.
     """
     if isinstance(after, int):
         if 0 <= after <= len(frames):
@@ -58,13 +58,13 @@ def position(frames: Sequence[Frame], after: Point) -> int:
 
 
 def call_position(frames: Sequence[Frame]) -> int:
-    """Just after the first piece of arguments, or after a call's head if there are no arguments."""
+    """Return the position just after the first fragment of arguments, or after the call's head if there are no arguments."""
     calls = [place for place, frame in enumerate(frames) if frame.kind == "call"]
     return (calls[1] if len(calls) > 1 else calls[0]) + 1
 
 
 def with_noise(frames: Sequence[Frame], plan: Plan, ping: Frame | None, unknown: Frame) -> Iterator[str]:
-    """The text of each frame with the pings, comments and unknown events that the plan asks for around it."""
+    """Yield the text of each frame, with the plan's pings, comments and unknown events around it."""
     for frame in frames:
         if plan.comments:
             yield f": keep-alive{plan.newline}{plan.newline}"
@@ -77,7 +77,7 @@ def with_noise(frames: Sequence[Frame], plan: Plan, ping: Frame | None, unknown:
 
 
 def writes(parts: Sequence[bytes], plan: Plan) -> list[bytes]:
-    """Cut a body into writes as the plan asks; without a wish each part is one write."""
+    """Split a body into writes as planned; by default each part is one write."""
     if plan.split_size is None and not plan.split_at:
         return list(parts)
     whole = b"".join(parts)

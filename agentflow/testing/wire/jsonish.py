@@ -1,7 +1,7 @@
 """JSON as a type, and readers that never raise.
 
-A request body comes from outside and may have any shape. The readers give an empty value where the shape is wrong, so
-that a rule can look at its own place without first proving every other place sound.
+A request body is untrusted and may have any structure. The readers return an empty value if the type is wrong, so that a rule
+can check its own fields without validating all others.
 """
 
 import json
@@ -30,37 +30,37 @@ def parse(text: str | bytes) -> JsonValue:
 
 
 def dump(value: object) -> str:
-    """Write JSON without spaces and with real characters, as the vendors do."""
+    """Serialise JSON without spaces and without escapes, like the vendors."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def as_object(value: JsonValue) -> JsonObject:
-    """The value if it is an object, else an empty one."""
+    """Return the value if it is an object, otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: JsonValue) -> list[JsonValue]:
-    """The value if it is an array, else an empty one."""
+    """Return the value if it is an array, otherwise an empty one."""
     return value if isinstance(value, list) else []
 
 
 def as_text(value: JsonValue) -> str:
-    """The value if it is a string, else an empty one."""
+    """Return the value if it is a string, otherwise an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def objects(value: JsonValue) -> list[JsonObject]:
-    """The members of an array, each as an object, so that positions stay what they are."""
+    """Return the members of an array, each as an object, so that positions are kept."""
     return [as_object(item) for item in as_list(value)]
 
 
 def merged(*parts: JsonObject) -> JsonObject:
-    """One new object with the members of all; later ones win."""
+    """Merge objects into a new one; later ones take precedence."""
     return {key: value for part in parts for key, value in part.items()}
 
 
 def kind_of(value: JsonValue) -> str:
-    """Name a value's JSON type the way OpenAI's error texts do, article included."""
+    """Name a value's JSON type like OpenAI's error texts, including the article."""
     names: dict[type, str] = {
         dict: "an object",
         list: "an array",

@@ -1,8 +1,8 @@
-"""What can go wrong between a model and its client, as values.
+"""Faults between a model and its client, as values.
 
-A fault edits the plan of one reply and nothing else; faults combine. `after` is a `Point`: a number counts streamed
-frames, a word names a place. `"head"` is after the first frame; `"thinking"`, `"text"` and `"call"` are after the first
-piece of that; `"content"` is before the stop reason; `"stop"` is after it; `"all"` is before the end mark.
+A fault edits the plan of one reply and nothing else; faults can be combined. `after` is a `Point`: a number counts streamed
+frames, a name is a position. `"head"` is after the first frame; `"thinking"`, `"text"` and `"call"` are after the first chunk
+of that; `"content"` is before the stop reason; `"stop"` is after it; `"all"` is before the end mark.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from agentflow.testing.wire.reply import Gate, Halt, HttpAnswer, Plan, Point, wi
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong with a reply. Build it with the class methods, or from a name and an edit of your own.
+    """A fault in a reply. Create it with the class methods, or from a name and an edit function.
 
     Example:
         >>> Fault.status(429, retry_after=2).name
@@ -28,7 +28,7 @@ class Fault:
     change: Callable[[Plan], Plan]
 
     def edit(self, plan: Plan) -> Plan:
-        """Return the plan with this fault in it."""
+        """Return the plan with this fault applied."""
         return self.change(plan)
 
     # -- instead of a reply
@@ -41,19 +41,19 @@ class Fault:
         retry_after: float | datetime | str | None = None,
         retry_after_ms: float | None = None,
         message: str | None = None,
-        type: str | None = None,  # noqa: A002 - the wire's own word
+        type: str | None = None,  # noqa: A002 - the wire's own name
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> "Fault":
-        """Answer with an HTTP error in the vendor's body shape.
+        """Answer with an HTTP error in the vendor's format.
 
         Args:
             status: The HTTP status (400, 401, 404, 429, 500, 503, 529 …).
-            retry_after: The `retry-after` header: seconds (a fraction is kept), a datetime (sent as an HTTP date; an
-                aware one, UTC), or text sent as it is.
+            retry_after: The `retry-after` header: seconds (fractions are kept), a datetime (sent as an HTTP date; an aware
+                one, UTC), or text sent unchanged.
             retry_after_ms: The `retry-after-ms` header.
-            message: The error's message; None takes what the vendor says for this status.
-            type: The error's type; None takes the vendor's.
+            message: The error's message; None means the vendor's text for this status.
+            type: The error's type; None means the vendor's.
             code: The error's code (OpenAI only).
             headers: More headers, such as `x-should-retry` or rate limits.
         """
@@ -69,7 +69,7 @@ class Fault:
 
     @classmethod
     def context_overflow(cls, message: str | None = None) -> "Fault":
-        """Answer that the request does not fit the model's context window (400, the vendor's own words)."""
+        """Answer that the request exceeds the model's context window (400, with the vendor's text)."""
         answer = HttpAnswer(status=400, message=message, overflow=True)
         return cls("context overflow", lambda plan: replace(plan, http=answer))
 
@@ -82,7 +82,7 @@ class Fault:
 
     @classmethod
     def empty_body(cls, status: int = 200) -> "Fault":
-        """Answer with headers and nothing behind them."""
+        """Answer with headers and an empty body."""
         answer = HttpAnswer(status=status, body=b"")
         return cls(f"empty body {status}", lambda plan: replace(plan, http=answer))
 
@@ -93,76 +93,76 @@ class Fault:
         answer = HttpAnswer(status=status, body=data, content_type=content_type)
         return cls(f"raw body {status}", lambda plan: replace(plan, http=answer))
 
-    # -- breaking off
+    # -- interruptions
 
     @classmethod
     def error_event(
         cls,
         after: Point = "head",
         *,
-        type: str | None = None,  # noqa: A002 - the wire's own word
+        type: str | None = None,  # noqa: A002 - the wire's own name
         message: str | None = None,
     ) -> "Fault":
         """Send an error event inside the stream and end it. A reply that is not streamed becomes an HTTP error.
 
         Args:
-            after: Where; 0 is before anything, "head" before the first text, "text" after it.
-            type: The error's type; None is the vendor's word for overload.
-            message: The error's message; None is the vendor's text for overload.
+            after: The point; 0 is before anything, "head" before the first text, "text" after it.
+            type: The error's type; None means the vendor's type for overload.
+            message: The error's message; None means the vendor's text for overload.
         """
         halt = Halt(after=after, how="error", error_type=type, message=message)
         return cls(f"error event after {after}", lambda plan: replace(plan, halt=halt))
 
     @classmethod
     def cut(cls, after: Point = "text", *, clean: bool = False) -> "Fault":
-        """Break the stream off. A reply that is not streamed loses the second half of its body.
+        """Interrupt the stream. A reply that is not streamed loses the second half of its body.
 
         Args:
-            after: Where; "content" is just before the stop reason, "stop" just after it.
-            clean: End the HTTP body properly (a proxy's work) instead of tearing the connection.
+            after: The point; "content" is just before the stop reason, "stop" just after it.
+            clean: Whether to end the HTTP body properly (like a proxy) instead of aborting the connection.
         """
         halt = Halt(after=after, how="close" if clean else "abort")
         return cls(f"cut after {after}", lambda plan: replace(plan, halt=halt))
 
     @classmethod
     def no_end_mark(cls) -> "Fault":
-        """Leave out `[DONE]` or `message_stop` and end the HTTP body properly."""
+        """Omit `[DONE]` or `message_stop` and end the HTTP body properly."""
         return cls("no end mark", lambda plan: replace(plan, end_mark=False))
 
     @classmethod
     def hang(cls, after: Point | None = None) -> "Fault":
-        """Fall silent until the client leaves or the server stops.
+        """Send nothing more until the client disconnects or the server stops.
 
         Args:
-            after: Where; None is before the headers, 0 is just after them.
+            after: The point; None is before the headers, 0 is just after them.
         """
         halt = Halt(after=after or 0, how="hang", headers=after is not None)
         return cls("hang" if after is None else f"hang after {after}", lambda plan: replace(plan, halt=halt))
 
     @classmethod
     def slow(cls, gate: Gate | None = None, *, after: int = 0, seconds: float = 0.0) -> "Fault":
-        """Hold each write back until a gate opens, by a pause, or both.
+        """Delay each write until a gate opens, by a pause, or both.
 
         Args:
-            gate: An `asyncio.Event` of the server's loop, or an async function that gets the number of the write and
-                returns when it may go out.
-            after: The number of writes that go out freely.
-            seconds: A pause before each write behind that.
+            gate: An `asyncio.Event` of the server's loop, or an async function that receives the number of the write and
+                returns when it may be sent.
+            after: The number of writes without delay.
+            seconds: A pause before each later write.
         """
         if gate is None and seconds <= 0:
-            raise UsageError("Fault.slow() was given neither a gate nor seconds, so it would slow nothing")
+            raise UsageError("Fault.slow() needs a gate or seconds")
         return cls("slow", lambda plan: replace(plan, gate=gate, gate_after=after, seconds=seconds))
 
-    # -- what the reply says
+    # -- the reply's content
 
     @classmethod
     def no_usage(cls) -> "Fault":
-        """Leave the token counts out."""
+        """Omit the token counts."""
         return cls("no usage", lambda plan: replace(plan, usage="none"))
 
     @classmethod
     def usage_twice(cls) -> "Fault":
-        """Send cumulative usage in two places, so that a client which adds counts double."""
+        """Send cumulative usage in two places, so that a client that adds counts doubles it."""
         return cls("usage twice", lambda plan: replace(plan, usage="twice"))
 
     @classmethod
@@ -172,12 +172,12 @@ class Fault:
 
     @classmethod
     def stop_beside_calls(cls) -> "Fault":
-        """Say the ordinary stop reason although there are calls."""
+        """Send the ordinary stop reason although there are calls."""
         return cls("stop beside calls", lambda plan: replace(plan, reply=replace(plan.reply, finish="stop")))
 
     @classmethod
     def empty_answer(cls) -> "Fault":
-        """Say nothing at all and stop as if that were an answer."""
+        """Send no content, with an ordinary stop reason."""
         return cls(
             "empty answer",
             lambda plan: replace(plan, reply=replace(plan.reply, text="", thinking=None, calls=(), finish="stop")),
@@ -192,32 +192,32 @@ class Fault:
 
     @classmethod
     def no_ids(cls) -> "Fault":
-        """Send calls without an id (OpenAI: no key; Anthropic: an empty one)."""
+        """Send calls without ids (OpenAI: no key; Anthropic: an empty one)."""
         return cls("no ids", lambda plan: replace(plan, call_ids="none"))
 
     @classmethod
     def repeated_ids(cls) -> "Fault":
-        """Repeat id, type and name in every piece of a call (OpenAI)."""
+        """Repeat id, type and name in every fragment of a call (OpenAI)."""
         return cls("repeated ids", lambda plan: replace(plan, call_ids="repeat"))
 
     @classmethod
     def no_index(cls) -> "Fault":
-        """Send the pieces of calls without an index (OpenAI)."""
+        """Send the fragments of calls without an index (OpenAI)."""
         return cls("no index", lambda plan: replace(plan, call_index=False))
 
     @classmethod
     def whole_calls(cls) -> "Fault":
-        """Send each call in one piece: id, name and all arguments."""
+        """Send each call in one event: id, name and all arguments."""
         return cls("whole calls", lambda plan: replace(plan, whole_calls=True))
 
     @classmethod
     def split_names(cls) -> "Fault":
-        """Send a call's name in two pieces (OpenAI)."""
+        """Send a call's name in two fragments (OpenAI)."""
         return cls("split names", lambda plan: replace(plan, split_names=True))
 
     @classmethod
     def usage_choices(cls, how: Literal["null", "absent"]) -> "Fault":
-        """Send the usage chunk with `choices` null or absent in place of empty (OpenAI)."""
+        """Send the usage chunk with `choices` null or absent instead of empty (OpenAI)."""
         return cls(f"usage choices {how}", lambda plan: replace(plan, usage_choices=how))
 
     @classmethod
@@ -227,29 +227,29 @@ class Fault:
 
     @classmethod
     def comments(cls) -> "Fault":
-        """Put comment lines (keep-alives) between the events."""
+        """Insert comment lines (keep-alives) between the events."""
         return cls("comments", lambda plan: replace(plan, comments=True))
 
     @classmethod
     def unknown_events(cls) -> "Fault":
-        """Put events of types nobody knows between the events, and unknown fields into them."""
+        """Insert events of unknown types between the events, and unknown fields into events."""
         return cls("unknown events", lambda plan: replace(plan, unknown_events=True))
 
     @classmethod
     def pings(cls, count: int = 1) -> "Fault":
-        """Put this many more pings after each event (Anthropic)."""
+        """Insert this many more pings after each event (Anthropic)."""
         return cls(f"{count} pings", lambda plan: replace(plan, pings=count))
 
     @classmethod
     def split_bytes(cls, size: int = 1, *, at: tuple[int, ...] = ()) -> "Fault":
-        """Write the body in pieces that respect neither events nor characters.
+        """Write the body in parts that respect neither events nor characters.
 
         Args:
             size: Bytes per write.
-            at: The byte offsets to cut at, in place of a size.
+            at: The byte offsets to split at, instead of a size.
         """
         if size < 1 or any(offset < 1 for offset in at):
-            raise UsageError(f"Fault.split_bytes() cuts after at least one byte; got size={size}, at={at}")
+            raise UsageError(f"Fault.split_bytes() needs positive sizes and offsets; got size={size}, at={at}")
         name = f"bytes split at {at}" if at else f"bytes split by {size}"
         return cls(name, lambda plan: replace(plan, split_size=None if at else size, split_at=at))
 

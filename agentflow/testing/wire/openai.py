@@ -1,4 +1,4 @@
-"""The OpenAI chat-completions wire: one reply as a JSON body or as a list of chunks."""
+"""OpenAI's chat completions wire: a reply as a JSON body or as a list of chunks."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,17 +32,17 @@ OVERFLOW = (
 
 
 def error_body(message: str, *, type: str, param: str | None = None, code: str | None = None) -> JsonObject:  # noqa: A002
-    """An error in OpenAI's shape."""
+    """Build an error in OpenAI's format."""
     return {"error": {"message": message, "type": type, "param": param, "code": code}}
 
 
 def call_id(request: WireRequest, place: int, call: ToolCall) -> str:
-    """The call's own id, or one that no other reply of this server has."""
+    """Return the call's own id, or a new one that is unique on this server."""
     return call.id if call.id is not None else f"call_wire_{request.index}_{place}"
 
 
 def usage_body(usage: WireUsage) -> JsonObject:
-    """Token counts in OpenAI's words, where the prompt includes what the cache served."""
+    """Return token counts in OpenAI's format, in which the prompt includes cached tokens."""
     return {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.output,
@@ -53,8 +53,8 @@ def usage_body(usage: WireUsage) -> JsonObject:
 
 
 def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
-    """The reply as one JSON body."""
-    del signer  # this wire has nothing to sign
+    """Build the reply as a JSON body."""
+    del signer  # this wire has no signatures
     reply = plan.reply
     message: JsonObject = {"role": "assistant", "content": reply.text or (None if reply.calls else ""), "refusal": None}
     if reply.thoughts:
@@ -78,7 +78,7 @@ def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
 
 
 def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
-    """The reply as chunks, end mark included."""
+    """Build the reply as chunks, including the end mark."""
     del signer
     options = as_object(request.body.get("stream_options"))
     asked = options.get("include_usage") is True and plan.usage != "none"
@@ -93,8 +93,8 @@ def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
     return chunks
 
 
-def error_frame(type: str | None, message: str | None) -> Frame:  # noqa: A002 - the wire's own word
-    """An error inside the stream."""
+def error_frame(type: str | None, message: str | None) -> Frame:  # noqa: A002 - the wire's own name
+    """Build an error event for the stream."""
     kind, code, text = ERRORS[503]
     return Frame("error", error_body(message or text, type=type or kind, code=code))
 
@@ -121,7 +121,7 @@ def _content(plan: Plan, request: WireRequest) -> Iterator[Frame]:
 
 
 def _extras(reply: Reply) -> JsonObject:
-    """What the text stands on, and what was made besides it."""
+    """Return the citations, images and audio of a reply."""
     extras: JsonObject = {}
     if reply.cites:
         spans: JsonObject = {"start_index": 0, "end_index": len(reply.text)}
@@ -179,7 +179,7 @@ def _choices(request: WireRequest) -> int:
 
 
 def _each_choice(chunks: list[Frame], count: int) -> Iterator[Frame]:
-    """The chunks of one choice, then the same for each further one that the request asks for (`n`)."""
+    """Yield the chunks of one choice, then of each further choice that the request asks for (`n`)."""
     yield from chunks
     for n in range(1, count):
         for chunk in chunks:
@@ -189,7 +189,7 @@ def _each_choice(chunks: list[Frame], count: int) -> Iterator[Frame]:
 
 
 def _logprobs(request: WireRequest, pieces: list[str]) -> JsonValue:
-    """Made-up probabilities, a token a piece, where the request asks for some."""
+    """Return made-up probabilities, one token for each chunk, if the request asks for them."""
     if request.body.get("logprobs") is not True:
         return None
     top = request.body.get("top_logprobs")
@@ -202,7 +202,7 @@ def _logprobs(request: WireRequest, pieces: list[str]) -> JsonValue:
 
 
 def models_body(request: WireRequest, tokens: int) -> JsonObject:
-    """The list of models: one, that plays them all."""
+    """Build the list of models, which has one entry."""
     del request, tokens
     return {"object": "list", "data": [{"id": "wire", "object": "model", "created": CREATED, "owned_by": "agentflow"}]}
 

@@ -1,7 +1,7 @@
-"""What a scripted model answers, in words that belong to no vendor.
+"""The replies of a scripted model, in vendor-neutral terms.
 
-A `Reply` says what the model says; a `Plan` says how it travels. Each `PlanEdit` (a fault) turns one plan into another,
-so faults combine in the order in which they are listed.
+A `Reply` is the model's content; a `Plan` is how it is sent. Each `PlanEdit` (a fault) turns one plan into another, so faults
+apply in the order of the list.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from agentflow.testing.wire.jsonish import JsonObject, dump, parse
 
 Finish: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
 Point: TypeAlias = int | Literal["head", "thinking", "text", "call", "content", "stop", "all"]
-"""A place in a streamed reply: behind so many frames, or behind a part of it."""
+"""A point in a streamed reply: after a number of frames, or after a part of it."""
 
 Gate: TypeAlias = asyncio.Event | Callable[[int], Awaitable[None]]
-"""What holds writes back: an event, or an async function of the number of the write."""
+"""Delays writes: an event, or an async function of the number of the write."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call that the scripted model asks for.
+    """A tool call of the scripted model.
 
     Args:
         name: The tool's name.
-        arguments: A mapping, or the raw text a model would write (which need not be JSON).
-        id: The call's id; None lets the server mint one in the vendor's form.
+        arguments: A mapping, or the raw text from the model (which need not be JSON).
+        id: The call's id; None lets the server create one in the vendor's format.
 
     Example:
         >>> ToolCall("add", {"a": 1}).raw
@@ -40,12 +40,12 @@ class ToolCall:
 
     @property
     def raw(self) -> str:
-        """The arguments as the text that goes over the wire."""
+        """The arguments as text."""
         return self.arguments if isinstance(self.arguments, str) else dump(dict(self.arguments))
 
     @property
     def input(self) -> JsonObject:
-        """The arguments as an object; text that is not a JSON object gives an empty one."""
+        """The arguments as an object; empty if the text is not a JSON object."""
         try:
             value = parse(self.raw)
         except ValueError:
@@ -55,7 +55,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireUsage:
-    """Token counts of one reply. `input` leaves out what came from or went to the cache; `output` includes `reasoning`.
+    """Token counts of one reply. `input` excludes tokens read from or written to the cache; `output` includes `reasoning`.
 
     Example:
         >>> WireUsage(input=11, output=5, cache_read=4, cache_write=2).prompt
@@ -75,26 +75,26 @@ class WireUsage:
 
 
 class PlanEdit(Protocol):
-    """Something that changes how a reply travels; `Fault` is the one that ships."""
+    """A change of how a reply is sent; `Fault` is the implementation included."""
 
     @property
     def name(self) -> str:
-        """How the edit is called in messages."""
+        """The name of the edit in messages."""
         ...
 
     def edit(self, plan: "Plan") -> "Plan":
-        """Return the plan as this edit wants it."""
+        """Return the edited plan."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Cite:
-    """What the scripted model says its text stands on; each wire writes it in its own form.
+    """A citation of the scripted model; each wire has its own format.
 
     Args:
         url: The address of the page.
         title: Its title.
-        text: The words there.
+        text: The cited text.
 
     Example:
         >>> Cite("https://example.com", "Grass").text
@@ -108,22 +108,22 @@ class Cite:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer of the scripted model; the same value serves both wires.
+    """A reply of the scripted model, for all wires.
 
     Args:
-        text: The visible text. Empty text sends no text at all.
-        thinking: Reasoning text, several blocks as a tuple. `""` is a thinking block without text (it still has a
-            signature). The Anthropic wire sends it only to a request that has thinking on, like the vendor.
-        redacted: Reasoning that the Anthropic wire sends as an opaque, sealed block.
+        text: The visible text. If empty, no text is sent.
+        thinking: Reasoning text; a tuple for several blocks. `""` is a thinking block without text (with a signature). The
+            Anthropic wire sends it only if the request enables thinking, like the vendor.
+        redacted: Reasoning that the Anthropic wire sends as an opaque, encrypted block.
         calls: The tool calls, all in one message.
-        finish: Why the model stopped; None derives it. A word outside `Finish` goes out as it is.
-        usage: Token counts; None counts four characters as a token.
-        chunk: Characters per streamed piece; 0 sends each part whole.
-        interleave: On the OpenAI wire, stream the arguments of parallel calls in turns.
-        faults: What goes wrong, in order of application. One fault may stand alone.
-        cites: What the text stands on.
-        images: Images that the model made, as `data:` addresses; the OpenAI wire alone has them.
-        audio: What it speaks, in base64 (16 bits, 24 kHz), with the text as what it says; the OpenAI wire alone.
+        finish: The finish reason; None derives it from the content. A value outside `Finish` is sent unchanged.
+        usage: Token counts; None estimates one token per four characters.
+        chunk: Characters per streamed chunk; 0 sends each part whole.
+        interleave: On the OpenAI wire, interleave the arguments of parallel calls.
+        faults: The faults, in order of application. A single fault need not be in a tuple.
+        cites: The citations of the text.
+        images: Images from the model, as `data:` addresses; only on the OpenAI wire.
+        audio: Speech in base64 (16 bits, 24 kHz), with the text as its transcript; only on the OpenAI wire.
 
     Example:
         >>> Reply("Let me look.", calls=(ToolCall("search", {"q": "rx"}),)).stop
@@ -145,20 +145,18 @@ class Reply:
 
     def __post_init__(self) -> None:
         if self.chunk < 0:
-            raise UsageError(
-                f"a Reply cannot be cut into pieces of {self.chunk} characters; chunk is 0 (whole) or more"
-            )
+            raise UsageError(f"Reply(chunk={self.chunk}): it must be 0 (send parts whole) or more")
 
     @property
     def thoughts(self) -> tuple[str, ...]:
-        """The thinking blocks, none if there is no thinking."""
+        """The thinking blocks; empty if there is no thinking."""
         if self.thinking is None:
             return ()
         return (self.thinking,) if isinstance(self.thinking, str) else self.thinking
 
     @property
     def stop(self) -> str:
-        """The finish as scripted, or as the content implies it."""
+        """The scripted finish reason, or the one implied by the content."""
         return self.finish or ("tool_calls" if self.calls else "stop")
 
     @property
@@ -167,7 +165,7 @@ class Reply:
         return tuple(self.faults) if isinstance(self.faults, Sequence) else (self.faults,)
 
     def with_faults(self, *faults: PlanEdit) -> "Reply":
-        """The same reply with these faults in place of its own.
+        """Return the same reply with other faults.
 
         Example:
             >>> Say("hello").with_faults().edits
@@ -189,12 +187,12 @@ class Reply:
         )
 
     def pieces(self, text: str) -> list[str]:
-        """Cut a text into the pieces in which it is streamed; an empty text has none."""
+        """Split a text into streamed chunks; an empty text has none."""
         size = self.chunk or max(1, len(text))
         return [text[start : start + size] for start in range(0, len(text), size)]
 
     def usage_for(self, request: JsonObject) -> WireUsage:
-        """The scripted usage, or an estimate of four characters a token."""
+        """Return the scripted usage, or an estimate of four characters per token."""
         if self.usage is not None:
             return self.usage
         thought = sum(map(len, self.thoughts))
@@ -203,7 +201,7 @@ class Reply:
 
 
 class Say(Reply):
-    """A `Reply` that is text.
+    """A `Reply` with text.
 
     Example:
         >>> Say("hello").text
@@ -223,7 +221,7 @@ class Say(Reply):
 
 
 class Call(Reply):
-    """A `Reply` that is one tool call.
+    """A `Reply` with one tool call.
 
     Example:
         >>> Call("add", {"a": 1}).calls
@@ -235,7 +233,7 @@ class Call(Reply):
         name: str,
         arguments: Mapping[str, object] | str | None = None,
         *,
-        id: str | None = None,  # noqa: A002 - the wire's own word, as in ToolCall
+        id: str | None = None,  # noqa: A002 - the wire's own name, as in ToolCall
         text: str = "",
         thinking: str | tuple[str, ...] | None = None,
         usage: WireUsage | None = None,
@@ -248,10 +246,10 @@ class Call(Reply):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAnswer:
-    """An HTTP answer that takes the place of the reply.
+    """An HTTP answer instead of the reply.
 
-    `body` as bytes goes out as it is; None builds the vendor's error body from the rest, and what is None there is
-    filled with what that vendor says for the status. `overflow` asks for the vendor's context-overflow error.
+    `body` as bytes is sent unchanged; None builds the vendor's error body from the other fields, with the vendor's
+    defaults for those that are None. `overflow` requests the vendor's context-overflow error.
     """
 
     status: int
@@ -266,7 +264,7 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """Where a reply breaks off, and how: connection torn, stream ended too soon, silence, or an error event."""
+    """The point and kind of an interruption: connection aborted, stream ended too soon, silence, or an error event."""
 
     after: Point
     how: Literal["abort", "close", "hang", "error"]
@@ -277,7 +275,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A reply and everything about how it is sent. Faults edit it; the wires read it."""
+    """A reply and all details of how it is sent. Faults edit it; the wires read it."""
 
     reply: Reply
     http: HttpAnswer | None = None
@@ -301,12 +299,12 @@ class Plan:
     split_at: tuple[int, ...] = ()
 
     def call_pieces(self, call: ToolCall) -> list[str]:
-        """The pieces in which a call's arguments are streamed."""
+        """Return the fragments of a call's arguments, as streamed."""
         return [call.raw] if self.whole_calls else self.reply.pieces(call.raw)
 
 
 def plan_for(reply: Reply) -> Plan:
-    """The plan of a reply after all its faults."""
+    """Return the plan of a reply after all its faults."""
     plan = Plan(reply=reply.with_faults())
     for edit in reply.edits:
         plan = edit.edit(plan)
@@ -314,10 +312,10 @@ def plan_for(reply: Reply) -> Plan:
 
 
 def without_last_half(plan: Plan) -> Plan:
-    """The plan with the last call's arguments cut in the middle and the stop reason `length`.
+    """Return the plan with the last call's arguments truncated in the middle and the stop reason `length`.
 
     Raises:
-        UsageError: The reply has no call to cut.
+        UsageError: The reply has no call to truncate.
     """
     reply = plan.reply
     if not reply.calls:

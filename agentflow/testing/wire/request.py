@@ -1,4 +1,4 @@
-"""A request as the server received it, with what became of it, in words both wires share."""
+"""A request as received by the server, with its outcome, in terms shared by all wires."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ Ending: TypeAlias = Literal["complete", "broken off", "client left", "server sto
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """The result of one tool call as the request tells it to the model."""
+    """The result of one tool call, as sent in the request."""
 
     id: str
     text: str
@@ -26,15 +26,15 @@ class WireRequest:
 
     Attributes:
         wire: `"openai"` (chat completions), `"responses"` or `"anthropic"`.
-        index: Its place among the requests received, from 0.
-        body: The parsed body, empty if it was no JSON object.
+        index: Its position among the requests received, from 0.
+        body: The parsed body; empty if it was not a JSON object.
         headers: The headers, names in lower case.
-        status: The HTTP status answered, None before.
-        refused: The message with which a rule refused it, None if none did.
+        status: The HTTP status of the answer; None before it.
+        refused: The message of the rule that refused it, or None.
         rule: The id of that rule.
-        reply: What the script answered, None if it was not asked.
-        writes: How many pieces of the body went out.
-        ending: How it ended, None while it is in progress.
+        reply: The scripted reply, or None if the script was not used.
+        writes: The number of parts of the body that were sent.
+        ending: How it ended; None while it is in progress.
 
     Example:
         >>> WireRequest(wire="openai", index=0, body={"messages": [{"role": "user", "content": "hi"}]}).user_text
@@ -54,7 +54,7 @@ class WireRequest:
 
     @property
     def messages(self) -> list[JsonObject]:
-        """The messages as they came; over `/responses` the items of the input."""
+        """The messages as received; for `/responses`, the items of the input."""
         if self.wire == "responses":
             given = self.body.get("input")
             return [{"role": "user", "content": given}] if isinstance(given, str) else objects(given)
@@ -62,7 +62,7 @@ class WireRequest:
 
     @property
     def tools(self) -> list[JsonObject]:
-        """The tool definitions as they came."""
+        """The tool definitions as received."""
         return objects(self.body.get("tools"))
 
     @property
@@ -72,24 +72,24 @@ class WireRequest:
 
     @property
     def model(self) -> str:
-        """The model's name as it came."""
+        """The model's name as received."""
         return as_text(self.body.get("model"))
 
     @property
     def stream(self) -> bool:
-        """Whether the reply is to be streamed."""
+        """Whether the reply should be streamed."""
         return self.body.get("stream") is True
 
     @property
     def thinking_on(self) -> bool:
-        """Whether an Anthropic request has thinking switched on; over `/responses`, whether its words are wanted."""
+        """Whether an Anthropic request enables thinking; for `/responses`, whether it requests a reasoning summary."""
         if self.wire == "responses":
             return as_object(self.body.get("reasoning")).get("summary") is not None
         return as_text(as_object(self.body.get("thinking")).get("type")) not in ("", "disabled")
 
     @property
     def system(self) -> str:
-        """The system text, wherever the wire puts it."""
+        """The system text, in the wire's format."""
         if self.wire == "anthropic":
             return text_of(self.body.get("system"))
         told = [m.get("content") for m in self.messages if m.get("role") in ("system", "developer")]
@@ -99,7 +99,7 @@ class WireRequest:
 
     @property
     def user_text(self) -> str:
-        """The text of the last user message that has any."""
+        """The text of the last user message with text."""
         for message in reversed(self.messages):
             text = text_of(message.get("content"))
             if message.get("role") == "user" and text:
@@ -108,7 +108,7 @@ class WireRequest:
 
     @property
     def results(self) -> tuple[ToolAnswer, ...]:
-        """The tool results behind the last assistant message, in the order given; empty if the user spoke last."""
+        """The tool results after the last assistant message, in order; empty if a user message is last."""
         found: list[ToolAnswer] = []
         for message in reversed(self.messages):
             if message.get("role") == "assistant" or message.get("type") == "function_call":
@@ -118,7 +118,7 @@ class WireRequest:
 
 
 def answers_in(message: JsonObject) -> list[ToolAnswer]:
-    """The tool results that one message of any wire carries."""
+    """Return the tool results in one message of any wire."""
     if message.get("type") == "function_call_output":
         return [ToolAnswer(as_text(message.get("call_id")), text_of(message.get("output")))]
     if message.get("role") == "tool":
@@ -128,7 +128,7 @@ def answers_in(message: JsonObject) -> list[ToolAnswer]:
 
 
 def text_of(content: JsonValue) -> str:
-    """The text of a content value, be it a string or a list of blocks."""
+    """Return the text of a content value, which is a string or a list of blocks."""
     if isinstance(content, str):
         return content
     blocks = [as_object(item) for item in as_list(content)]

@@ -1,7 +1,8 @@
-"""OpenAI's `/responses` wire: one reply as a JSON body or as a list of events.
+"""OpenAI's `/responses` wire: a reply as a JSON body or as a list of events.
 
-What the model thought is an item of its own; its words are sent where the request asks for a summary, its seal where it asks
-to include it. An item that was made right behind a thought says so in its id, so that this server asks for the thought again.
+Reasoning is an item of its own. Its text is sent if the request asks for a summary, its encrypted content if the request
+includes it. The id of an item that directly follows reasoning records that, so that this server can require the reasoning
+again.
 """
 
 import re
@@ -25,7 +26,7 @@ _THOUGHT = re.compile(r"rs_wire_\d+_\d+\Z")
 
 
 class _Made(NamedTuple):
-    """An item of the output, with the events that tell of it before it is done."""
+    """An output item, with its events before completion."""
 
     item: JsonObject
     begin: JsonObject
@@ -33,18 +34,18 @@ class _Made(NamedTuple):
 
 
 def thought_before(ident: str) -> str | None:
-    """The id of the thought that an item of this server was made right behind."""
+    """Return the id of the reasoning item that directly precedes an item of this server."""
     found = _AFTER.match(ident)
     return None if found is None else f"rs_wire_{found[1]}_{found[2]}"
 
 
 def is_stored(ident: str) -> bool:
-    """Whether an id is one that this server gave to a thought."""
+    """Whether an id is that of a reasoning item of this server."""
     return _THOUGHT.match(ident) is not None
 
 
 def usage_body(usage: WireUsage) -> JsonObject:
-    """Token counts in this endpoint's words, where the input includes what the cache served."""
+    """Return token counts in this endpoint's format, in which the input includes cached tokens."""
     return {
         "input_tokens": usage.prompt,
         "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
@@ -55,12 +56,12 @@ def usage_body(usage: WireUsage) -> JsonObject:
 
 
 def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
-    """The reply as one JSON body."""
+    """Build the reply as a JSON body."""
     return _response(plan, request, [made.item for made in _output(plan, request, signer)])
 
 
 def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
-    """The reply as events; the last one says how it ended."""
+    """Build the reply as events; the last one has the outcome."""
     output = _output(plan, request, signer)
     begun = merged(_response(plan, request, []), {"status": "in_progress", "incomplete_details": None})
     if plan.usage != "twice":
@@ -74,8 +75,8 @@ def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
     return [_numbered(frame, n) for n, frame in enumerate(events)]
 
 
-def error_frame(type: str | None, message: str | None) -> Frame:  # noqa: A002 - the wire's own word
-    """An error inside the stream."""
+def error_frame(type: str | None, message: str | None) -> Frame:  # noqa: A002 - the wire's own name
+    """Build an error event for the stream."""
     kind, _, text = ERRORS[503]
     error: JsonObject = {"type": "error", "code": type or kind, "message": message or text, "param": None}
     return Frame("error", error | {"sequence_number": 0}, "error")
@@ -166,7 +167,7 @@ def _call(plan: Plan, request: WireRequest, call: ToolCall, place: int, ident: s
 
 
 def _runs(output: list[_Made], *, interleave: bool) -> Iterator[list[tuple[int, _Made]]]:
-    """The items that are told of one by one, and those that are told of in turns: the calls."""
+    """Yield groups of items: single items, and the calls, whose events are interleaved."""
     calls: list[tuple[int, _Made]] = []
     for place, made in enumerate(output):
         if interleave and made.item["type"] == "function_call":
@@ -178,7 +179,7 @@ def _runs(output: list[_Made], *, interleave: bool) -> Iterator[list[tuple[int, 
 
 
 def _told(plan: Plan, run: list[tuple[int, _Made]]) -> Iterator[Frame]:
-    """The events of a run of items."""
+    """Yield the events of a group of items."""
     for place, made in run:
         kind: FrameKind = "call" if made.item["type"] == "function_call" else "block"
         yield _placed(plan, place, made, _event(kind, "response.output_item.added", {"item": made.begin}))
@@ -189,7 +190,7 @@ def _told(plan: Plan, run: list[tuple[int, _Made]]) -> Iterator[Frame]:
 
 
 def _placed(plan: Plan, place: int, made: _Made, frame: Frame) -> Frame:
-    """The event with the place of its item."""
+    """Return the event with the position of its item."""
     data = frame.data if isinstance(frame.data, dict) else {}
     where: JsonObject = {} if "item" in data else {"item_id": made.item["id"]}
     if plan.call_index or made.item["type"] != "function_call":

@@ -1,15 +1,15 @@
-"""Rules as rows: what a vendor refuses, in which words, and how sure that is.
+"""Rules as table rows: the requests that a vendor refuses, its error texts, and how certain they are.
 
 Rules:
 
-1. A row's check looks at its own place and gives the blanks of the row's text, or None. The first row that is broken,
-   in table order, is the refusal; so rows on shape stand before rows on order.
-2. `mark` says where the text comes from: `D` documented by the vendor, `I` seen in a public issue or pull request with
-   that text, `B` believed (the rule is known, the wording is not proven).
-3. A dialect switches rows on and off; a row asks its dialect itself.
+1. A row's check looks only at its own fields and returns the values for the placeholders of the row's text, or None. The
+   first violated row, in table order, is the refusal; so rows on structure precede rows on order.
+2. `mark` is the origin of the text: `D` documented by the vendor, `I` seen in a public issue or pull request, `B` believed
+   (the rule is known, the wording is not verified).
+3. A dialect enables and disables rows; a row checks its dialect itself.
 
-The rows are data: `rules_*.tsv`, a line each, whose columns are the fields of `Rule`; `check` names a function of the
-`checks_*` module beside it.
+The rows are data: `rules_*.tsv`, one line each, whose columns are the fields of `Rule`; `check` is the name of a function
+in the corresponding `checks_*` module.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,26 +31,26 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """Which model generation, or which compatible vendor, the server plays.
+    """The model generation, or the compatible vendor, that the server simulates.
 
-    The plain `Dialect()` is the strict common ground: what it takes, today's models of that wire take.
+    The plain `Dialect()` is the strict common subset: current models of that wire accept every request that it accepts.
 
     Args:
-        name: How it is called in messages.
-        family: `"vendor"` is the wire's owner. The others speak OpenAI's wire with rules of their own: `"mistral"`,
+        name: Its name in messages.
+        family: `"vendor"` is the wire's owner. The others use OpenAI's wire with rules of their own: `"mistral"`,
             `"deepseek"`, and `"template"` (a local server that renders a strict chat template).
         prefill: Anthropic up to 4.5: an assistant message may end the request.
         alternate: Roles must alternate (Anthropic's older endpoint).
         late_system: Anthropic from 4.8: a `system` message may follow a user turn.
         system_role: OpenAI: the role `system` is accepted.
-        binds: Anthropic from 5.1: a thought is bound to the system prompt, tools and messages before it.
+        binds: Anthropic from 5.1: thinking is bound to the system prompt, tools and messages before it.
         manual_thinking: `thinking: enabled` with a budget is accepted (Anthropic below 4.7).
         sampling: `temperature` is accepted.
         max_tokens: OpenAI: the parameter `max_tokens` is accepted.
-        max_output: The ceiling of `max_tokens`; None sets none.
-        window: The context window in tokens, estimated at four characters each; None sets none.
-        max_body: The largest body in bytes.
-        max_description: OpenAI: the longest description of a tool.
+        max_output: The limit of `max_tokens`; None means no limit.
+        window: The context window in tokens, estimated at four characters each; None means no limit.
+        max_body: The maximum size of the body in bytes.
+        max_description: OpenAI: the maximum length of a tool's description.
 
     Example:
         >>> Dialect.claude_4_5().prefill
@@ -79,42 +79,42 @@ class Dialect:
 
     @classmethod
     def claude_4_8(cls) -> "Dialect":
-        """Claude 4.8 and later: no prefill, no sampling parameters, no thinking budget; a late `system` is fine."""
+        """Claude 4.8 and later: no prefill, no sampling parameters, no thinking budget; a late `system` message is accepted."""
         return cls(name="claude-4.8", late_system=True, manual_thinking=False, sampling=False)
 
     @classmethod
     def claude_5_5(cls) -> "Dialect":
-        """Claude 5.5, and Fable and Mythos from 5.1: as 4.8, and thoughts are bound to what stood before them."""
+        """Claude 5.5, and Fable and Mythos from 5.1: like 4.8, and thinking is bound to the content before it."""
         return cls(name="claude-5.5", late_system=True, manual_thinking=False, sampling=False, binds=True)
 
     @classmethod
     def reasoning(cls) -> "Dialect":
-        """OpenAI's reasoning models: `max_completion_tokens` in place of `max_tokens`, no temperature."""
+        """OpenAI's reasoning models: `max_completion_tokens` instead of `max_tokens`, no temperature."""
         return cls(name="reasoning", max_tokens=False, sampling=False)
 
     @classmethod
     def o1(cls) -> "Dialect":
-        """OpenAI's first reasoning models, which refuse `system` too."""
+        """OpenAI's first reasoning models, which also refuse `system`."""
         return cls(name="o1", max_tokens=False, sampling=False, system_role=False)
 
     @classmethod
     def mistral(cls) -> "Dialect":
-        """Mistral behind the OpenAI wire."""
+        """Mistral on the OpenAI wire."""
         return cls(name="mistral", family="mistral")
 
     @classmethod
     def deepseek(cls) -> "Dialect":
-        """DeepSeek with thinking on, behind the OpenAI wire."""
+        """DeepSeek with thinking, on the OpenAI wire."""
         return cls(name="deepseek", family="deepseek")
 
     @classmethod
     def template(cls) -> "Dialect":
-        """A local server with a strict chat template, behind the OpenAI wire."""
+        """A local server with a strict chat template, on the OpenAI wire."""
         return cls(name="template", family="template")
 
 
 class Violation:
-    """A broken rule: the values of the blanks in the rule's text.
+    """A violated rule: the values of the placeholders in the rule's text.
 
     Example:
         >>> Violation(n=3, ids="a, b").blanks["n"]
@@ -129,7 +129,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What the client is told: status, message and the parts of the vendor's error body."""
+    """The answer to a refused request: status, message and the fields of the vendor's error body."""
 
     rule: str
     status: int
@@ -141,10 +141,10 @@ class Refusal:
 
 @dataclass(kw_only=True, eq=False)
 class Subject:
-    """A request under inspection, with readers that the checks share.
+    """A request being checked, with accessors shared by the checks.
 
-    `thoughtless` holds the ids of calls that this server handed out without thinking, so that nobody is asked to send
-    back what was never there.
+    `thoughtless` holds the ids of calls that this server sent without thinking, so that no client is required to return
+    thinking that never existed.
     """
 
     wire: WireName
@@ -158,42 +158,42 @@ class Subject:
 
     @cached_property
     def messages(self) -> list[JsonObject]:
-        """The messages; what is no object counts as an empty one."""
+        """The messages; a value that is not an object counts as an empty one."""
         return objects(self.body.get("messages"))
 
     @cached_property
     def tools(self) -> list[JsonObject]:
-        """The tool definitions; what is no object counts as an empty one."""
+        """The tool definitions; a value that is not an object counts as an empty one."""
         return objects(self.body.get("tools"))
 
     @cached_property
     def tokens(self) -> int:
-        """The estimated size of the request, four characters a token, whatever spaces the client puts into its JSON."""
+        """The estimated size of the request at four characters per token, independent of spaces in its JSON."""
         return len(dump(self.body)) // 4
 
     def role(self, place: int) -> str:
-        """The role of the message at a place, empty outside the list."""
+        """Return the role of the message at a position; empty outside the list."""
         return as_text(self.messages[place].get("role")) if 0 <= place < len(self.messages) else ""
 
     def with_role(self, *roles: str) -> Iterator[tuple[int, JsonObject]]:
-        """Places and messages of these roles."""
+        """Yield positions and messages of these roles."""
         return ((n, message) for n, message in enumerate(self.messages) if message.get("role") in roles)
 
     def blocks(self, *types: str) -> Iterator[tuple[int, int, JsonObject]]:
-        """Places and content blocks of these types, over all messages; without types, all blocks."""
+        """Yield positions and content blocks of these types in all messages; without types, all blocks."""
         for n, message in enumerate(self.messages):
             for m, block in enumerate(objects(message.get("content"))):
                 if not types or block.get("type") in types:
                     yield n, m, block
 
     def calls(self) -> Iterator[tuple[int, int, JsonObject]]:
-        """Places and members of `tool_calls` over all assistant messages (OpenAI)."""
+        """Yield positions and members of `tool_calls` in all assistant messages (OpenAI)."""
         for n, message in self.with_role("assistant"):
             for m, call in enumerate(objects(message.get("tool_calls"))):
                 yield n, m, call
 
     def functions(self) -> Iterator[tuple[int, JsonObject]]:
-        """Places and functions of the tool definitions (OpenAI)."""
+        """Yield positions and functions of the tool definitions (OpenAI)."""
         for n, tool in enumerate(self.tools):
             if "function" in tool:
                 yield n, as_object(tool.get("function"))
@@ -201,17 +201,17 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One row: a check and what the vendor answers when it fails.
+    """A row: a check and the vendor's answer if it fails.
 
     Attributes:
-        id: A stable name, the wire first.
-        wire: Whose rule it is.
-        about: What a legal request does.
-        check: Gives the blanks of `text` for a request that breaks the rule, else None.
-        text: The error text, with blanks in braces.
-        source: Where the text was seen.
-        mark: How sure it is (`D`, `I`, `B`).
-        family: The dialect family that has this rule; None is every one.
+        id: A stable name that starts with the wire.
+        wire: The wire of the rule.
+        about: The requirement for a legal request.
+        check: Returns the values for the placeholders of `text` if a request violates the rule, otherwise None.
+        text: The error text, with placeholders in braces.
+        source: The origin of the text.
+        mark: The certainty (`D`, `I`, `B`).
+        family: The dialect family of the rule; None means every family.
     """
 
     id: str
@@ -228,7 +228,7 @@ class Rule:
     family: Family | None = None
 
     def refuse(self, subject: Subject) -> Refusal | None:
-        """The refusal of a request that breaks this rule, None for one that does not."""
+        """Return the refusal of a request that violates this rule, or None."""
         if self.family is not None and self.family != subject.dialect.family:
             return None
         broken = self.check(subject)
@@ -249,8 +249,8 @@ def read_rules(table: str, wire: WireName, *checks: ModuleType) -> tuple[Rule, .
 
     Args:
         table: The file, in this folder.
-        wire: Whose rules they are.
-        checks: Where the checks that it names are found.
+        wire: The wire of the rules.
+        checks: The modules that define the checks.
     """
     known: dict[str, Callable[[Subject], Violation | None]] = {}
     for module in reversed(checks):
@@ -278,12 +278,12 @@ def _rule(row: Mapping[str, str], wire: WireName, known: Mapping[str, Callable[[
 
 
 def first_refusal(rules: Sequence[Rule], subject: Subject) -> Refusal | None:
-    """The refusal by the first rule, in table order, that the request breaks."""
+    """Return the refusal by the first rule, in table order, that the request violates."""
     return next((refusal for rule in rules if (refusal := rule.refuse(subject)) is not None), None)
 
 
 def repeated(items: Sequence[str]) -> str | None:
-    """The first item that stands twice."""
+    """Return the first item that occurs twice."""
     seen: set[str] = set()
     for item in items:
         if item in seen:
@@ -293,7 +293,7 @@ def repeated(items: Sequence[str]) -> str | None:
 
 
 def texts(value: JsonValue) -> Iterator[str]:
-    """The texts of a content value: the string itself, or the texts of its text blocks."""
+    """Yield the texts of a content value: the string itself, or the texts of its text blocks."""
     if isinstance(value, str):
         yield value
     for block in as_list(value):
@@ -303,7 +303,7 @@ def texts(value: JsonValue) -> Iterator[str]:
 
 
 def strict_objects(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], JsonObject]]:
-    """The objects that a JSON schema describes, each with its path."""
+    """Yield the objects in a JSON schema, each with its path."""
     schema = as_object(value)
     kind = schema.get("type")
     if "properties" in schema or kind == "object" or "object" in as_list(kind):
@@ -319,7 +319,7 @@ def strict_objects(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tup
 
 
 def describe_rules(rules: Sequence[Rule]) -> str:
-    """The rows as a Markdown table.
+    """Format the rows as a Markdown table.
 
     Example:
         >>> print(describe_rules(())[:8])

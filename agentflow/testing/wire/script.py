@@ -1,10 +1,10 @@
-"""The script: the brain behind a wire server.
+"""The script of a wire server, which produces its replies.
 
 Rules:
 
-1. A list answers the nth accepted request with its nth reply; refused requests use nothing up.
+1. A list answers the nth accepted request with its nth reply; refused requests consume no reply.
 2. A function answers any number of requests.
-3. What goes wrong in the script (used up, a brain that raises) is remembered, so that `assert_done` tells.
+3. An error in the script (no replies left, an exception) is recorded, so that `assert_done` reports it.
 """
 
 import inspect
@@ -17,26 +17,26 @@ from agentflow.testing.wire.reply import Reply
 from agentflow.testing.wire.request import WireRequest
 
 Line: TypeAlias = Reply | Fault | str
-"""What answers one request."""
+"""Answers one request."""
 
 Brain: TypeAlias = Callable[[WireRequest], Line | Awaitable[Line]]
 """A script as a function of the request."""
 
 Script: TypeAlias = Sequence[Line] | Brain
-"""What a server answers: line by line, or as a function says."""
+"""The replies of a server: one by one, or from a function."""
 
 
 class Player:
-    """Plays a script against the requests that come in.
+    """Plays a script for incoming requests.
 
     Args:
-        script: Replies in order, or a function from request to reply. Text stands for `Say(text)`, a fault for an
-            otherwise empty reply with that fault.
+        script: Replies in order, or a function from request to reply. A text means `Say(text)`; a fault means an empty
+            reply with that fault.
     """
 
     def __init__(self, script: Script) -> None:
         if isinstance(script, str):
-            raise UsageError(f"a wire script is a list of replies or a function; got the bare text {script!r}")
+            raise UsageError(f"a wire script must be a list of replies or a function, not the text {script!r}")
         self._brain = script if callable(script) else None
         self._lines: tuple[Line, ...] = () if callable(script) else tuple(script)
         self._used = 0
@@ -44,15 +44,15 @@ class Player:
 
     @property
     def left(self) -> int:
-        """How many replies of a list have not been asked for."""
+        """The number of replies in the list that were not used."""
         return len(self._lines) - self._used
 
     async def answer(self, request: WireRequest) -> Reply:
-        """The reply to one accepted request.
+        """Return the reply to one accepted request.
 
         Raises:
-            UsageError: The list is used up, or the brain gave something that is no reply.
-            Exception: Whatever the brain raised.
+            UsageError: The list has no more replies, or the function returned a value that is not a reply.
+            Exception: The exception of the function.
         """
         if self._brain is None:
             return as_reply(self._next(request))
@@ -62,30 +62,30 @@ class Player:
     def _next(self, request: WireRequest) -> Line:
         if not self.left:
             raise UsageError(
-                f"the wire script is used up: it has {len(self._lines)} replies, and request {request.index} "
-                f"(model {request.model!r}, {len(request.messages)} messages) asks for one more"
+                f"the wire script has only {len(self._lines)} replies, but request {request.index} "
+                f"(model {request.model!r}, {len(request.messages)} messages) needs another one"
             )
         self._used += 1
         return self._lines[self._used - 1]
 
     def check(self) -> None:
-        """Complain about a script that did not come out even.
+        """Fail if the script was not used exactly.
 
         Raises:
-            AssertionError: Replies are left over, or something went wrong in the script.
+            AssertionError: There are replies left, or an error in the script.
         """
         faults = list(self.problems)
         if self.left:
-            faults.append(f"{self.left} of {len(self._lines)} scripted replies were never asked for")
+            faults.append(f"{self.left} of {len(self._lines)} scripted replies were not used")
         if faults:
-            raise AssertionError("the wire script did not come out even: " + "; ".join(faults))
+            raise AssertionError("the wire script was not used exactly: " + "; ".join(faults))
 
 
 def as_reply(line: object) -> Reply:
-    """The reply that a line of a script stands for.
+    """Convert a line of a script to a reply.
 
     Raises:
-        UsageError: The line is none of reply, text and fault.
+        UsageError: The line is not a reply, a text or a fault.
     """
     if isinstance(line, Reply):
         return line
@@ -93,4 +93,4 @@ def as_reply(line: object) -> Reply:
         return Reply(line)
     if isinstance(line, Fault):
         return Reply(faults=(line,))
-    raise UsageError(f"a wire script answers with a Reply, a text or a Fault; got {type(line).__name__}: {line!r}")
+    raise UsageError(f"a line of a wire script must be a Reply, a text or a Fault, not {type(line).__name__}: {line!r}")

@@ -1,9 +1,9 @@
-"""A loopback HTTP server that speaks a vendor's wire, refuses what the vendor refuses, and answers from a script.
+"""A loopback HTTP server that implements a vendor's wire, enforces the vendor's rules, and answers from a script.
 
 Rules:
 
-1. It binds 127.0.0.1 and nothing else. It needs no key, but wants one sent, as the vendor does.
-2. Every request is recorded, refused or not, before it is judged.
+1. It binds only to 127.0.0.1. It accepts any key, but requires one, like the vendor.
+2. Every request is recorded before it is checked, even if it is refused.
 3. A connection serves one request. An open connection is one whose answer is not finished.
 """
 
@@ -28,15 +28,14 @@ from agentflow.testing.wire.wires import ANTHROPIC, OPENAI, RESPONSES, Wire
 
 
 class WireServer:
-    """A scripted model behind a real HTTP wire.
+    """A scripted model on a real HTTP wire.
 
-    Build it with `openai` or `anthropic` and enter it with `async with`, or run it in a thread of its own with
-    `in_thread()`.
+    Create it with `openai` or `anthropic` and enter it with `async with`, or run it in a thread with `in_thread()`.
 
     Attributes:
-        requests: What came in, in order, refused requests included.
-        rules: The rows by which it refuses.
-        dialect: The model generation or compatible vendor that it plays.
+        requests: The requests received, in order, including refused ones.
+        rules: The rules that it enforces.
+        dialect: The model generation or compatible vendor that it simulates.
 
     Example:
         >>> server = WireServer.openai(["hello"])
@@ -58,48 +57,48 @@ class WireServer:
 
     @classmethod
     def openai(cls, script: Script, *, dialect: Dialect | None = None) -> Self:
-        """A server of OpenAI's wires (`POST {base_url}/chat/completions` and `POST {base_url}/responses`).
+        """Create a server for OpenAI's wires (`POST {base_url}/chat/completions` and `POST {base_url}/responses`).
 
         Args:
             script: Replies in order, or a function from request to reply.
-            dialect: Which models or compatible vendor to play; None is the strict common ground.
+            dialect: The models or compatible vendor to simulate; None is the strict common subset.
         """
         return cls((OPENAI, RESPONSES), script, dialect=dialect or Dialect(), signing_key=None)
 
     @classmethod
     def anthropic(cls, script: Script, *, dialect: Dialect | None = None, signing_key: bytes | None = None) -> Self:
-        """A server of Anthropic's messages wire (`POST {base_url}/v1/messages`).
+        """Create a server for Anthropic's messages wire (`POST {base_url}/v1/messages`).
 
         Args:
             script: Replies in order, or a function from request to reply.
-            dialect: Which model generation to play; None is the strict common ground.
-            signing_key: The key that signs thinking; servers with the same key accept each other's.
+            dialect: The model generation to simulate; None is the strict common subset.
+            signing_key: The key for signing thinking; servers with the same key accept each other's signatures.
         """
         return cls((ANTHROPIC,), script, dialect=dialect or Dialect(), signing_key=signing_key)
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """The rows by which this server refuses, in order."""
+        """The rules that this server enforces, in order."""
         return tuple([rule for wire in self._wires for rule in wire.rules])
 
     def describe_rules(self) -> str:
-        """The rows as a Markdown table."""
+        """Format the rules as a Markdown table."""
         return describe_rules(self.rules)
 
     @property
     def base_url(self) -> str:
-        """What a client is given as its base (`api_base`): OpenAI's ends in `/v1`, Anthropic's has no path.
+        """The base address for clients (`api_base`): OpenAI's ends in `/v1`, Anthropic's has no path.
 
         Raises:
             UsageError: The server is not running.
         """
         if self._port is None:
-            raise UsageError("this wire server has no address: enter it with `async with`, or start its in_thread()")
+            raise UsageError("this wire server is not running. Enter it with `async with`, or start its in_thread()")
         return f"http://127.0.0.1:{self._port}{self._wires[0].prefix}"
 
     @property
     def url(self) -> str:
-        """The whole address that takes requests (OpenAI's: those of chat completions).
+        """The full address for requests (OpenAI's: for chat completions).
 
         Raises:
             UsageError: The server is not running.
@@ -108,28 +107,28 @@ class WireServer:
 
     @property
     def open_connections(self) -> int:
-        """How many connections are open now."""
+        """The number of open connections."""
         return self._traffic.open
 
     async def wait_closed_connections(self) -> None:
-        """Wait until no connection is open and no answer in progress. Put a limit on it with `asyncio.timeout`.
+        """Wait until no connection is open and no answer is in progress. Limit the wait with `asyncio.timeout`.
 
         Await it in the server's own event loop (under `in_thread()`, read `open_connections`).
         """
         await self._traffic.wait(lambda: not self._traffic.open and not self._traffic.busy)
 
     async def wait_requests(self, count: int = 1) -> None:
-        """Wait until this many requests came in. Put a limit on it with `asyncio.timeout`.
+        """Wait until this many requests have arrived. Limit the wait with `asyncio.timeout`.
 
         Await it in the server's own event loop.
         """
         await self._traffic.wait(lambda: len(self.requests) >= count)
 
     def assert_done(self) -> None:
-        """Complain unless the script came out even.
+        """Fail unless the script was used exactly.
 
         Raises:
-            AssertionError: Replies are left over, more were asked for than it has, or the script itself failed.
+            AssertionError: There are replies left, there were too few, or the script failed.
         """
         self._player.check()
 
@@ -138,11 +137,11 @@ class WireServer:
     async def start(self) -> Self:
         """Bind a free port of 127.0.0.1 and listen.
 
-        Raises:
+        UsageError: It is already running.
             UsageError: It is running already.
         """
         if self._runner is not None:
-            raise UsageError(f"this wire server is running already, at {self.base_url}")
+            raise UsageError(f"this wire server is already running at {self.base_url}")
         server = _CountingServer(self._handle, self._traffic)
         runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
@@ -153,7 +152,7 @@ class WireServer:
         return self
 
     async def stop(self) -> None:
-        """Break off what is in progress and close. Stopping twice is fine."""
+        """Interrupt answers in progress and close. Stopping twice is allowed."""
         runner, self._runner, self._port = self._runner, None, None
         if runner is None:
             return
@@ -171,7 +170,7 @@ class WireServer:
         await self.stop()
 
     def in_thread(self) -> "WireServerThread":
-        """The same server with an event loop and a thread of its own, for synchronous code.
+        """Return the same server with an event loop in a thread, for synchronous code.
 
         Example:
             >>> with WireServer.openai(["hello"]).in_thread() as server:
@@ -214,7 +213,7 @@ class WireServer:
             raise
 
     def _beside(self, raw: web.BaseRequest, request: WireRequest, subject: Subject) -> Answer:
-        """The answer to a request for something else than a reply; it is not recorded, and uses up none."""
+        """Answer a request for other data than a reply; it is not recorded and consumes no reply."""
         for (method, path), body in self._wires[0].beside.items():
             if raw.method == method and raw.path.endswith(path):
                 return json_answer(200, body(request, subject.tokens))
@@ -245,7 +244,7 @@ class WireServer:
             return error_answer(wire, failed, request, self.dialect, 0)
 
     def _remember(self, wire: Wire, request: WireRequest, reply: Reply) -> None:
-        """Note which calls went out without thinking although it was wanted, so that none is asked back."""
+        """Record calls that were sent without thinking although it was requested, so that it is not required later."""
         wanted = request.thinking_on or wire.name == "openai"
         if wanted and not reply.thoughts and reply.redacted is None:
             self._thoughtless |= {wire.call_id(request, n, call) for n, call in enumerate(reply.calls)}
@@ -266,7 +265,7 @@ class WireServer:
 
 
 class WireServerThread:
-    """A wire server in a thread with its own event loop. A context manager; `start` and `stop` do the same by hand."""
+    """A wire server in a thread with its own event loop. Use it as a context manager, or call `start` and `stop`."""
 
     def __init__(self, server: WireServer) -> None:
         self._server = server
@@ -277,13 +276,13 @@ class WireServerThread:
         self._error: Exception | None = None
 
     def start(self) -> WireServer:
-        """Start the thread and return the server once it listens.
+        """Start the thread and return the server once it is listening.
 
         Raises:
             UsageError: It was started before.
         """
         if self._thread is not None:
-            raise UsageError("this wire server's thread was started already; build a new server for a new thread")
+            raise UsageError("this wire server's thread was already started. Create a new server for another thread")
         self._thread = threading.Thread(target=self._run, name="wire-server", daemon=True)
         self._thread.start()
         self._ready.wait()
@@ -292,7 +291,7 @@ class WireServerThread:
         return self._server
 
     def stop(self) -> None:
-        """Stop the server and wait for its thread. Stopping twice is fine."""
+        """Stop the server and wait for its thread. Stopping twice is allowed."""
         if self._loop is not None and self._quit is not None and self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._quit.set)
             self._thread.join()
@@ -308,7 +307,7 @@ class WireServerThread:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except Exception as error:  # handed to whoever called start(), which is waiting for it
+        except Exception as error:  # passed to the caller of start()
             self._error = error
         finally:
             self._ready.set()
@@ -321,7 +320,7 @@ class WireServerThread:
 
 
 class _Traffic:
-    """Counts connections and answers in progress, and wakes who waits for a count."""
+    """Counts connections and answers in progress, and wakes tasks that wait for a count."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -346,7 +345,7 @@ class _Traffic:
 
 
 class _CountingServer(web.Server):
-    """aiohttp's low-level server, telling of each connection made and lost."""
+    """aiohttp's low-level server, which reports each connection made and lost."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""Signatures of thinking blocks: the server signs what it hands out, so that it can tell what came back.
+"""Signatures of thinking blocks, with which the server checks returned blocks.
 
-A signature seals the block's place among its siblings and a digest of its text; a bound one also a digest of what stood
-before the block when it was made: system prompt, tools and earlier messages. The same key gives the same signatures
-in every process, so a stored conversation can be resumed against a new server.
+A signature contains the block's position among its siblings and a digest of its text; a bound one also a digest of everything
+before the block: system prompt, tools and earlier messages. The same key produces the same signatures in every process, so a
+stored conversation can be resumed with a new server.
 """
 
 import base64
@@ -20,7 +20,7 @@ _MAC = hashlib.sha256().digest_size
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a valid signature says: the block's place, its number of siblings, and digests of its text and its prefix."""
+    """The content of a valid signature: the block's position, the number of siblings, and digests of text and prefix."""
 
     place: int
     total: int
@@ -28,13 +28,13 @@ class Seal:
     prefix: bytes = b""
 
     def covers(self, text: str) -> bool:
-        """Whether the text is the one that was signed."""
+        """Whether the text is the signed one."""
         return hmac.compare_digest(self.digest, _digest(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Signs thinking and checks what comes back.
+    """Signs thinking and checks signatures.
 
     Example:
         >>> signer = Signer(b"key")
@@ -47,16 +47,16 @@ class Signer:
     prefix: bytes = b""
 
     def bound_to(self, body: JsonObject) -> "Signer":
-        """A signer whose signatures are bound to all of this request."""
+        """Return a signer whose signatures are bound to this request."""
         return replace(self, prefix=prefix_of(body, len(as_list(body.get("messages")))))
 
     def sign(self, text: str, place: int, total: int) -> str:
-        """The signature of one thinking block."""
+        """Return the signature of one thinking block."""
         head = _HEAD.pack(place, total, _digest(text)) + self.prefix
         return base64.b64encode(head + self._mac(head)).decode()
 
     def check(self, signature: str) -> Seal | None:
-        """What the signature says, or None if it was not made with this key."""
+        """Return the content of a signature, or None if it was not made with this key."""
         try:
             data = base64.b64decode(signature, validate=True)
         except (binascii.Error, ValueError):
@@ -71,7 +71,7 @@ class Signer:
 
 
 def prefix_of(body: JsonObject, place: int) -> bytes:
-    """The digest of what stands before the message at a place; marks for caches do not count."""
+    """Return the digest of everything before the message at a position, without cache marks."""
     before: JsonObject = {
         "system": body.get("system"),
         "tools": body.get("tools") or [],

@@ -1,4 +1,4 @@
-"""The wires behind one face, so that the server knows neither."""
+"""A common interface of the wires, so that the server is independent of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from agentflow.testing.wire.signing import Signer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """What the server needs of a wire: where it listens, how it speaks, what it refuses."""
+    """A wire for the server: its paths, its formats and its rules."""
 
     name: WireName
     prefix: str
@@ -39,7 +39,7 @@ class Wire:
     unknown: Frame
     call_id: Callable[[WireRequest, int, ToolCall], str]
     beside: Mapping[tuple[str, str], Callable[[WireRequest, int], JsonObject]]
-    """What else the vendor answers, by method and path, of a request and its estimated size."""
+    """The vendor's other answers by method and path, for a request and its estimated size."""
     ping: Frame | None = None
 
 
