@@ -58,7 +58,7 @@ class Pause:
     Example:
         >>> async def allow(pause: Pause) -> None:
         ...     pause.edit("tool_use.input.path", "/tmp/copy")
-        ...     pause.go_on()
+        ...     pause.resume()
     """
 
     def __init__(self, id: str, event: HookEvent, hook: Hook, limit: float | None, otherwise: Otherwise) -> None:  # noqa: A002

@@ -168,7 +168,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Agent("a", MODEL, store="sqlite://foo.db"),
         "'sqlite://foo.db' has two slashes, and a file of SQLite's has three: 'sqlite:///foo.db'",
     ),
-    "a text as script": (lambda: ScriptedModel("Hi"), "A script is a list of replies: ScriptedModel(['Hi'])."),
+    "a text as script": (lambda: ScriptedModel("Hi"), "A script must be a list of replies: ScriptedModel(['Hi'])."),
     "a tool use without id": (lambda: ToolUseBlock("add", {"a": 1}), "name is a dict; was the id left out?"),
     "insert": (
         lambda: (

@@ -263,7 +263,7 @@ async def test_a_person_sees_that_it_was_compacted(overflow: bool) -> None:
 
 async def test_other_errors_are_left_alone() -> None:
     """What is no overflow is not answered with a summary."""
-    side = ScriptedModel(["never asked for"])
+    side = ScriptedModel(["not used"])
     model = ScriptedModel([use("t1", "look", place=1), use("t2", "look", place=2), ModelError("overloaded")])
     with pytest.raises(ModelError, match="overloaded"):
         await Agent("a", model, tools=[look], hooks=[SummaryCompaction(model=side)]).call("Go")
@@ -453,7 +453,7 @@ async def test_an_unmarked_compaction_of_somebody_else_is_seen_by_the_history() 
             if event.input_messages[0].text == "Go":
                 event.context.compact(2, Msg.user("gist"))
 
-    side = ScriptedModel(["never asked for"])
+    side = ScriptedModel(["not used"])
     model = ScriptedModel(["One.", *[use(f"t{i}", "look", place=i) for i in range(1, 4)], "Done."])
     hooks = [Other(), SummaryCompaction(at_messages=3, keep_rounds=1, cooldown=0, model=side)]
     agent = Agent("a", model, tools=[look], hooks=hooks)

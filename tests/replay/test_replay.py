@@ -323,7 +323,7 @@ def test_a_recorded_run_is_a_test(tmp_path: Path) -> None:
 
     assert_replays(path, make(), hooks=[Ends()], update=True)  # less than was recorded can be told
     before = path.read_text("utf-8")
-    with pytest.raises(RunChangedError, match="cannot be renewed"):
+    with pytest.raises(RunChangedError, match="cannot be updated"):
         assert_replays(path, make(), update=True)  # more cannot
     assert path.read_text("utf-8") == before
 

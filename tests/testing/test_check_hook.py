@@ -153,7 +153,7 @@ def test_a_hook_that_draws_numbers_is_noted_and_not_blamed() -> None:
     """What differs between two equal runs already is no sign of shared state or of a difference between the paths."""
     report = check_hook(Draws)
     assert report.clean, str(report)
-    assert report.notes == ("it answers differently each time: its requests cannot be compared",)
+    assert report.notes == ("its results vary: its requests cannot be compared",)
 
 
 class OutOfBudget(Exception):  # noqa: N818 - a state

@@ -74,7 +74,7 @@ def test_the_scripted_model_is_clean() -> None:
     """A test's model behaves like a real one."""
     report = check_model(scripted)
     report.assert_clean()
-    assert report.notes == ("not checked: options (nobody knows what was sent: Staged(sent=))",)
+    assert report.notes == ("not checked: options (the sent request is unknown: pass StagedModel(sent=))",)
 
 
 _NAMES = {

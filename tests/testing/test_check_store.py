@@ -95,9 +95,9 @@ def test_the_least_that_is_a_store() -> None:
         assert report.notes == (
             (
                 "not checked: version, duplicate, atomicity, fencing, listing, delete, rename, fork, prune, exchange, "
-                "newer, errors (it has append and load only: it is no SessionStore)"
+                "newer, errors (it has only append and load, so it is not a SessionStore)"
             ),
-            "not checked: sharing (what is opened twice has data of its own each time)",
+            "not checked: sharing (each opened store has separate data)",
         )
 
 
@@ -109,7 +109,7 @@ def test_the_report_says_what_was_seen_and_what_was_left_out() -> None:
     report = check_store(Newest)
     lines = str(report).splitlines()
     assert lines[0] == f"Newest: 1 finding ({len(report.checks)} checks)"
-    assert lines[1] == "  order: does not give back what was appended, oldest first"
+    assert lines[1] == "  order: does not return the appended facts, oldest first"
     assert lines[2].startswith("      found:  [CallClosed(run_id='run_3'")
     assert lines[4].startswith("  note: not checked: aliasing, facts, version, duplicate")
     assert lines[4].endswith("(mend order first)")

@@ -141,7 +141,7 @@ async def test_mistakes_are_told() -> None:
         ([], {}, "there are no cases"),
         ([Case("a", name="x"), Case("b", name="x")], {}, "two cases are named 'x'"),
         (["a"], {"at_once": 0}, "at_once=0"),
-        (["a"], {"checks": [odd]}, "The check 'odd' returned 0.5; legal are"),
+        (["a"], {"checks": [odd]}, "The check 'odd' returned 0.5; it must return"),
     ):
         with pytest.raises(UsageError, match=text):
             await evaluate(agent, cases, **options)

@@ -31,7 +31,7 @@ def test_the_run():
 
 
 async def test_update_runs_shows_what_has_changed_and_writes_it(tmp_path: Path) -> None:
-    """Without the flag the test fails, and the file stays; with it the divergence is shown, and the file is what happens now."""
+    """Without the flag the test fails, and the file stays; with it the divergence is shown, and the file updated."""
     run = tmp_path / "run.jsonl"
     await Agent("a", ScriptedModel(["Hello!"]), hooks=[Shouts(), Recorder(run)]).call("Hi")
     recorded = run.read_bytes()

@@ -84,7 +84,7 @@ async def test_a_broken_rule_is_answered_with_its_status_shape_and_whole_text(br
             inner = body if broken.dialect.family == "mistral" else body["error"]
             assert (inner["message"], inner["type"], inner["code"]) == (broken.message, rule.type, rule.code)
             assert (inner["param"] is None) == (rule.param is None)
-        with pytest.raises(AssertionError, match="1 of 1 scripted replies were never asked for"):
+        with pytest.raises(AssertionError, match="1 of 1 scripted replies were not used"):
             server.assert_done()
 
 
