@@ -1,6 +1,6 @@
 """Hello: an agent with one tool, called from synchronous and from asynchronous code.
 
-The model here is scripted, so that this runs without a key. With one, name a model instead: `Agent("calculator",
+The model is scripted, so that this runs without a key. With a key, use the name of a model instead: `Agent("calculator",
 "openai/gpt-5", tools=[add])`; nothing else changes.
 """
 
@@ -12,7 +12,7 @@ from agentflow import Agent, ModelRequest, ToolUseBlock, tool
 from agentflow.testing import ScriptedModel
 
 
-# A tool is a coroutine function. The model sees its name, its docstring and a schema made of its annotations.
+# A tool is a coroutine function. The model receives its name, its docstring and a schema derived from its annotations.
 @tool
 async def add(a: int, b: int) -> int:
     """Add two numbers.
@@ -25,7 +25,7 @@ async def add(a: int, b: int) -> int:
 
 
 def brain(request: ModelRequest) -> ToolUseBlock | str:
-    """Answer as a model would: ask for the tool first, then say what it found."""
+    """Answer like a model: call the tool first, then report its result."""
     last = request.messages[-1]
     if last.role == "tool":
         return f"The sum is {last.text}."
@@ -35,17 +35,17 @@ def brain(request: ModelRequest) -> ToolUseBlock | str:
 def main() -> None:
     agent = Agent("calculator", ScriptedModel(brain), tools=[add], system="You calculate with tools.")
 
-    # `call` gives a Mono: nothing happens before it is awaited, blocked on, or subscribed to.
+    # `call` returns a Mono: nothing happens until it is awaited, blocked on, or subscribed to.
     reply = agent.call("What is 19 + 23?").block()
     print("reply:   ", reply.text)
     print("outcome: ", reply.outcome)
     print("usage:   ", reply.usage.model_calls if reply.usage else 0, "model calls")
 
-    # The agent remembers: this is what the conversation holds.
+    # The agent remembers the conversation.
     for msg in agent.session().messages:
         print(f"{msg.role:>10}:", msg.text or msg.tool_uses)
 
-    # In async code, await the same Mono. A named session is a conversation of its own.
+    # In async code, await the same Mono. A named session is a separate conversation.
     async def ask() -> None:
         print("again:   ", await agent.call("And once more?", session="another"))
 

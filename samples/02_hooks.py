@@ -1,7 +1,7 @@
 """Hooks: see every step of a run, edit it, veto it.
 
-A hook gets events and returns them. A class matches the events it cares about; a function says with `@on` which they are.
-Editing hooks run first, by priority; guards judge what the editors made of the event; observers see the sealed result.
+A hook receives events and returns them. A class matches the events it handles; a function declares them with `@on`. Editing
+hooks run first, by priority; guards check the edited event; observers see the sealed result.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ async def delete_file(path: str) -> str:
 
 
 class Guard(Hook):
-    """Vetoes: a guard runs last, on the sealed event, so no other hook can slip something past it."""
+    """Vetoes deletions: a guard runs last, on the sealed event, so no other hook can bypass it."""
 
     guard = True
-    events = (PreActing,)  # an event that nobody listens to is not even built
+    events = (PreActing,)  # an event without listeners is not even built
 
     def on_event(self, event: HookEvent) -> HookResult:
         match event:
@@ -40,19 +40,19 @@ class Guard(Hook):
                 return event
 
 
-# Edits: assign a writable field, or return `event.replace(...)`. What is assigned is checked, and then it is what runs.
+# Edits: assign a writable field, or return `event.replace(...)`. An assigned value is checked, and then used.
 @on("before_each_tool", priority=10)
 def bare_names(event: PreActing) -> None:
     event.tool_use = event.tool_use.replace(input={"path": event.tool_use.input["path"].split("/")[-1]})
 
 
-# History, model and stream all see the result that a hook leaves here.
+# History, model and stream all see the result after this hook.
 @on("after_each_tool")
 def redact(event: PostActing) -> PostActing:
     return event.replace(tool_result=replace(event.tool_result, content=event.tool_result.text.replace("1234", "****")))
 
 
-# Without names, `@on` reads the annotation. An observer changes nothing, and its failure would harm nothing.
+# Without names, `@on` reads the annotation. An observer changes nothing, and its failure does no harm.
 @on(observer=True)
 def log(event: PreActing | PostActing) -> None:
     match event:

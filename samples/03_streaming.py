@@ -1,7 +1,7 @@
-"""Streaming: the events of a call as they happen, sealed, in the order in which hooks saw them.
+"""Streaming: the events of a call as they happen, sealed, in the order in which hooks see them.
 
-`stream` is a Flux: iterate it, or use it with `async with`, which waits for all cleanup however the block is left. A run is
-at most eight events ahead of its reader, so a slow reader slows the model down; with `buffer=0` they take turns.
+`stream` is a Flux: iterate over it, or use it with `async with`, which waits for all cleanup however the block ends. A run
+is at most eight events ahead of its reader, so a slow reader slows the model down; with `buffer=0` they alternate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agentflow import (
 from agentflow.testing import ScriptedModel
 
 
-# A tool that is an async generator hands out pieces; each is an ActingChunk. Its output is all of them.
+# A tool that is an async generator yields chunks; each is an ActingChunk. Its output is all of them together.
 @tool
 async def download(name: str) -> AsyncIterator[str]:
     """Download a file."""
@@ -61,7 +61,7 @@ async def watch() -> None:
 
 
 async def stop_early() -> None:
-    """Leave the block, and the run ends: what was running is cancelled, and the conversation stays legal."""
+    """Leave the block, and the run ends: active work is cancelled, and the conversation stays legal."""
     agent = make_agent()
     async with agent.stream("Get me the map", buffer=0) as events:
         async for event in events:

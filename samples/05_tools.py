@@ -1,7 +1,7 @@
-"""Tools: what a round does with them, and that no tool ends it.
+"""Tools: the order of the tools in a round; no tool ends the call.
 
-Research tools run in parallel, then reading ones in parallel, then writing ones one by one; results come in the order of
-the calls. A tool may take a lock, be tried again, be a method of an object, or be answered from outside.
+Research tools run in parallel, then read tools in parallel, then write tools one by one; results are in call order. A tool
+can use a lock, be retried, be a method of an object, or be answered externally.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agentflow.testing import ScriptedModel
 tries: list[str] = []
 
 
-@tool(type="research", retries=2)  # exceptions and timeouts are tried again; a cancellation never is
+@tool(type="research", retries=2)  # exceptions and timeouts are retried; a cancellation never is
 async def search(query: str) -> str:
     """Search the web."""
     tries.append(query)
@@ -24,7 +24,7 @@ async def search(query: str) -> str:
     return f"3 pages about {query}"
 
 
-@tool(type="read")  # an async generator: each value is a piece that readers see at once
+@tool(type="read")  # an async generator: readers see each value at once
 async def read_pages(count: int, emitter: ToolEmitter) -> AsyncIterator[str]:
     """Read pages."""
     for page in range(1, count + 1):
@@ -32,21 +32,21 @@ async def read_pages(count: int, emitter: ToolEmitter) -> AsyncIterator[str]:
 
 
 class Notes:
-    """Its annotated public methods become tools."""
+    """An object whose annotated public methods become tools."""
 
     def __init__(self) -> None:
         self.kept: list[str] = []
 
     async def write_note(self, text: str) -> str:
-        """Keep a note."""
+        """Store a note."""
         self.kept.append(text)
         return f"{len(self.kept)} kept"
 
 
-# A marker and no more: the model says that it is about to finish, and still gets to answer.
+# Only a marker: the model announces that it is about to finish, and still answers afterwards.
 @tool
 async def submit(summary: str) -> str:
-    """Say that the work is done."""
+    """Report that the work is done."""
     return f"submitted: {summary}"
 
 
@@ -63,7 +63,7 @@ def show(event: PreActing | ActingChunk | PostActing) -> None:
 
 def main() -> None:
     notes = Notes()
-    calls = [  # a writing, a reading and a researching call: they run the other way round
+    calls = [  # a write, a read and a research call; they run in reverse order
         ToolUseBlock("t1", "write_note", {"text": "frogs"}),
         ToolUseBlock("t2", "read_pages", {"count": 2}),
         ToolUseBlock("t3", "search", {"query": "frogs"}),

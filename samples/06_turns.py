@@ -1,6 +1,6 @@
-"""Turns: tools bound to arguments, run by hand or from an agent's queue. No model is asked.
+"""Turns: tools with bound arguments, run by hand or from an agent's queue. No model is called.
 
-The same hooks see them as see the calls of a model, at four scopes: the tool, the turn, the agent and the process.
+The same hooks handle them as for the calls of a model, in four scopes: the tool, the turn, the agent and the process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from agentflow.events import PostTurn, PrePut
 from agentflow.testing import ScriptedModel
 
 
-@tool(lock=True)  # one at a time, whoever runs it
+@tool(lock=True)  # one at a time, in all agents
 async def weigh(kilos: int) -> int:
     """Weigh something."""
     return kilos
@@ -28,7 +28,7 @@ async def count(to: int) -> AsyncIterator[int]:
 
 @tool
 async def plan(kilos: int) -> Turn[int]:
-    """A tool that returns a turn puts it into the queue."""
+    """Return a turn, which is added to the queue."""
     return Turn(weigh, {"kilos": kilos})
 
 
@@ -64,7 +64,7 @@ async def work() -> None:
         print(error)
     async for turn, value in agent.run():
         print(turn.tool.name, "→", value)
-    saved = agent.to_json()  # what is left, as data: tools by their names
+    saved = agent.to_json()  # the remaining queue as data, with tools by name
     again = Agent.from_json(saved, tools=[weigh, count, plan, enough], hooks=[light_only], model=ScriptedModel([]))
     print("left:", [(turn.tool.name, value) async for turn, value in again.run()])
 

@@ -1,7 +1,7 @@
-"""Approval: a call stops before a tool that needs one, is saved, and goes on in another process once somebody has decided.
+"""Approval: a call stops before a tool that needs approval, is saved, and is resumed in another process after a decision.
 
-Run without arguments it plays both parts: it calls the agent, saves the session and starts itself a second time. That
-second process asks at the terminal (try `y`, `n`, or an amount of your own), and resumes.
+Without arguments it plays both parts: it calls the agent, saves the session and starts itself a second time. The second
+process asks in the terminal (try `y`, `n`, or another amount), and resumes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from agentflow.verdicts import Resolution
 
 @tool
 async def balance() -> str:
-    """Tell the balance."""
-    print("  (balance is read)", flush=True)  # once: what has finished never runs again
+    """Return the balance."""
+    print("  (balance is read)", flush=True)  # once: a finished tool never runs again
     return "100 euros"
 
 
 @tool(requires_approval=True)
 async def pay(euros: int, to: str) -> str:
-    """Pay somebody."""
+    """Pay a person."""
     return f"{euros} euros went to {to}"
 
 
@@ -35,13 +35,15 @@ def agent_with(model: ScriptedModel) -> Agent:
 
 
 def ask(waits: Pending) -> Resolution:
-    """Ask at the terminal; where nobody can be asked the answer is no."""
+    """Ask in the terminal; without an answer the call is denied."""
     use = waits.tool_use
     assert use is not None
     print(f"{use.name}{dict(use.input)}: y, n, or another amount?", flush=True)
     answer = sys.stdin.readline().strip()
     if answer.isdigit():
-        return Approve(input={**use.input, "euros": int(answer)})  # checked and vetted like the model's own
+        return Approve(
+            input={**use.input, "euros": int(answer)}
+        )  # validated and checked by hooks, like the model's own call
     return Approve() if answer == "y" else Deny("the treasurer said no" if answer else "nobody could be asked")
 
 

@@ -1,4 +1,4 @@
-"""Two agents: one as the other's tool, questions and turns from one to the other, and who pays."""
+"""Two agents: one as a tool of the other, direct questions and turns between them, and the cost of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHELVES = {"Faust": 4, "Hamlet": 7}
 
 @tool(type="read")
 async def shelf_of(title: str) -> int:
-    """Tell where a book stands."""
+    """Return the shelf of a book."""
     return SHELVES[title]
 
 
@@ -65,7 +65,7 @@ async def work() -> None:
     async with clerk.stream("Where is Faust?", children=True) as events:  # the sub-agent's events too
         async for event in events:
             line(event)
-    reply = await clerk.ask("librarian", "Thank you!")  # through the librarian's queue: it wakes up and answers
+    reply = await clerk.ask("librarian", "Thank you!")  # through the librarian's queue, which starts a call
     print("asked:", reply, f"({reply.usage.model_calls} model call)")
     receipt = await clerk.send("librarian", Turn(shelf_of, {"title": "Hamlet"}))  # no model: just the tool
     print("sent: ", await receipt)

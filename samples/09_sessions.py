@@ -1,6 +1,6 @@
 """Sessions: conversations in an SQLite file, listed, continued by another process, forked, exported and imported.
 
-The same code keeps them on a PostgreSQL server: `SqlStore("postgresql+psycopg://user:password@host/database")`.
+The same code works with a PostgreSQL server: `SqlStore("postgresql+psycopg://user:password@host/database")`.
 Needs `agentflow-hooks[sql]`.
 """
 
@@ -19,7 +19,7 @@ CITIES = {"north": "Oslo", "south": "Palermo", "sea": "Brest"}
 
 
 def guide(request: ModelRequest) -> str:
-    """A model that answers from what was said before."""
+    """Answer from the earlier messages."""
     said = [msg.text for msg in request.messages if msg.role == "user"]
     known = [CITIES[word] for text in said for word in text.split() if word in CITIES]
     return f"{known[-1]}." if known else "Where to?"

@@ -1,7 +1,7 @@
-"""Crash and resume: a process kills itself in the middle of a call, twice; the next one goes on where it was.
+"""Crash and resume: a process kills itself in the middle of a call, twice; the next process resumes the call.
 
-Run without arguments it starts itself as a child, as often as it takes. A child ends with SIGKILL, as in a power cut: no
-handler runs, nothing is cleaned up. What was stored is all that the next one has.
+Without arguments it starts itself as a child as often as needed. A child ends with SIGKILL, as in a power failure: no handler
+runs and nothing is cleaned up. The next child has only the stored data.
 Needs `agentflow-hooks[sql]`.
 """
 
@@ -21,7 +21,7 @@ from agentflow.testing import ScriptedModel
 
 
 def die_once(folder: Path, where: str) -> None:
-    """End like a power cut, the first time that this is reached."""
+    """Kill the process the first time that this point is reached."""
     mark = folder / where
     if not mark.exists():
         mark.touch()
@@ -30,7 +30,7 @@ def die_once(folder: Path, where: str) -> None:
 
 
 def agent_in(folder: Path, store: SqlStore) -> Agent:
-    @tool(idempotent=True)  # the bank knows the key: a second order with it is no second payment
+    @tool(idempotent=True)  # the bank knows the key, so a repeated order is not a second payment
     async def pay(euros: int, context: ToolContext) -> str:
         print(
             f"  pay {euros}, attempt {context.attempt}, key …:{context.idempotency_key.partition(':')[2]}", flush=True

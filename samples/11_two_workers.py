@@ -1,7 +1,7 @@
-"""Two workers: a call is submitted to a database and run by a worker process; that one is killed, and the other goes on.
+"""Two workers: a submitted call is run by a worker process; that worker is killed, and the other one continues the call.
 
-Run without arguments it submits the call and starts itself twice more, as workers. (`agentflow worker module:agent --database
-URL` does the same for an agent of yours; the database may be PostgreSQL on another machine.)
+Without arguments it submits the call and starts itself twice more, as workers. (`agentflow worker module:agent --database
+URL` does the same for your own agent; the database may be PostgreSQL on another machine.)
 Needs `agentflow-hooks[dbos]`.
 """
 
@@ -22,7 +22,7 @@ from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 
 
-@tool(idempotent=True)  # it may run again if a worker dies while it runs; what is finished never does
+@tool(idempotent=True)  # it may run again if its worker dies; finished work never does
 async def measure(metre: int) -> str:
     """Measure one metre of the river."""
     await asyncio.sleep(0.5)
@@ -30,7 +30,7 @@ async def measure(metre: int) -> str:
 
 
 def answer(request: ModelRequest) -> list[ToolUseBlock] | str:
-    """Stands for a model: it measures six times, then it knows."""
+    """Measure six times, then answer; replaces a model."""
     done = sum(msg.role == "tool" for msg in request.messages)
     return [ToolUseBlock(f"t{done}", "measure", {"metre": done})] if done < 6 else "It is 5 m deep."
 
@@ -47,7 +47,7 @@ async def submit(url: str) -> None:
         run_id = await client.submit("surveyor", "How deep is the river?", run_id="survey-1")
         await client.submit("surveyor", "How deep is the river?", run_id="survey-1")  # the same run: nothing happens
         who: list[int] = []
-        async for event in client.stream(run_id):  # from another process, while the run goes on and changes its place
+        async for event in client.stream(run_id):  # from another process, while the run moves to another worker
             if event.type == "PostActing":
                 result = str(event.data["tool_result"])
                 who.append(int(result.partition("by process ")[2].partition("'")[0]))

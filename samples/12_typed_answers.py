@@ -1,7 +1,7 @@
-"""Typed answers: a call gives an object instead of words, by whichever way its model has.
+"""Typed answers: a call returns an object instead of text, with the method that the model supports.
 
-What does not fit goes back to the model; a growing mapping shows it while it arrives; a function as the output is the last
-step, which a person may have to approve.
+An invalid answer goes back to the model; a growing mapping shows the answer while it arrives; a function as the output is the
+last step, which may require approval.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Line(BaseModel):
 
 
 class Invoice(BaseModel):
-    """What somebody has to pay."""
+    """An invoice to be paid."""
 
     customer: str
     lines: list[Line] = []
@@ -43,7 +43,7 @@ async def pay(customer: str, euros: float) -> str:
 
 
 async def answers() -> None:
-    # By a tool that takes the answer; the first one has a price of 0, which is sent back with pydantic's words.
+    # With a tool that takes the answer; the first one has a price of 0 and is sent back with pydantic's message.
     wrong = ToolUseBlock("t1", "final_answer", {"customer": "Ada", "lines": [{"item": "tea", "euros": 0}]})
     right = ToolUseBlock("t2", "final_answer", {"customer": "Ada", "lines": [{"item": "tea", "euros": 2.5}]})
     clerk = Agent("clerk", ScriptedModel([wrong, right]), hooks=[show], output=Invoice)
@@ -51,7 +51,7 @@ async def answers() -> None:
     print("output ", reply.output)  # a type checker knows that it is an Invoice
     print("history", [msg.role for msg in clerk.session().messages])
 
-    # While it arrives: a mapping that grows, with the fields that were said so far.
+    # While it arrives: a growing mapping of the fields received so far.
     pieces = ['{"customer": "A', 'da", "lines": [{"item": "tea", ', '"euros": 2.5}, {"item": "mil', 'k", "euros": 1}]}']
     clerk = Agent("clerk", ScriptedModel([pieces]), output=Output(Invoice, via="prompt"))
     async for invoice in clerk.stream("And milk.").partials():
@@ -59,11 +59,11 @@ async def answers() -> None:
         if invoice.complete:
             print("at last", sum(line.euros for line in invoice.output.lines), "euros")
 
-    # What is no object is a field of one; the nearer `output=` counts.
+    # A value that is not an object is a field of one; the nearest `output=` applies.
     counter = Agent("counter", ScriptedModel(['{"answer": [3, 1, 2]}']))
     print("sorted ", sorted((await counter.call("Count.", output=list[int])).output))
 
-    # The arguments of a function: it runs as the last step, when a person has approved it.
+    # The arguments of a function: it runs as the last step, after a person's approval.
     asked = ToolUseBlock("t3", "pay", {"customer": "Ada", "euros": 2.5})
     treasurer = Agent("treasurer", ScriptedModel([asked]), output=pay)
     waits = await treasurer.call("Refund Ada.")

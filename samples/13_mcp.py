@@ -1,6 +1,6 @@
-"""Tools of an MCP server: found when the first call needs them, with a person's approval for what destroys.
+"""Tools of an MCP server: loaded when the first call needs them, with approval for destructive ones.
 
-The server runs in this program, so nothing has to be installed but `agentflow-hooks[mcp]`. A real one differs in one line:
+The server runs in this program, so only `agentflow-hooks[mcp]` is needed. A real server differs in one line:
 `MCPServer.stdio("uvx", "mcp-server-git")` or `MCPServer.http("https://…/mcp")`.
 """
 
@@ -23,13 +23,13 @@ server = Server("pantry")
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
 async def count(thing: str) -> int:
-    """Count what is there of a thing."""
+    """Count an item in stock."""
     return shelf.get(thing, 0)
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
 async def look(ctx: Context[Any, Any]) -> list[str]:
-    """Look at everything, shelf by shelf."""
+    """List everything, shelf by shelf."""
     for number, thing in enumerate(shelf, 1):
         await ctx.report_progress(number, len(shelf), thing)
     return list(shelf)
@@ -37,7 +37,7 @@ async def look(ctx: Context[Any, Any]) -> list[str]:
 
 @server.tool(annotations=ToolAnnotations(destructive_hint=True))
 async def throw_away(thing: str) -> str:
-    """Throw something away."""
+    """Throw an item away."""
     return f"{shelf.pop(thing)} of {thing} thrown away"
 
 
@@ -67,7 +67,7 @@ async def tidy_up() -> None:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the sample."""
     asyncio.run(tidy_up())
 
 

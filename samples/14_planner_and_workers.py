@@ -1,4 +1,4 @@
-"""A planner with parallel workers: a typed plan, a worker for each task, an editor; and what happens when one fails."""
+"""A planner with parallel workers: a typed plan, a worker for each task, an editor, and the failure of one worker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ editor = Agent("editor", ScriptedModel(["Bees and wasps are striped; of hornets 
 
 @workflow(planner, worker, editor, max_concurrency=2, hooks=[UsageLimits(model_calls=10)])
 async def report(question: str) -> str:
-    """Writes a report: plans, asks, edits."""
+    """Write a report: plan, ask the workers, edit."""
     plan = (await ask(planner, question)).output
     found = await gather(*[ask(worker, task) for task in plan.tasks], return_exceptions=True)
     known = [one.text for one in found if not isinstance(one, StepError)]

@@ -1,4 +1,4 @@
-"""A support desk: agents hand the conversation on to each other, one asks a person, and it goes on behind a restart."""
+"""A support desk: agents hand the conversation over, one asks for approval, and the conversation survives a restart."""
 
 from __future__ import annotations
 

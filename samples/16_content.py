@@ -1,6 +1,6 @@
-"""Content: a picture that this program draws goes to the model, another one comes from a tool.
+"""Content: the model receives a picture from this program, and another one from a tool.
 
-No log and no line of the terminal holds what a picture is made of, and a conversation holds it once.
+Logs and terminal output never contain the picture's data, and a conversation stores it once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def square(red: int, green: int, blue: int, side: int = 32) -> DataBlock:
-    """A square of one colour, as a PNG."""
+    """Create a square of one colour, as a PNG."""
     head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     rows = (b"\0" + bytes((red, green, blue)) * side) * side
     parts = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
@@ -38,7 +38,7 @@ def colour_of(picture: DataBlock) -> str:
 
 
 def eye(request: ModelRequest) -> Msg:
-    """In the place of a model that sees: it says what is on the last picture, or asks for a photo."""
+    """Replace a model with vision: name the colour of the last picture, or call the photo tool."""
     last = request.messages[-1]
     pictures = [*last.data]
     for result in last.tool_results:
@@ -61,7 +61,7 @@ async def look() -> None:
     for msg in agent.session().messages:
         print(f"  {msg.role:9} {msg.shown or [use.name for use in msg.tool_uses]}")
     try:
-        await fetch("http://169.254.169.254/latest/meta-data/")  # where clouds answer with credentials
+        await fetch("http://169.254.169.254/latest/meta-data/")  # the address at which clouds serve credentials
     except FetchError as error:
         print(error)
 

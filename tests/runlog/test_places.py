@@ -284,10 +284,10 @@ async def test_what_is_not_there_is_said(store: SqlStore, tmp_path: Path) -> Non
     with pytest.raises(StoreError, match=r"holds no run log\. A Recorder writes run logs"):
         await asyncio.to_thread(load_named, name)
     for asked, what in ((name, "run log"), (f"{name}#run_9", "run 'run_9'")):
-        with pytest.raises(StoreError, match=f"keeps no {what}. A Recorder writes"):
+        with pytest.raises(StoreError, match=f"holds no {what}. A Recorder writes"):
             await asyncio.to_thread(export, tmp_path / "x.html", asked)
         answer = await asyncio.to_thread(CliRunner().invoke, inspect, [asked], standalone_mode=False)
-        assert f"keeps no {what}. A Recorder writes" in str(answer.exception)
+        assert f"holds no {what}. A Recorder writes" in str(answer.exception)
     missing = tmp_path / "missing.db"
     with pytest.raises(StoreError, match="There is no database"):
         await asyncio.to_thread(load_named, f"sqlite:///{missing}")
