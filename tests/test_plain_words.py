@@ -49,18 +49,12 @@ COLUMNS = [*AT_MOST, *AT_LEAST]
 # Folders that have not been rewritten yet, each with a ceiling for every word of AT_MOST, in that order. Delete a
 # folder's row when it meets the limits, and rename it with its folder. "top" is the modules directly in agentflow/.
 PENDING = """
-cli            195  30  35  35   0   5  10  20   0   5   0   0   0   0  25   5  15   5   0   0   0  40
-debugger       235  30 115  10  20  20  20  10  10   0   0  45   0   0  70   0   0   0  10   0   0  30
 durable        175  70  20   0  25  10   5  20   0  20   5   5   5   5  40  10  15  10   0   0  10  25
 inspector      230  90  10  15  35  15  10  10   0   0  10  15  10   0  10  10  10   0  10   0   0  70
 mcp            225  75  40  15  20  10  10  15   5  25  10   0   0   0  15  15  10  10  10   0   5  60
 models         185  70  10  35  20  40  20   5   0   0   5   0   0   5   5   5  25   5  40   0  10  25
 plugins        220  75  25  20  25  30  15  10   5   5   5   5   5   5  10  20  10  15  25   5  10  15
-replay         260  70  10  10  50  40  30   5   0  15   0  10   5   5  30  50  20  20   5   0  10  10
-runlog         295 105  15  25  15  45  60  10   0   0   5  15  10   0  10   0  10  15   5   0   0  25
 state          165  95 120   0  25  10  15  10  10   0  10   0   0   0  10  10  15  10   0   0   0  20
-terminal       285  85  15  10  10  10  15  10   5  15   0   5   0   0  20  25  15  10  80   0  30  10
-testing        205  50  15  25  25  20  20   5   0   5   0   0   5  10  10  20  20  10  25   0   5  15
 """
 
 

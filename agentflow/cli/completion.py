@@ -30,7 +30,7 @@ _MOST_FILES = 500
 
 
 def agents_like(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Return the agents of the current folder whose `module:agent` has this prefix."""
+    """Return the agents of the current folder with this prefix of `module:agent`."""
     return [CompletionItem(name) for name in sorted(set(_agents(Path()))) if name.startswith(begun)]
 
 

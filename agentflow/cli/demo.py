@@ -132,7 +132,7 @@ async def _agent(screen: Screen, model: str | None, wire: WireChoice, real: bool
             await library()
         yield make_agent(made)
         return
-    # A proxy cannot reach this machine's loopback.
+    # Bypass any proxy, because it does not reach the loopback interface.
     for variable in ("NO_PROXY", "no_proxy"):
         os.environ[variable] = ",".join(filter(None, [os.environ.get(variable), "127.0.0.1"]))
     if real:

@@ -41,7 +41,7 @@ class CommandError(click.ClickException):
     """A command failed: one line on standard error, and an exit code.
 
     Args:
-        message: The problem, and how to fix it.
+        message: The problem, and how the user should fix it.
         exit_code: The exit code, as listed in the module.
     """
 

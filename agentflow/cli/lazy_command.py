@@ -1,4 +1,4 @@
-"""Commands whose modules are expensive to import or need an extra; they are loaded when called."""
+"""Commands in modules that are expensive to import or need an extra; they are loaded when called."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def load_agent(target: str) -> Agent:
         target: The name, such as `"shop.agents:assistant"`; the part after the colon may contain dots.
 
     Raises:
-        CommandError: The text is malformed, the module cannot be imported, or the name is missing or not an agent.
+        CommandError: The text is malformed, the import fails, or the name is missing or not an agent.
     """
     module_name, colon, name = target.partition(":")
     if not colon or not module_name or not name or module_name.endswith(".py") or set("/\\") & set(module_name):
@@ -55,7 +55,7 @@ def load_hook(target: str) -> HookSource:
     """Import the hook named by `module:name`: a hook, a marked function, or a class of hooks, which is instantiated.
 
     Raises:
-        CommandError: The text is malformed, the module cannot be imported, or the name is missing.
+        CommandError: The text is malformed, the import fails, or the name is missing.
     """
     found = _variable(target, "a hook", "shop.guards:NewGuard")
     try:
@@ -70,7 +70,7 @@ def load_output(target: str) -> OutputLike[Any]:
     """Import the `output=` of a call named by `module:name`: a type, a function or an `Output`.
 
     Raises:
-        CommandError: The text is malformed, the module cannot be imported, or the name is missing.
+        CommandError: The text is malformed, the import fails, or the name is missing.
     """
     return _variable(target, "a type of answers", "shop.orders:Order")
 

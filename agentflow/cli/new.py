@@ -94,7 +94,7 @@ def write_project(name: str, place: Path) -> Path:
         The project's folder.
 
     Raises:
-        CommandError: The name is invalid or exists already, or a file cannot be written.
+        CommandError: The name is invalid or exists already, or writing a file fails.
     """
     package = package_of(name)
     folder = place / name

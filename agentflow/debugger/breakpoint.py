@@ -3,7 +3,7 @@
 Rules:
 
 1. It is the last editing hook: the person sees the event as the hooks left it, and guards check the person's edits.
-2. The first decision counts; other debuggers are cancelled. If nobody can decide or the limit passes, `otherwise` applies.
+2. The first decision counts; other debuggers are cancelled. Without a decision, or after the limit, `otherwise` applies.
 3. If a paused run is cancelled or interrupted, it ends at once.
 4. Stepping pauses at the next event of the run, of any kind except the chunks of a stream.
 """
@@ -45,7 +45,7 @@ class Breakpoint(Hook):
         events: The event classes at which it should pause, including base classes such as `Decision`.
         tools: Patterns such as `"delete_*"`: for tool events, pause only for these tools.
         when: A function of the event that must also return True.
-        ask: The debugger or debuggers that ask; the terminal by default. Without a terminal, nobody can be asked.
+        ask: The debugger or debuggers that ask; the terminal by default. If there is none, `otherwise` applies.
         limit: Maximum duration of a pause in seconds, by the run's clock.
         otherwise: The action if there is no decision: `"continue"`, or `"deny"` (which continues if the event does not
             support Deny).

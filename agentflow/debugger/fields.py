@@ -85,7 +85,7 @@ def assign(event: Event, path: str, value: Json) -> None:
         value: The new value, in the form of `value_of`.
 
     Raises:
-        ValueError: The value is not valid there; the message gives the reason, and nothing is changed.
+        ValueError: The value is not valid there; the message has the reason, and nothing is changed.
     """
     steps = [name or int(index) for name, index in _STEP.findall(path)]
     if not steps or "".join(f".{s}" if isinstance(s, str) else f"[{s}]" for s in steps).removeprefix(".") != path:

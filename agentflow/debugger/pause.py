@@ -51,8 +51,8 @@ class Pause:
         limit: Maximum duration in seconds; None means no limit.
         otherwise: The action after the limit, `"continue"` or `"deny"`.
         began: The start, in seconds since the epoch, by the run's clock.
-        ended: How it ended: `"continued"`, `"stepped"`, `"decided"`, `"over"` (the limit has passed, or nobody could be
-            asked), `"cancelled"` (with its run); None while it lasts.
+        ended: How it ended: `"continued"`, `"stepped"`, `"decided"`, `"over"` (the limit has passed, or no debugger could
+            ask), `"cancelled"` (with its run); None while it lasts.
         verdict: The decision.
 
     Example:

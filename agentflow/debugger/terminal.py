@@ -4,7 +4,7 @@ Rules:
 
 1. It handles one pause at a time; other pauses queue up while their limits continue to run.
 2. Texts from models, tools and hooks are shown with control characters escaped.
-3. Ctrl-C interrupts the call. If the input is closed or is not a terminal, nobody can be asked.
+3. Ctrl-C interrupts the call. If the input is closed or is not a terminal, there is no decision.
 """
 
 from __future__ import annotations

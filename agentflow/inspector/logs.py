@@ -55,7 +55,7 @@ class RunInfo:
         decided: The number of events on which a hook decided.
         called: The tools called, including those of sub-agents.
         hooks: The hooks that changed something, decided or failed.
-        problem: The reason why the log cannot be read, or an empty string.
+        problem: The reason why the log is unreadable, or an empty string.
     """
 
     id: str
@@ -98,7 +98,7 @@ class Source:
 
     @property
     def problem(self) -> str:
-        """The reason why the log cannot be read, or an empty string."""
+        """The reason why the log is unreadable, or an empty string."""
         return self.logs.known(self.place).problem
 
     @property
@@ -113,7 +113,7 @@ class Source:
         except (OSError, StoreError):
             return b"", begin
         torn = len(data) - data.rfind(b"\n") - 1
-        known = self.logs.known(self.place)  # the reader is at least as far as this read
+        known = self.logs.known(self.place)  # the reader has read at least this much
         if known.problem:
             return b"", begin
         lines = data[: len(data) - torn].splitlines(keepends=True)
@@ -125,8 +125,8 @@ class _ReadLog:
 
     Attributes:
         stamp: The stamp of its location at that time.
-        runs: Its runs; if it cannot be read, one row with the reason.
-        problem: The reason why it cannot be read, or an empty string.
+        runs: Its runs; if it is unreadable, one row with the reason.
+        problem: The reason why it is unreadable, or an empty string.
     """
 
     def __init__(self, place: Place) -> None:

@@ -91,7 +91,7 @@ def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
 
     Raises:
         UsageError: There is no run, or there are more than two.
-        StoreError: A named run log is invalid or cannot be read; in a folder, such a file is skipped.
+        StoreError: A named run log is invalid or unreadable; in a folder, such a file is skipped.
 
     Example:
         >>> export("report.html", "runs/no-such-run.jsonl")

@@ -36,8 +36,8 @@ class Place(Protocol):
         """Read the content from a position on, and return it with the position after it.
 
         Raises:
-            OSError: It cannot be read.
-            StoreError: It cannot be read.
+            OSError: Reading fails.
+            StoreError: Reading fails.
         """
         ...
 
@@ -76,7 +76,7 @@ class LogFile:
 
 @dataclass(frozen=True)
 class StoredLog:
-    """A log in a store; with `problem`, a store that cannot be read."""
+    """A log in a store; with `problem`, an unreadable store."""
 
     store: LogStore
     where: str
@@ -109,7 +109,7 @@ class StoredLog:
 
 
 def stored_logs(store: LogStore, run_id: str | None = None) -> Iterator[StoredLog]:
-    """Iterate over the logs of a store, or of one run in it; if it cannot be read, yield one log with the reason."""
+    """Iterate over the logs of a store, or of one run in it; if it is unreadable, yield one log with the reason."""
     where = str(getattr(store, "url", type(store).__name__))
     try:
         kept: list[KeptLog] = store.logs().result(_PATIENCE)

@@ -7,7 +7,7 @@ Rules:
    has it with its event, which hooks may have held for a while.
 2. A replay performs each step in its turn. Models and tools are held back here; an event that comes early waits after its
    hooks.
-3. A step that waits for something that never happens continues when the recorded time is over, and the replay diverges.
+3. A step that waits for something that never happens continues after the recorded time, and the replay diverges.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Encoder:
     Args:
         content: Whether to record texts; if False, digests replace them.
         clean: Removes secrets from values.
-        mark: Suffix of each ref, needed if another writer uses the same log.
+        mark: Suffix of each ref; it should be unique if several writers use the same log.
 
     Attributes:
         out: The entries so far; the writer takes them from here.

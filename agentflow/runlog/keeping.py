@@ -48,7 +48,7 @@ class KeptLines(NamedTuple):
 
 @runtime_checkable
 class LogStore(Protocol):
-    """A store that keeps run logs. Its methods may be called from any thread and return futures that need not be awaited."""
+    """A store that keeps run logs. Its methods should be callable from any thread; the futures need not be awaited."""
 
     def keep_log(self, run_id: str, writer: str, number: int, lines: str) -> Future[None]:
         """Add lines to a run's log. A repeated write is ignored.

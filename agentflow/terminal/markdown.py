@@ -134,7 +134,7 @@ def render_block(block: str) -> RenderableType:
         if any(token.level > _DEEPEST for token in shown.parsed):  # the parser drops deeper levels
             return plain
         _escape(shown.parsed)
-    except Exception:  # noqa: BLE001, RUF100 - a model's text must not end the call
+    except Exception:  # noqa: BLE001, RUF100 - a model's text should not end the call
         return plain
     return shown
 

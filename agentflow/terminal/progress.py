@@ -39,7 +39,7 @@ _TAIL: Final = 400
 
 
 class _Line:
-    """An active piece of work."""
+    """Active work with its line."""
 
     def __init__(self, what: str, now: float) -> None:
         self.what = what

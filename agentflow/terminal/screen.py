@@ -402,7 +402,7 @@ class Screen:
             self._live.refresh()  # remove the printed text from the preview
         try:
             shown = lines_of(render_block(block), self.console, 2)
-        except Exception:  # noqa: BLE001, RUF100 - a model's text must not end the call
+        except Exception:  # noqa: BLE001, RUF100 - a model's text should not end the call
             shown = lines_of(Text(printable(block)), self.console, 2)
         if self._above:
             self.console.print()
@@ -426,7 +426,7 @@ class Screen:
         text = printable(text)
         if not self._plain_ascii:
             return text
-        # Escape characters that the file's encoding lacks: a model's text must not end the call.
+        # Escape characters that the file's encoding lacks: a model's text should not end the call.
         return text.translate(_ASCII).encode(self._encoding, "backslashreplace").decode(self._encoding)
 
     def _print(self, text: Text) -> None:

@@ -54,7 +54,7 @@ class ModelScene:
 
 
 class StagedModel(NamedTuple):
-    """A model whose provider plays a scene.
+    """A model with a provider that plays a scene.
 
     Attributes:
         model: The model. It should not retry, because a retry looks like a slow reply.

@@ -8,7 +8,7 @@ Rules:
    (the rule is known, the wording is not verified).
 3. A dialect enables and disables rows; a row checks its dialect itself.
 
-The rows are data: `rules_*.tsv`, one line each, whose columns are the fields of `Rule`; `check` is the name of a function
+The rows are data: `rules_*.tsv`, one line each, with the fields of `Rule` as columns; `check` is the name of a function
 in the corresponding `checks_*` module.
 """
 

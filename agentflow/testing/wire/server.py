@@ -4,7 +4,7 @@ Rules:
 
 1. It binds only to 127.0.0.1. It accepts any key, but requires one, like the vendor.
 2. Every request is recorded before it is checked, even if it is refused.
-3. A connection serves one request. An open connection is one whose answer is not finished.
+3. A connection serves one request. An open connection has an unfinished answer.
 """
 
 import asyncio

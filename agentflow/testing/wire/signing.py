@@ -47,7 +47,7 @@ class Signer:
     prefix: bytes = b""
 
     def bound_to(self, body: JsonObject) -> "Signer":
-        """Return a signer whose signatures are bound to this request."""
+        """Return a signer that binds its signatures to this request."""
         return replace(self, prefix=prefix_of(body, len(as_list(body.get("messages")))))
 
     def sign(self, text: str, place: int, total: int) -> str:
