@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "agentflow"
 OPEN = {
     "cli/lazy_command.py LazyCommand.make_context": "click's own signature",
     "events/base.py _init_by_hand": "the runtime side of the dataclasses that a checker sees",
-    "ground/facade.py objects_of.behind.new": "the arguments of any class",
+    "ground/facade.py objects_of.decorate.new": "the arguments of any class",
     "ground/frozen.py FrozenDict._refuse": "takes anything, and refuses it",
     "ground/frozen.py FrozenList._refuse": "takes anything, and refuses it",
     "loop/abandoning.py _DeadEvents._gone": "it stands for several methods, and only raises",

@@ -51,7 +51,7 @@ async def test_needs_an_end_and_nothing_after_it() -> None:
     """Half a verification would pass by accident, so it is refused."""
     with pytest.raises(UsageError, match="would be unchecked"):
         await verify(Flux.of(1)).expect(1)
-    with pytest.raises(UsageError, match="goes on after"):
+    with pytest.raises(UsageError, match="no expectations may follow"):
         verify(Flux.of(1)).expect_complete().expect(1)
 
 

@@ -419,13 +419,13 @@ async def test_bytes_are_cut_anywhere(fault: Fault) -> None:
 
 
 async def test_a_fault_at_a_place_that_is_not_there_is_told() -> None:
-    """The answer is a 500 that names the place, and the script did not come out even."""
+    """The answer is a 500 that names the place, and the script was not used exactly."""
     for fault in (Fault.cut("call"), Fault.cut(99), Fault.length_mid_call()):
         async with WireServer.openai([TEXT.with_faults(fault)]) as server:
             got = await ask(server, chat(USER), stream=True)
             assert got.status == 500
             assert got.json["error"]["message"].startswith("wire script: UsageError: ")
-            with pytest.raises(AssertionError, match="did not come out even: UsageError"):
+            with pytest.raises(AssertionError, match="was not used exactly: UsageError"):
                 server.assert_done()
 
 

@@ -22,8 +22,8 @@ async def test_a_list_answers_in_order_and_then_fails_loudly() -> None:
         extra = await ask(server, chat(USER))
         assert (said, extra.status) == (["one", "two"], 500)
         assert extra.json["error"]["message"] == (
-            "wire script: UsageError: the wire script has only: it has 2 replies, and request 2 (model 'gpt-test', "
-            "1 messages) asks for one more"
+            "wire script: UsageError: the wire script has only 2 replies, but request 2 (model 'gpt-test', "
+            "1 messages) needs another one"
         )
         with pytest.raises(AssertionError, match="the wire script has only"):
             server.assert_done()
@@ -61,7 +61,7 @@ async def test_a_brain_that_gives_no_reply_is_told_what_would_be_one() -> None:
     """What came back is named."""
     async with WireServer.openai(lambda _request: 3) as server:  # type: ignore[arg-type, return-value]
         got = await ask(server, chat(USER))
-        assert "answers with a Reply, a text or a Fault; got int: 3" in got.json["error"]["message"]
+        assert "must be a Reply, a text or a Fault, not int: 3" in got.json["error"]["message"]
 
 
 def test_a_bare_text_is_no_script() -> None:
@@ -83,14 +83,14 @@ async def test_other_addresses_are_not_found() -> None:
 async def test_addresses_are_what_clients_want_as_base() -> None:
     """OpenAI's base ends in /v1, Anthropic's has no path; there is none before the start or after the stop."""
     server = WireServer.anthropic([])
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="is not running"):
         _ = server.base_url
     async with server:
         assert server.url == f"{server.base_url}/v1/messages"
         assert server.base_url.rsplit(":", 1)[0] == "http://127.0.0.1"
         with pytest.raises(UsageError, match="already running"):
             await server.start()
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="is not running"):
         _ = server.url
     await server.stop()
     async with WireServer.openai([]) as openai:
@@ -137,7 +137,7 @@ def test_a_thread_serves_synchronous_code() -> None:
             body = json.load(response)
         assert body["choices"][0]["message"]["content"] == "hello"
         server.assert_done()
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="is not running"):
         _ = server.base_url
 
 
@@ -169,5 +169,5 @@ async def test_a_bigger_body_than_a_megabyte_is_read_whole() -> None:
 
 def test_a_negative_chunk_is_refused() -> None:
     """A reply cannot be cut into pieces of less than nothing."""
-    with pytest.raises(UsageError, match="pieces of -1 characters"):
+    with pytest.raises(UsageError, match="chunk=-1"):
         Reply("x", chunk=-1)
