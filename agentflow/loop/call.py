@@ -181,7 +181,7 @@ class Call(RunBase):
         self.scope.hand_to(alive._end_at_once(said), alive._drop)
 
     def _taken_from(self, task: asyncio.Task[Any]) -> tuple[Self, str]:
-        """Take the call away from its driver's task; returns what goes on in its place, and what to tell people."""
+        """Take the call away from its driver's task; return its replacement and the notes for the user."""
         scope, running = self.scope, self.config.running
         said = leave_behind(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
         running.runs.discard(self)

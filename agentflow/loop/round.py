@@ -318,7 +318,7 @@ async def _finish(run: RunBase, round_: _Round) -> None:
         if heard is None or isinstance(heard, Event):
             event = heard
         else:
-            run.round = None  # it is told, whoever goes on with the run
+            run.round = None  # its end is reported, even if another task resumes the run
             event = await heard
     except GeneratorExit:
         raise
