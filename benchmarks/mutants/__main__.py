@@ -137,6 +137,8 @@ def _skipped(tree: ast.Module) -> list[tuple[Place, Place]]:
                 leave_out(node)
             case ast.Assign(targets=[ast.Name()], value=ast.Call(func=ast.Name(id="TypeVar" | "ParamSpec"))):
                 leave_out(node)
+            case ast.keyword(arg="strict" | "slots"):
+                leave_out(node)  # an assertion of zip, or a matter of memory
             case ast.AnnAssign():
                 leave_out(node.annotation)
             case ast.arg(annotation=ast.expr() as annotation):

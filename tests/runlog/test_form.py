@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,11 +14,12 @@ import pytest
 from agentflow import Agent, Deny, Hook, Msg, PostReasoning, PreActing, PreReasoning, ToolUseBlock, tool
 from agentflow.errors import ModelError, StoreError
 from agentflow.events import EVENT_TYPES, ReasoningChunk
-from agentflow.facts import Fact
+from agentflow.facts import Compacted, Fact, Injected, RoundSuspended, ToolDecided, ToolStarted
 from agentflow.messages import DataBlock
 from agentflow.plugins.recorder import Recorder
 from agentflow.plugins.redaction import Redaction
-from agentflow.runlog import RunLog, RunLogError, json_schema, load, read_lines
+from agentflow.runlog import RunLog, RunLogError, entries, json_schema, load, read_lines
+from agentflow.runlog.encoding import Encoder
 from agentflow.runlog.entries import ChunksEntry, EventEntry, FactEntry, HookEntry, MessageEntry, RequestEntry
 from agentflow.runlog.fields import EventFields, FactFields
 from agentflow.saving.codec import fact_from_json, msg_to_dict
@@ -270,3 +272,48 @@ def test_no_field_is_lost_in_reading() -> None:
             assert own <= EventFields.__annotations__.keys(), kind
     for fact in get_args(Fact):
         assert set(fact._fields) <= FactFields.__annotations__.keys(), fact
+
+
+def test_what_a_line_leaves_out() -> None:
+    """A field that a line leaves out is empty, with these exceptions, on which existing logs rely. No entry can be changed."""
+    found: dict[str, object] = {}
+    kind: Any
+    for kind in (*get_args(entries.Entry), entries.ParentCall, entries.HookChange, entries.Injection):
+        assert kind.__dataclass_params__.frozen
+        for one in fields(kind):
+            if one.default not in (MISSING, None, 0, "", ()) and one.name != "kind":
+                found[f"{kind.__name__}.{one.name}"] = one.default
+    assert found == {
+        "LogEntry.form": "agentflow.run-log",
+        "LogEntry.version": 1,
+        "LogEntry.content": True,
+        "LogEntry.origin": "recorder",
+        "CallEntry.streamed": True,
+        "ChunksEntry.attempt": 1,
+        "HookEntry.priority": 100,
+        "HookEntry.via": "on_event",
+        "AnsweredEntry.end": "done",
+        "AnsweredEntry.waited": True,
+        "FinishedEntry.end": "done",
+        "InterruptEntry.how": "interrupt",
+        "Injection.keep": True,
+    }
+
+
+FACTS: list[Fact] = [
+    Injected("run_1", (Msg.user("psst", id="i"),), None, None, "call_1", 2),
+    Compacted("run_1", 1, (), "call_1", 3),
+    ToolStarted("run_1", "t", 2, "call_1"),
+    ToolDecided("run_1", "t", ToolUseBlock("t", "n", {}), None, "call_1"),
+    RoundSuspended("run_1", (), "call_1"),
+]
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
+def test_a_fact_is_written_but_for_its_defaults(fact: Fact) -> None:
+    """All fields that differ from their defaults are there, also those after one that does not."""
+    written = Encoder().fact(fact)["fields"]
+    defaults = fact._field_defaults
+    assert set(written) == {
+        name for name, value in fact._asdict().items() if name not in defaults or defaults[name] != value
+    }

@@ -6,13 +6,26 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from agentflow import Agent, Deny, Msg, PostReasoning, PreActing, PreCall, PreReasoning, ToolUseBlock, on, tool
+from agentflow import (
+    Agent,
+    Answer,
+    Deny,
+    Msg,
+    PostReasoning,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    ToolUseBlock,
+    on,
+    tool,
+)
 from agentflow.chunks import ModelChunk
 from agentflow.hooks.hook import Hook
 from agentflow.plugins.recorder import Recorder
 from agentflow.ports.model import ModelRequest
 from agentflow.runlog import RunLog
 from agentflow.runlog.diffing import Difference, RunDiff, diff_runs, paired_events
+from agentflow.runlog.entries import EventEntry
 from agentflow.runlog.rounds import CallView, RoundView, ToolView, calls_of
 from agentflow.specs import Usage
 from agentflow.testing import ScriptedModel
@@ -41,6 +54,22 @@ async def look(x: int) -> str:
     """Look, for three seconds."""
     await asyncio.sleep(3)
     return f"result {x}"
+
+
+@tool
+async def price(x: int) -> str:
+    """Tell a price."""
+    return f"{x} cents"
+
+
+@on
+def closes(_event: PreCall) -> Deny:
+    return Deny("closed")
+
+
+@on
+def answers(_event: PreReasoning) -> Answer:
+    return Answer(Msg.assistant("canned"))
 
 
 @on
@@ -72,7 +101,7 @@ def shouts(event: PostReasoning) -> None:
 def recorded(uses: list[ToolUseBlock], answer: str, *hooks: Hook) -> RunLog:
     """The log of a run of two rounds."""
     recorder = Recorder()
-    agent = Agent("clerk", Slow(uses, [answer]), tools=[look], hooks=[*hooks, recorder], clock=LoopClock())
+    agent = Agent("clerk", Slow(uses, [answer]), tools=[look, price], hooks=[*hooks, recorder], clock=LoopClock())
 
     async def run() -> None:
         await agent.call("go")
@@ -185,12 +214,32 @@ def test_two_runs_compared() -> None:
     assert diff_runs(one, one).differences == ()
 
 
+def test_what_hooks_decide() -> None:
+    """A decision stands with what it is about, with its reason if that is a text, and stays there until the end."""
+    denied, answered = recorded([], "done", closes), recorded([], "done", answers)
+    (deny,), (answer,) = calls_of(denied), calls_of(answered)
+    assert (deny.decided, deny.outcome, deny.rounds) == ("closes said Deny (closed)", "denied", [])
+    assert (answer.decided, answer.reply, [each.decided for each in answer.rounds]) == (
+        "",
+        "canned",
+        ["answers said Answer"],
+    )
+    assert diff_runs(answered, denied).rounds == (1, 0)
+    assert diff_runs(denied, answered).rounds == (0, 1)
+
+
 def test_the_events_of_two_runs_side_by_side() -> None:
     """Each with its counterpart; those of a tool call that only one run has stand alone. No event is lost or comes twice."""
-    one, other = recorded(looks(1, 5), "done"), recorded(looks(1, 5, 7), "done")
+    one = recorded(looks(1), "done")
+    other = recorded([ToolUseBlock("p", "price", {"x": 1}), *looks(1)], "done")
     pairs = paired_events(one, other)
-    alone = [(a, b and b.type) for a, b in pairs if a is None or b is None]
-    assert alone == [(None, "PreActing"), (None, "PostActing")]
-    assert all(a.type == b.type for a, b in pairs if a is not None and b is not None)
+
+    def shown(log: RunLog, event: EventEntry | None) -> str | None:
+        if event is None or "tool_use" not in event.fields:
+            return event and event.type
+        return f"{event.type} {log.tool_use(event.fields['tool_use']).name}"
+
+    told = [(shown(one, a), shown(other, b)) for a, b in pairs]
+    assert [pair for pair in told if pair[0] != pair[1]] == [(None, "PreActing price"), (None, "PostActing price")]
     for side, log in enumerate((one, other)):
         assert [pair[side] for pair in pairs if pair[side] is not None] == list(log.events())
