@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn, overload
 
 from agentflow.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 
-__all__ = ["MessageTuple", "MessageView", "Replacements", "laid_behind"]
+__all__ = ["MessageTuple", "MessageView", "Replacements", "with_appended"]
 
 _READ_ONLY = "Messages of an event are read-only"
 _CHANGED_BY = {
@@ -266,7 +266,7 @@ def _plain(msg: Msg) -> bool:
     return True
 
 
-def laid_behind(messages: Sequence[Msg], *added: Msg) -> Sequence[Msg]:
+def with_appended(messages: Sequence[Msg], *added: Msg) -> Sequence[Msg]:
     """Return the messages with more appended. If they are a view of the history, the cost does not depend on its
     length.
     """

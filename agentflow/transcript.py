@@ -19,7 +19,7 @@ from typing import Any
 
 from agentflow.errors import TranscriptError
 from agentflow.ground.ids import new_id as fresh_id
-from agentflow.message_views import MessageTuple, MessageView, Replacements, laid_behind
+from agentflow.message_views import MessageTuple, MessageView, Replacements, with_appended
 from agentflow.messages import (
     ContentBlock,
     Msg,
@@ -31,7 +31,7 @@ from agentflow.messages import (
     with_metadata,
 )
 
-__all__ = ["MessageTuple", "MessageView", "Replacements", "Transcript", "check_injected", "laid_behind", "legalise"]
+__all__ = ["MessageTuple", "MessageView", "Replacements", "Transcript", "check_injected", "legalise", "with_appended"]
 
 
 _new = object.__new__

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, cas
 from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent
 from agentflow.loop.stream import EventStream
-from agentflow.loop.words import words
+from agentflow.loop.text import text_chunks
 from agentflow.messages import Reply, T_co
 from agentflow.output.output import Output
 from agentflow.output.partials import Partial, Partials, growing
@@ -84,7 +84,7 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
         return Flux(self._words)
 
     async def _words(self) -> AsyncGenerator[str]:
-        async with aclosing(self.open()) as events, aclosing(words(events)) as pieces:
+        async with aclosing(self.open()) as events, aclosing(text_chunks(events)) as pieces:
             async for piece in pieces:
                 yield piece
 

@@ -43,7 +43,7 @@ Check: TypeAlias = "Callable[[Any, object], object]"
 """Validates an assigned value and returns the value to store."""
 
 
-class _Judged(Protocol[_V]):
+class _WithVerdicts(Protocol[_V]):
     """An event, typed by its verdicts."""
 
     verdicts: ClassVar[tuple[type[_V], ...]]  # pyright: ignore[reportGeneralTypeIssues] - each event class has its own
@@ -123,7 +123,7 @@ class Event:
         return (self._frame or self.frame).context
 
     @property
-    def verdict(self: _Judged[_V]) -> _V | None:
+    def verdict(self: _WithVerdicts[_V]) -> _V | None:
         """The verdict of its chain, if there is one."""
         return None if self.decision is None else cast("_V | None", self.decision.verdict)
 

@@ -31,11 +31,11 @@ from agentflow.verdicts import Again, Answer, Deny, Recover, Verdict
 
 __all__ = [
     "check_final",
-    "comes_to",
+    "evaluate",
     "failure_of",
     "is_later",
-    "judge",
     "label_of",
+    "outcome_of",
     "settle",
     "verdicts_of",
     "withheld",
@@ -75,7 +75,7 @@ def verdicts_of(hook: Hook, kind: type[Event]) -> tuple[type[Verdict], ...]:
     return kind.verdicts
 
 
-def judge(hook: Hook, kind: type[Event], event: Event, answer: object) -> Verdict | Event | None:
+def evaluate(hook: Hook, kind: type[Event], event: Event, answer: object) -> Verdict | Event | None:
     """Interpret a settled answer.
 
     Returns:
@@ -127,17 +127,17 @@ def withheld(hook: Hook, event: PostActing, error: Exception) -> ToolResultBlock
     return ToolResultBlock(result.tool_use_id, result.name, text, "denied")
 
 
-def comes_to(
+def outcome_of(
     hook: Hook, kind: type[Event], event: Event, answer: object, error: BaseException | None
 ) -> tuple[Event, Verdict | None, BaseException | None]:
     """Normalise the outcome of a hook's call for recording: the event, the verdict, the error."""
     if error is None:
         try:
-            judged = judge(hook, kind, event, answer)
+            result = evaluate(hook, kind, event, answer)
         except HookContractError as problem:
             error = problem
         else:
-            return (judged, None, None) if isinstance(judged, Event) else (event, judged, None)
+            return (result, None, None) if isinstance(result, Event) else (event, result, None)
     if not isinstance(error, Exception):
         return event, None, error
     found = failure_of(hook, kind, event, error)

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Protocol
 from agentflow.errors import Aside, HookError
 from agentflow.events import Decision, Error, Event, PostActing, PostReasoning
 from agentflow.ground.values import NamedTuple
-from agentflow.hooks.answers import failure_of, is_later, judge, label_of, settle, withheld
+from agentflow.hooks.answers import evaluate, failure_of, is_later, label_of, settle, withheld
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call
 from agentflow.messages import Msg
@@ -262,7 +262,7 @@ async def _rest(
                     break
         if chain.guards and not (chain.pre and decided is not None):
             _put(event, "__class__", chain.kind)
-            decided = await _judge(chain, event, faults, decided, chain.guards, None, None)
+            decided = await _run_guards(chain, event, faults, decided, chain.guards, None, None)
     except BaseException as error:
         decided = event.decision  # a guard's, if it was one
         if decided is None or decided.error is not error:
@@ -302,7 +302,7 @@ async def _guarded(
     """Continue after a guard that answered or failed, which is the first of `left`."""
     decided: Decided | None = None
     try:
-        decided = await _judge(chain, event, faults, None, left, answer, failure)
+        decided = await _run_guards(chain, event, faults, None, left, answer, failure)
     finally:
         failure = None  # its traceback may hold this frame
         if decided is not None:
@@ -311,7 +311,7 @@ async def _guarded(
             await _observe(chain, event, faults, chain.observers, None, None)
 
 
-async def _judge(
+async def _run_guards(
     chain: Chain,
     event: Event,
     faults: Faults,
@@ -389,16 +389,16 @@ async def _answer(
 async def _verdict(chain: Chain, entry: Entry, event: Event, result: Any, faults: Faults) -> Verdict | None:
     """Return the verdict of an answer, or None if the event continues. A changed event is copied into this one."""
     answer = await settle(result) if is_later(result) else result
-    judged = judge(entry.hook, chain.kind, event, answer)
-    if isinstance(judged, Event):
+    evaluated = evaluate(entry.hook, chain.kind, event, answer)
+    if isinstance(evaluated, Event):
         for name in chain.kind.writable:
-            value = getattr(judged, name)
+            value = getattr(evaluated, name)
             if value is not getattr(event, name):
                 setattr(event, name, value)
         return None
-    if isinstance(judged, Suspend) and faults.passes_suspend(event):
+    if isinstance(evaluated, Suspend) and faults.passes_suspend(event):
         return None
-    return judged
+    return evaluated
 
 
 def _stronger(before: Decided | None, verdict: Verdict, entry: Entry) -> Decided:

@@ -15,7 +15,7 @@ from agentflow.errors import HookTimeoutError
 from agentflow.events import Event, PreActing, PreCall, PreReasoning, PreToolRound, TurnEvent
 from agentflow.ground.locks import FairLock
 from agentflow.ground.patterns import fits
-from agentflow.hooks.answers import comes_to, failure_of, is_later, judge, settle
+from agentflow.hooks.answers import evaluate, failure_of, is_later, outcome_of, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import Around
 from agentflow.messages import ToolUseBlock
@@ -172,7 +172,7 @@ def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:
     async def later(answer: Any, event: Any, before: tuple[Any, ...]) -> Any:
         try:
             answer = await settle(answer)
-            judge(hook, kind, event, answer)
+            evaluate(hook, kind, event, answer)
         except (Exception, asyncio.CancelledError) as error:
             failed(error, event, before)
             raise
@@ -186,7 +186,7 @@ def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:
                 return answer
             if is_later(answer):
                 return later(answer, event, before)
-            judge(hook, kind, event, answer)
+            evaluate(hook, kind, event, answer)
         except (Exception, asyncio.CancelledError) as error:
             failed(error, event, before)
             raise
@@ -208,7 +208,7 @@ def _shadowed(call: Call, hook: Hook, kind: type[Event]) -> Call:
             answer = await settle(call(copy))
         except Exception as error:
             failure = error
-        copy, verdict, failure = comes_to(hook, kind, copy, answer, failure)
+        copy, verdict, failure = outcome_of(hook, kind, copy, answer, failure)
         said = verdict if failure is None else failure
         changes = {
             name: getattr(copy, name) for name in event.writable if getattr(copy, name) is not getattr(event, name)

@@ -14,11 +14,11 @@ from agentflow.hooks.recording import (
     HookCall,
     LayerRun,
     Listeners,
-    all_quiet,
     clock_of,
-    tell_all,
+    notify_all,
+    skip_unchanged,
 )
-from agentflow.hooks.wrapping import Around, standing_for
+from agentflow.hooks.wrapping import Around, observed_as
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.reactive.signals import EMPTY
@@ -171,9 +171,9 @@ class _Layer:
             self.before = inner.side
             return source
         if isinstance(source, Flux):
-            return standing_for(source, _WatchedModel(cast("Flux[ModelChunk]", source), self.before))
+            return observed_as(source, _WatchedModel(cast("Flux[ModelChunk]", source), self.before))
         if isinstance(source, Mono):
-            return standing_for(source, _WatchedWork(cast("Mono[Any]", source), self.before))
+            return observed_as(source, _WatchedWork(cast("Mono[Any]", source), self.before))
         return source
 
     def outside(self, wrapped: Any) -> Any:
@@ -185,7 +185,7 @@ class _Layer:
         else:
             mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
             watched = _WatchedWork(mono, self.after, self)
-        return standing_for(wrapped, watched)
+        return observed_as(wrapped, watched)
 
     async def noting(self, chunks: AsyncIterator[ModelChunk]) -> AsyncIterator[ModelChunk]:
         """Yield the chunks, and record messages that the wrapper injects meanwhile as its own."""
@@ -208,12 +208,12 @@ class _Layer:
         added, self.injections.added = tuple(self.injections.added), []
         if added:
             told = HookCall(self.hook, self.event, injected=added, via="around")
-            tell_all(self.listeners, lambda listener: listener.on_call(told))
+            notify_all(self.listeners, lambda listener: listener.on_call(told))
 
     def tell(self) -> None:
         """Report both sides if they differ."""
-        if self.before.same(self.after) and all_quiet(self.listeners):
+        if self.before.same(self.after) and skip_unchanged(self.listeners):
             return
         duration = (self.clock() - self.began) * 1000
         told = LayerRun(self.hook, self.event, self.before.seen(), self.after.seen(), duration)
-        tell_all(self.listeners, lambda listener: listener.on_layer(told))
+        notify_all(self.listeners, lambda listener: listener.on_layer(told))

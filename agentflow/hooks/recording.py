@@ -24,7 +24,7 @@ from agentflow.context import RunContext
 from agentflow.events import Event
 from agentflow.ground.logs import log_failure
 from agentflow.ground.values import frozen
-from agentflow.hooks.answers import comes_to, is_later, settle
+from agentflow.hooks.answers import is_later, outcome_of, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.injections import Injections, injecting
 from agentflow.hooks.options import Call, getter
@@ -42,11 +42,11 @@ __all__ = [
     "Listeners",
     "SideWrapper",
     "VerdictListener",
-    "all_quiet",
     "clock_of",
     "noted",
+    "notify_all",
     "recorded",
-    "tell_all",
+    "skip_unchanged",
 ]
 
 
@@ -269,7 +269,7 @@ def noted(call: Call, hook: Hook, listeners: Listeners) -> Call:
         def tell() -> None:
             if injections.added:
                 told = HookCall(hook, event, injected=tuple(injections.added))
-                tell_all(listeners, lambda listener: listener.on_call(told))
+                notify_all(listeners, lambda listener: listener.on_call(told))
 
         async def later(result: Any) -> Any:
             outer = injecting.get()
@@ -315,7 +315,7 @@ class _Marking:
         return Injections.of(event, partial(self._injected, event) if self._injects else None)
 
     def _injected(self, event: Event, _what: str) -> None:
-        tell_all(self._injects, lambda listener: listener.on_injection(self._hook, event))
+        notify_all(self._injects, lambda listener: listener.on_injection(self._hook, event))
 
     def around(self, call: Call) -> Call:
         """Wrap the hook's call so that its beginning is reported."""
@@ -364,17 +364,17 @@ class _Watch:
         if self.hook.shadow:
             self._tell_shadow(duration, shadows)
             return
-        after, verdict, error = comes_to(self.hook, self.kind, self.event, result, error)
+        after, verdict, error = outcome_of(self.hook, self.kind, self.event, result, error)
         changes = tuple(
             FieldChange(name, before, now)
             for name, before in self.before.items()
             if (now := getattr(after, name)) is not before
         )
         injected = tuple(self.injections.added)
-        if not (changes or injected or verdict is not None or error is not None) and all_quiet(self.listeners):
+        if not (changes or injected or verdict is not None or error is not None) and skip_unchanged(self.listeners):
             return
         told = HookCall(self.hook, self.event, changes, verdict, error, duration, injected=injected)
-        tell_all(self.listeners, lambda listener: listener.on_call(told))
+        notify_all(self.listeners, lambda listener: listener.on_call(told))
 
     def _tell_shadow(self, duration: float, shadows: int) -> None:
         changes: tuple[FieldChange, ...] = ()
@@ -389,10 +389,10 @@ class _Watch:
             else:
                 verdict = shadow.verdict
         told = HookCall(self.hook, self.event, changes, verdict, error, duration, True)
-        tell_all(self.listeners, lambda listener: listener.on_call(told))
+        notify_all(self.listeners, lambda listener: listener.on_call(told))
 
 
-def tell_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> None:
+def notify_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> None:
     """Notify all listeners."""
     for listener in listeners:
         try:
@@ -402,6 +402,6 @@ def tell_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> Non
                 log_failure("WARNING", error, "listener {} failed and was skipped", listener.name)
 
 
-def all_quiet(listeners: Listeners) -> bool:
+def skip_unchanged(listeners: Listeners) -> bool:
     """Whether no listener needs calls without effect."""
     return all(listener.changes_only for listener in listeners)

@@ -26,16 +26,16 @@ from agentflow.specs import ModelOptions
 if TYPE_CHECKING:
     from reactivex import Observable
 
-__all__ = ["ModelSource", "PrivateFlux", "ToolSource", "Transform", "Work", "layered", "standing_for"]
+__all__ = ["ModelSource", "PrivateFlux", "ToolSource", "Transform", "Work", "layered", "observed_as"]
 
 Transform: TypeAlias = Callable[[Flux[Any]], Any]
 """Changes a tool's chunks: receives them as a Flux, returns another."""
 Opens: TypeAlias = Callable[[Callable[[], AsyncIterator[Any]]], AsyncIterator[Any]]
 """Opens a stream and owns it until it is closed."""
 Around: TypeAlias = Callable[[Any, Any], Any]
-Asked: TypeAlias = Callable[..., "ModelSource"]
+UsesRequest: TypeAlias = Callable[..., "ModelSource"]
 """Has the signature of `ModelSource.using`."""
-Changed: TypeAlias = Callable[[Transform], "ToolSource"]
+ChangesChunks: TypeAlias = Callable[[Transform], "ToolSource"]
 """Returns the same work with other chunks."""
 
 
@@ -63,7 +63,7 @@ class ToolCall(Protocol):
 
 Work: TypeAlias = Callable[[ToolCall], Awaitable[object]]
 """Runs instead of a tool: receives the tool's call, returns a value as the tool would."""
-Replaced: TypeAlias = Callable[[Work], "ToolSource"]
+ReplacesWork: TypeAlias = Callable[[Work], "ToolSource"]
 """Returns other work to run instead of the tool."""
 
 
@@ -106,7 +106,7 @@ class ModelSource(Flux[ModelChunk]):
         self,
         inner: Flux[ModelChunk],
         request: ModelRequest,
-        ask: Asked,
+        ask: UsesRequest,
         layer: Layer | None = None,
         private: bool = False,
         *,
@@ -164,7 +164,7 @@ class ToolSource(Mono[ToolResultBlock]):
     """
 
     def __init__(
-        self, inner: Mono[ToolResultBlock], change: Changed, replace: Replaced, layer: Layer | None = None
+        self, inner: Mono[ToolResultBlock], change: ChangesChunks, replace: ReplacesWork, layer: Layer | None = None
     ) -> None:
         self.inner = inner
         self._change = change
@@ -256,7 +256,7 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
     return made
 
 
-def standing_for(made: Any, watched: Observable[Any]) -> Observable[Any]:
+def observed_as(made: Any, watched: Observable[Any]) -> Observable[Any]:
     """Return an observed stream in the form of the hook's result: a source if that is one, and private if that is
     private."""
     if isinstance(made, ModelSource | ToolSource):

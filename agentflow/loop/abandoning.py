@@ -19,7 +19,7 @@ from agentflow.loop.journal import Journal, StoredJournal
 from agentflow.loop.run import RunBase
 from agentflow.loop.suspended import innermost
 
-__all__ = ["detached", "keep_in_memory", "leave_behind", "stuck_in"]
+__all__ = ["abandon_tasks", "detached", "keep_in_memory", "stuck_in"]
 
 R = TypeVar("R", bound=RunBase)
 
@@ -90,7 +90,7 @@ def stuck_in(tasks: list[asyncio.Task[Any]]) -> str:
     return ", ".join(dict.fromkeys(found)) or "?"
 
 
-def leave_behind(run: RunBase, seconds: float, tasks: list[asyncio.Task[Any]]) -> str:
+def abandon_tasks(run: RunBase, seconds: float, tasks: list[asyncio.Task[Any]]) -> str:
     """Abandon tasks.
 
     Returns:

@@ -20,7 +20,7 @@ from agentflow.errors import Aside, Veto
 from agentflow.events import Event, PreCall
 from agentflow.facts import CallOpened, CallResumed
 from agentflow.hooks.answers import check_final
-from agentflow.loop.abandoning import detached, keep_in_memory, leave_behind
+from agentflow.loop.abandoning import abandon_tasks, detached, keep_in_memory
 from agentflow.loop.conversation import Carried
 from agentflow.loop.endings import answer_all, cut_short, end, end_again, given_up, halted, respond, wind_up
 from agentflow.loop.escalation import Halted
@@ -149,7 +149,7 @@ class Call(RunBase):
             state = self._state if self._context is None else self._context.state
             session.carried = Carried(self.run_id, self.events.seq, self.journal.facts, state)
         scope.finish(reply, failure)
-        self.let_go()
+        self.release()
         session.release()
 
     def _abandon(self) -> None:
@@ -183,7 +183,7 @@ class Call(RunBase):
     def _taken_from(self, task: asyncio.Task[Any]) -> tuple[Self, str]:
         """Take the call away from its driver's task; return its replacement and the notes for the user."""
         scope, running = self.scope, self.config.running
-        said = leave_behind(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
+        said = abandon_tasks(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
         running.runs.discard(self)
         alive = detached(self)
         running.runs.add(alive)
@@ -247,8 +247,8 @@ class Call(RunBase):
             events.seq += 1
         else:
             shown = MessageTuple(messages)
-            heard = events.decide(PreCall, (shown, self.machine.transcript.view()))
-            event = heard if heard is None or isinstance(heard, Event) else await heard
+            emitted = events.decide(PreCall, (shown, self.machine.transcript.view()))
+            event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
             if event is not None:
                 if event.input_messages is not shown:
                     messages = tuple(event.input_messages)

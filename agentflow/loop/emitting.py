@@ -39,11 +39,11 @@ from agentflow.loop.stream import EventBuffer
 from agentflow.messages import ToolUseBlock
 from agentflow.verdicts import Recover
 
-__all__ = ["Events", "Heard"]
+__all__ = ["Emitted", "Events"]
 
 E = TypeVar("E", bound=Event)
 
-Heard: TypeAlias = E | Awaitable[E | None] | None
+Emitted: TypeAlias = E | Awaitable[E | None] | None
 """The result of emitting an event: None if it had no hook, the event after its hooks, or an awaitable of these."""
 
 
@@ -141,7 +141,7 @@ class Events:
             frame = self._frame = self._owner.make_frame()
         return frame
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Break the reference cycles of a finished run between it, its context and its last errors."""
         self._frame = None
         self._reported = ()
@@ -152,7 +152,7 @@ class Events:
 
     # ---- emitting
 
-    def fire(self, kind: type[E], values: tuple[object, ...], scope: FullHookSet | None = None) -> Heard[E]:
+    def fire(self, kind: type[E], values: tuple[object, ...], scope: FullHookSet | None = None) -> Emitted[E]:
         """Count an event. If it has a hook or a reader, build it, pass it through its chain, and hand it over.
 
         Args:
@@ -167,7 +167,7 @@ class Events:
             if buffer is None:
                 return None
             full = buffer.put(kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values))
-            return cast("Heard[E]", full) if full is not None and self._waits() else None
+            return cast("Emitted[E]", full) if full is not None and self._waits() else None
         event: E = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
         waits = run_chain(chain, event, self)
         if waits is not None:
@@ -184,8 +184,8 @@ class Events:
         Returns:
             The event after its hooks; None if no hook handles it.
         """
-        heard = self.fire(kind, values, scope)
-        return heard if heard is None or isinstance(heard, Event) else await heard
+        emitted = self.fire(kind, values, scope)
+        return emitted if emitted is None or isinstance(emitted, Event) else await emitted
 
     async def _passed_on(self, event: E, waits: Coroutine[Any, Any, None]) -> E:
         try:
@@ -205,7 +205,7 @@ class Events:
 
     def decide(
         self, kind: type[E], values: tuple[object, ...], scope: FullHookSet | None = None, shown: bool = True
-    ) -> Heard[E]:
+    ) -> Emitted[E]:
         """Build an event and pass it through its chain. The caller then makes its decision a fact, and hands it over
         afterwards.
 

@@ -43,8 +43,8 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         journal.holding = True
     duration = (run.monotonic() - started) * 1000
     usage = run.usage
-    heard = events.decide(PostCall, (final, run.outcome, usage, duration))
-    event = heard if heard is None or isinstance(heard, Event) else await heard
+    emitted = events.decide(PostCall, (final, run.outcome, usage, duration))
+    event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
     if event is not None:
         final = event.final_message
     denied = run.machine.state is State.USER_INPUT  # the call was never opened
@@ -82,8 +82,8 @@ async def end(run: RunBase, outcome: Outcome, error: BaseException | None, reply
         events.seq += 1
         return
     with scope.cleanup():
-        heard = events.decide(CallEnded, (outcome, error, run.usage))
-        event = heard if heard is None or isinstance(heard, Event) else await heard
+        emitted = events.decide(CallEnded, (outcome, error, run.usage))
+        event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
         if event is not None and events.buffer is not None:
             events.buffer.put(event)  # without waiting for the reader
 

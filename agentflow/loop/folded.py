@@ -142,7 +142,7 @@ class Folded:
 
     # ---- checks of facts
 
-    def judge_began(self, fact: SessionBegan) -> None:
+    def check_began(self, fact: SessionBegan) -> None:
         """Check a `SessionBegan`."""
         if len(self.transcript):
             raise UsageError(
@@ -150,7 +150,7 @@ class Folded:
             )
         session_start(fact.messages)
 
-    def judge_opened(self, fact: CallOpened) -> None:
+    def check_opened(self, fact: CallOpened) -> None:
         """Check a `CallOpened`."""
         for msg in fact.messages:
             if msg.role != "user":
@@ -158,12 +158,12 @@ class Folded:
         if fact.answer is not None:
             _words_only(fact.answer, "A call's answer")
 
-    def judge_suspended(self, fact: RoundSuspended) -> None:
+    def check_suspended(self, fact: RoundSuspended) -> None:
         """Check a `RoundSuspended`."""
         if fact.run_id != self.run_id:
             raise self.of_another_run(fact)
 
-    def judge_reasoned(self, fact: Reasoned) -> None:
+    def check_reasoned(self, fact: Reasoned) -> None:
         """Check a `Reasoned`."""
         if fact.run_id != self.run_id:
             raise self.of_another_run(fact)
@@ -179,7 +179,7 @@ class Folded:
         for followed in fact.follow_up:
             check_injected(followed)
 
-    def judge_tool(self, fact: ToolDecided | ToolStarted | ToolFinished) -> None:
+    def check_tool(self, fact: ToolDecided | ToolStarted | ToolFinished) -> None:
         """Check a fact about a call, which must be a call of the open round without a result."""
         if fact.tool_use_id not in self.unfinished:
             raise self.not_open(fact)
@@ -189,18 +189,18 @@ class Folded:
         waits = f"the open calls are {sorted(self.unfinished)}" if self.unfinished else "no call is open"
         return UsageError(f"A fact {type(fact).__name__} came for call {fact.tool_use_id!r}; {waits}.")
 
-    def judge_round(self, fact: RoundClosed) -> None:
+    def check_round(self, fact: RoundClosed) -> None:
         """Check a `RoundClosed`."""
         if fact.run_id != self.run_id:
             raise self.of_another_run(fact)
         self.transcript.check_round(fact.results)
 
-    def judge_injected(self, fact: Injected) -> None:
+    def check_injected(self, fact: Injected) -> None:
         """Check an `Injected`."""
         for msg in fact.messages:
             check_injected(msg)
 
-    def judge_closed(self, fact: CallClosed) -> None:
+    def check_closed(self, fact: CallClosed) -> None:
         """Check a `CallClosed`."""
         if fact.run_id != self.run_id:
             raise self.of_another_run(fact)

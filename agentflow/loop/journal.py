@@ -168,7 +168,7 @@ class Journal:
         if not self.asked:
             self.telling = 0
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Break reference cycles after the call."""
 
 
@@ -273,7 +273,7 @@ class StoredJournal(Journal):
                 await self.flush()
             await super().announce(events)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Break reference cycles after the call: the place function refers to the run."""
         self._place = _nowhere
 

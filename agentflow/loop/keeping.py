@@ -22,7 +22,7 @@ from agentflow.loop.machine import Machine
 from agentflow.messages import Msg
 from agentflow.ports.store import Claim, SessionStore, Store
 
-__all__ = ["Keeping", "Landed", "fold_fitting"]
+__all__ = ["Landed", "StoreLink", "fold_fitting"]
 
 Landed: TypeAlias = list[tuple[Msg, ...]]
 """For each fact, the messages that were stored with it."""
@@ -52,7 +52,7 @@ State that is explicitly `unsaved` is written with any fact, since facts refer t
 """
 
 
-class Keeping:
+class StoreLink:
     """The link between a session and its store.
 
     Attributes:
@@ -141,7 +141,7 @@ class Keeping:
         self.stale = False
         self._writes = None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release the claim after the call."""
         self._failure = None
         claim = self._claim

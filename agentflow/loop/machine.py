@@ -118,7 +118,7 @@ class Machine(Folded):
                 state = self._led(state, facts[n - 1])
             if fact.__class__ not in state.row:
                 raise _misplaced(fact, state)
-            judge = _JUDGES.get(fact.__class__)
+            judge = _CHECKS.get(fact.__class__)
             if judge is not None:
                 judge(self, fact)
 
@@ -133,7 +133,7 @@ class Machine(Folded):
 
     def on_began(self, fact: SessionBegan) -> tuple[Msg, ...]:
         """Fold a `SessionBegan`."""
-        self.judge_began(fact)
+        self.check_began(fact)
         self.transcript = Transcript(fact.messages)
         return ()
 
@@ -141,7 +141,7 @@ class Machine(Folded):
         """Fold a `CallOpened`."""
         run_id, call_id, messages, max_iterations, answer = fact
         if answer is not None or len(messages) != 1 or messages[0].role != "user":
-            self.judge_opened(CallOpened._make(fact))
+            self.check_opened(CallOpened._make(fact))
         self.transcript.stored.extend(messages)
         self.run_id = run_id
         self.call_id = call_id
@@ -165,7 +165,7 @@ class Machine(Folded):
         """Fold a `Reasoned`."""
         run_id, iteration, msg, _, _, accepted, _, stop, summary, _ = fact
         if not accepted or summary or run_id != self.run_id or msg.role != "assistant":
-            self.judge_reasoned(Reasoned._make(fact))
+            self.check_reasoned(Reasoned._make(fact))
         uses: tuple[ToolUseBlock, ...] = ()
         if accepted:
             for block in msg.content:
@@ -259,7 +259,7 @@ class Machine(Folded):
 
     def on_round_suspended(self, fact: RoundSuspended) -> tuple[Msg, ...]:
         """Fold a `RoundSuspended`."""
-        self.judge_suspended(fact)
+        self.check_suspended(fact)
         self.pending = fact.pending
         self.state = AFTER_SUSPENDING
         self.answers = None
@@ -272,7 +272,7 @@ class Machine(Folded):
 
     def on_injected(self, fact: Injected) -> tuple[Msg, ...]:
         """Fold an `Injected`."""
-        self.judge_injected(fact)
+        self.check_injected(fact)
         if fact.key is not None:
             self.injected = (*self.injected, fact.key)
         if self.state is RESPONSE or (self.state is SUSPENDED and self.final is not None):
@@ -294,7 +294,7 @@ class Machine(Folded):
         """Fold a `CallClosed`."""
         run_id, _, outcome, final = fact
         if final is not self.final or run_id != self.run_id or outcome == "suspended" or self.transcript.open_round:
-            self.judge_closed(CallClosed._make(fact))
+            self.check_closed(CallClosed._make(fact))
             if outcome == "suspended":
                 self.state = AFTER_CLOSE["as suspended"]
                 return ()
@@ -370,17 +370,17 @@ _FOLDS: dict[type, Callable[[Machine, Any], tuple[Msg, ...]]] = {
     CallClosed: Machine.on_closed,
 }
 
-_JUDGES: dict[type, Callable[[Machine, Any], None]] = {
-    SessionBegan: Machine.judge_began,
-    CallOpened: Machine.judge_opened,
-    Reasoned: Machine.judge_reasoned,
-    ToolDecided: Machine.judge_tool,
-    ToolStarted: Machine.judge_tool,
-    ToolFinished: Machine.judge_tool,
-    RoundClosed: Machine.judge_round,
-    RoundSuspended: Machine.judge_suspended,
-    Injected: Machine.judge_injected,
-    CallClosed: Machine.judge_closed,
+_CHECKS: dict[type, Callable[[Machine, Any], None]] = {
+    SessionBegan: Machine.check_began,
+    CallOpened: Machine.check_opened,
+    Reasoned: Machine.check_reasoned,
+    ToolDecided: Machine.check_tool,
+    ToolStarted: Machine.check_tool,
+    ToolFinished: Machine.check_tool,
+    RoundClosed: Machine.check_round,
+    RoundSuspended: Machine.check_suspended,
+    Injected: Machine.check_injected,
+    CallClosed: Machine.check_closed,
 }
 """The checks of facts in addition to the transitions."""
 

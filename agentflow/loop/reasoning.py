@@ -20,7 +20,7 @@ from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import raise_in
 from agentflow.specs import ModelOptions, Usage, one_call
-from agentflow.transcript import MessageView, laid_behind, legalise
+from agentflow.transcript import MessageView, legalise, with_appended
 from agentflow.verdicts import Again, Answer, Deny, Stop, Suspend
 
 __all__ = ["reason"]
@@ -45,9 +45,9 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     legal = not compacted and transcript.sendable
     options = run.options
     if purpose == "summary":
-        messages, options = laid_behind(messages, summary_prompt(run)), without_calls(run, options)
+        messages, options = with_appended(messages, summary_prompt(run)), without_calls(run, options)
     if run.transient:
-        messages, run.transient = laid_behind(messages, *run.transient), ()
+        messages, run.transient = with_appended(messages, *run.transient), ()
     model = config.model
     asked = ModelRequest(messages, config.specs, options, model if isinstance(model, str) else model.name)
     event: PreReasoning | None = None
@@ -56,8 +56,8 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     else:
         stored = len(transcript)
         run.repeatable, run.injections = "reasoning", 0
-        heard = events.fire(PreReasoning, (messages, asked.tools, asked.model, options, purpose))
-        event = heard if heard is None or isinstance(heard, Event) else await heard
+        emitted = events.fire(PreReasoning, (messages, asked.tools, asked.model, options, purpose))
+        event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
         run.repeatable = ""
         if journal.landed or journal.asked:  # announce injections of its hooks first
             await journal.announce(events)
@@ -69,7 +69,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
             options = event.options if purpose == "reason" else without_calls(run, event.options)
             asked = ModelRequest(event.input_messages, tuple(event.tools), options, event.model)
         if len(transcript) > stored or run.transient:  # injections by the chain are part of this request
-            asked.messages = laid_behind(asked.messages, *transcript.since(stored), *run.transient)
+            asked.messages = with_appended(asked.messages, *transcript.since(stored), *run.transient)
             run.transient = ()
     if asked.messages is not base:
         legal = legal and isinstance(asked.messages, MessageView) and asked.messages.lays_over(base)
@@ -111,8 +111,8 @@ async def _accept(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float
     if events.buffer is None and chain is not None and purpose == "reason" and chain.passes(reply):
         events.seq += 1
     else:
-        heard = events.decide(PostReasoning, (reply, used, duration_ms, purpose, model))
-        event = heard if heard is None or isinstance(heard, Event) else await heard
+        emitted = events.decide(PostReasoning, (reply, used, duration_ms, purpose, model))
+        event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
     if purpose == "reason" and (event is None or event.decision is None):
         reply = reply if event is None else event.reasoning_result
         reasoned = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
@@ -251,10 +251,10 @@ async def _pull(
             if quiet:
                 events.seq += 1
             else:
-                heard = events.fire(ReasoningChunk, (chunk, attempt, restart, chunks, len(chunks)))
-                if heard is not None and not isinstance(heard, Event):
+                emitted = events.fire(ReasoningChunk, (chunk, attempt, restart, chunks, len(chunks)))
+                if emitted is not None and not isinstance(emitted, Event):
                     try:
-                        await heard
+                        await emitted
                     except asyncio.CancelledError as error:
                         if scope.is_cancelled() and not scope.stopped:
                             await (raise_in(stream, error) if attempts is None else attempts.stage.throw(error))

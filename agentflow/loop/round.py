@@ -114,7 +114,7 @@ class _Round:
 
             run.scope.check()
             if len(batch) == 1:
-                if not await self.one(batch[0], self._place(batch[0]), waits):
+                if not await self.execute(batch[0], self._place(batch[0]), waits):
                     deferred.append(batch[0])
             else:
                 works = [self._work(call, waits, deferred) for call in batch]
@@ -136,7 +136,7 @@ class _Round:
             if self.stop is None and not self.halted:
                 index = self._place(call)
                 current_turn.set(self.acting(call, index))
-                if not await self.one(call, index, waits):
+                if not await self.execute(call, index, waits):
                     deferred.append(call)
 
         return work
@@ -153,14 +153,14 @@ class _Round:
         open_round = self.run.machine.transcript.open_round
         return open_round.index(call) if len(open_round) > 1 else 0
 
-    async def one(self, call: ToolUseBlock, index: int, waits: Callable[[ToolType], bool] | None) -> bool:
+    async def execute(self, call: ToolUseBlock, index: int, waits: Callable[[ToolType], bool] | None) -> bool:
         """Execute a call. Return False if it must be deferred because hooks changed its type."""
         acting = self.acting(call, index)
         inline = len(self.run.machine.transcript.open_round) > 1 and current_turn.get() is not acting
         if inline:
             self.run.inline = index
         try:
-            if not await acting.whole(waits):
+            if not await acting.run_to_end(waits):
                 return False
         except GeneratorExit:
             raise
@@ -220,8 +220,8 @@ async def act(run: RunBase) -> None:
     try:
         hook = ""
         run.repeatable, run.injections = "round", 0
-        heard = run.events.fire(PreToolRound, (calls,))
-        event: PreToolRound | None = heard if heard is None or isinstance(heard, Event) else await heard
+        emitted = run.events.fire(PreToolRound, (calls,))
+        event: PreToolRound | None = emitted if emitted is None or isinstance(emitted, Event) else await emitted
         run.repeatable = ""
         verdict = None
         if event is not None and event.decision is not None:
@@ -242,7 +242,7 @@ async def act(run: RunBase) -> None:
                     call = calls[0]  # fast path for the common case
                     acting = round_.actings[call.id] = Acting(run, call, 0)
                     try:
-                        await acting.whole()
+                        await acting.run_to_end()
                     finally:
                         round_.note(call, acting)
                 else:
@@ -314,12 +314,12 @@ async def _finish(run: RunBase, round_: _Round) -> None:
         round_.answer_rest("Not run: the call was stopped.", "denied")
     results = tuple(round_.results.values()) if len(round_.results) == 1 == len(calls) else round_.ordered()
     try:
-        heard = events.decide(PostToolRound, (calls, results))
-        if heard is None or isinstance(heard, Event):
-            event = heard
+        emitted = events.decide(PostToolRound, (calls, results))
+        if emitted is None or isinstance(emitted, Event):
+            event = emitted
         else:
             run.round = None  # its end is reported, even if another task resumes the run
-            event = await heard
+            event = await emitted
     except GeneratorExit:
         raise
     except BaseException:

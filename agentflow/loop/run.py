@@ -226,15 +226,15 @@ class RunBase:
         """Finish a run after its event loop was closed."""
         self.scope.finish(None, None)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Break the reference cycles of a finished run, its parts and its context."""
         self.round = None
         buffer, parent = self.events.buffer, self.parent
         if buffer is not None and (parent is None or parent.events.buffer is not buffer):
             buffer.end()
-        self.events.let_go()
+        self.events.release()
         if self.session.store is not None:
-            self.journal.let_go()
+            self.journal.release()
         self._context = None
 
     def shows_children(self) -> bool:

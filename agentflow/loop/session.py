@@ -23,7 +23,7 @@ from agentflow.ground.ids import CONVERSATION
 from agentflow.ground.ids import new_id as fresh_id
 from agentflow.ground.values import NamedTuple
 from agentflow.loop.conversation import Conversation, FullConversation
-from agentflow.loop.keeping import Keeping, Landed
+from agentflow.loop.keeping import Landed, StoreLink
 from agentflow.loop.machine import Machine
 from agentflow.loop.session_check import SessionCheck, check_session
 from agentflow.loop.states import State
@@ -273,7 +273,7 @@ class FullSession(Session, FullConversation):
         self.inner: dict[str, FullSession] | None = None
         self.outer: Outer | None = None
         self.store = store
-        self.keeping = None if store is None else Keeping(store)
+        self.keeping = None if store is None else StoreLink(store)
 
     def check_known(self, what: str) -> None:
         if self.keeping is not None and self.keeping.unknown:
@@ -340,7 +340,7 @@ class FullSession(Session, FullConversation):
         self.run = self.interrupted = None
         self.closing = False
         if self.keeping is not None:
-            self.keeping.let_go()
+            self.keeping.release()
         self._pass_on()
 
     def keep_inner(self, tool_use_id: str, session: FullSession) -> None:

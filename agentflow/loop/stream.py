@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, Protocol
 from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent
 from agentflow.loop.scope import RunScope
-from agentflow.loop.words import words
+from agentflow.loop.text import text_chunks
 from agentflow.messages import Reply, T_co
 from agentflow.reactive import StreamIterator
 
@@ -97,7 +97,7 @@ class EventBuffer:
         """Return the requested event if it is available."""
         return self._events.popleft() if self._events else None
 
-    def take_back(self) -> None:
+    def withdraw(self) -> None:
         """Withdraw a request after the read was cancelled."""
         self._asked -= 1
 
@@ -218,7 +218,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
                     break
                 await buffer.changed()
         except BaseException:
-            buffer.take_back()
+            buffer.withdraw()
             raise
         finally:
             self._read_ended()
@@ -236,8 +236,8 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             self._read_over.set_result(None)
 
     def text(self) -> AsyncIterator[str]:
-        """Return the text of the remaining events, for people; see `agentflow.loop.words`."""
-        return words(self)
+        """Return the text of the remaining events, for people; see `agentflow.loop.text`."""
+        return text_chunks(self)
 
     async def reply(self) -> Reply[T_co]:
         """Read to the end and return the call's reply.

@@ -60,7 +60,7 @@ def estimated(messages: Iterable[Msg]) -> int:
     return _estimate(messages, _USUAL_RATE)
 
 
-class _Told:
+class _Report:
     """The usage that a reply reported for its request and itself."""
 
     __slots__ = ("prompt", "used")
@@ -70,18 +70,18 @@ class _Told:
         self.used = used
 
 
-def _last_report(messages: Sequence[Msg]) -> tuple[int, _Told | None]:
+def _last_report(messages: Sequence[Msg]) -> tuple[int, _Report | None]:
     """Return the last reply with a usage of all messages before it. Replies before a compaction do not count."""
     first = next((n for n, msg in enumerate(messages) if msg.role != "system"), 0)
-    fresh = first if not messages else _behind_summary(messages[first], first)
+    fresh = first if not messages else _first_after_summary(messages[first], first)
     for place in range(len(messages) - 1, fresh, -1):
         msg = messages[place]
         if msg.role == "assistant" and msg.usage is not None and msg.usage.input_tokens:
-            return place, _Told(msg.usage.input_tokens, msg.usage.total_tokens)
+            return place, _Report(msg.usage.input_tokens, msg.usage.total_tokens)
     return 0, None
 
 
-def _behind_summary(first: Msg, head: int) -> int:
+def _first_after_summary(first: Msg, head: int) -> int:
     """Return the place after which replies belong to the compacted request. Replies before the summary report a longer
     request."""
     mark = first.metadata.get("compaction") if first.metadata.get("synthetic") == "compaction" else None

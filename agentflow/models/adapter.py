@@ -28,7 +28,7 @@ from agentflow.models.provider_errors import is_bound_elsewhere, secrets_in
 from agentflow.models.schemas_out import answers_of, in_words, response_format
 from agentflow.ports.model import AnswerModes, ModelRequest
 from agentflow.ports.retry import RetryPolicy
-from agentflow.transcript import laid_behind
+from agentflow.transcript import with_appended
 
 __all__ = ["Adapter", "Prepared", "modes_of"]
 
@@ -184,7 +184,7 @@ class Adapter(ABC):
         schema, messages = request.options.answer_schema, request.messages
         form = None if schema is None else response_format(schema, profile.family)
         if schema is not None and form is None:
-            messages = laid_behind(messages, Msg.user(in_words(schema)))
+            messages = with_appended(messages, Msg.user(in_words(schema)))
         converted = conversation.convert(messages, thoughts=not thinking.barred)
         cache: dict[str, Json] = {}
         if request.options.cache:

@@ -5,14 +5,14 @@ Not included, since plain code suffices: to consult an agent, pass `tools=[other
 """
 
 from agentflow.orchestration.handoff import Travels, handoffs, holder
-from agentflow.orchestration.hub import Hub, Said
+from agentflow.orchestration.hub import Contribution, Hub
 from agentflow.orchestration.steps import Group, Step, StepError, ask, gather, race, use
 from agentflow.orchestration.workflow import WorkflowOptions, workflow
 
 __all__ = [
+    "Contribution",
     "Group",
     "Hub",
-    "Said",
     "Step",
     "StepError",
     "Travels",

@@ -125,11 +125,10 @@ def holder(history: Sequence[Msg]) -> str | None:
     Args:
         history: The result of `await desk.history(session)`.
     """
-    heard = _Talk(history)
-    return heard.holder
+    return _Conversation(history).holder
 
 
-class _Word(NamedTuple):
+class _TurnResult(NamedTuple):
     """The result of an agent's turn: its text, or the agent to which it hands over and the reason."""
 
     said: str
@@ -140,15 +139,15 @@ class _Word(NamedTuple):
         return to_json(self._asdict()).decode()
 
 
-def _read(result: ToolResultBlock) -> _Word:
+def _read(result: ToolResultBlock) -> _TurnResult:
     try:
         data = cast("dict[str, Any]", from_json(result.text))
-        return _Word(str(data["said"]), data["to"], str(data["reason"]))
+        return _TurnResult(str(data["said"]), data["to"], str(data["reason"]))
     except (ValueError, KeyError, TypeError):  # a hook has replaced the text
-        return _Word(result.text)
+        return _TurnResult(result.text)
 
 
-class _Talk:
+class _Conversation:
     """A conversation as the user sees it, and how much of it each agent has seen.
 
     Args:
@@ -157,24 +156,24 @@ class _Talk:
 
     def __init__(self, history: Sequence[Msg]) -> None:
         self.words: list[Msg] = []
-        self.heard: dict[str, int] = {}
+        self.seen: dict[str, int] = {}
         self.holder: str | None = None
-        for heard in contributions(history):
-            if isinstance(heard, Msg):
-                self.words.append(heard)
+        for part in contributions(history):
+            if isinstance(part, Msg):
+                self.words.append(part)
             else:
-                self.take(heard.name, _read(heard))
+                self.take(part.name, _read(part))
 
-    def take(self, name: str, word: _Word) -> None:
+    def take(self, name: str, word: _TurnResult) -> None:
         """Add an agent's contribution, and update the holder."""
         if word.said:
             self.words.append(Msg.assistant(word.said, name=name))
-        self.heard[name] = len(self.words)
+        self.seen[name] = len(self.words)
         self.holder = name if word.to is None else word.to
 
-    def unheard(self, name: str) -> Sequence[Msg]:
+    def unseen(self, name: str) -> Sequence[Msg]:
         """Return the messages that an agent has not seen yet."""
-        return self.words[self.heard.get(name, 0) :]
+        return self.words[self.seen.get(name, 0) :]
 
 
 class _Desk:
@@ -198,12 +197,12 @@ class _Desk:
 
     async def converse(self, said: Sequence[Msg], context: RunContext) -> str:
         """Ask the holder until one of the agents answers."""
-        talk = _Talk(before(context))
+        talk = _Conversation(before(context))
         name = talk.holder or ""
         if name not in self._agents:
             name = next(iter(self._agents))
         talk.words += said
-        told = talk.unheard(name)
+        told = talk.unseen(name)
         for passed in range(self._most + 1):
             word = await self._turn(name, told, passed == self._most)
             talk.take(name, word)
@@ -213,27 +212,27 @@ class _Desk:
             name, told = word.to, [*await self._travelling(talk, word.to, said), with_metadata(note, synthetic=SOURCE)]
         raise AssertionError("the last agent cannot hand over")
 
-    def _turn(self, name: str, told: Sequence[Msg], last: bool) -> Step[_Word]:
+    def _turn(self, name: str, told: Sequence[Msg], last: bool) -> Step[_TurnResult]:
         agent = self._agents[name]
         others = {TOOL.format(name=other): self._agents[other] for other in self._ways.get(name, ())}
         passing = OfferHandoffs(others, self._most if last else None)
 
         def answered(reply: Reply[Any], conversation: Sequence[Msg]) -> str:
-            return _word_of(agent.name, reply, conversation, others).as_text()
+            return _result_of(agent.name, reply, conversation, others).as_text()
 
         return Step(name, input_of(told, True), _read, hooks=(passing,), answered=answered)
 
-    async def _travelling(self, talk: _Talk, to: str, said: Sequence[Msg]) -> Sequence[Msg]:
-        unheard, travels = talk.unheard(to), self._travels
+    async def _travelling(self, talk: _Conversation, to: str, said: Sequence[Msg]) -> Sequence[Msg]:
+        unseen, travels = talk.unseen(to), self._travels
         if travels == "all":
-            return unheard
+            return unseen
         if travels == "last":
             return said
         if self.summarizer is None:
             assert callable(travels)
-            return travels(unheard)
+            return travels(unseen)
         given = {msg.id for msg in said}
-        earlier = [msg for msg in unheard if msg.id not in given]
+        earlier = [msg for msg in unseen if msg.id not in given]
         if not earlier:
             return said
         lines = "\n\n".join(f"{msg.name or msg.role}: {msg.text}" for msg in earlier)
@@ -241,17 +240,19 @@ class _Desk:
         return [with_metadata(Msg.user(f"What was said before: {summary.text}"), synthetic=SOURCE), *said]
 
 
-def _word_of(name: str, reply: Reply[Any], conversation: Sequence[Msg], others: Mapping[str, Agent[Any]]) -> _Word:
+def _result_of(
+    name: str, reply: Reply[Any], conversation: Sequence[Msg], others: Mapping[str, Agent[Any]]
+) -> _TurnResult:
     """Return the result of an agent's turn, read from its conversation so that it is also found after a crash."""
     for msg in reversed(conversation):
         for result in msg.tool_results:
             if result.name in others and result.state == "success":
                 uses = [use for other in conversation for use in other.tool_uses if use.id == result.tool_use_id]
                 reason = str(uses[-1].input.get("reason", "")) if uses else ""
-                return _Word("", others[result.name].name, reason)
+                return _TurnResult("", others[result.name].name, reason)
         if "within" in msg.metadata:
             break
-    return _Word(answer_of(name, reply))
+    return _TurnResult(answer_of(name, reply))
 
 
 class OfferHandoffs(Hook):

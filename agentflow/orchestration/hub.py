@@ -13,7 +13,7 @@ from agentflow.orchestration.replay import before, contributions
 from agentflow.orchestration.steps import ask
 from agentflow.output.output import OutputLike
 
-__all__ = ["Hub", "Said"]
+__all__ = ["Contribution", "Hub"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -21,7 +21,7 @@ U = TypeVar("U")
 NOTHING_NEW = "(There are no new messages. Continue.)"
 
 
-class Said(NamedTuple):
+class Contribution(NamedTuple):
     """One contribution to a conversation: the speaker's name and the text."""
 
     name: str
@@ -61,10 +61,10 @@ class Hub:
 
     def __init__(self, agents: Iterable[Agent[Any]], context: RunContext | None = None) -> None:
         self._agents = list(agents)
-        self.said: list[Said] = []
-        self._heard: dict[str, int] = {}
+        self.said: list[Contribution] = []
+        self._seen: dict[str, int] = {}
         if context is not None:
-            self._remember(before(context))
+            self._restore(before(context))
 
     @property
     def agents(self) -> tuple[Agent[Any], ...]:
@@ -81,7 +81,7 @@ class Hub:
 
     def tell(self, text: str, name: str = "user") -> None:
         """Add a contribution for all participants."""
-        self.said.append(Said(name, text))
+        self.said.append(Contribution(name, text))
 
     @overload
     async def ask(self, agent: Agent[T], *, output: None = None, timeout: float | None = None) -> Reply[T]: ...
@@ -103,26 +103,26 @@ class Hub:
             raise UsageError(
                 f"Agent {agent.name!r} is not a participant. Call hub.join(agent), or create Hub([..., agent])."
             )
-        reply = await ask(agent, self._unheard(agent.name), output=output, conversation=True, timeout=timeout)
-        self._hear(agent.name, reply.text)
+        reply = await ask(agent, self._unseen(agent.name), output=output, conversation=True, timeout=timeout)
+        self._add(agent.name, reply.text)
         return reply
 
     def __str__(self) -> str:
         """Return the conversation, one paragraph per contribution."""
         return "\n\n".join(map(str, self.said))
 
-    def _unheard(self, name: str) -> Sequence[Msg]:
-        news = [said for said in self.said[self._heard.get(name, 0) :] if said.name != name]
+    def _unseen(self, name: str) -> Sequence[Msg]:
+        news = [said for said in self.said[self._seen.get(name, 0) :] if said.name != name]
         return [Msg.user(str(said)) for said in news] or [Msg.user(NOTHING_NEW)]
 
-    def _hear(self, name: str, text: str) -> None:
-        self.said.append(Said(name, text))
-        self._heard[name] = len(self.said)
+    def _add(self, name: str, text: str) -> None:
+        self.said.append(Contribution(name, text))
+        self._seen[name] = len(self.said)
 
-    def _remember(self, history: Sequence[Msg]) -> None:
+    def _restore(self, history: Sequence[Msg]) -> None:
         names = {agent.name for agent in self._agents}
-        for heard in contributions(history):
-            if isinstance(heard, Msg):
-                self.tell(heard.text)
-            elif heard.name in names:
-                self._hear(heard.name, heard.text)
+        for part in contributions(history):
+            if isinstance(part, Msg):
+                self.tell(part.text)
+            elif part.name in names:
+                self._add(part.name, part.text)

@@ -31,7 +31,7 @@ from agentflow.output.replying import with_output
 from agentflow.ports.model import AnswerModes, Model, answer_modes
 from agentflow.specs import ModelOptions
 from agentflow.tools.tool import arguments_text
-from agentflow.transcript import laid_behind
+from agentflow.transcript import with_appended
 from agentflow.verdicts import Again, Answer
 
 __all__ = ["SOURCE", "AskForOutput", "JudgeOutput"]
@@ -130,7 +130,7 @@ class AskForOutput(Hook):
             case "prompt":
                 text = PROMPT.format(schema=self.output.schema_text)
                 note = with_metadata(Msg.user(text, id=event.context.new_id("msg_")), synthetic=SOURCE)
-                event.input_messages = laid_behind(event.input_messages, note)
+                event.input_messages = with_appended(event.input_messages, note)
         return event
 
     def _offer_tool(self, event: PreReasoning, modes: AnswerModes) -> None:

@@ -20,7 +20,7 @@ from agentflow.events import PreReasoning
 from agentflow.ground.frozen import FrozenDict
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, TextBlock, message
-from agentflow.transcript import laid_behind
+from agentflow.transcript import with_appended
 
 __all__ = ["DynamicContext", "FileContent", "Place", "Provider", "SystemReminder", "current_time"]
 
@@ -227,7 +227,7 @@ def _append(event: PreReasoning, text: str, source: str) -> None:
     if text:
         marked = FrozenDict({"synthetic": source})
         note = message("user", (TextBlock(text),), event.context.new_id("msg_"), marked)
-        event.input_messages = laid_behind(event.input_messages, note)
+        event.input_messages = with_appended(event.input_messages, note)
 
 
 def _add_to_system(event: PreReasoning, text: str) -> None:

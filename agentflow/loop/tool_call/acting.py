@@ -34,9 +34,9 @@ from agentflow.loop.escalation import Halted, ToolSuspended, attach
 from agentflow.loop.journal import written
 from agentflow.loop.run import current_turn
 from agentflow.loop.stage import Stage, tool_source, wrap
-from agentflow.loop.tool_call.attempts import carefully, held_locks
+from agentflow.loop.tool_call.attempts import held_locks, run_with_retries
+from agentflow.loop.tool_call.chunks import ToolChunks
 from agentflow.loop.tool_call.limit import LimitPassed, drive
-from agentflow.loop.tool_call.pieces import Pieces
 from agentflow.loop.tool_call.vetting import Vetted
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY
@@ -91,7 +91,7 @@ class Acting(Vetted):
     by_tool: ClassVar[bool] = True
     """Whether the tool determines the time limit of one attempt."""
 
-    async def whole(self, waits: Callable[[ToolType], bool] | None = None) -> bool:
+    async def run_to_end(self, waits: Callable[[ToolType], bool] | None = None) -> bool:
         """Vet, run and close the call.
 
         Args:
@@ -230,15 +230,15 @@ class Acting(Vetted):
         This includes the tool's own lock and retries, which are invisible to wrapping hooks.
         """
         if instead is not None:
-            self.value = value = await self.once(StandIn(self.use.name, instead), transform)
+            self.value = value = await self.make_attempt(StandIn(self.use.name, instead), transform)
             return tool_result(self.original.id, self.use.name, render(value))
         tool = self.tool
         if tool is None:
             raise ToolNotFoundError(self.use.name, tuple(self.run.config.tools))
         if tool.lock is None and not tool.retries:
-            value = await self.once(tool, transform)
+            value = await self.make_attempt(tool, transform)
         else:
-            value = await carefully(self, tool, transform)
+            value = await run_with_retries(self, tool, transform)
         if tool.contract is not None:
             tool.checked(value)
         self.value = value
@@ -252,16 +252,16 @@ class Acting(Vetted):
         """Return a key that is stable across retries and recoveries of this call."""
         return f"{self.run.run_id}:{self.use.id}"
 
-    async def once(self, tool: FullTool[..., Any] | StandIn, transform: Transform | None) -> object:
+    async def make_attempt(self, tool: FullTool[..., Any] | StandIn, transform: Transform | None) -> object:
         """One attempt."""
         run, use = self.run, self.use
         self.attempt += 1
         limit = tool.timeout if self.by_tool or isinstance(tool, StandIn) else self.limit_of(tool)
-        pieces: Pieces | None = None
+        chunks: ToolChunks | None = None
         context: ToolContext | None = None
         if tool.wants_context or tool.streaming:
-            pieces = Pieces(self, TimeLimit(limit), transform)
-            context = ToolContext(use, run.context, self.attempt, self.key(), ToolEmitter(pieces.emit))
+            chunks = ToolChunks(self, TimeLimit(limit), transform)
+            context = ToolContext(use, run.context, self.attempt, self.key(), ToolEmitter(chunks.emit))
         work: Any = tool.start(use, context)
         try:
             writing = run.journal.append_new(ToolStarted, (run.run_id, use.id, self.attempt, run.call_id))
@@ -278,9 +278,9 @@ class Acting(Vetted):
         for variable, value in run.inherits:
             place.run(variable.set, value)
         try:
-            if pieces is None:
+            if chunks is None:
                 return await drive(work, place, limit)
-            return await pieces.of(work, place, tool.streaming)
+            return await chunks.of(work, place, tool.streaming)
         except LimitPassed as passed:
             raise TurnTimeoutError(tool.name, limit or 0.0, use.id, passed.late) from passed.__cause__
 
@@ -310,8 +310,8 @@ class Acting(Vetted):
         self.opened = False
         event: PostActing | None = None
         try:
-            heard = run.events.decide(PostActing, (self.use, self.original, result, duration, waited), self.scope)
-            event = heard if heard is None or isinstance(heard, Event) else await heard
+            emitted = run.events.decide(PostActing, (self.use, self.original, result, duration, waited), self.scope)
+            event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
         except GeneratorExit:
             raise
         except BaseException:

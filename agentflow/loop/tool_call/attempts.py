@@ -23,7 +23,7 @@ from agentflow.loop.run import RunBase
 from agentflow.ports.retry import RetryPolicy
 from agentflow.tools.tool import FullTool
 
-__all__ = ["Hold", "carefully", "held_locks"]
+__all__ = ["Hold", "held_locks", "run_with_retries"]
 
 FIRST_WAIT = 0.2
 LONGEST_WAIT = 5.0
@@ -56,7 +56,7 @@ class Attempted(Protocol):
     delivered: bool
     holding: tuple[Hold, ...]
 
-    async def once(self, tool: FullTool[..., Any], transform: Transform | None) -> object:
+    async def make_attempt(self, tool: FullTool[..., Any], transform: Transform | None) -> object:
         """One attempt."""
         ...
 
@@ -65,7 +65,7 @@ class Attempted(Protocol):
         ...
 
 
-async def carefully(turn: Attempted, tool: FullTool[..., Any], transform: Transform | None) -> object:
+async def run_with_retries(turn: Attempted, tool: FullTool[..., Any], transform: Transform | None) -> object:
     """Run a tool under its lock, as often as it says."""
     if not tool.retries:
         return await _locked(turn, tool, transform)
@@ -98,7 +98,7 @@ async def carefully(turn: Attempted, tool: FullTool[..., Any], transform: Transf
 async def _locked(turn: Attempted, tool: FullTool[..., Any], transform: Transform | None) -> object:
     lock = tool.lock
     if lock is None:
-        return await turn.once(tool, transform)
+        return await turn.make_attempt(tool, transform)
     held = held_locks.get()
     if any(hold.lock is lock and not hold.over for hold in held):
         raise SafeExecutionError(
@@ -114,7 +114,7 @@ async def _locked(turn: Attempted, tool: FullTool[..., Any], transform: Transfor
     hold = Hold(lock)
     turn.holding = (*held, hold)
     try:
-        return await turn.once(tool, transform)
+        return await turn.make_attempt(tool, transform)
     finally:
         hold.over = True
         lock.release()

@@ -75,7 +75,7 @@ class Vetted:
         self.recovers = False
         self.attempt = 0
         if run.resuming or run.machine.started:
-            self._go_on()
+            self._restore()
         self.asked = 0
         self.began: float | None = None
         self.waited = 0.0
@@ -95,7 +95,7 @@ class Vetted:
         self.value: object = None
         self.tap: Callable[[object], Awaitable[None]] | None = None
 
-    def _go_on(self) -> None:
+    def _restore(self) -> None:
         """Restore decisions on the call, and attempts that started before its agent's call was continued."""
         run, call = self.run, self.original.id
         started = run.machine.started
@@ -134,13 +134,13 @@ class Vetted:
         hook = ""
         tool = self.tool
         scope = self.scope = run.scope_of(tool) if tool is not None and (tool.hooks or tool.tags) else None
-        heard = events.fire(PreActing, (use, approval), scope)
-        if heard is None or isinstance(heard, Event):
-            event = heard
+        emitted = events.fire(PreActing, (use, approval), scope)
+        if emitted is None or isinstance(emitted, Event):
+            event = emitted
         else:
             since = run.monotonic()
             try:
-                event = await heard
+                event = await emitted
             finally:
                 self.count_wait(since)
         if event is not None:
@@ -181,8 +181,8 @@ class Vetted:
             return ""
         since = run.monotonic()
         try:
-            heard = run.events.decide(PreActing, (self.use, self.approval), FullHookSet(tool.hooks), shown=False)
-            event = heard if heard is None or isinstance(heard, Event) else await heard
+            emitted = run.events.decide(PreActing, (self.use, self.approval), FullHookSet(tool.hooks), shown=False)
+            event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
         finally:
             self.count_wait(since)
         if event is None:

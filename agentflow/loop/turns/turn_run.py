@@ -27,7 +27,7 @@ from agentflow.facts import Fact, new_fact
 from agentflow.ground.ids import new_id as fresh_id
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform, Work
-from agentflow.loop.abandoning import detached, leave_behind
+from agentflow.loop.abandoning import abandon_tasks, detached
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.journal import Journal
 from agentflow.loop.run import RunBase, TurnPlace
@@ -121,7 +121,7 @@ class TurnRun(RunBase):
         if task is None or task.done():
             self._drop(values)
             return
-        said = leave_behind(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
+        said = abandon_tasks(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
         alive = detached(self)
         scope.hand_to(alive._end_without_driver(said, values), partial(alive._drop, values))
 
@@ -177,7 +177,7 @@ class TurnRun(RunBase):
 
     def end(self) -> None:
         """Break reference cycles after the turn."""
-        self.let_go()
+        self.release()
         self.inherits = ()
 
 
@@ -385,7 +385,7 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
 async def _performed(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None) -> Any:
     await run.events.emit(PreTurn, (turn.view,))
     acting = _TurnActing(turn, run, values)
-    await acting.whole()
+    await acting.run_to_end()
     run.stop = acting.stop
     value = acting.outcome()
     ran = acting.tool  # a hook may have changed the tool

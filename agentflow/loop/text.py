@@ -8,10 +8,10 @@ from agentflow.chunks import ModelChunk
 from agentflow.events import HookEvent, PostCall, PostReasoning, ReasoningChunk
 from agentflow.messages import TextBlock
 
-__all__ = ["words"]
+__all__ = ["text_chunks"]
 
 
-async def words(events: AsyncIterator[HookEvent]) -> AsyncGenerator[str]:
+async def text_chunks(events: AsyncIterator[HookEvent]) -> AsyncGenerator[str]:
     """Yield the text of a call as the model streams it.
 
     Text that was not streamed is yielded as a whole: the answer of a verdict, the reason of `Deny` or `Stop`, a reply
@@ -27,22 +27,22 @@ async def words(events: AsyncIterator[HookEvent]) -> AsyncGenerator[str]:
     async for event in events:
         if event.source:
             continue
-        piece = ""
+        text = ""
         match event:
             case ReasoningChunk(incremental_chunk=chunk, restart=restart):
                 said = said and not restart
-                piece = _text(chunk)
+                text = _text(chunk)
             case PostReasoning(reasoning_result=reply):
-                piece = "" if said else reply.text
+                text = "" if said else reply.text
                 known, said = reply.text, False
             case PostCall(final_message=final):
-                piece = "" if final.text == known else final.text
+                text = "" if final.text == known else final.text
             case _:
                 pass
-        if piece:
+        if text:
             if before and not said:
                 yield "\n\n"
-            yield piece
+            yield text
             before = True
             said = isinstance(event, ReasoningChunk)
 

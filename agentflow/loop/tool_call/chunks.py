@@ -24,7 +24,7 @@ from agentflow.loop.tool_call.limit import drive
 from agentflow.messages import ToolUseBlock
 from agentflow.reactive.iterators import raise_in
 
-__all__ = ["Pieces"]
+__all__ = ["ToolChunks"]
 
 
 class Source(Protocol):
@@ -42,7 +42,7 @@ class Source(Protocol):
         ...
 
 
-class Pieces:
+class ToolChunks:
     """The chunks of one attempt, which become `ActingChunk` events.
 
     Args:
@@ -62,14 +62,14 @@ class Pieces:
         self._signal: BaseException | None = None
         self._showing = False
 
-    async def fire(self, piece: object, tap: Callable[[object], Awaitable[None]] | None = None) -> None:
+    async def fire(self, chunk: object, tap: Callable[[object], Awaitable[None]] | None = None) -> None:
         """Pass a chunk to hooks and the reader, then to `tap`."""
         turn = self._turn
         run, scope = turn.run, turn.scope
         turn.delivered = True
         events = run.events
-        unheard = (events.chains[ActingChunk] if scope is None else events.chain_in(scope, ActingChunk)) is None
-        if unheard and events.buffer is None:
+        no_hook = (events.chains[ActingChunk] if scope is None else events.chain_in(scope, ActingChunk)) is None
+        if no_hook and events.buffer is None:
             events.seq += 1
             if tap is None:
                 run.scope.check()
@@ -77,14 +77,14 @@ class Pieces:
         counting = self._limit.pause()
         since, nested, self._showing = run.monotonic(), self._showing, True
         try:
-            if not unheard or events.buffer is not None:
+            if not no_hook or events.buffer is not None:
                 try:
-                    await events.emit(ActingChunk, (turn.use, piece), scope)
+                    await events.emit(ActingChunk, (turn.use, chunk), scope)
                 except Exception as error:  # a hook's failure ends the call; the tool must not swallow it
                     turn.broken = error
                     raise
             if tap is not None:
-                await tap(piece)
+                await tap(chunk)
             run.scope.check()
         finally:
             if not nested:  # count the time once if the tool emits from several tasks
@@ -93,20 +93,20 @@ class Pieces:
             if counting:
                 self._limit.resume()
 
-    async def emit(self, piece: object) -> None:
+    async def emit(self, chunk: object) -> None:
         """Implement `ToolEmitter.emit`."""
         if self._transform is None:
-            await self.fire(piece)
+            await self.fire(chunk)
             return
         if self._signal is not None:
             raise self._signal
         if self._queue is None:
             self._queue = asyncio.Queue(1)
             self._pump = asyncio.get_running_loop().create_task(self._run_pump(self._queue, self._transform))
-        await self._queue.put((piece,))
+        await self._queue.put((chunk,))
 
     async def _run_pump(self, queue: asyncio.Queue[tuple[object]], transform: Transform) -> BaseException | None:
-        """Pass on what the transform makes of emitted pieces; returns what has failed.
+        """Pass on what the transform makes of emitted chunks; returns what has failed.
 
         A signal that a task raises escapes through the event loop, so it is raised in the tool's own task instead.
         """
@@ -114,8 +114,8 @@ class Pieces:
 
         async def emitted() -> AsyncIterator[object]:
             nonlocal ended
-            while piece := await queue.get():
-                yield piece[0]
+            while chunk := await queue.get():
+                yield chunk[0]
             ended = True
 
         failure: BaseException | None = None
@@ -123,8 +123,8 @@ class Pieces:
         source = stage.chunks_of(emitted())
         try:
             try:
-                async for piece in source.over(transform(source)):
-                    await self.fire(piece)
+                async for chunk in source.over(transform(source)):
+                    await self.fire(chunk)
             finally:
                 await stage.close()
         except Exception as error:
