@@ -69,7 +69,7 @@ def detached(run: R) -> R:
 
 
 class _UnstoredJournal(StoredJournal):
-    """The journal of a run whose store does not answer: facts are true in memory only."""
+    """The journal of a run if its store does not respond: facts are kept in memory only."""
 
     __slots__ = ()
 
@@ -78,7 +78,7 @@ class _UnstoredJournal(StoredJournal):
 
 
 def keep_in_memory(run: RunBase) -> None:
-    """Let a run do without its store from now on; the next call on the session loads what the store has kept."""
+    """Stop using the store of a run. The next call on the session loads the stored facts."""
     if isinstance(run.journal, StoredJournal):
         run.journal.__class__ = _UnstoredJournal
         run.session.reload()

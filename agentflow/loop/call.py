@@ -162,7 +162,8 @@ class Call(RunBase):
         self.scope.hand_to(alive._end_without_driver(said), alive._abandon_store)
 
     def _abandon_store(self) -> None:
-        """That does not end either: the store may hang. Do without it; the next call loads what it has kept."""
+        """Continue without the store if the second driver blocks too, since the store may hang. The next call loads the
+        stored facts."""
         task = self.scope.task
         if task is None or task.done() or self.over:
             self._drop()
@@ -172,7 +173,7 @@ class Call(RunBase):
         self.scope.hand_to(alive._end_without_driver(said), alive._abandon_hooks)
 
     def _abandon_hooks(self) -> None:
-        """A hook hangs whenever it is called: only the last event is left."""
+        """Fire only the last event if a hook still blocks."""
         task = self.scope.task
         if task is None or task.done() or self.over:
             self._drop()
@@ -181,7 +182,7 @@ class Call(RunBase):
         self.scope.hand_to(alive._end_at_once(said), alive._drop)
 
     def _taken_from(self, task: asyncio.Task[Any]) -> tuple[Self, str]:
-        """Take the call away from its driver's task; return its replacement and the notes for the user."""
+        """Detach the call from its driver's task. Return the clone, and a message that says where the tasks are."""
         scope, running = self.scope, self.config.running
         said = abandon_tasks(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
         running.runs.discard(self)
@@ -218,7 +219,7 @@ class Call(RunBase):
         failure = None
 
     def _finish_late(self, reply: Reply | None, failure: BaseException | None, said: str) -> None:
-        if self.events.abandoned or self.scope.state == "done":  # it was finished without this task
+        if self.events.abandoned or self.scope.state == "done":  # already finished by another task
             return
         if failure is not None:
             failure.add_note(Aside(said))

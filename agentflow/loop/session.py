@@ -368,7 +368,7 @@ class FullSession(Session, FullConversation):
         return [self.machine.apply(fact) for fact in facts]
 
     def reload(self) -> None:
-        """Let the next call load what the store has kept."""
+        """Make the next call load the stored facts."""
         if self.keeping is not None:
             self.keeping.stale = True
 

@@ -106,7 +106,7 @@ class ToolChunks:
         await self._queue.put((chunk,))
 
     async def _run_pump(self, queue: asyncio.Queue[tuple[object]], transform: Transform) -> BaseException | None:
-        """Pass on what the transform makes of emitted chunks; returns what has failed.
+        """Pass on the transformed chunks. Return the exception if this fails.
 
         A signal that a task raises escapes through the event loop, so it is raised in the tool's own task instead.
         """
