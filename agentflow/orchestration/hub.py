@@ -56,7 +56,7 @@ class Hub:
         ...         await hub.ask(speaker)
         ...     return str(hub)
         >>> (await panel.call("Tea?")).text
-        'user: Tea?\\n\\nada: Tea.\\n\\nbob: Coffee.'
+        'user: Tea?\n\nada: Tea.\n\nbob: Coffee.'
     """
 
     def __init__(self, agents: Iterable[Agent[Any]], context: RunContext | None = None) -> None:
