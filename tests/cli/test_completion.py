@@ -69,11 +69,11 @@ def test_installed_twice_and_taken_away(shop: Any, home: Path, shell: str, file:
         now = (home / file).read_bytes()
         assert now == mine + f"\n. '{script}'  # agentflow: completion\n".encode()
         assert (home / file).stat().st_mode & 0o777 == 0o600
-    assert shop("completion", shell, "--uninstall").stdout == f"The completion for {shell} is gone.\n"
+    assert shop("completion", shell, "--uninstall").stdout == f"Removed the completion for {shell}.\n"
     assert not script.exists()
     if file is not None:
         assert (home / file).read_bytes().rstrip() == mine
-    assert shop("completion", shell, "--uninstall").stdout == f"There was no completion for {shell}.\n"
+    assert shop("completion", shell, "--uninstall").stdout == f"No completion for {shell} is installed.\n"
 
 
 def test_a_shell_that_nobody_knows(shop: Any, home: Path) -> None:

@@ -147,7 +147,7 @@ def test_what_cannot_be_done_is_said_on_one_line(folder: Path, ran: Ran) -> None
     code, _, said = ran("worker", "durable_shop:nobody", "--database", url)
     assert (code, said) == (2, "agentflow: The module 'durable_shop' has no 'nobody'. Agents there: clerk, evil.\n")
     code, _, said = ran("worker", "durable_shop:clerk", "durable_shop:clerk", "--database", url)
-    assert (code, said.startswith("agentflow: Two of the agents have one name (clerk, clerk)")) == (2, True)
+    assert (code, said.startswith("agentflow: Two agents have the same name (clerk, clerk)")) == (2, True)
     without = "import sys; sys.modules['dbos'] = None; from agentflow.cli.main import main; main(['runs', 'list'])"
     done = subprocess.run(
         [sys.executable, "-c", without],

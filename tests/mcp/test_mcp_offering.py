@@ -222,7 +222,7 @@ async def test_the_command_over_http() -> None:
     )
     assert process.stderr is not None
     said = (await asyncio.wait_for(process.stderr.readline(), 30)).decode()
-    assert said.startswith("agentflow: scout is an MCP server at http://127.0.0.1:")
+    assert said.startswith("agentflow: scout is served over MCP at http://127.0.0.1:")
     async with Client(said.split()[-1]) as made:
         assert text(await made.call_tool("scout", {"message": "look: stars"})) == "saw stars"
     process.send_signal(signal.SIGINT)

@@ -465,7 +465,7 @@ async def test_a_file_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     await agent_with(later).call("2 + 2?")
     assert Recorder.read(path).records == (*recorder.records, *later.records)
     path.write_text('{"kind": "novel"}\n', "utf-8")
-    with pytest.raises(RunLogError, match="is no run log"):
+    with pytest.raises(RunLogError, match="is not a run log"):
         Recorder.read(path)
 
 

@@ -128,7 +128,7 @@ asyncio.run(Agent("a", ScriptedModel(["hi"]), store=store).call("go", session="s
 
 def test_a_point_that_cannot_be() -> None:
     """Points count from 1."""
-    with pytest.raises(UsageError, match="count from 1"):
+    with pytest.raises(UsageError, match="counted from 1"):
         Crash(0)
 
 

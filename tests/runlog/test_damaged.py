@@ -133,7 +133,7 @@ def test_a_log_that_has_lost_a_line_is_refused(begun: Any, ended: Any, said: str
     use = {"kind": "tool_use", "ref": "t", "value": {"id": "t", "name": "look"}}
     read_lines(lines(use, begun, ended, event("CallEnded")))
     read_lines(lines(use, begun))
-    with pytest.raises(RunLogError, match=f"is damaged: it has lost a line, which says how {said} of call 'c' ended"):
+    with pytest.raises(RunLogError, match=f"is damaged: the line with the end of {said} of call 'c' is missing"):
         read_lines(lines(use, begun, event("CallEnded")))
 
 
