@@ -231,7 +231,7 @@ def test_what_hooks_decide() -> None:
 def test_the_events_of_two_runs_side_by_side() -> None:
     """Each with its counterpart; those of a tool call that only one run has stand alone. No event is lost or comes twice."""
     one = recorded(looks(1), "done")
-    other = recorded([ToolUseBlock("p", "price", {"x": 1}), *looks(1)], "done")
+    other = recorded([*looks(1), ToolUseBlock("p", "price", {"x": 1})], "done")
     pairs = paired_events(one, other)
 
     def shown(log: RunLog, event: EventEntry | None) -> str | None:
