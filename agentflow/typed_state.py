@@ -138,5 +138,8 @@ class StateMap:
 
 
 def state_name(kind: type) -> str:
-    """Return the name under which the state of a class is saved."""
-    return f"{kind.__module__}:{kind.__qualname__}"
+    """Return the name under which the state of a class is saved.
+
+    A class that was moved or renamed keeps its name in stored sessions with an attribute `__saved_as__`.
+    """
+    return vars(kind).get("__saved_as__") or f"{kind.__module__}:{kind.__qualname__}"

@@ -49,11 +49,6 @@ COLUMNS = [*AT_MOST, *AT_LEAST]
 # Folders that have not been rewritten yet, each with a ceiling for every word of AT_MOST, in that order. Delete a
 # folder's row when it meets the limits, and rename it with its folder. "top" is the modules directly in agentflow/.
 PENDING = """
-durable        175  70  20   0  25  10   5  20   0  20   5   5   5   5  40  10  15  10   0   0  10  25
-mcp            225  75  40  15  20  10  10  15   5  25  10   0   0   0  15  15  10  10  10   0   5  60
-models         185  70  10  35  20  40  20   5   0   0   5   0   0   5   5   5  25   5  40   0  10  25
-plugins        220  75  25  20  25  30  15  10   5   5   5   5   5   5  10  20  10  15  25   5  10  15
-state          165  95 120   0  25  10  15  10  10   0  10   0   0   0  10  10  15  10   0   0   0  20
 """
 
 

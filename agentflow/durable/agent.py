@@ -1,4 +1,4 @@
-"""`DurableAgent`: an agent whose calls are run by workers, in this process or others. Needs `agentflow-hooks[dbos]`."""
+"""`DurableAgent`: an agent with calls that workers run, in this process or others. Needs `agentflow-hooks[dbos]`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ __all__ = ["DurableAgent"]
 
 
 class DurableAgent(Generic[T_co]):
-    """An agent whose calls outlive this process.
+    """An agent with calls that outlive this process.
 
-    Calls are submitted to a queue in the database; `worker()` runs them, here or in other processes. Sessions are kept in a
-    store that all of them reach, usually in the same database.
+    Calls are submitted to a queue in the database; `worker()` runs them, here or in other processes. The sessions are in a
+    store that all workers share, usually in the same database.
 
     Args:
-        agent: The agent; its name names the queue.
+        agent: The agent; its name is the name of the queue.
         database_url: `"sqlite:///agentflow.db"` (workers on one machine) or `"postgresql+psycopg://user:password@host/db"`.
-        store: Where its sessions are, a `SqlStore`; the agent's own store by default.
-        deps: What its tools and hooks may ask for by type, in each worker. (What a caller has cannot travel.)
-        poll: How often to look for news, in seconds.
+        store: A `SqlStore` for its sessions; the agent's own store by default.
+        deps: Dependencies of its tools and hooks, by type, in each worker. (A caller's objects are not sent.)
+        poll: Seconds between two polls of the database.
 
     Raises:
-        UsageError: There is no store that several processes could share.
+        UsageError: The store is not shared between processes.
 
     Example:
         >>> from agentflow.state.sql import SqlStore
@@ -60,8 +60,8 @@ class DurableAgent(Generic[T_co]):
         kept = agent.session(agent.name).store if store is None else store
         if not isinstance(kept, SessionStore) or isinstance(kept, MemoryStore):
             raise UsageError(
-                f"Agent {agent.name!r} keeps its sessions in {'the memory of one process' if kept is None else repr(kept)}; a "
-                "durable agent needs a store that all workers reach: Agent(..., store=SqlStore(database_url)), or "
+                f"Agent {agent.name!r} keeps its sessions in {'the memory of one process' if kept is None else repr(kept)}, "
+                "but a durable agent needs a store that all workers share. Use Agent(..., store=SqlStore(database_url)) or "
                 "DurableAgent(agent, database_url, store=SqlStore(database_url))."
             )
         self.agent = agent
@@ -82,19 +82,19 @@ class DurableAgent(Generic[T_co]):
         grace: float = 30.0,
         poll: float = 0.25,
     ) -> Worker:
-        """A worker for this agent, in this process.
+        """Create a worker for this agent in this process.
 
         Args:
-            others: More agents that it runs. (There is one worker in a process.)
-            limits: How much is done at once.
-            lease_seconds: After which silence others take it for dead, and its calls over.
-            grace: How many seconds it lets its calls finish when it is stopped; then they go on elsewhere.
-            poll: How often it looks for requests.
+            others: More agents for the same worker. (A process has one worker.)
+            limits: Limits on concurrency and rate.
+            lease_seconds: If a worker shows no sign of life for so long, others take over its calls.
+            grace: Seconds that a stopping worker lets its calls finish; after that they continue in another worker.
+            poll: Seconds between two looks for requests.
         """
         hosts = [self.host, *[other.host for other in others]]
         return Worker(hosts, self._url, limits=limits, lease_seconds=lease_seconds, grace=grace, poll=poll)
 
-    # ---- what the client does, for this agent
+    # ---- the client's methods, for this agent
 
     async def submit(
         self,
@@ -104,7 +104,7 @@ class DurableAgent(Generic[T_co]):
         run_id: str | None = None,
         timeout: float | None = None,
     ) -> str:
-        """Hand a call to the workers, and return its run's id; see `DurableClient.submit`."""
+        """Submit a call to the workers, and return its run's id; see `DurableClient.submit`."""
         return await self.client.submit(self.name, input, session=session, run_id=run_id, timeout=timeout)
 
     def call(
@@ -136,16 +136,16 @@ class DurableAgent(Generic[T_co]):
         run_id: str | None = None,
         timeout: float | None = None,
     ) -> CallMono[Reply]:
-        """Ask another agent that some worker runs, by its name, and wait for its reply.
+        """Call another agent by name, in any worker, and wait for its reply.
 
-        In a tool, `run_id=context.idempotency_key` makes sure that a tool that runs again after a crash does not ask twice.
+        A tool should pass `run_id=context.idempotency_key`: if it runs again after a crash, it does not submit a second call.
         """
         return self.client.ask(to, message, session=session, run_id=run_id, timeout=timeout)
 
     def result(self, run_id: str) -> CallMono[Reply[T_co]]:
-        """Wait until a run has ended, or waits for a decision; see `DurableClient.result`.
+        """Wait until a run has ended or is suspended; see `DurableClient.result`.
 
-        The output is read from the stored text, and the `validate` of the agent's `Output` runs here again.
+        The output is parsed from the stored text, and the `validate` of the agent's `Output` runs here again.
         """
 
         async def work() -> Reply[T_co]:
@@ -154,19 +154,19 @@ class DurableAgent(Generic[T_co]):
         return CallMono(work, f"durable.result({run_id!r})")
 
     async def decide(self, run_id: str, decisions: Mapping[str, Resolution], *, timeout: float | None = None) -> None:
-        """Answer what a suspended run waits for; see `DurableClient.decide`."""
+        """Decide the pending calls of a suspended run; see `DurableClient.decide`."""
         await self.client.decide(run_id, decisions, timeout=timeout)
 
     async def cancel(self, run_id: str, reason: str = "cancelled") -> bool:
-        """End a run, wherever it is; see `DurableClient.cancel`."""
+        """End a run in any worker or queue; see `DurableClient.cancel`."""
         return await self.client.cancel(run_id, reason)
 
     def stream(self, run_id: str, since: int = 0) -> Flux[RunEvent]:
-        """The events of a run, from anywhere; see `DurableClient.stream`."""
+        """Stream the events of a run, from any process; see `DurableClient.stream`."""
         return self.client.stream(run_id, since)
 
     async def runs(self, limit: int = 100) -> list[RunInfo]:
-        """This agent's runs, the newest first."""
+        """List this agent's runs, the newest first."""
         return await self.client.runs(agent=self.name, limit=limit)
 
     async def prune(self, *, older_than: timedelta) -> Pruned:
@@ -174,7 +174,7 @@ class DurableAgent(Generic[T_co]):
         return await self.client.prune(older_than=older_than, store=self.host.store)
 
     async def close(self) -> None:
-        """Close the connections; workers are stopped on their own."""
+        """Close the connections; workers are stopped separately."""
         await self.client.close()
 
     async def __aenter__(self) -> Self:

@@ -2,10 +2,9 @@
 
 Rules:
 
-1. What is submitted under one run id is one run: a second submission finds the first one, and is refused if it asks for
-   something else.
-2. A client holds nothing: whatever it knows is in the database, so any client can go on where another one stopped.
-3. Waiting is looking again, every `poll` seconds.
+1. A run id identifies one run: a second submission under it returns the first run, and is refused if the request differs.
+2. A client keeps no state: everything is in the database, so any client can continue the work of another.
+3. Waiting means polling, every `poll` seconds.
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ WORKFLOW: Final = "agentflow.call"
 """The name of the one workflow, for DBOS."""
 
 QUEUE: Final = "agentflow-"
-"""The queue of an agent is this and its name."""
+"""The prefix of an agent's queue; the agent's name follows."""
 
 VERSION: Final = "agentflow"
-"""The version of the program, for DBOS: one forever, so that a deploy strands nothing. What is stored has forms of its own."""
+"""The program's version, for DBOS. It never changes, so no deploy strands a run; stored data has versions of its own."""
 
 APPLICATION: Final = "agentflow"
 """The application, for DBOS."""
@@ -71,8 +70,8 @@ _LONGEST = 200
 _WAITING = ("ENQUEUED", "DELAYED", "PENDING")
 
 
-class _Which(TypedDict, total=False):
-    """Which of the calls, and what of them is read."""
+class _Query(TypedDict, total=False):
+    """The filters and columns of a query for workflows."""
 
     workflow_ids: list[str]
     workflow_id_prefix: str
@@ -85,10 +84,10 @@ class DurableClient:
 
     Args:
         database_url: `"sqlite:///agentflow.db"` (workers on one machine) or `"postgresql+psycopg://user:password@host/db"`.
-        poll: How often to look for news, in seconds.
+        poll: Seconds between two polls of the database.
 
     Raises:
-        StoreError: The database cannot be used.
+        StoreError: The database failed or is unreachable.
 
     Example:
         >>> async with DurableClient("sqlite:///agentflow.db") as client:
@@ -99,7 +98,7 @@ class DurableClient:
 
     def __init__(self, database_url: str, *, poll: float = 0.1) -> None:
         if not poll > 0:
-            raise UsageError(f"poll={poll}: it is seconds and must be above 0.")
+            raise UsageError(f"poll={poll} must be above 0 seconds.")
         self._url = database_url
         self._poll = poll
         self._tables: Tables | None = None
@@ -118,22 +117,22 @@ class DurableClient:
         run_id: str | None = None,
         timeout: float | None = None,
     ) -> str:
-        """Hand a call to the workers, and return.
+        """Submit a call to the workers, and return.
 
         Args:
             agent: The agent's name.
-            input: What the user says.
-            session: The session's id; calls on one session are run one at a time, in order. A session of its own by default.
-            run_id: Names the run; submitted twice, it is run once.
-            timeout: Seconds from now; a call that has not ended then ends with a `CallTimeoutError`. The time in the queue
-                counts.
+            input: The user's message or messages.
+            session: The session's id; calls on one session run one at a time, in order. A new session by default.
+            run_id: The run's id; if it is submitted twice, it runs once.
+            timeout: Seconds from now, time in the queue included; if the call has not ended then, it ends with a
+                `CallTimeoutError`.
 
         Returns:
             The run's id.
 
         Raises:
-            UsageError: An argument cannot be used, or the id is another run's.
-            StoreError: The database cannot be used.
+            UsageError: An argument is invalid, or the id belongs to another run.
+            StoreError: The database failed or is unreachable.
         """
         check_timeout(timeout)
         name = new_id("run_") if run_id is None else _checked(run_id, "run_id")
@@ -153,7 +152,7 @@ class DurableClient:
         run_id: str | None = None,
         timeout: float | None = None,
     ) -> CallMono[Reply]:
-        """`submit`, and wait for the `result`. Cancelling the wait leaves the run alone: see `cancel`."""
+        """`submit`, then wait for the `result`. Cancelling the wait does not cancel the run: see `cancel`."""
 
         async def work() -> Reply:
             return await self.result(await self.submit(agent, input, session=session, run_id=run_id, timeout=timeout))
@@ -169,40 +168,40 @@ class DurableClient:
         run_id: str | None = None,
         timeout: float | None = None,
     ) -> CallMono[Reply]:
-        """`call`, under the name that it has between agents."""
+        """`call`, under the name used between agents."""
         return self.call(agent, message, session=session, run_id=run_id, timeout=timeout)
 
     async def decide(self, run_id: str, decisions: Mapping[str, Resolution], *, timeout: float | None = None) -> None:
-        """Answer what a suspended run waits for; it goes on in some worker, and `result` waits for what comes of it.
+        """Decide the pending calls of a suspended run; a worker resumes it, and `result` waits for its next reply.
 
         Args:
             run_id: The run.
-            decisions: By the keys of `reply.pending`: `Approve()`, `Deny(reason)`, `Answer(value)`.
+            decisions: `Approve()`, `Deny(reason)` or `Answer(value)`, by the keys of `reply.pending`.
             timeout: Seconds from now, as in `submit`.
 
         Raises:
-            UsageError: The run does not wait, the decisions do not fit, or it was decided otherwise a moment ago.
+            UsageError: The run is not suspended, the decisions do not match, or other decisions were submitted just before.
         """
         check_timeout(timeout)
         segments = await self._segments(run_id)
         waiting = next((one for one in reversed(segments) if _pending_of(one) is not None), None)
         if waiting is None or (waiting is not segments[-1] and segments[-1].status not in _WAITING):
             raise UsageError(f"Run {run_id!r} does not wait for a decision: it is {_info(segments).status}.")
-        asked = _request_of(waiting)
-        given = decisions_out(run_id, decisions, _pending_of(waiting) or ())
+        suspended = _request_of(waiting)
+        data = decisions_out(run_id, decisions, _pending_of(waiting) or ())
         tables, _ = await self._open()
         deadline = None if timeout is None else await asyncio.to_thread(tables.now) + timeout
-        request = Request(run_id, asked.agent, asked.session, (), given, deadline, timeout, carried())
+        request = Request(run_id, suspended.agent, suspended.session, (), data, deadline, timeout, carried())
         await self._enqueue(segment_id(run_id, segment_number(waiting.workflow_id) + 1), request)
 
     async def cancel(self, run_id: str, reason: str = "cancelled") -> bool:
-        """End a run, wherever it is: its reply's outcome is `interrupted`.
+        """End a run in any worker or queue: its reply's outcome is `interrupted`.
 
-        One that is being run is interrupted within the worker's `poll`. One that waits in a queue ends when its turn comes,
-        without being run; one that waits for a decision is closed.
+        A running call is interrupted within the worker's `poll`. A queued call ends when its turn comes, without running; a
+        suspended one is closed.
 
         Returns:
-            Whether there was something to end.
+            Whether the run could still be ended.
 
         Raises:
             UsageError: There is no such run.
@@ -214,16 +213,16 @@ class DurableClient:
         tables, _ = await self._open()
         await asyncio.to_thread(tables.cancel, run_id, reason)
         if pending is not None:
-            asked = _request_of(newest)
-            request = Request(run_id, asked.agent, asked.session, (), {})
+            last = _request_of(newest)
+            request = Request(run_id, last.agent, last.session, (), {})
             await self._enqueue(segment_id(run_id, segment_number(newest.workflow_id) + 1), request)
         return True
 
     async def resume(self, run_id: str) -> bool:
-        """Put a run that was given up as lost back into its queue.
+        """Put a lost run back into its queue.
 
         Returns:
-            Whether it was one.
+            Whether the run was lost.
         """
         newest = await self._newest(run_id)
         if newest.status not in ("MAX_RECOVERY_ATTEMPTS_EXCEEDED", "CANCELLED"):
@@ -236,11 +235,11 @@ class DurableClient:
     # ---- following
 
     def result(self, run_id: str) -> CallMono[Reply]:
-        """Wait until a run has ended, or waits for a decision.
+        """Wait until a run has ended or is suspended.
 
         Raises:
             UsageError: There is no such run.
-            CallTimeoutError: Its time was up.
+            CallTimeoutError: It reached its time limit.
             RunFailedError: It failed in its worker.
         """
 
@@ -254,11 +253,11 @@ class DurableClient:
         return CallMono(work, f"client.result({run_id!r})")
 
     def stream(self, run_id: str, since: int = 0) -> Flux[RunEvent]:
-        """The events of a run, those that happened before included; it ends when the run has ended, or waits for a decision.
+        """Stream the events of a run, past events included, until the run has ended or is suspended.
 
         Args:
             run_id: The run.
-            since: Hand out what comes after the event of this `seq`.
+            since: Skip the events up to this `seq`.
 
         Raises:
             UsageError: There is no such run.
@@ -269,7 +268,7 @@ class DurableClient:
         tables, _ = await self._open()
         last = since
         while True:
-            over = (await self._newest(run_id)).status not in _WAITING  # asked first: what is there then is all
+            over = (await self._newest(run_id)).status not in _WAITING  # read before the events, so none is missed
             while batches := await asyncio.to_thread(tables.events, run_id, last):
                 for batch in batches:
                     for event in events_in(run_id, batch.first, batch.last, batch.body):
@@ -281,11 +280,11 @@ class DurableClient:
             await asyncio.sleep(self._poll)
 
     async def runs(self, *, agent: str | None = None, limit: int = 100) -> list[RunInfo]:
-        """The runs, the newest first.
+        """List the runs, the newest first.
 
         Args:
-            agent: Only this agent's.
-            limit: At most so many.
+            agent: If given, list this agent's runs only.
+            limit: The maximum number of runs.
         """
         _, client = await self._open()
         found = await self._in_thread(
@@ -301,7 +300,7 @@ class DurableClient:
         return [_info(segments) for segments in list(of.values())[:limit]]
 
     async def run(self, run_id: str) -> RunInfo:
-        """One run.
+        """Return one run.
 
         Raises:
             UsageError: There is no such run.
@@ -311,16 +310,15 @@ class DurableClient:
     async def prune(self, *, older_than: timedelta, store: SessionStore | None = None) -> Pruned:
         """Delete the runs that ended some time ago, with their events.
 
-        Runs that wait in a queue, are being run, wait for a decision, or were given up stay. A run that was deleted is not
-        known any more: submitted again under its id, it is run again.
+        Queued, running, suspended and lost runs stay. The id of a deleted run is forgotten: submitted again, it runs again.
 
         Args:
-            older_than: How long ago a run ended, at least.
-            store: Where the sessions are: those that nobody has written to for as long are deleted too, with their facts
-                (`SessionStore.prune`), unless a run that stays is to use them.
+            older_than: The minimum time since a run ended.
+            store: If given, old sessions in this store are deleted too, with their facts (`SessionStore.prune`), unless a
+                remaining run still uses them.
 
         Returns:
-            What was deleted.
+            The deleted runs and sessions.
         """
         seconds = length_of(older_than)
         tables, client = await self._open()
@@ -362,16 +360,18 @@ class DurableClient:
             "queue_name": QUEUE + request.agent,
             "workflow_id": workflow_id,
             "queue_partition_key": request.session,
-            "priority": line + 1,  # what goes on with a call comes first
+            "priority": line + 1,  # a resumed call has line 0, so it comes first
             "app_version": VERSION,
             "application_name": APPLICATION,
             "serialization_type": WorkflowSerializationFormat.PORTABLE,
         }
         await self._in_thread(client.enqueue, options, request.to_dict())
-        (there,) = await self._statuses(workflow_ids=[workflow_id])
-        if not request.same_as(_request_of(there)):
-            what = "was submitted with another call" if segment_number(workflow_id) == 1 else "was decided otherwise"
-            raise UsageError(f"Run {request.run_id!r} {what} before; that one stays. A new run needs an id of its own.")
+        (stored,) = await self._statuses(workflow_ids=[workflow_id])
+        if not request.same_as(_request_of(stored)):
+            first = "was submitted with another call" if segment_number(workflow_id) == 1 else "was decided otherwise"
+            raise UsageError(
+                f"Run {request.run_id!r} {first} before, which stays in force. A new run needs another id."
+            )
 
     async def _segments(self, run_id: str) -> list[WorkflowStatus]:
         found = await self._statuses(workflow_id_prefix=run_id)
@@ -383,9 +383,9 @@ class DurableClient:
     async def _newest(self, run_id: str) -> WorkflowStatus:
         return (await self._segments(run_id))[-1]
 
-    async def _statuses(self, **which: Unpack[_Which]) -> list[WorkflowStatus]:
+    async def _statuses(self, **query: Unpack[_Query]) -> list[WorkflowStatus]:
         _, client = await self._open()
-        return await self._in_thread(client.list_workflows, name=WORKFLOW, **which)
+        return await self._in_thread(client.list_workflows, name=WORKFLOW, **query)
 
     async def _open(self) -> tuple[Tables, DBOSClient]:
         async with self._opening:
@@ -395,18 +395,18 @@ class DurableClient:
                 self._dbos = await self._in_thread(connect, self._tables.dbos_url, self._engine)
             return self._tables, self._dbos
 
-    async def _in_thread(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return await asyncio.to_thread(partial(work, *given, **named))
+            return await asyncio.to_thread(partial(work, *args, **kwargs))
         except AgentFlowError:
             raise
         except SQLAlchemyError as error:
             shown = "the database of durable runs" if self._tables is None else self._tables.shown
-            raise explain(error, shown, "Looking after durable runs") from error
-        except Exception as error:  # any: DBOS has its own, and the drivers'
+            raise explain(error, shown, "Managing durable runs") from error
+        except Exception as error:  # DBOS and the drivers have exceptions of their own
             said = str(error).strip().splitlines() or [type(error).__name__]
             raise StoreError(
-                f"The database of durable runs could not do it: {said[0]} Check that it can be reached and written to."
+                f"The database of durable runs failed: {said[0]} Check that it can be reached and written to."
             ) from error
 
     async def close(self) -> None:
@@ -431,7 +431,7 @@ class DurableClient:
 
 
 def connect(url: str, engine: Engine) -> DBOSClient:
-    """A client of DBOS; its tables are made where they are not there."""
+    """Create a DBOS client, and DBOS's tables if they do not exist."""
     DBOS.migrate(url)
     return DBOSClient(
         system_database_url=url,
@@ -445,27 +445,27 @@ def connect(url: str, engine: Engine) -> DBOSClient:
 def _checked(name: str, what: str) -> str:
     if not name or len(name) > _LONGEST or not name.isprintable() or (what == "run_id" and "/" in name):
         raise UsageError(
-            f"{what}={name!r:.80}: it has 1 to {_LONGEST} printable characters{', and no slash' if what == 'run_id' else ''}."
+            f"{what}={name!r:.80}: use 1 to {_LONGEST} printable characters{', and no slash' if what == 'run_id' else ''}."
         )
     return name
 
 
-# ---- what DBOS says of a workflow
+# ---- reading a DBOS workflow
 
 
 def _request_of(status: WorkflowStatus) -> Request:
-    """What was asked for.
+    """Return the stored request.
 
     Raises:
         StoreError: It is damaged, or not in the portable form.
     """
-    given: object = status.input  # text, where DBOS could not read it
-    args: object = given.get("args") if isinstance(given, dict) else None
+    stored: object = status.input  # text, if DBOS could not parse it
+    args: object = stored.get("args") if isinstance(stored, dict) else None
     return Request.from_data(status.workflow_id, args[0] if isinstance(args, tuple) and len(args) == 1 else None)
 
 
 def _result_of(status: WorkflowStatus) -> Reply | AgentFlowError | None:
-    """What came of it; None: nothing yet.
+    """Return the stored result; None if there is none yet.
 
     Raises:
         StoreError: It is damaged, or not in the portable form.
@@ -480,7 +480,7 @@ def _agent_of(status: WorkflowStatus) -> str:
 
 
 def _pending_of(status: WorkflowStatus) -> tuple[Pending, ...] | None:
-    """What a run waits for; None: it does not."""
+    """Return the pending calls of a suspended run; None if it is not suspended."""
     result = _result_of(status)
     return result.pending if isinstance(result, Reply) and result.outcome == "suspended" else None
 
@@ -505,10 +505,10 @@ def _last(segments: Sequence[WorkflowStatus]) -> WorkflowStatus:
 
 
 def _waits(status: WorkflowStatus) -> bool:
-    """Whether a run waits for a decision."""
+    """Return whether a run is suspended."""
     try:
         return _pending_of(status) is not None
-    except StoreError:  # damaged: nobody can decide
+    except StoreError:  # damaged: not resumable
         return False
 
 
@@ -528,7 +528,7 @@ _STATUSES: Final[Mapping[str, RunStatus]] = {
 
 
 def _info(segments: Sequence[WorkflowStatus]) -> RunInfo:
-    """What a run's calls, in any order, say of it; what is damaged hides no other run."""
+    """Summarise a run from its calls, in any order. Damaged data becomes a status, so it does not hide other runs."""
     newest = _last(segments)
     outcome, damage = None, None
     try:

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. What a row says of itself is not believed: through these connections every row of DBOS is in the portable form, JSON. DBOS
-   would unpickle a row that says it is pickled, and whoever may write to the database could run code in its readers.
-2. A row that is damaged does not hide the others: text that is none is read with marks in its place.
-3. A process that is frozen in the midst of a transaction keeps its locks for some seconds, not forever (PostgreSQL).
+1. A row's own format field is not trusted: through these connections, every row of DBOS is read as portable JSON. DBOS
+   would unpickle a row marked as pickled, so anyone who can write to the database could run code in its readers.
+2. A damaged row does not hide the others: invalid text is decoded with replacement characters.
+3. On PostgreSQL, a process that freezes inside a transaction loses its locks after some seconds.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ WRITING: Final = "agentflow_writing"
 
 _LEGAL = "'sqlite:///agentflow.db' (a file) or 'postgresql+psycopg://user:password@host/database'"
 _IDLE = 10_000
-"""Milliseconds that a transaction on PostgreSQL may stand still; ours take some."""
+"""Milliseconds that a transaction on PostgreSQL may be idle; ours take a few."""
 
 _READ_AS: Final = {
     "serialization": DBOSPortableJSONSerializer().name(),
-    "authenticated_roles": None,  # these two are parsed by DBOS, and used by nobody here
+    "authenticated_roles": None,  # DBOS parses these two; agentflow does not use them
     "attributes": None,
 }
-"""Columns of DBOS's tables, and how they are read whatever they hold."""
+"""Columns of DBOS's tables that are read as these values, whatever they hold."""
 
 _Row = tuple[Any, ...]
 
 
 class _Portable(DBOSPortableJSONSerializer):
-    """How DBOS reads what has no column that names its form: not at all. We store nothing of that kind."""
+    """Reads columns without a format field as None: agentflow stores nothing in them."""
 
     def deserialize(self, text: str | None) -> None:
         return None
@@ -57,17 +57,17 @@ PORTABLE: Final = _Portable()
 
 
 def tables_engine(url: str) -> tuple[Engine, str]:
-    """The engine for our own tables, and the URL as DBOS wants it.
+    """Return the engine for our own tables, and the URL for DBOS.
 
     Raises:
-        StoreError: The URL is no database that workers could share, or its driver is not installed.
+        StoreError: The URL is not a database that workers can share, or its driver is not installed.
     """
     parsed = database_url(url, _LEGAL)
     backend = "postgresql" if parsed.drivername == "postgres" else parsed.get_backend_name()
     if backend not in ("sqlite", "postgresql") or (backend == "sqlite" and parsed.database in (None, "", ":memory:")):
         raise StoreError(
-            f"Durable runs cannot be kept in {shown_url(parsed)!r}: workers are processes, and share "
-            f"a file or a server. Legal are {_LEGAL}."
+            f"Durable runs cannot be stored in {shown_url(parsed)!r}, because workers are separate processes. "
+            f"Use a file or a server: {_LEGAL}."
         )
     if backend == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
@@ -93,11 +93,11 @@ def _postgres_options(url: URL) -> dict[str, Any]:
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # transactions begin where `_begin_sqlite` says
+    connection.isolation_level = None  # `_begin_sqlite` begins the transactions
     connection.text_factory = _text
     connection.execute("PRAGMA busy_timeout = 30000")
-    connection.execute("PRAGMA journal_mode = WAL")  # it stays with the file, so DBOS profits too
-    connection.execute("PRAGMA synchronous = NORMAL")  # what is here may be lost in a power cut; facts are not
+    connection.execute("PRAGMA journal_mode = WAL")  # the mode is stored in the file, so it applies to DBOS too
+    connection.execute("PRAGMA synchronous = NORMAL")  # a power failure may lose these rows; facts are in the store
 
 
 def _begin_sqlite(connection: Connection) -> None:
@@ -113,14 +113,14 @@ def _text(raw: bytes) -> str:
 
 
 def dbos_engine(url: str, size: int) -> Engine:
-    """The engine for DBOS; whoever made it closes it, with `close_engine`.
+    """Create the engine for DBOS; the caller closes it with `close_engine`.
 
     Args:
-        url: As `tables_engine` returns it.
-        size: How many connections it keeps, at most (PostgreSQL).
+        url: The URL that `tables_engine` returned.
+        size: The maximum number of connections (PostgreSQL).
     """
     if url.startswith("sqlite"):
-        engine = create_engine(url, poolclass=NullPool)  # whoever is late when all is closed leaves nothing open
+        engine = create_engine(url, poolclass=NullPool)  # no pool: a late thread of DBOS leaves no connection open
         event.listen(engine, "connect", _set_up_dbos_sqlite)
         return engine
     engine = create_engine(
@@ -132,7 +132,7 @@ def dbos_engine(url: str, size: int) -> Engine:
     )
 
     @event.listens_for(engine, "checkin")
-    def late(_connection: object, record: Any) -> None:  # pyright: ignore[reportUnusedFunction]
+    def late(_connection: object, record: Any) -> None:  # pyright: ignore[reportUnusedFunction] - a listener
         if engine in _closed:
             record.invalidate()
 
@@ -143,19 +143,19 @@ _closed: WeakSet[Engine] = WeakSet()
 
 
 def close_engine(engine: Engine) -> None:
-    """Close the connections, those that some thread still uses as soon as it gives them back."""
+    """Close the connections; one that a thread still uses is closed when the thread returns it."""
     _closed.add(engine)
     engine.dispose()
 
 
 def _set_up_dbos_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = "IMMEDIATE"  # this and the next two as in DBOS's own engine
+    connection.isolation_level = "IMMEDIATE"  # these three as in DBOS's own engine
     connection.execute("PRAGMA busy_timeout = 30000")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.text_factory = _text
     connection.row_factory = _sqlite_row
     if sys.version_info >= (3, 12) and sqlite3.sqlite_version_info < (3, 42):
-        # From Python 3.12 on DBOS asks for `unixepoch('subsec')`, which SQLite knows from 3.42 on (Debian 12 has 3.40).
+        # On Python 3.12 and later, DBOS needs `unixepoch('subsec')`, which SQLite has since 3.42 (Debian 12 has 3.40).
         connection.create_function("unixepoch", 1, _seconds)
 
 

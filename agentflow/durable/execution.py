@@ -1,14 +1,13 @@
-"""What a worker does with one request. It may be begun any number of times, by any worker.
+"""Runs one request in a worker. A request may be started any number of times, by any worker.
 
 Rules:
 
-1. The session's facts are read before anything runs, and say where to go on: open the call, continue it, or only hand out
-   the reply that is there already. Run and call have ids that the request fixes, so a fact tells which request it belongs to.
-2. Nothing is kept between two attempts but the facts. A step that has its fact is not done again, a decision that was
-   committed is not taken again.
-3. Everything is written under the session's lease, which passes to whoever takes the call over. A worker that has lost it
-   writes nothing more, and says nothing of the call: what came of it is told by the facts.
-4. A call that has to end (cancelled, past its deadline) is ended through the agent, so that its history is legal.
+1. The session's facts are read before anything runs, and determine the next step: open the call, resume it, or return the
+   reply that the facts already hold. The request fixes the ids of run and call, so a fact shows its request.
+2. Only facts survive between two attempts. A step that has its fact is not repeated, a committed decision is not taken again.
+3. Everything is written under the session's lease, which passes to the worker that takes the call over. A worker that lost
+   the lease neither writes nor reports a result: the facts determine it.
+4. A call that must end (cancelled, past its deadline) is ended through the agent, so its history stays legal.
 """
 
 from __future__ import annotations
@@ -54,34 +53,34 @@ from agentflow.verdicts import Deny
 __all__ = ["Host", "Progress"]
 
 AT_ONCE = 1e-6
-"""The limit of a call that is continued only to be ended."""
+"""The time limit of a call that is resumed only to be ended."""
 
 
 class Progress(Protocol):
-    """Who is told of a run's events."""
+    """Receives the events of a run."""
 
-    async def tell(self, event: HookEvent) -> None:
-        """Take one event; waits where too many wait to be written."""
+    async def publish(self, event: HookEvent) -> None:
+        """Accept one event; wait if too many are queued."""
         ...
 
 
 class _Ids:
-    """Makes the ids of an agent's runs; those of a request are the request's."""
+    """Creates the ids of an agent's runs; a request's own ids are used first."""
 
     def __init__(self, usual: Callable[[str], str]) -> None:
         self._usual = usual
 
     def __call__(self, kind: str) -> str:
-        given = _given.get()
-        return (given.pop(kind, None) if given else None) or self._usual(kind)
+        fixed = _fixed_ids.get()
+        return (fixed.pop(kind, None) if fixed else None) or self._usual(kind)
 
 
-_given: ContextVar[dict[str, str] | None] = ContextVar("agentflow_durable_ids", default=None)
-"""The ids of the call that is about to be opened; each is used once, so that calls within it have their own."""
+_fixed_ids: ContextVar[dict[str, str] | None] = ContextVar("agentflow_durable_ids", default=None)
+"""The ids of the call that is about to be opened; each is used once, so nested calls get ids of their own."""
 
 
 class _Fence(StoreWrapper):
-    """The store, as long as a session is this worker's: what is written goes under its right, sub-agents' sessions too."""
+    """The store of one request: every write, including sub-agents' sessions, is made under the worker's claim."""
 
     def __init__(self, inner: SessionStore, claim: Claim | None, closed: Callable[[], bool]) -> None:
         super().__init__(inner)
@@ -92,7 +91,7 @@ class _Fence(StoreWrapper):
         self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
     ) -> Awaitable[None] | None:
         if self._closed():
-            raise StoreError(f"This worker has stopped: session {session_id!r} goes on in another one.")
+            raise StoreError(f"This worker lost its lease: session {session_id!r} was taken over by another worker.")
         return self.inner.append(session_id, facts, expected=expected, claim=self._claim)
 
     def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
@@ -100,7 +99,7 @@ class _Fence(StoreWrapper):
 
 
 class _Running:
-    """A run that is being run here."""
+    """A run that this worker is running."""
 
     def __init__(self, session: FullSession, claim: Claim | None) -> None:
         self.session = session
@@ -109,7 +108,7 @@ class _Running:
 
     @property
     def lost(self) -> bool:
-        """Whether its session is another worker's."""
+        """Whether another worker has taken its session over."""
         return self.claim is not None and self.claim.lost
 
 
@@ -118,12 +117,12 @@ class Host:
 
     Args:
         agent: The agent.
-        store: Where its sessions are.
-        deps: What its tools and hooks may ask for.
+        store: The store of its sessions.
+        deps: Dependencies of its tools and hooks.
 
     Attributes:
-        store: Where its sessions are.
-        closed: Whether nothing is written any more.
+        store: The store of its sessions.
+        closed: If true, nothing more is written.
     """
 
     def __init__(self, agent: Agent, store: SessionStore, deps: object) -> None:
@@ -145,38 +144,38 @@ class Host:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The runs that are being run."""
+        """The ids of the running runs."""
         return tuple(self._running)
 
     def open(self) -> None:
-        """Let facts be written."""
+        """Allow facts to be written."""
         self.closed = False
 
     def close(self) -> None:
-        """Write nothing any more, and let other workers in: what is being run stays as it is, like after a crash."""
+        """Stop writing, and release the claims: running calls are left as after a crash."""
         self.closed = True
         for claim in tuple(self._claims):
             claim.release()
 
     def cancel(self, run_id: str, reason: str) -> None:
-        """End a run that is being run here; from any thread. Tell it again until it has ended: its call may not have begun."""
+        """End a running run, from any thread. Repeat this until the run has ended: its call may not have begun yet."""
         running = self._running.get(run_id)
         if running is not None:
             self._agent.interrupt(running.session, self._cancelled.setdefault(run_id, reason))
 
-    def cut_lost(self) -> None:
-        """Cut the calls whose sessions other workers have taken over."""
+    def cancel_lost(self) -> None:
+        """Cancel the calls in sessions that other workers have taken over."""
         for running in tuple(self._running.values()):
             if running.lost and running.call is not None:
                 running.call.cancel()
 
     def claim(self, session_id: str, lease: float) -> Awaitable[Claim] | None:
-        """Wait for the right to write a session; None where the store has none to give."""
+        """Wait for the claim on a session; None if the store has no claims."""
         return self.store.claim(session_id, lease=lease)
 
     @asynccontextmanager
     async def holding(self, claim: Claim | None) -> AsyncGenerator[None]:
-        """Keep a right until the end of the block, or until this is closed."""
+        """Hold a claim until the end of the block, or until `close`."""
         if claim is not None:
             self._claims.add(claim)
         try:
@@ -196,21 +195,21 @@ class Host:
         progress: Progress,
         claim: Claim | None = None,
     ) -> dict[str, Any]:
-        """Do what a request asks for, or what is left of it.
+        """Run a request, or the rest of it.
 
         Args:
-            workflow_id: Which call of the run it is.
+            workflow_id: The id of the run's call.
             request: The request.
             now: The time, by the database's clock.
             cancelled: The reason, if it was cancelled before it began here.
-            progress: Who is told of events.
-            claim: The right to write its session.
+            progress: Receives the events.
+            claim: The claim on its session.
 
         Returns:
             The reply or the failure, as data.
 
         Raises:
-            StoreError: The store failed, or the session is another worker's; the call is where it was.
+            StoreError: The store failed, or another worker has taken the session over; the call can be retried.
         """
         run_id = request.run_id
         store = _Fence(self.store, claim, lambda: self.closed)
@@ -234,21 +233,21 @@ class Host:
                 self._cancelled.pop(run_id, None)
 
     def events(self, flux: Callable[[Agent, object], AgentFlux]) -> AgentFlux:
-        """The events of a call on the agent."""
+        """Start a call on the agent, and return its events."""
         return flux(self._agent, self._deps)
 
     def why_cancelled(self, run_id: str) -> str | None:
-        """The reason, if the run was cancelled."""
+        """Return the reason if the run was cancelled."""
         return self._cancelled.get(run_id)
 
     async def facts(self, session_id: str) -> Sequence[Fact]:
-        """The session's facts, as stored."""
+        """Return the stored facts of a session."""
         found = self.store.load(session_id)
         return found if isinstance(found, Sequence) else await found
 
 
 class _Call:
-    """One request, in one attempt."""
+    """One attempt at a request."""
 
     def __init__(
         self, host: Host, workflow_id: str, request: Request, session: FullSession, progress: Progress
@@ -261,25 +260,25 @@ class _Call:
         self._seen: list[PostCall | CallEnded] = []
 
     async def outcome(self, now: float) -> dict[str, Any]:
-        """What comes of it, as data."""
+        """Return the result, as data."""
         try:
             return reply_to_dict(await self._reply(now))
         except StoreError:
-            raise  # the call is where it was: it may be tried again
+            raise  # the call can be retried from its last fact
         except CallTimeoutError as error:
             return error_out(error)
         except (Exception, ScriptError) as error:
-            return await self._told_of_failure(error)
+            return await self._result_after_failure(error)
 
-    async def _told_of_failure(self, error: BaseException) -> dict[str, Any]:
-        """What the facts say of a call that has raised: they are right, where it was only too late for it."""
+    async def _result_after_failure(self, error: BaseException) -> dict[str, Any]:
+        """Return the result according to the facts: the call may have been complete when it raised."""
         facts = await self._host.facts(self._request.session)
         mine = self._mine(facts)
         match None if mine is None else _end_of(mine):
             case CallClosed() as end if end.outcome != "failed":
-                return reply_to_dict(self._told_by(facts, end))
+                return reply_to_dict(self._closed_reply(facts, end))
             case RoundSuspended() as end:
-                return reply_to_dict(self._waiting(facts, end.pending))
+                return reply_to_dict(self._suspended_reply(facts, end.pending))
             case _:
                 return error_out(error)
 
@@ -289,46 +288,46 @@ class _Call:
         mine = self._mine(facts)
         end = None if mine is None else _end_of(mine)
         if isinstance(end, CallClosed):
-            return self._told_by(facts, end)
+            return self._closed_reply(facts, end)
         left = None if request.deadline is None else request.deadline - now
         if host.why_cancelled(request.run_id) is not None:
             return await self._end_at_once(facts, mine, end)
         if end is not None and not self._decides(end.pending):
-            return self._waiting(facts, end.pending)
+            return self._suspended_reply(facts, end.pending)
         if left is not None and left <= 0:
             return await self._end_at_once(facts, mine, end)
         if mine is not None:
-            reply = await self._go_on({} if end is None else request.decisions or {}, left)
-            if reply.outcome == "suspended" and self._decides(reply.pending):  # what was decided had not become a fact
-                reply = await self._go_on(request.decisions or {}, left)
+            reply = await self._resume({} if end is None else request.decisions or {}, left)
+            if reply.outcome == "suspended" and self._decides(reply.pending):  # no fact of the decisions was committed
+                reply = await self._resume(request.decisions or {}, left)
             return reply
         if request.decisions is None:
             return await self._open(left)
-        return await self._go_on(request.decisions, left, first=True)
+        return await self._resume(request.decisions, left, first=True)
 
     def _mine(self, facts: Sequence[Fact]) -> Sequence[Fact] | None:
-        """The facts since this request's call has begun; None: it has not."""
+        """Return the facts from the beginning of this request's call; None if it has not begun."""
         for n, fact in enumerate(facts):
             if isinstance(fact, CallOpened | CallResumed) and fact.call_id == self._workflow_id:
                 return facts[n:]
         return None
 
     def _decides(self, pending: Sequence[Pending]) -> bool:
-        """Whether this request brings the decisions that these calls wait for."""
+        """Return whether this request decides all of these calls."""
         decisions = self._request.decisions
         return decisions is not None and all(waits.id in decisions for waits in pending)
 
-    # ---- the three ways
+    # ---- open, resume, end
 
     async def _open(self, left: float | None) -> Reply:
-        _given.set({"run_": self._request.run_id, "call_": self._workflow_id})
+        _fixed_ids.set({"run_": self._request.run_id, "call_": self._workflow_id})
         messages, session = list(self._request.messages), self._session
         return await self._read(
             lambda agent, deps: agent.stream(messages, session=session, timeout=left, deps=deps), left
         )
 
-    async def _go_on(self, decisions: Mapping[str, Any], left: float | None, *, first: bool = False) -> Reply:
-        _given.set({"call_": self._workflow_id} if first else None)
+    async def _resume(self, decisions: Mapping[str, Any], left: float | None, *, first: bool = False) -> Reply:
+        _fixed_ids.set({"call_": self._workflow_id} if first else None)
         session, decided = self._session, decisions_from_dict(decisions)
         return await self._read(
             lambda agent, deps: agent.resume_stream(session, decided, timeout=left, deps=deps), left
@@ -337,13 +336,13 @@ class _Call:
     async def _end_at_once(
         self, facts: Sequence[Fact], mine: Sequence[Fact] | None, end: RoundSuspended | None
     ) -> Reply:
-        """End a call that was cancelled, or has no time left, before it goes on."""
+        """End a call that was cancelled or has no time left, without running it."""
         request = self._request
-        if mine is not None or request.decisions is not None:  # it is open: its history has to be made legal
+        if mine is not None or request.decisions is not None:  # it is open: it must be closed for a legal history
             waits = _pending(facts) if mine is None or end is not None else ()
             denied = {one.id: verdict_to_dict(Deny("cancelled")) for one in waits}
             try:
-                return await self._go_on(denied, AT_ONCE, first=mine is None)
+                return await self._resume(denied, AT_ONCE, first=mine is None)
             except CallTimeoutError:
                 pass
         reason = self._host.why_cancelled(request.run_id)
@@ -352,23 +351,22 @@ class _Call:
         return _interrupted(request.run_id, reason, Usage())
 
     async def _read(self, flux: Callable[[Agent, object], AgentFlux], left: float | None) -> Reply:
-        """Run the call, and tell of its events."""
+        """Run the call, and publish its events."""
         self._seen = []
         try:
             async with self._host.events(flux) as events:
                 async for event in events:
                     if isinstance(event, PostCall | CallEnded) and not event.source:
                         self._seen.append(event)
-                    await self._progress.tell(event)
+                    await self._progress.publish(event)
         except CallTimeoutError as error:
             if left is None or left == AT_ONCE or self._request.timeout is None:
                 raise
             raise CallTimeoutError(self._request.timeout, self._host.name) from error
-        return self._reply_seen()
+        return self._live_reply()
 
     # ---- replies
-
-    def _reply_seen(self) -> Reply:
+    def _live_reply(self) -> Reply:
         run_id = self._request.run_id
         ended = self._seen[-1]
         assert isinstance(ended, CallEnded)
@@ -380,18 +378,18 @@ class _Call:
         pending = self._session.pending if outcome == "suspended" else ()
         return Reply.of(final, outcome, run_id, ended.usage, pending)
 
-    def _told_by(self, facts: Sequence[Fact], closed: CallClosed) -> Reply:
-        """The reply of a call that had ended before its worker could say so."""
+    def _closed_reply(self, facts: Sequence[Fact], closed: CallClosed) -> Reply:
+        """Return the reply of a call that ended before its worker could report it."""
         run_id = self._request.run_id
         if closed.outcome == "failed":
-            raise AgentFlowError("its worker died before it could tell the error.")
+            raise AgentFlowError("its worker died before it could report the error.")
         usage = _usage(facts, run_id)
         if closed.final is None:
-            return _interrupted(run_id, "its worker died when it had been interrupted", usage)
+            return _interrupted(run_id, "its worker died after an interrupt", usage)
         return Reply.of(closed.final, closed.outcome, run_id, usage, ())
 
-    def _waiting(self, facts: Sequence[Fact], pending: tuple[Pending, ...]) -> Reply:
-        """The reply of a call that had been suspended before its worker could say so."""
+    def _suspended_reply(self, facts: Sequence[Fact], pending: tuple[Pending, ...]) -> Reply:
+        """Return the reply of a call that was suspended before its worker could report it."""
         run_id = self._request.run_id
         said = [fact.message for fact in facts if isinstance(fact, Reasoned) and fact.run_id == run_id]
         final = said[-1] if said else _note("waits for a decision")
@@ -403,7 +401,7 @@ def _usage(facts: Sequence[Fact], run_id: str) -> Usage:
 
 
 def _end_of(mine: Sequence[Fact]) -> CallClosed | RoundSuspended | None:
-    """How the call that `mine` begins with ended, or that it waits; None: it is in the midst."""
+    """Return the end of the call that `mine` begins with, or its suspension; None if it is unfinished."""
     begun = mine[0]
     assert isinstance(begun, CallOpened | CallResumed)
     end: CallClosed | RoundSuspended | None = None
@@ -413,7 +411,7 @@ def _end_of(mine: Sequence[Fact]) -> CallClosed | RoundSuspended | None:
                 break
             case CallResumed():
                 if run_of(fact.call_id) == begun.run_id:
-                    break  # the run's next call (an attempt to go on with this one has another id)
+                    break  # the run's next call (a resumed attempt at this one has another id)
                 end = None
             case RoundSuspended():
                 end = fact

@@ -1,10 +1,10 @@
-"""A run's events on their way into the database: in batches, never one by one.
+"""Writes a run's events to the database in batches.
 
 Rules:
 
-1. An event is written a moment after it happened (`EVERY`), with all that came since the last write.
-2. What is written is what was handed over: a decision is there only after its fact is.
-3. Where writing is slower than the run, the run waits (`MOST` events); where it fails, the run goes on without.
+1. An event is written after `EVERY` seconds, with all events since the last write.
+2. Events are written in the order of the run: a decision is published only after its fact is committed.
+3. If writing is slower than the run, the run waits (after `MOST` events); if writing fails, the run continues without it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from agentflow.durable.tables import Batch, Tables, Taken
+from agentflow.durable.tables import Batch, Tables, TakenOver
 from agentflow.errors import StoreError
 from agentflow.event_json import Json, event_to_dict
 from agentflow.events import HookEvent
@@ -24,17 +24,17 @@ __all__ = ["Publisher"]
 EVERY = 0.1
 MOST = 1000
 _LEFT_OUT = ("input_messages", "history", "tools", "accumulated_message", "seq")
-"""What the session or the events before hold already (with it, a run's events would grow with the square of its length); and
-the number within the call, for which the one within the run stands."""
+"""Fields that the session or earlier events already hold (a run's events would otherwise grow with the square of its length),
+and the number within the call: the number within the run replaces it."""
 
 
 class Publisher:
     """Writes the events of one attempt at a run.
 
     Args:
-        tables: Where to.
+        tables: The tables to write to.
         run_id: The run.
-        worker: Whose attempt it is.
+        worker: The id of the worker that makes the attempt.
     """
 
     def __init__(self, tables: Tables, run_id: str, worker: str) -> None:
@@ -64,8 +64,8 @@ class Publisher:
         if self._task is not None:
             await self._task
 
-    async def tell(self, event: HookEvent) -> None:
-        """Take one event."""
+    async def publish(self, event: HookEvent) -> None:
+        """Queue one event."""
         if self._stopped:
             return
         data = event_to_dict(event)
@@ -78,7 +78,7 @@ class Publisher:
     async def _write_on(self) -> None:
         try:
             await self._write_all()
-        finally:  # whatever happened: the run does not wait for this
+        finally:  # on any failure: the run must not wait for this task
             self._stopped = True
             self._room.set()
 
@@ -88,25 +88,26 @@ class Publisher:
             if not self._closing:
                 await asyncio.sleep(EVERY)
             self._wake.clear()
-            said, self._waiting = self._waiting, []
-            if said:
-                await self._write(said)
+            batch, self._waiting = self._waiting, []
+            if batch:
+                await self._write(batch)
             self._room.set()
             if self._closing and not self._waiting:
                 return
 
-    async def _write(self, said: list[dict[str, Json]]) -> None:
-        batch = Batch(self._last + 1, self._last + len(said), json.dumps(said, separators=(",", ":"), allow_nan=False))
+    async def _write(self, events: list[dict[str, Json]]) -> None:
+        body = json.dumps(events, separators=(",", ":"), allow_nan=False)
+        batch = Batch(self._last + 1, self._last + len(events), body)
         try:
             await in_daemon(self._tables.add_events, self._run_id, self._attempt, batch)
-        except Taken:
+        except TakenOver:
             logger.bind(run_id=self._run_id).warning(
                 "run {!r} was taken over by another worker; this one's events are dropped", self._run_id
             )
             self._stopped = True
         except StoreError as error:
             logger.bind(run_id=self._run_id).warning(
-                "the events of run {!r} could not be written; the run goes on without: {}", self._run_id, error
+                "the events of run {!r} could not be written; the run continues without them: {}", self._run_id, error
             )
             self._stopped = True
         self._last = batch.last

@@ -1,4 +1,4 @@
-"""What travels between processes, as JSON: what is asked for, what came of it, what is told on the way."""
+"""The data that processes exchange as JSON: requests, results and events."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ __all__ = [
 ]
 
 RunStatus: TypeAlias = Literal["queued", "running", "suspended", "ended", "lost", "damaged"]
-"""`queued`: no worker has it; `running`: one has; `suspended`: it waits for `decide`; `ended`: `outcome` says how;
-`lost`: it was given up after many workers died with it; `damaged`: what is stored of it cannot be read."""
+"""`queued`: no worker has it; `running`: a worker runs it; `suspended`: it waits for `decide`; `ended`: see `outcome`;
+`lost`: it was given up after many workers died with it; `damaged`: its stored data is unreadable."""
 
 
 class RunFailedError(AgentFlowError):
@@ -56,17 +56,17 @@ class RunFailedError(AgentFlowError):
     """
 
     def __init__(self, run_id: str, kind: str, said: str) -> None:
-        super().__init__(f"Run {run_id!r} failed with {kind}: {said} (What was done before is kept in its session.)")
+        super().__init__(f"Run {run_id!r} failed with {kind}: {said} (Its work before that is kept in its session.)")
         self.run_id = run_id
         self.kind = kind
 
 
 class Pruned(NamedTuple):
-    """What `prune` has deleted.
+    """The result of `prune`.
 
     Attributes:
-        runs: The ids of runs.
-        sessions: The sessions, as they were.
+        runs: The ids of the deleted runs.
+        sessions: The deleted sessions.
     """
 
     runs: list[str]
@@ -80,13 +80,13 @@ class RunInfo(NamedTuple):
         run_id: The run.
         agent: The agent's name.
         session: The session's id.
-        status: Where it stands.
-        outcome: How its last call ended; None: it has not.
+        status: The run's status.
+        outcome: The outcome of its last call; None if it has not ended.
         created: When it was submitted, in seconds since the epoch.
         updated: When its status last changed.
-        worker: Who has it, or had it last.
-        attempts: How often a worker has taken its last call up; 2 and more: a worker has died with it.
-        damage: What cannot be read, if its status is `damaged`.
+        worker: The worker that runs it, or ran it last.
+        attempts: How many times a worker has started its last call; 2 or more if a worker died with it.
+        damage: The problem, if its status is `damaged`.
     """
 
     run_id: str
@@ -103,15 +103,15 @@ class RunInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """An event of a run in another process, as data: what `agentflow.event_json.event_to_dict` makes of it.
+    """An event of a run in another process, as data in the form of `agentflow.event_json.event_to_dict`.
 
-    What the session holds already is left out (`input_messages`, `history` and `tools` of `PreCall` and `PreReasoning`).
+    Data that is in the session is left out (`input_messages`, `history` and `tools` of `PreCall` and `PreReasoning`).
 
     Attributes:
         run_id: The run.
-        seq: The event's number in the run, from 1, without gaps; `stream(run_id, since=seq)` goes on after it.
-        type: The event's name, such as `"ReasoningChunk"`. `"RunTaken"`: a worker has taken the run up (`data["attempt"]`
-            counts them); text that an earlier attempt had streamed and not finished is void.
+        seq: The event's number in the run, from 1, without gaps; `stream(run_id, since=seq)` continues after it.
+        type: The event's name, such as `"ReasoningChunk"`. `"RunTaken"`: a worker has started an attempt at the run
+            (`data["attempt"]` counts them); unfinished text of an earlier attempt should be discarded.
         data: Its fields.
     """
 
@@ -122,7 +122,7 @@ class RunEvent:
 
     @property
     def text(self) -> str:
-        """The text of a streamed piece; empty for other events.
+        """The text of a streamed chunk; empty for other events.
 
         Example:
             >>> RunEvent("r", 3, "ReasoningChunk", {"incremental_chunk": {"text": "Hel"}}).text
@@ -134,17 +134,17 @@ class RunEvent:
 
 
 class Request(NamedTuple):
-    """What a worker is asked to do: open a call, or go on with a suspended one.
+    """A request to a worker: open a call, or resume a suspended one.
 
     Attributes:
         run_id: The run.
         agent: The agent's name.
         session: The session's id.
-        messages: What the user says; empty where it goes on.
-        decisions: What was decided, by the keys of `reply.pending`, as data.
-        deadline: When it has to end, by the database's clock.
-        timeout: The seconds that were given for it.
-        trace: Where in a trace it was submitted (see `tracing`).
+        messages: The user's messages; empty if it resumes a call.
+        decisions: The decisions by the keys of `reply.pending`, as data.
+        deadline: When it must end, by the database's clock.
+        timeout: The time limit in seconds, as submitted.
+        trace: The trace context of its submission (see `tracing`).
     """
 
     run_id: str
@@ -157,7 +157,7 @@ class Request(NamedTuple):
     trace: Mapping[str, str] = EMPTY
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-compatible data."""
+        """Return the request as JSON-compatible data."""
         messages = [msg_to_dict(msg) for msg in self.messages]
         decisions = None if self.decisions is None else dict(self.decisions)
         data = {"form": CODEC_VERSION, **self._asdict(), "messages": messages, "decisions": decisions}
@@ -166,19 +166,19 @@ class Request(NamedTuple):
 
     @staticmethod
     def from_data(workflow_id: str, data: object) -> Request:
-        """Read what `to_dict` made.
+        """Read the data of `to_dict`.
 
         Args:
-            workflow_id: The workflow that it is the request of.
-            data: What is stored.
+            workflow_id: The request's workflow.
+            data: The stored data.
 
         Raises:
-            StoreError: It is no request, not this run's, or a newer agentflow made it.
+            StoreError: The data is not a request, belongs to another run, or is from a newer agentflow.
         """
         what = f"The stored request of run {workflow_id!r}"
         stored = _checked(_StoredRequest, data, what)
         if stored["run_id"] != run_of(workflow_id):
-            raise StoreError(f"{what} is damaged: it is that of run {stored['run_id']!r}.")
+            raise StoreError(f"{what} is damaged: it belongs to run {stored['run_id']!r}.")
         try:
             decisions_from_dict(stored["decisions"] or {})
         except ValueError as error:
@@ -188,10 +188,10 @@ class Request(NamedTuple):
         return Request(**values)
 
     def same_as(self, other: Request) -> bool:
-        """Whether another request asks for the same (ids of messages, the deadline's clock time and the trace apart)."""
-        return self._asked() == other._asked()
+        """Compare two requests, ignoring message ids, the clock time of the deadline, and the trace."""
+        return self._compared() == other._compared()
 
-    def _asked(self) -> dict[str, Any]:
+    def _compared(self) -> dict[str, Any]:
         messages = [{**msg_to_dict(msg), "id": None} for msg in self.messages]
         return {**self._replace(trace=EMPTY).to_dict(), "messages": messages, "deadline": None}
 
@@ -233,22 +233,22 @@ def _damaged(what: str) -> Callable[[str], StoreError]:
     return lambda problem: StoreError(f"{what} is damaged, or not in the portable form: {problem}.")
 
 
-# ---- ids: a run's first call has the run's id, the ones that go on with it "run/2", "run/3" ...
+# ---- ids: the first call of a run has the run's id, the calls that resume it are "run/2", "run/3" ...
 
 
 def segment_id(run_id: str, number: int) -> str:
-    """The workflow of a run's n-th call."""
+    """Return the workflow id of a run's n-th call."""
     return run_id if number == 1 else f"{run_id}/{number}"
 
 
 def run_of(workflow_id: str) -> str:
-    """The run that a workflow belongs to."""
+    """Return the run that a workflow belongs to."""
     run_id, slash, number = workflow_id.partition("/")
-    return workflow_id if slash and not number.isdecimal() else run_id  # what we have not made is a run of its own
+    return workflow_id if slash and not number.isdecimal() else run_id  # an id that is not ours is a run of its own
 
 
 def segment_number(workflow_id: str) -> int:
-    """Which of its run's calls a workflow is."""
+    """Return the number of a workflow's call within its run."""
     number = workflow_id.partition("/")[2]
     return int(number) if number.isdecimal() else 1
 
@@ -257,24 +257,24 @@ def segment_number(workflow_id: str) -> int:
 
 
 def decisions_out(run_id: str, decisions: Mapping[str, Resolution], pending: Sequence[Pending]) -> dict[str, Any]:
-    """Decisions as data.
+    """Return decisions as data.
 
     Raises:
-        UsageError: They do not fit what the run waits for.
+        UsageError: They do not match the pending calls of the run.
     """
     keys = [waits.id for waits in pending]
     unknown = [key for key in decisions if key not in keys]
     missing = [waits.id for waits in pending if waits.id not in decisions and waits.kind != "parked"]
     if unknown or missing:
         raise UsageError(
-            f"Run {run_id!r} waits for decisions on {keys}; unknown: {unknown}, missing: {missing}. Give one for each "
-            "call that waits (reply.pending)."
+            f"Run {run_id!r} waits for decisions on {keys}; unknown: {unknown}, missing: {missing}. Pass one decision for "
+            "each pending call (reply.pending)."
         )
     found: dict[str, Any] = {}
     for key, decision in decisions.items():
         if not isinstance(decision, Resolution):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
             raise UsageError(
-                f"The decision for {key!r} is {decision!r:.60}; legal are Approve(), Approve(input=...), Deny(reason), "
+                f"The decision for {key!r} is {decision!r:.60}. Use Approve(), Approve(input=...), Deny(reason) or "
                 "Answer(value)."
             )
         found[key] = verdict_to_dict(decision, f"The decision for {key!r}")
@@ -285,10 +285,10 @@ def decisions_out(run_id: str, decisions: Mapping[str, Resolution], pending: Seq
 
 
 def result_in(workflow_id: str, agent: str, data: object) -> Reply | AgentFlowError:
-    """A reply or a failure from data.
+    """Read a reply or a failure.
 
     Raises:
-        StoreError: It is neither.
+        StoreError: The data is neither.
     """
     what = f"The stored result of run {workflow_id!r}"
     if isinstance(data, dict) and "error" in data:
@@ -301,7 +301,7 @@ def result_in(workflow_id: str, agent: str, data: object) -> Reply | AgentFlowEr
 
 
 def error_out(error: BaseException) -> dict[str, Any]:
-    """A failure as data."""
+    """Return a failure as data."""
     notes = "; ".join(getattr(error, "__notes__", ()))
     said = f"{error} ({notes})" if notes else str(error)
     timeout = error.timeout if isinstance(error, CallTimeoutError) else None
@@ -316,7 +316,7 @@ def error_out(error: BaseException) -> dict[str, Any]:
 
 
 def events_in(run_id: str, first: int, last: int, body: str) -> list[RunEvent]:
-    """The events of a batch.
+    """Read the events of a batch.
 
     Raises:
         StoreError: They are damaged.
@@ -326,6 +326,6 @@ def events_in(run_id: str, first: int, last: int, body: str) -> list[RunEvent]:
         return [RunEvent(run_id, seq, str(data["type"]), data) for seq, data in enumerate(found, first)]
     except (ValidationError, KeyError) as error:
         raise StoreError(
-            f"The stored events {first} to {last} of run {run_id!r} are damaged. Those behind them can be read: "
-            f"since={last}. What was done is kept in the session."
+            f"The stored events {first} to {last} of run {run_id!r} are damaged. Skip them with since={last} to read the "
+            "events after them. The facts in the session are not affected."
         ) from error

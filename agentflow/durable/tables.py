@@ -1,11 +1,11 @@
-"""What DBOS does not keep: who is alive, what was cancelled, and the events of runs.
+"""Tables for data that DBOS does not store: live workers, cancelled runs, and the events of runs.
 
 Rules:
 
-1. Times are the database's; the clock of no machine counts.
+1. Times are the database's; no machine's clock is used.
 2. Every function is one transaction, and may be called from any thread.
-3. A worker's events carry its attempt. Once a later attempt has begun, those of an earlier one are refused: a worker that was
-   taken for dead, and is not, cannot write into the run of its successor.
+3. A worker's events carry its attempt. Once a later attempt has begun, events of an earlier one are refused: a worker that
+   was presumed dead can no longer write into the run of its successor.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from agentflow.durable.connections import WRITING, tables_engine
 from agentflow.errors import StoreError
 from agentflow.state.explain import explain, shown_url
 
-__all__ = ["Batch", "Tables", "Taken"]
+__all__ = ["Batch", "Tables", "TakenOver"]
 
 T = TypeVar("T")
 
@@ -98,19 +98,19 @@ class Batch(NamedTuple):
     body: str
 
 
-class Taken(Exception):  # noqa: N818 - a signal to the worker that wrote
+class TakenOver(Exception):  # noqa: N818 - a signal to the worker that wrote
     """Another worker has taken the run over."""
 
 
 class Tables:
-    """The tables, in one database.
+    """The tables in one database.
 
     Args:
         url: `"sqlite:///agentflow.db"` or `"postgresql+psycopg://user:password@host/database"`.
 
     Raises:
-        StoreError: The URL is no database of these two kinds, its driver is not installed, it cannot be reached, or a newer
-            agentflow has made the tables.
+        StoreError: The URL is not a SQLite or PostgreSQL database, its driver is not installed, it is unreachable, or a
+            newer agentflow created the tables.
     """
 
     def __init__(self, url: str) -> None:
@@ -133,8 +133,8 @@ class Tables:
             connection.execute(insert(_SCHEMA).values(version=_SCHEMA_VERSION))
         elif version > _SCHEMA_VERSION:
             raise StoreError(
-                f"The tables of durable runs on {self.shown} have version {version}; this agentflow knows versions up to "
-                f"{_SCHEMA_VERSION}. A newer one has made them: upgrade agentflow here. Nothing was changed."
+                f"The tables of durable runs on {self.shown} have version {version}; this agentflow supports versions up to "
+                f"{_SCHEMA_VERSION}. A newer agentflow created them: upgrade agentflow here. Nothing was changed."
             )
 
     def _write(self, work: Callable[[Connection], T]) -> T:
@@ -150,16 +150,16 @@ class Tables:
         except IntegrityError:
             raise
         except SQLAlchemyError as error:
-            raise explain(error, self.shown, "Looking after durable runs") from error
+            raise explain(error, self.shown, "Managing durable runs") from error
 
     # ---- time and workers
 
     def now(self) -> float:
-        """Seconds since the epoch, as the database has them."""
+        """Return the database's time, in seconds since the epoch."""
         return self._read(lambda connection: float(connection.execute(select(self._now)).scalar_one()))
 
     def beat(self, executor: str, seconds: float) -> None:
-        """Say that a worker is alive, and will be for some seconds."""
+        """Mark a worker as alive for some seconds."""
         until = self._now + seconds
 
         def work(connection: Connection) -> None:
@@ -171,16 +171,16 @@ class Tables:
         self._write(work)
 
     def leave(self, executor: str) -> None:
-        """Say that a worker is gone: others take over its runs at once."""
+        """Remove a worker: others take over its runs at once."""
         self._write(lambda connection: connection.execute(delete(_WORKERS).where(_WORKERS.c.executor == executor)))
 
     def alive(self) -> frozenset[str]:
-        """The workers whose time has not run out."""
+        """Return the workers that are alive."""
         query = select(_WORKERS.c.executor).where(_WORKERS.c.expires > self._now)
         return self._read(lambda connection: frozenset(connection.execute(query).scalars()))
 
     def line_up(self, session_id: str) -> int:
-        """The next number in a session's line, from 1. (DBOS orders by the time of submission, in places to the second.)"""
+        """Return the next number in a session's queue, from 1. (DBOS orders by submission time, in places to the second.)"""
         mine = _LINES.c.session_id == session_id
 
         def work(connection: Connection) -> int:
@@ -194,34 +194,34 @@ class Tables:
         while True:
             try:
                 return self._write(work)
-            except IntegrityError:  # the first two came at once
+            except IntegrityError:  # the first two arrived at the same time
                 continue
 
     # ---- cancelling
 
     def cancel(self, run_id: str, reason: str) -> None:
-        """Ask for the end of a run; the first reason stays."""
+        """Request the end of a run; the first reason stays."""
 
         def work(connection: Connection) -> None:
-            there = connection.execute(select(_CANCELS.c.run_id).where(_CANCELS.c.run_id == run_id)).first()
-            if there is None:
+            existing = connection.execute(select(_CANCELS.c.run_id).where(_CANCELS.c.run_id == run_id)).first()
+            if existing is None:
                 connection.execute(insert(_CANCELS).values(run_id=run_id, reason=reason))
 
         self._write(work)
 
     def cancelled(self, run_ids: Iterable[str]) -> dict[str, str]:
-        """Which of these runs have to end, and why."""
+        """Return the reasons of those runs that were cancelled."""
         query = select(_CANCELS.c.run_id, _CANCELS.c.reason).where(_CANCELS.c.run_id.in_(list(run_ids)))
         return self._read(lambda connection: {row.run_id: row.reason for row in connection.execute(query)})
 
     # ---- events
 
     def begin_attempt(self, run_id: str, body: Callable[[int, int], str]) -> tuple[int, int]:
-        """Begin to write a run's events, in the place of whoever wrote them before.
+        """Begin an attempt to write a run's events; earlier attempts can no longer write.
 
         Args:
             run_id: The run.
-            body: Makes the first batch, of one event, from its number and the attempt.
+            body: Creates the first batch, of one event, from its number and the attempt.
 
         Returns:
             The attempt, from 1, and the number of that first event.
@@ -236,25 +236,25 @@ class Tables:
         while True:
             try:
                 return self._write(work)
-            except IntegrityError:  # the attempt before has just written: look again
+            except IntegrityError:  # the earlier attempt has just written: read again
                 continue
 
     def add_events(self, run_id: str, attempt: int, batch: Batch) -> None:
-        """Write events that follow the last ones.
+        """Write events after the last ones.
 
         Raises:
-            Taken: A later attempt has begun.
+            TakenOver: A later attempt has begun.
         """
 
         def work(connection: Connection) -> None:
             if self._end_of(connection, run_id)[1] != attempt:
-                raise Taken
+                raise TakenOver
             connection.execute(insert(_EVENTS).values(run_id=run_id, attempt=attempt, **batch._asdict()))
 
         try:
             self._write(work)
         except IntegrityError:
-            raise Taken from None
+            raise TakenOver from None
 
     @staticmethod
     def _end_of(connection: Connection, run_id: str) -> tuple[int, int]:
@@ -263,15 +263,15 @@ class Tables:
         return last or 0, attempt or 0
 
     def events(self, run_id: str, since: int, limit: int = 50) -> Sequence[Batch]:
-        """Batches with events after a number, in order."""
+        """Return the batches with events after a number, in order."""
         after = (_EVENTS.c.run_id == run_id) & (_EVENTS.c.last > since)
         query = select(_EVENTS.c.first, _EVENTS.c.last, _EVENTS.c.body).where(after).order_by(_EVENTS.c.first)
         return self._read(lambda connection: [Batch(*row) for row in connection.execute(query.limit(limit))])
 
-    # ---- what is over
+    # ---- deletion
 
     def forget_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the events of runs, and that they were cancelled."""
+        """Delete the events and cancellations of runs."""
 
         def work(connection: Connection) -> None:
             connection.execute(delete(_EVENTS).where(_EVENTS.c.run_id.in_(run_ids)))
@@ -280,7 +280,7 @@ class Tables:
         self._write(work)
 
     def forget_lines(self, session_ids: Sequence[str]) -> None:
-        """Delete the lines of sessions in which nobody stands any more."""
+        """Delete the queue numbers of sessions without queued calls."""
         gone = delete(_LINES).where(_LINES.c.session_id.in_(session_ids))
         self._write(lambda connection: connection.execute(gone))
 

@@ -1,6 +1,6 @@
-"""Where in a trace a call was submitted, carried to the worker that runs it: W3C Trace Context, by OpenTelemetry's propagators.
+"""Carries the trace context of a submission to the worker: W3C Trace Context, using OpenTelemetry's propagators.
 
-Where OpenTelemetry is not installed, or nothing is traced, nothing is carried.
+If OpenTelemetry is not installed, or there is no trace, nothing is carried.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from contextlib import contextmanager
 
 try:
     from opentelemetry import context, propagate
-except ImportError:  # it is no part of the extra
+except ImportError:  # not part of the extra
     context = propagate = None
 
 __all__ = ["carried", "within"]
 
 
 def carried() -> dict[str, str]:
-    """What is current here, to be sent; empty where that is nothing."""
+    """Return the current trace context for sending; empty if there is none."""
     carrier: dict[str, str] = {}
     if propagate is not None:
         propagate.inject(carrier)
@@ -26,10 +26,10 @@ def carried() -> dict[str, str]:
 
 @contextmanager
 def within(carrier: Mapping[str, str]) -> Generator[None]:
-    """Make what was carried the current one, for a block without `await`.
+    """Make a carried trace context current, for a block without `await`.
 
     Args:
-        carrier: What `carried` gave, elsewhere.
+        carrier: The result of `carried` in another process.
     """
     if not carrier or propagate is None or context is None:
         yield

@@ -1,30 +1,30 @@
 """A worker: takes requests from the queues of its agents, runs them, and takes over those of workers that died.
 
-The design, in short. The session's **facts** are the truth: one is committed before it is acted on, so that a call can go on
-at the first fact that is missing, in any process. A DBOS **workflow** is the scheduler around it: one workflow for each call
-of a run. Its body has no steps of DBOS. It reads the facts and does what they lack (`agentflow.durable.execution`), so it may
-be repeated at will: the facts are its steps, under natural keys, which neither parallel tools nor edited code confuse. A second
-journal beside them could only disagree.
+The design in short: the session's **facts** are the truth. A fact is committed before it is acted on, so any process can resume
+a call at the first missing fact. A DBOS **workflow** is the scheduler around it, one workflow for each call of a run. It has no
+DBOS steps: it reads the facts and does the work that they lack (`agentflow.durable.execution`), so it may be repeated freely.
+The facts are its steps, with natural keys that neither parallel tools nor edited code can mix up. A second journal of steps
+could only disagree with them.
 
 Rules:
 
 1. One call at a time per session, over all workers: the queue is partitioned by session, and a partition runs one workflow.
-   A dead worker's call keeps its place until somebody takes it over, so that nobody overtakes it.
-2. A worker says that it is alive (`lease_seconds`, by the database's clock). Each worker looks for calls of workers that do not
-   say so any more, and puts them back into their queue; DBOS does that atomically, once for each death.
-3. A worker that was only slow, and comes back, is fenced. A call is run under its session's lease in the store, which passes,
-   with a higher epoch, to whoever takes the call over; the store looks at it in the transaction of each fact. So it neither
-   writes nor begins anything, and a race that it has lost is no failure: the facts tell what came of the call.
-4. A call that waits for a decision is no workflow: its workflow has ended, and `decide` makes the next one. It holds no
+   A dead worker's call keeps its place until another worker takes it over, so no later call overtakes it.
+2. A worker reports that it is alive (`lease_seconds`, by the database's clock). Each worker looks for the calls of workers that
+   stopped reporting, and puts them back into their queue; DBOS does that atomically, once for each death.
+3. A worker that was only slow is fenced when it resumes. A call runs under its session's lease in the store, which passes with
+   a higher epoch to the worker that takes the call over; the store checks it in the transaction of each fact. So the slow
+   worker neither writes nor starts anything, and losing the race is not a failure: the facts determine the call's result.
+4. A call that waits for a decision is not a workflow: its workflow has ended, and `decide` creates the next one. It holds no
    process, no place in a queue, and no version of the program.
-5. The version of the program is pinned: whatever was submitted before a deploy is run by what is there after it.
-6. A stopping worker lets its calls finish for `grace` seconds. What is left then is not ended but dropped, like by a crash,
-   and goes on in another worker at once.
-7. A database that does not answer keeps no worker from stopping: whatever waits for it is in a daemon thread, and after the
-   grace nothing is waited for longer than `_CLOSING` seconds.
+5. The version of the program is pinned: calls submitted before a deploy run on the code after it.
+6. A stopping worker lets its calls finish for `grace` seconds. The remaining ones are abandoned, as by a crash, and continue in
+   another worker at once.
+7. A database that does not respond never prevents a worker from stopping: every wait for it is in a daemon thread, and after
+   the grace no wait is longer than `_CLOSING` seconds.
 
-Limits: of what was in flight at a crash a tool that is `idempotent=True` runs again, another is told as "outcome unknown"; a
-model call is made again. DBOS allows one worker in a process, and no other use of DBOS beside it.
+Limits: of the calls in flight at a crash, a tool with `idempotent=True` runs again, any other is reported to the model as
+"outcome unknown"; a model call is repeated. DBOS allows one worker in a process, and no other use of DBOS beside it.
 """
 
 from __future__ import annotations
@@ -63,20 +63,20 @@ _CLOSING = 5.0
 """Seconds that each step of a stop may take after the grace."""
 
 ATTEMPTS = 3
-"""How often a call is tried where the store fails for good."""
+"""How many times a call is attempted if the store fails permanently."""
 
 CONFLICTS = 20
-"""How often a call is tried where somebody else writes into its session."""
+"""How many times a call is attempted if another writer changes its session."""
 
 LONGEST_PAUSE = 10.0
-"""Seconds between two attempts, at most."""
+"""The maximum number of seconds between two attempts."""
 
 TAKEOVERS = 50
 """How many workers may die with a call before it is given up as lost."""
 
 
 def _patience() -> Callable[[Exception], bool]:
-    """Judges the failures of one call: what may pass is waited for without an end, other things for a while."""
+    """Create the retry rule of one call: temporary failures are retried without limit, others a few times."""
     conflicts = failures = 0
 
     def should_retry(error: Exception) -> bool:
@@ -91,12 +91,12 @@ def _patience() -> Callable[[Exception], bool]:
 
 
 class Limits(NamedTuple):
-    """How much is done at once.
+    """Limits on concurrency and rate.
 
     Attributes:
-        per_worker: Calls that one worker runs at once, per agent.
-        everywhere: Calls that all workers together run at once, per agent; None: any number.
-        rate: Calls that are begun within a period, over all workers: `(number, seconds)`; None: any number.
+        per_worker: Concurrent calls of one worker, per agent.
+        everywhere: Concurrent calls of all workers together, per agent; None: no limit.
+        rate: Calls started within a period, over all workers: `(number, seconds)`; None: no limit.
     """
 
     per_worker: int = 8
@@ -104,8 +104,8 @@ class Limits(NamedTuple):
     rate: tuple[int, float] | None = None
 
 
-class _Dropped(BaseException):
-    """This worker is done with a call that is not at its end; DBOS must not take that for an outcome."""
+class _Abandoned(BaseException):
+    """This worker gives up a call that has not ended; not an `Exception`, so DBOS does not store it as the outcome."""
 
 
 class Worker:
@@ -113,15 +113,16 @@ class Worker:
 
     Args:
         hosts: The agents, each with its store.
-        database_url: Where the queues are.
-        limits: How much is done at once; the worker that started last says it for all.
-        lease_seconds: After which silence others take a worker for dead.
-        grace: How many seconds a stopping worker lets its calls finish.
-        poll: How often it looks for requests, in seconds.
+        database_url: The database of the queues.
+        limits: Limits on concurrency and rate; those of the worker that started last apply to all.
+        lease_seconds: If a worker shows no sign of life for so long, others take over its calls. It should exceed the longest
+            pause of a process.
+        grace: Seconds that a stopping worker lets its calls finish.
+        poll: Seconds between two looks for requests.
 
     Raises:
-        StoreError: The database cannot be used.
-        UsageError: A number cannot be used, or there is a worker in this process already.
+        StoreError: The database failed or is unreachable.
+        UsageError: A number is invalid, or this process has a worker already.
     """
 
     def __init__(
@@ -136,8 +137,8 @@ class Worker:
     ) -> None:
         if not (lease_seconds > 0 and grace >= 0 and poll > 0):
             raise UsageError(
-                f"lease_seconds={lease_seconds}, grace={grace}, poll={poll}: these are seconds; the first and the last must be "
-                "above 0, grace may be 0."
+                f"lease_seconds={lease_seconds}, grace={grace} and poll={poll} are seconds: lease_seconds and poll must be "
+                "above 0, grace must not be negative."
             )
         self._hosts = {host.name: host for host in hosts}
         self._url = database_url
@@ -147,7 +148,7 @@ class Worker:
         self._poll = poll
         self.id = new_id("worker_")
         places = limits.per_worker if limits.everywhere is None else min(limits.per_worker, limits.everywhere)
-        # DBOS counts what it has handed out a moment late.
+        # DBOS updates its own count of running calls with a delay.
         self._places = {name: asyncio.Semaphore(places) for name in self._hosts}
         self._tasks: dict[asyncio.Task[None], concurrent.futures.Future[dict[str, Any]]] = {}
         self._stop = asyncio.Event()
@@ -156,7 +157,7 @@ class Worker:
         self._outage = Outage(f"the database of worker {self.id}")
         self._stores = {name: Outage(f"the store of agent {name!r}") for name in self._hosts}
 
-    # ---- its life
+    # ---- starting and stopping
 
     async def __aenter__(self) -> Self:
         _claim(self)
@@ -183,7 +184,7 @@ class Worker:
         return self
 
     def _launch(self) -> None:
-        self._tables.beat(self.id, self._lease)  # before the first request comes: whoever is not alive is taken over
+        self._tables.beat(self.id, self._lease)  # before the first request: the calls of a dead worker are taken over
         config: DBOSConfig = {
             "name": APPLICATION,
             "system_database_url": self._tables.dbos_url,
@@ -201,7 +202,7 @@ class Worker:
         DBOS.launch()
 
     def _set_up_queues(self) -> None:
-        """Before the launch: a queue that comes later is noticed a second later."""
+        """Register the queues before the launch: DBOS notices a later one after a second."""
         per_worker, everywhere, rate = self._limits
         for name in self._hosts:
             self._dbos.register_queue(
@@ -215,43 +216,43 @@ class Worker:
             )
 
     async def run(self) -> None:
-        """Work until `stop` is called."""
+        """Run until `stop` is called."""
         async with self:
             await self._stop.wait()
 
     def stop(self) -> None:
-        """Ask `run` to end; from any thread, or a signal's handler."""
+        """Request that `run` ends; from any thread, or a signal handler."""
         self._loop.call_soon_threadsafe(self._stop.set)
 
     async def __aexit__(self, *_: object) -> None:
-        """Let the calls finish, drop what does not, and leave."""
+        """Let the calls finish, abandon the rest, and leave."""
         self._stop.set()
         _stop_retrying()
-        # DBOS looks once a second whether the calls have ended, and not at all if it is given no time.
+        # DBOS checks once a second whether the calls have ended, and not at all if it is given no time.
         grace = max(1, round(self._grace))
         destroyed = asyncio.ensure_future(in_daemon(DBOS.destroy, workflow_completion_timeout_sec=grace))
         try:
             await asyncio.wait({destroyed}, timeout=grace + _CLOSING)
         finally:
             for host in self._hosts.values():
-                host.close()  # from here on nothing is written: what is left is as after a crash
+                host.close()  # from here on nothing is written: remaining calls look as after a crash
             for task in self._tasks:
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=_CLOSING)
-            for done in self._tasks.values():  # one that does not let itself be cancelled must not keep the process
-                _answer(done, _Dropped())
+            for done in self._tasks.values():  # one that ignores its cancellation must not block the process's exit
+                _answer(done, _Abandoned())
             self._over.set()
             await self._leave()
             if destroyed.done() and not destroyed.cancelled() and (error := destroyed.exception()) is not None:
                 log_failure("WARNING", error, "worker {}: DBOS did not close", self.id)
             if destroyed.done():
                 self._closed()
-            else:  # DBOS is one in a process: the next worker has to wait for it
+            else:  # a process has one DBOS: the next worker has to wait for it
                 destroyed.add_done_callback(lambda _: self._closed())
 
     async def _leave(self) -> None:
-        """Say that the worker is gone, if the database takes it; else its lease runs out, and others take over then."""
+        """Remove the worker from the table. If the database does not respond, its lease expires, and others take over then."""
         try:
             async with asyncio.timeout(_CLOSING):
                 if self._watcher is not None:
@@ -259,7 +260,10 @@ class Worker:
                 await in_daemon(self._tables.leave, self.id)
         except (StoreError, TimeoutError) as error:
             log_failure(
-                "WARNING", error, "worker {} could not say that it stops; others take over when its lease ends", self.id
+                "WARNING",
+                error,
+                "worker {} could not report that it stops; others take over when its lease ends",
+                self.id,
             )
 
     def _closed(self) -> None:
@@ -271,7 +275,7 @@ class Worker:
     # ---- requests
 
     def serve(self, workflow_id: str, data: object) -> dict[str, Any]:
-        """The body of a workflow, in a thread of DBOS: have the request run in the worker's loop."""
+        """Run a request in the worker's loop and wait for it: the body of a workflow, in a thread of DBOS."""
         done: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
 
         def begin() -> None:
@@ -280,10 +284,10 @@ class Worker:
             task.add_done_callback(self._tasks.pop)
 
         try:
-            # In the worker's own context: the agent's code is not a part of DBOS's workflow.
+            # In the worker's own context: the agent's code is not part of DBOS's workflow.
             self._loop.call_soon_threadsafe(begin, context=self._context.copy())
         except RuntimeError as error:  # the loop is closed
-            raise _Dropped from error
+            raise _Abandoned from error
         return done.result()
 
     async def _serve(self, workflow_id: str, data: object, done: concurrent.futures.Future[dict[str, Any]]) -> None:
@@ -292,30 +296,30 @@ class Worker:
             if request.agent not in self._hosts:
                 raise StoreError(f"The stored request of run {workflow_id!r} is for another queue: {request.agent!r}.")
             _answer(done, await self._run(workflow_id, request))
-        except StoreError as error:  # no request of ours
+        except StoreError as error:  # not a request of ours
             _answer(done, error_out(error))
-        except (_Dropped, asyncio.CancelledError):
-            _answer(done, _Dropped())
+        except (_Abandoned, asyncio.CancelledError):
+            _answer(done, _Abandoned())
         except BaseException as error:
             log_failure("ERROR", error, "request {!r} could not be served", workflow_id)
-            _answer(done, error_out(error) if isinstance(error, Exception) else _Dropped())
+            _answer(done, error_out(error) if isinstance(error, Exception) else _Abandoned())
 
     async def _run(self, workflow_id: str, request: Request) -> dict[str, Any]:
         host, store = self._hosts[request.agent], self._stores[request.agent]
 
-        def tell(_attempt: int, error: BaseException, _wait: float) -> None:
-            passing = isinstance(error, StoreError) and error.retryable
-            if passing:
+        def report(_attempt: int, error: BaseException, _wait: float) -> None:
+            temporary = isinstance(error, StoreError) and error.retryable
+            if temporary:
                 store.failed(error, request)
             logger.bind(run_id=request.run_id).log(
-                "TRACE" if passing else "WARNING",
-                "run {!r} is tried again, from its last fact: {}",
+                "TRACE" if temporary else "WARNING",
+                "retrying run {!r} from its last fact: {}",
                 request.run_id,
                 error,
             )
 
         policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=LONGEST_PAUSE, should_retry=_patience())
-        attempts = policy.start(noted=tell)
+        attempts = policy.start(noted=report)
         while True:
             try:
                 async with self._places[host.name]:
@@ -326,12 +330,12 @@ class Worker:
                         return ended
             except StoreError as error:
                 if host.closed or not await self._owns(workflow_id):
-                    raise _Dropped from error
+                    raise _Abandoned from error
                 if not await attempts.another(error):
                     return error_out(error)
 
     async def _claim(self, host: Host, workflow_id: str, session_id: str) -> Claim | None:
-        """Wait for the right to write the session, as long as the run is this worker's."""
+        """Wait for the claim on the session while the run is still this worker's."""
         claiming = host.claim(session_id, self._lease)
         if claiming is None:
             return None
@@ -346,11 +350,11 @@ class Worker:
         return waiting.result()
 
     async def _attempt(self, host: Host, workflow_id: str, request: Request, claim: Claim | None) -> dict[str, Any]:
-        """Do what is left of a request, under the right to write its session."""
+        """Run the rest of a request, under the claim on its session."""
         run_id = request.run_id
         now = await in_daemon(self._tables.now)
         cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)
-        await self._check(host, workflow_id)  # before anything is begun or told of
+        await self._check(host, workflow_id)  # before anything is started or published
         async with Publisher(self._tables, run_id, self.id) as publisher:
             result = await host.run(workflow_id, request, now, cancelled, publisher, claim)
             if result["outcome"] == "suspended":  # it may have been cancelled just before
@@ -361,15 +365,15 @@ class Worker:
 
     async def _check(self, host: Host, workflow_id: str) -> None:
         if host.closed or not await self._owns(workflow_id):
-            raise _Dropped
+            raise _Abandoned
 
     async def _owns(self, workflow_id: str) -> bool:
-        """Whether the run is still this worker's; as far as is known, where the database does not say."""
+        """Return whether the run is still this worker's; true if the database does not respond."""
         try:
             found = await in_daemon(
                 self._dbos.list_workflows, workflow_ids=[workflow_id], load_input=False, load_output=False
             )
-        except Exception as error:  # any: DBOS has its own, SQLAlchemy's and the drivers'
+        except Exception as error:  # DBOS, SQLAlchemy and the drivers have exceptions of their own
             self._outage.failed(error)
             return True
         return any(status.status == "PENDING" and status.executor_id == self.id for status in found)
@@ -377,8 +381,10 @@ class Worker:
     # ---- watching
 
     def _watch(self) -> None:
-        """Say that this worker is alive, look for dead ones and for cancelled runs; in a thread of its own, so that a busy
-        event loop does not pass for a dead one."""
+        """Report that this worker is alive, and look for dead workers and cancelled runs.
+
+        It has a thread of its own, so that a busy event loop does not look like a dead worker.
+        """
         due = 0.0
         while not self._over.wait(self._outage.pause(self._poll, self._lease / 3)):
             try:
@@ -390,13 +396,13 @@ class Worker:
                         self._take_over()
                 for host in self._hosts.values():
                     if host.running:
-                        self._loop.call_soon_threadsafe(host.cut_lost)
+                        self._loop.call_soon_threadsafe(host.cancel_lost)
                         for run_id, reason in self._tables.cancelled(host.running).items():
                             host.cancel(run_id, reason)
-            except Exception as error:  # any: the watch goes on, and the database may come back
+            except Exception as error:  # of any kind: the database may come back, so watching continues
                 if not self._over.is_set():
                     self._outage.failed(error)
-                    due = 0.0  # the first thing that it has to hear is that this worker is alive
+                    due = 0.0  # once it responds, the sign of life comes first
 
     def _take_over(self) -> None:
         queues = [QUEUE + name for name in self._hosts]
@@ -411,27 +417,27 @@ class Worker:
 
 
 def _stop_retrying() -> None:
-    """Have DBOS give up on a database that does not answer: it would try again for ever, with pauses of up to a minute."""
+    """Make DBOS give up on a database that does not respond: it would retry indefinitely, with pauses of up to a minute."""
     if (instance := getattr(dbos_module, "_dbos_global_instance", None)) is not None:
         instance._sys_db._retry_connection_errors = False
 
 
 def _give_back(claiming: asyncio.Future[Claim]) -> None:
-    """A right that came when nobody waited for it any more."""
+    """Release a claim that arrived after the wait for it was cancelled."""
     if not claiming.cancelled() and claiming.exception() is None:
         claiming.result().release()
 
 
-def _answer(done: concurrent.futures.Future[dict[str, Any]], said: dict[str, Any] | _Dropped) -> None:
-    """Tell the waiting thread, unless it was told before."""
+def _answer(done: concurrent.futures.Future[dict[str, Any]], said: dict[str, Any] | _Abandoned) -> None:
+    """Answer the waiting thread unless it has its answer."""
     with suppress(concurrent.futures.InvalidStateError):
-        if isinstance(said, _Dropped):
+        if isinstance(said, _Abandoned):
             done.set_exception(said)
         else:
             done.set_result(said)
 
 
-# ---- DBOS is one in a process
+# ---- a process has one DBOS
 
 _current: list[Worker] = []
 _registered: list[object] = []
@@ -440,7 +446,7 @@ _registered: list[object] = []
 def _claim(worker: Worker) -> None:
     if _current:
         raise UsageError(
-            "There is a worker in this process already, and DBOS allows one. Give one worker all the agents: "
+            "This process has a worker already, and DBOS allows one. Pass all agents to one worker: "
             "Worker([...], url); or start another process: `agentflow worker module:agent --database URL`."
         )
     _current.append(worker)
@@ -452,15 +458,15 @@ def _release(worker: Worker) -> None:
 
 
 def _serve(data: Any) -> dict[str, Any]:
-    """The one workflow."""
+    """The body of every workflow."""
     workflow_id = DBOS.workflow_id
     if not _current or workflow_id is None:
-        raise _Dropped
+        raise _Abandoned
     return _current[0].serve(workflow_id, data)
 
 
 def _one_request(args: tuple[Any, ...], kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Whatever a damaged row gives: what is no request comes to an end that says so."""
+    """Accept the arguments of a damaged row: a workflow without a request fails with an error that says so."""
     return (args[0] if len(args) == 1 and not kwargs else None,), {}
 
 

@@ -1,15 +1,15 @@
-"""One call of a server's tool while it runs: its progress, the questions that the server asks meanwhile, what becomes of them.
+"""One running call of a server's tool: its progress, and the questions that the server asks meanwhile.
 
 Rules:
 
-1. The server's progress is handed on by the tool's own task: a slow reader slows nobody else. What comes faster than it is
-   read is thinned out, the newest is kept.
-2. A question for a person is answered by the function that `elicitation` is, or suspends the call. Then it stays
-   unanswered: the call is cancelled at the server. When it is resumed the tool runs again from its start, and the server
-   gets the answers to the questions it asks again. Answers are remembered until the call has ended.
-3. The server gets a model's answers only where `sampling` allows it, and no more than that in one call.
-4. Whoever has asked is told apart by the SDK, for servers that speak the protocol of 2026; with older ones, a question that may
-   belong to calls of several runs is refused.
+1. The tool's own task passes the server's progress on: a slow reader slows no other call. If progress arrives faster than it is
+   read, the oldest reports are dropped.
+2. A question for a person is answered by the function `elicitation`, or suspends the call. Then it stays unanswered, and the
+   call is cancelled at the server. When the call is resumed, the tool runs again from its start, and the server gets the
+   answers to the questions that it asks again. Answers are kept until the call has ended.
+3. The server gets a model's answers only if `sampling` allows it, and no more than that in one call.
+4. For servers that speak the protocol of 2026, the SDK knows which call a question belongs to; with older ones, a question that
+   may belong to calls of several runs is refused.
 """
 
 from __future__ import annotations
@@ -34,20 +34,19 @@ from agentflow.specs import ModelOptions
 from agentflow.tools.tool_context import ToolContext
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
-__all__ = ["ActiveCall", "Answered", "Progress", "asked_of", "here"]
-
-_MOST_PIECES = 64
+__all__ = ["ActiveCall", "ElicitationAnswers", "Progress", "call_of_question", "current_call"]
+_MOST_REPORTS = 64
 _MOST_SAMPLED_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a server's tool is, as an `ActingChunk`.
+    """The progress of a server's tool, as an `ActingChunk`.
 
     Attributes:
-        done: How much is done; it grows.
-        total: How much there is; None: unknown.
-        message: What the server says of it.
+        done: The amount that is done; it grows.
+        total: The whole amount; None: unknown.
+        message: The server's message.
     """
 
     done: float
@@ -60,13 +59,14 @@ class Progress:
 
 
 @dataclass
-class Answered:
-    """What people have answered to servers in calls that have not ended; kept with the session.
+class ElicitationAnswers:
+    """The answers of people to servers, in calls that have not ended; kept with the session.
 
     Attributes:
-        answers: By tool use and question: what was done with it, and the content.
+        answers: The action and the content, by tool use and question.
     """
 
+    __saved_as__ = "agentflow.mcp.active:Answered"
     answers: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict[str, dict[str, dict[str, Any]]])
 
 
@@ -74,55 +74,55 @@ class ActiveCall:
     """A call of a server's tool.
 
     Args:
-        context: The tool's.
-        settings: The server's.
-        link: The server's.
+        context: The tool's context.
+        settings: The server's settings.
+        link: The link to the server.
 
     Attributes:
-        bell: Rung when there is something to look at.
-        pieces: Progress that was not handed on yet.
-        waits: What has to be answered by somebody, before the call can go on.
+        wakeup: Set when there is progress, a question, or the result.
+        reports: Progress that was not passed on yet.
+        waits: The questions that suspend the call.
     """
 
     def __init__(self, context: ToolContext, settings: Settings, link: Link) -> None:
         self.context = context
-        self.bell = asyncio.Event()
-        self.pieces: deque[Progress] = deque(maxlen=_MOST_PIECES)
+        self.wakeup = asyncio.Event()
+        self.reports: deque[Progress] = deque(maxlen=_MOST_REPORTS)
         self.waits: dict[str, Pending] = {}
         self._settings = settings
         self._link = link
         self._sampled = 0
         self._side: set[asyncio.Task[Any]] = set()
         self._ended = asyncio.Event()
-        place = current_turn.get()
+        turn = current_turn.get()
         self._answers: dict[str, dict[str, Any]] = {}
-        if place is not None and (place.inner is not None or place.recovers):  # it was suspended, or cut
-            self._remember(place.inner or {})
+        if turn is not None and (turn.inner is not None or turn.recovers):  # it was suspended or interrupted before
+            self._remember(turn.inner or {})
 
     @property
     def run_id(self) -> str:
-        """The run that it belongs to."""
+        """The id of the call's run."""
         return self.context.run.run_id
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """The server says how far it is."""
-        self.pieces.append(Progress(progress, total, one_line(message or "")[:1000]))
-        self.bell.set()
+        """Accept a progress report of the server."""
+        self.reports.append(Progress(progress, total, one_line(message or "")[:1000]))
+        self.wakeup.set()
 
     # ---- questions to a person
 
-    def _remember(self, given: Mapping[str, Resolution]) -> None:
-        """Take what was answered before, and now."""
-        kept = self.context.run.session_state[Answered].answers
-        mine = kept.get(self.context.tool_use.id, {})
-        for key, decision in given.items():
+    def _remember(self, decisions: Mapping[str, Resolution]) -> None:
+        """Store new answers beside the earlier ones."""
+        stored = self.context.run.session_state[ElicitationAnswers].answers
+        mine = stored.get(self.context.tool_use.id, {})
+        for key, decision in decisions.items():
             mine[key] = _answer(decision)
-        if given:
-            kept[self.context.tool_use.id] = mine
+        if decisions:
+            stored[self.context.tool_use.id] = mine
         self._answers = mine
 
     async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult:
-        """The server has a question for a person."""
+        """Answer a server's question for a person."""
         ask = self._settings.elicitation
         if ask == "refuse":
             return types.ElicitResult(action="decline")
@@ -132,8 +132,8 @@ class ActiveCall:
             pending = Pending(key, "approval", request, self.context.tool_use, f"mcp:{self._settings.name}")
             if ask == "suspend":
                 self.waits[key] = pending
-                self.bell.set()
-                await self._ended.wait()  # the server is told that the call is cancelled, before it gets this
+                self.wakeup.set()
+                await self._ended.wait()  # the call is cancelled at the server before it gets this answer
                 return types.ElicitResult(action="cancel")
             found = _answer(await ask(pending))
         return types.ElicitResult.model_validate(_completed(found, params))
@@ -141,7 +141,7 @@ class ActiveCall:
     # ---- questions to a model
 
     async def sample(self, params: types.CreateMessageRequestParams) -> types.CreateMessageResult | types.ErrorData:
-        """The server wants a model's answer."""
+        """Answer a server's request for a model's answer."""
         if self._sampled >= self._settings.sampling:
             return _refused(f"{self._settings.sampling} model calls are allowed in one call of a tool")
         self._sampled += 1
@@ -177,15 +177,14 @@ class ActiveCall:
         return complete()
 
     # ---- the end
-
-    async def end(self, over: bool) -> None:
-        """Nothing is asked any more.
+    async def end(self, finished: bool) -> None:
+        """Stop answering questions.
 
         Args:
-            over: The call has its result; else it will be made again.
+            finished: True if the call has its result; False if it will be made again.
         """
-        if over and self._answers:
-            self.context.run.session_state[Answered].answers.pop(self.context.tool_use.id, None)
+        if finished and self._answers:
+            self.context.run.session_state[ElicitationAnswers].answers.pop(self.context.tool_use.id, None)
         self._ended.set()
         side = list(self._side)
         for task in side:
@@ -194,17 +193,17 @@ class ActiveCall:
             await asyncio.wait(side)
 
 
-here: ContextVar[ActiveCall | None] = ContextVar("agentflow_mcp_call", default=None)
-"""The call that a request of the server belongs to, where the SDK knows."""
+current_call: ContextVar[ActiveCall | None] = ContextVar("agentflow_mcp_call", default=None)
+"""The call that a request of the server belongs to, if the SDK knows it."""
 
 
-def asked_of(active: Iterable[ActiveCall]) -> ActiveCall | None:
-    """The call that a server's question belongs to; None where it could be several.
+def call_of_question(active: Iterable[ActiveCall]) -> ActiveCall | None:
+    """Return the call that a server's question belongs to; None if it could be one of several.
 
     Args:
         active: The calls that run on the connection.
     """
-    found = here.get()
+    found = current_call.get()
     if found is not None:
         return found
     calls = list(active)
@@ -212,7 +211,7 @@ def asked_of(active: Iterable[ActiveCall]) -> ActiveCall | None:
 
 
 def _question(params: types.ElicitRequestParams, server: str, link: Link) -> tuple[str, dict[str, Any]]:
-    """A question, and a key that is the same whenever it is asked."""
+    """Return a question, and a key that is the same each time it is asked."""
     request: dict[str, Any] = {"server": server, "message": link.clean(params.message)[:4000]}
     if isinstance(params, types.ElicitRequestURLParams):
         request["url"] = one_line(params.url)[:4000]
@@ -223,7 +222,7 @@ def _question(params: types.ElicitRequestParams, server: str, link: Link) -> tup
 
 
 def _answer(decision: Resolution) -> dict[str, Any]:
-    """A decision as MCP has it."""
+    """Return a decision in MCP's form."""
     match decision:
         case Deny():
             return {"action": "decline"}
@@ -237,12 +236,12 @@ def _answer(decision: Resolution) -> dict[str, Any]:
 
 
 def _completed(answer: dict[str, Any], params: types.ElicitRequestParams) -> dict[str, Any]:
-    """An answer with the defaults of the fields that it leaves out, as the schema names them."""
+    """Add the schema's defaults for the fields that an answer leaves out."""
     if answer["action"] != "accept" or isinstance(params, types.ElicitRequestURLParams):
         return answer
     fields: object = params.requested_schema.get("properties")
-    given = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
-    described = {name: cast("dict[str, Any]", one) for name, one in given.items() if isinstance(one, dict)}
+    declared = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
+    described = {name: cast("dict[str, Any]", one) for name, one in declared.items() if isinstance(one, dict)}
     defaults = {name: one["default"] for name, one in described.items() if "default" in one}
     return {**answer, "content": {**defaults, **answer["content"]}}
 

@@ -41,10 +41,10 @@ class Entry:
 
 
 def read_config(path: str | PathLike[str]) -> list[Entry]:
-    """The servers of a file, those with `"disabled": true` left out.
+    """Read the servers of a file, except those with `"disabled": true`.
 
     Raises:
-        UsageError: The file cannot be read, or an entry cannot be meant.
+        UsageError: The file is unreadable, or an entry is invalid.
     """
     try:
         data: object = from_json(Path(path).read_bytes())
@@ -62,20 +62,20 @@ def read_config(path: str | PathLike[str]) -> list[Entry]:
     ]
 
 
-def _entry(where: str, name: str, given: object) -> Entry:
-    if not isinstance(given, Mapping):
-        raise UsageError(f'{where}: it is {{"command": ...}} or {{"url": ...}}, not {type(given).__name__}.')
-    one = cast("Mapping[str, Any]", given)
+def _entry(where: str, name: str, data: object) -> Entry:
+    if not isinstance(data, Mapping):
+        raise UsageError(f'{where}: expected {{"command": ...}} or {{"url": ...}}, not {type(data).__name__}.')
+    one = cast("Mapping[str, Any]", data)
     kind = one.get("type", one.get("transport"))
     if kind is not None and not (isinstance(kind, str) and kind in _KINDS):
-        raise UsageError(f"{where}: its type is {one_line(str(kind))!r}; legal are {', '.join(_KINDS)}.")
+        raise UsageError(f"{where}: unknown type {one_line(str(kind))!r}. Use one of {', '.join(_KINDS)}.")
     command, url = _text(where, one, "command"), _text(where, one, "url")
     needed = _KINDS.get(kind or "", "command" if command is not None else "url")
     if (command is None) == (url is None) or one.get(needed) is None:
-        raise UsageError(f'{where}: it has either a "command" (and "args", "env", "cwd") or a "url" (and "headers").')
+        raise UsageError(f'{where}: give either a "command" (with "args", "env", "cwd") or a "url" (with "headers").')
     args = cast("object", one.get("args", []))
     if not isinstance(args, list):
-        raise UsageError(f'{where}: "args" is a list of texts.')
+        raise UsageError(f'{where}: "args" must be a list of strings.')
     return Entry(
         name,
         command,
@@ -92,22 +92,24 @@ def _text(where: str, one: Mapping[str, Any], key: str) -> str | None:
 
 
 def _texts(where: str, one: Mapping[str, Any], key: str) -> dict[str, str]:
-    given: object = one.get(key) or {}
-    if not isinstance(given, Mapping):
-        raise UsageError(f'{where}: "{key}" is a mapping of texts.')
-    return {name: _filled(where, f"{key}.{name}", value) for name, value in cast("Mapping[str, object]", given).items()}
+    values: object = one.get(key) or {}
+    if not isinstance(values, Mapping):
+        raise UsageError(f'{where}: "{key}" must be a mapping of strings.')
+    return {
+        name: _filled(where, f"{key}.{name}", value) for name, value in cast("Mapping[str, object]", values).items()
+    }
 
 
 def _filled(where: str, key: str, value: object) -> str:
-    """A text with its variables filled in; what is in the variables is not shown."""
+    """Fill environment variables into a text; errors do not show their values."""
     if not isinstance(value, str):
-        raise UsageError(f'{where}: "{key}" is a text, not {type(value).__name__}.')
+        raise UsageError(f'{where}: "{key}" must be a string, not {type(value).__name__}.')
 
     def fill(match: re.Match[str]) -> str:
         default = cast("str | None", match[2])
         found = os.environ.get(match[1], default)
         if found is None:
-            raise UsageError(f'{where}: "{key}" asks for the environment variable {match[1]}, which is not set.')
+            raise UsageError(f'{where}: "{key}" refers to the environment variable {match[1]}, which is not set.')
         return found
 
     return _VARIABLE.sub(fill, value)

@@ -1,11 +1,11 @@
-"""A server in one event loop: a task that holds the connection, opens it, notices its end, and follows the server's tools.
+"""A connection to a server in one event loop: a task that opens and holds it, notices its end, and follows the server's tools.
 
 Rules:
 
-1. The SDK's client is entered and left in one task of its own, in an empty context: who asks first has no part in it.
-2. Whoever needs the connection while it is being opened waits for the same opening.
-3. It is closed when nobody uses it any more, by `close`, and when the event loop ends its tasks.
-4. What a server does wrong ends in a `ToolError`; its texts are shown on one line and without our secrets.
+1. The SDK's client is entered and left in one task of its own, in an empty context: it inherits nothing from the first caller.
+2. Callers that need the connection while it is being opened wait for the same opening.
+3. It is closed when it has no users, by `close`, and when the event loop ends its tasks.
+4. A server's mistakes end in a `ToolError`; its texts are shown on one line and without our secrets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from agentflow.errors import ToolError
 from agentflow.ground.logs import log_failure, logger
-from agentflow.mcp.active import ActiveCall, asked_of
+from agentflow.mcp.active import ActiveCall, call_of_question
 from agentflow.mcp.roots import listed_roots
 from agentflow.mcp.sdk import (
     MODERN_PROTOCOL_VERSIONS,
@@ -46,14 +46,14 @@ _LINES_A_SECOND = 20
 _MOST_PAGES = 100
 _MOST_TOOLS = 1000
 _SETTLING = 5.0
-"""Seconds that a tool's result waits for the tools that the server has announced before it, or a cancellation for its ping."""
+"""Seconds that a tool's result waits for the list of tools announced before it, or a cancellation for its ping."""
 _BETWEEN_LISTS = 0.05
 _LONGEST_BETWEEN_LISTS = 10.0
 _CLOSING = 10.0
 
 
-class ConnectionLost(ToolError):  # noqa: N818 - what has happened
-    """The server is not there: it cannot be reached, or has ended in the midst of something.
+class ConnectionLost(ToolError):  # noqa: N818 - an event rather than a mistake
+    """The server is unreachable, or the connection ended during a request.
 
     Args:
         text: What happened.
@@ -66,15 +66,15 @@ class ConnectionLost(ToolError):  # noqa: N818 - what has happened
 
 
 class Connection:
-    """One server, in one event loop.
+    """A connection to one server, in one event loop.
 
     Args:
-        settings: How it is used.
-        link: How it is reached.
-        take: Gets the server's tools, whenever they were listed, and its instructions.
+        settings: The server's settings.
+        link: The link to the server.
+        take: Receives the server's tools and instructions each time they are listed.
 
     Attributes:
-        users: Who has opened it.
+        users: The users that have opened it.
         active: The calls that run on it.
     """
 
@@ -89,7 +89,7 @@ class Connection:
         self._closing = asyncio.Event()
         self._listing: asyncio.Task[None] | None = None
         self._stale = False
-        self._last_words = ""
+        self._last_stderr = ""
         self._lines: list[float] = []
         self._policy = RetryPolicy(
             who=f"MCP server {settings.name!r}", attempts=settings.attempts, max_wait=10.0, should_retry=_may_pass
@@ -99,15 +99,15 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is there, as far as anybody has noticed."""
+        """Whether the connection is open; a lost one counts as open until a request notices."""
         opened = self._opened
         return opened is not None and opened.done() and not opened.cancelled() and opened.exception() is None
 
     async def client(self) -> Client:
-        """The SDK's client, connected.
+        """Return the SDK's client, connected.
 
         Raises:
-            ConnectionLost: It cannot be.
+            ConnectionLost: The connection failed.
         """
         attempts = self._policy.start()
         while True:
@@ -119,7 +119,7 @@ class Connection:
 
     async def _client(self) -> Client:
         while (holder := self._holder) is not None and (self._closing.is_set() or holder.done()):
-            await asyncio.wait([holder])  # it is being closed: what is opened is another
+            await asyncio.wait([holder])  # it is closing: open another one afterwards
             if self._holder is holder:
                 self._holder = self._opened = None
         if self._holder is None or self._opened is None:
@@ -131,7 +131,7 @@ class Connection:
         return await asyncio.shield(self._opened)
 
     async def close(self) -> None:
-        """End it, and wait until it has."""
+        """Close the connection, and wait until it is closed."""
         holder = self._holder
         if holder is None:
             return
@@ -142,20 +142,20 @@ class Connection:
             await asyncio.wait([holder], timeout=_CLOSING)
         if self._holder is holder:
             self._holder = self._opened = None
-            self._closing = asyncio.Event()  # the one that was waited for keeps its loop
+            self._closing = asyncio.Event()  # a waited-for event stays bound to its loop
 
     def lose(self, client: Client) -> None:
-        """Somebody has noticed that it is not there any more: whoever comes next opens it anew."""
+        """Mark the connection as lost; the next user reconnects."""
         if self._opened is not None and self.is_open and self._opened.result() is client:
             self._closing.set()
 
     async def _hold(self, opened: asyncio.Future[Client], closing: asyncio.Event) -> None:
-        """The life of a connection."""
+        """Open the connection, hold it, and close it."""
         settings = self._settings
         listener: asyncio.Task[None] | None = None
         try:
             client = Client(
-                self._link.connect(self._said),
+                self._link.connect(self._stderr),
                 cache=None,
                 mode=settings.protocol,
                 logging_callback=None if settings.log_level is None else self._log,
@@ -163,7 +163,7 @@ class Connection:
                 sampling_callback=self._sample if settings.sampling else None,
                 elicitation_callback=None if settings.elicitation == "refuse" else self._elicit,
                 list_roots_callback=None if settings.roots is None else self._roots,
-                message_handler=self._hear,
+                message_handler=self._on_message,
                 client_info=types.Implementation(name="agentflow", version="1"),
             )
             entered = False
@@ -199,17 +199,17 @@ class Connection:
             raise
         except BaseException as error:
             if not opened.done():
-                opened.set_exception(self._why_not(error))
+                opened.set_exception(self._opening_error(error))
             elif not isinstance(error, Exception):
                 raise
             else:
                 log_failure("DEBUG", error, "closing the MCP server {} failed", settings.name)
         finally:
             if opened.done() and not opened.cancelled():
-                opened.exception()  # seen, also where nobody waits any more
+                opened.exception()  # mark it as retrieved, even if no caller waits
 
-    def _why_not(self, error: BaseException) -> ConnectionLost:
-        """Why it cannot be opened."""
+    def _opening_error(self, error: BaseException) -> ConnectionLost:
+        """Explain why opening the connection failed."""
         error = _single(error)
         if isinstance(error, ConnectionLost):
             return error
@@ -219,53 +219,52 @@ class Connection:
                 f"{who} was not connected within {self._settings.connect_timeout:g} s.", may_pass=False
             )
         if isinstance(error, ValidationError):
-            return ConnectionLost(f"{who} answered with what is not legal: {self._first(error)}", may_pass=False)
+            return ConnectionLost(f"{who} sent an invalid answer: {self._first(error)}", may_pass=False)
         lasting = isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError)
-        said = self._link.clean(str(error))[:1000] or "it said nothing"
-        if self._last_words:
-            said = f"{said}; the process wrote: {self._last_words}"
+        said = self._link.clean(str(error))[:1000] or "no message"
+        if self._last_stderr:
+            said = f"{said}; the process wrote: {self._last_stderr}"
         fix = " Is the command installed?" if isinstance(error, FileNotFoundError) else ""
         return ConnectionLost(f"{who} cannot be reached: {type(error).__name__}: {said}.{fix}", may_pass=not lasting)
 
     def _first(self, error: ValidationError) -> str:
-        """The first thing that is wrong with an answer."""
+        """Describe the first problem of an invalid answer."""
         first = error.errors(include_url=False, include_input=False)[0]
         return self._link.clean(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")[:500]
 
-    # ---- asking
-
-    async def ask(self, what: str, request: Callable[[Client], Awaitable[T]]) -> T:
-        """Ask the server something.
+    # ---- requests
+    async def ask(self, purpose: str, request: Callable[[Client], Awaitable[T]]) -> T:
+        """Send the server a request.
 
         Args:
-            what: What for, as errors name it.
-            request: Asks the client.
+            purpose: The purpose of the request, for errors.
+            request: Sends it with the client.
 
         Raises:
-            ConnectionLost: The server is not there (any more).
-            ToolError: The server said no, or something that is not legal.
+            ConnectionLost: The server is unreachable, or the connection was lost.
+            ToolError: The server refused, or sent an invalid answer.
         """
         client = await self.client()
         try:
             return await request(client)
         except Exception as error:
-            self._failed(client, what, error)
+            self._failed(client, purpose, error)
 
-    def _failed(self, client: Client, what: str, error: Exception) -> NoReturn:
+    def _failed(self, client: Client, purpose: str, error: Exception) -> NoReturn:
         error = cast("Exception", _single(error))
         name = self._settings.name
         if isinstance(error, ToolError):
             raise error
         said = self._link.clean(str(error))[:2000]
-        if _is_gone(error):
+        if _is_lost(error):
             self.lose(client)
             raise ConnectionLost(
-                f"The MCP server {name!r} has ended, or cannot be reached any more ({what})."
+                f"The MCP server {name!r} has ended or can no longer be reached ({purpose})."
             ) from error
         if isinstance(error, ValidationError):
             said = self._first(error)
-            raise ToolError(f"The MCP server {name!r} answered with what is not legal ({what}): {said}") from error
-        raise ToolError(f"The MCP server {name!r} failed ({what}): {said or type(error).__name__}") from error
+            raise ToolError(f"The MCP server {name!r} sent an invalid answer ({purpose}): {said}") from error
+        raise ToolError(f"The MCP server {name!r} failed ({purpose}): {said or type(error).__name__}") from error
 
     # ---- its tools
 
@@ -281,11 +280,11 @@ class Connection:
             if cursor is None or len(found) > _MOST_TOOLS:
                 break
         if len(found) > _MOST_TOOLS:
-            logger.warning("MCP server {}: of its tools the first {} are taken", self._settings.name, _MOST_TOOLS)
+            logger.warning("MCP server {}: only its first {} tools are used", self._settings.name, _MOST_TOOLS)
         return found[:_MOST_TOOLS]
 
     async def settle(self) -> None:
-        """Wait until what the server has announced of its tools is known; not for long."""
+        """Wait, for a limited time, until the announced tools are listed."""
         listing = self._listing
         if listing is not None and not listing.done():
             await asyncio.wait([listing], timeout=_SETTLING)
@@ -293,9 +292,9 @@ class Connection:
     async def delivered(self) -> None:
         """Wait until a server in this event loop has handled a cancellation that was just sent.
 
-        It starts a task for each message. The end of the event loop cancels all tasks at once, and one that has not taken its
-        first step holds a coroutine that was never awaited, about which Python warns. A ping is answered after what was sent
-        before it. Servers that speak the protocol of 2026 are called directly, and start no tasks.
+        Such a server starts a task for each message. The end of the event loop cancels all tasks at once, and one that has not
+        taken its first step holds a coroutine that was never awaited, about which Python warns. A ping is answered after the
+        messages before it. Servers that speak the protocol of 2026 are called directly, and start no tasks.
         """
         holder, opened = self._holder, self._opened
         if not self._link.in_process or holder is None or opened is None or holder.cancelling() or not self.is_open:
@@ -308,7 +307,7 @@ class Connection:
                 await client.session.send_ping()
 
     def _announced(self) -> None:
-        """The server says that its tools are others."""
+        """Handle the server's announcement that its tools have changed."""
         self._stale = True
         if self._settings.follow and (self._listing is None or self._listing.done()) and self.is_open:
             self._listing = asyncio.ensure_future(self._list_again())
@@ -325,11 +324,11 @@ class Connection:
                 log_failure("WARNING", error, "MCP server {}: its tools cannot be listed again", self._settings.name)
                 return
             if self._stale:
-                await asyncio.sleep(wait)  # however often it announces
+                await asyncio.sleep(wait)  # limits the rate, however often it announces changes
                 wait = min(wait * 2, _LONGEST_BETWEEN_LISTS)
 
     async def _follow(self, client: Client, listening: asyncio.Event) -> None:
-        """Listen for changes, where the protocol's version has that as a stream."""
+        """Listen for changes, if the protocol's version has a stream for them."""
         tools = client.server_capabilities.tools
         if tools is None or not tools.list_changed or client.session.discover_result is None:
             return
@@ -343,7 +342,7 @@ class Connection:
                         self._announced()
                 return
             except (SubscriptionLost, MCPError, httpx2.HTTPError, TimeoutError) as error:
-                if _is_gone(error):
+                if _is_lost(error):
                     return
             except Exception as error:
                 log_failure("DEBUG", error, "MCP server {}: its changes cannot be followed", self._settings.name)
@@ -352,9 +351,8 @@ class Connection:
             wait = min(wait * 2, 60.0)
             self._announced()
 
-    # ---- what the server says by itself
-
-    async def _hear(self, message: types.ServerNotification | Exception) -> None:
+    # ---- the server's messages
+    async def _on_message(self, message: types.ServerNotification | Exception) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._announced()
 
@@ -365,14 +363,14 @@ class Connection:
         data = cast("object", params.data)
         self._write(_LEVELS.get(params.level, "ERROR"), data if isinstance(data, str) else repr(data))
 
-    def _said(self, line: str) -> None:
-        """A line of the process's standard error."""
+    def _stderr(self, line: str) -> None:
+        """Log a line of the process's standard error."""
         if line:
-            self._last_words = self._link.clean(line)[:300]
+            self._last_stderr = self._link.clean(line)[:300]
             self._write("TRACE", line)
 
     def _write(self, level: str, text: str) -> None:
-        """Log what a server says: so many lines a second."""
+        """Log a text of the server, up to a number of lines per second."""
         now = time.monotonic()
         self._lines = [*[at for at in self._lines if now - at < 1.0], now]
         if len(self._lines) <= _LINES_A_SECOND:
@@ -383,14 +381,14 @@ class Connection:
     async def _sample(
         self, context: ClientRequestContext, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.ErrorData:
-        call = asked_of(self.active.values())
-        return _nobody() if call is None else await call.sample(params)
+        call = call_of_question(self.active.values())
+        return _ambiguous() if call is None else await call.sample(params)
 
     async def _elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        call = asked_of(self.active.values())
-        return _nobody() if call is None else await call.elicit(params)
+        call = call_of_question(self.active.values())
+        return _ambiguous() if call is None else await call.elicit(params)
 
     async def _roots(self, context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
         try:
@@ -401,20 +399,20 @@ class Connection:
 
 
 async def _unchecked(name: str, result: types.CallToolResult) -> None:
-    """Stands in for the SDK's check of structured content, in which a server's schema and content could run for hours.
+    """Replace the SDK's check of structured content, in which a server's schema and content could run for hours.
 
     `MCPServer` checks it, within limits (`agentflow.ground.json_schema`).
     """
 
 
-def _nobody() -> types.ErrorData:
+def _ambiguous() -> types.ErrorData:
     return types.ErrorData(
-        code=types.INVALID_REQUEST, message="Refused: it cannot be told which call this request belongs to."
+        code=types.INVALID_REQUEST, message="Refused: the call that this request belongs to is ambiguous."
     )
 
 
 def _single(error: BaseException) -> BaseException:
-    """The error that a group of one holds."""
+    """Return the error inside groups of one."""
     while isinstance(error, BaseExceptionGroup):
         inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
         if len(inner) != 1:
@@ -427,8 +425,8 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, ConnectionLost) and error.may_pass
 
 
-def _is_gone(error: BaseException) -> bool:
-    """Whether the connection is not there any more."""
+def _is_lost(error: BaseException) -> bool:
+    """Return whether an error means that the connection is lost."""
     if isinstance(error, MCPError):
         return error.code == types.CONNECTION_CLOSED
     name = type(error).__name__

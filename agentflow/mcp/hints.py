@@ -1,7 +1,7 @@
-"""What a server says of a tool (`Hints`), and which tools need a person's approval by it (`ApprovalPolicy`).
+"""A server's description of a tool (`Hints`), and the rule for approvals that uses it (`ApprovalPolicy`).
 
-Hints are the server's word: nobody checks them. A policy that trusts no server is `"always"`, or `"writes"` for one that is
-trusted to tell reading from writing.
+Hints are claims of the server, and are not verified. For an untrusted server, you should use `"always"`; if you trust it
+to distinguish reading from writing, use `"writes"`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["ApprovalPolicy", "Hints", "needs_approval"]
 
 @frozen
 class Hints:
-    """What a server says of a tool; None where it says nothing.
+    """A server's description of a tool; each hint is None if the server does not give it.
 
     Attributes:
-        name: The tool's name, as the server has it.
+        name: The tool's name at the server.
         read_only: It changes nothing.
-        destructive: It may destroy something, where it is not read-only.
-        idempotent: Running it twice with the same arguments does no more than once.
-        open_world: It reaches beyond the server's own data, such as the web.
+        destructive: It may destroy something, unless it is read-only.
+        idempotent: Running it twice with the same arguments has the effect of running it once.
+        open_world: It reaches beyond the server's own data, such as to the web.
     """
 
     name: str
@@ -35,15 +35,15 @@ class Hints:
 
 
 ApprovalPolicy: TypeAlias = Literal["destructive", "writes", "always", "never"] | Callable[[Hints], bool]
-"""Which tools wait for a person: those that say that they destroy, those that do not say that they only read, all, none; or
-what a function says of a tool's hints."""
+"""The tools that need approval: those declared destructive, those not declared read-only, all, none; or a function of the
+tool's hints."""
 
 
 def needs_approval(policy: ApprovalPolicy, hints: Hints) -> bool:
-    """Whether calls of a tool wait for a person.
+    """Return whether calls of a tool need a person's approval.
 
     Raises:
-        UsageError: There is no such policy.
+        UsageError: The policy is unknown.
 
     Example:
         >>> [needs_approval(policy, Hints("look")) for policy in ("destructive", "writes", "always", "never")]
@@ -62,5 +62,5 @@ def needs_approval(policy: ApprovalPolicy, hints: Hints) -> bool:
             return bool(policy(hints))
         case _:
             raise UsageError(
-                f"approve={policy!r}: legal are 'destructive', 'writes', 'always', 'never', or a function of the tool's Hints."
+                f"approve={policy!r}: use 'destructive', 'writes', 'always', 'never', or a function of the tool's Hints."
             )

@@ -1,4 +1,4 @@
-"""A server at an address: the SDK's streamable HTTP, with a longest answer."""
+"""A server at a URL: the SDK's streamable HTTP, with a size limit on answers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["http_transport"]
 def http_transport(
     url: str, headers: Mapping[str, str], auth: Any, connect_timeout: float, most: int
 ) -> AbstractAsyncContextManager[Any]:
-    """The streams to a server at an address.
+    """Open the streams to a server at a URL.
 
     Args:
-        url: Where it is.
-        headers: Sent with each request.
+        url: The server's URL.
+        headers: Headers of each request.
         auth: The SDK's or httpx2's authentication, such as `OAuthClientProvider`.
         connect_timeout: Seconds to get a connection.
-        most: Most bytes of an answer that comes in one piece, and of one event of a stream.
+        most: The maximum number of bytes of an answer that is not a stream, and of one event of a stream.
     """
     return _connected(url, headers, auth, connect_timeout, most)
 
@@ -32,7 +32,7 @@ def http_transport(
 async def _connected(
     url: str, headers: Mapping[str, str], auth: Any, connect_timeout: float, most: int
 ) -> AsyncGenerator[Any, None]:
-    # A stream may be silent for as long as a tool works; what a tool may take is counted elsewhere.
+    # No read timeout: a stream may be silent while a tool works, and the tool has a time limit of its own.
     timeout = httpx2.Timeout(connect_timeout, read=None)
 
     async def bound(response: httpx2.Response) -> None:

@@ -1,13 +1,14 @@
-"""The reverse: an agent as an MCP server, for editors, desktop applications and other people's agents.
+"""An agent as an MCP server, for editors, desktop applications and other agents.
 
 Rules:
 
-1. A call of the agent's tool is a call of the agent: its hooks, limits and store apply. Its own tools, where these are offered,
-   run behind its hooks.
-2. A call begins a conversation of its own, unless the server keeps conversations (`sessions=True`): then the client names one.
-3. What waits for a person is asked of the client's user, where the client can do that; else nothing runs, and that is said.
-4. A client that cancels cancels the call. What fails is told as its type and message, without passwords.
-5. The log that a client gets is of its own call: names, states, errors. What tools emit while they work comes at level debug.
+1. A call of the agent's tool is a call of the agent: its hooks, limits and store apply. The agent's own tools, if they are
+   offered, run with its hooks.
+2. A call begins a new conversation, unless the server keeps conversations (`sessions=True`): then the client names one.
+3. A decision that a person must take is requested from the client's user, if the client supports that; otherwise nothing runs,
+   and the result says so.
+4. A cancellation by the client cancels the call. A failure is reported as its type and message, without passwords.
+5. A client's log covers its own call: names, states, errors. Tools' chunks are logged at level debug.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ _LEVELS: tuple[types.LoggingLevel, ...] = (
 )
 _READS = ("research", "read", "memory_read")
 _MOST_WAITING = 256
-"""Conversations that wait for an answer of a client; the oldest is let go of."""
+"""The maximum number of conversations that wait for a client's answer; the oldest is released."""
 _DECISION: types.ElicitRequestedSchema = {
     "type": "object",
     "properties": {
         "approve": {"type": "boolean", "title": "Approve", "description": "Whether it may run."},
-        "reason": {"type": "string", "title": "Reason", "description": "What the agent is told, if it may not."},
+        "reason": {"type": "string", "title": "Reason", "description": "The reason for the agent, if it may not."},
     },
     "required": ["approve"],
 }
@@ -73,25 +74,25 @@ def agent_server(
     resources: Mapping[str, ResourceSource] | None = None,
     log: bool = False,
 ) -> LowLevelServer[Any]:
-    """An agent as an MCP server of the SDK.
+    """Create an MCP server of the SDK from an agent.
 
-    Its tool has the agent's name and takes a `message`. While it works it reports its rounds and tool calls as progress. Run it
-    with what the SDK has for that: `server.run(...)`, `server.streamable_http_app()`; or from the command line, with
-    `agentflow mcp module:agent`. What the agent's toolsets have opened is closed by `async with agent`, or with the event loop.
+    Its tool has the agent's name and takes a `message`. While it works, it reports its rounds and tool calls as progress. Run
+    it with the SDK: `server.run(...)`, `server.streamable_http_app()`; or from the command line, with `agentflow mcp
+    module:agent`. Connections of the agent's toolsets are closed by `async with agent`, or with the event loop.
 
     Args:
         agent: The agent.
-        tools: Whether its own tools are offered too; or the names of those that are. They run behind the agent's hooks.
-        sessions: Whether a call may name a conversation (`session`) to go on with. Whoever can reach the server, and knows the
-            name, can.
-        prompts: Functions that are prompts: name, docstring and parameters (texts) are what a client is shown.
-        resources: Files (`pathlib.Path`) and functions, by address. `{names}` in an address are a function's parameters. A
-            client can read nothing else.
-        log: Whether clients get log messages of their calls: rounds, tool calls, failures. Those of before 2026 say from which
-            level on (`info` until they do), those of 2026 ask for them in a request.
+        tools: If true, its own tools are offered too; or the names of the tools to offer. They run with the agent's hooks.
+        sessions: If true, a call may name a conversation (`session`) to continue. Any client that reaches the server and knows
+            the name can do so.
+        prompts: Functions as prompts: clients see the name, docstring and parameters (strings).
+        resources: Files (`pathlib.Path`) and functions, by URI. `{names}` in a URI are a function's parameters. A client can
+            read nothing else.
+        log: If true, clients get log messages of their calls: rounds, tool calls, failures. Clients of protocols before 2026
+            set the level (`info` until they do), those of 2026 request them with a call.
 
     Raises:
-        UsageError: Two of what is offered have one name, or a prompt or resource cannot be offered.
+        UsageError: Two offers have the same name, or a prompt or resource is invalid.
 
     Example:
         >>> from mcp import Client
@@ -104,7 +105,7 @@ def agent_server(
 
 
 class _Offer:
-    """What is offered of an agent."""
+    """The offers of one agent."""
 
     def __init__(
         self,
@@ -124,10 +125,10 @@ class _Offer:
         self._sessions = sessions
         self._waiting: OrderedDict[str, Session] = OrderedDict()
         if self._offers and any(tool.name == agent.name for tool in agent.tools):
-            raise UsageError(f"Agent {agent.name!r} has a tool of its own name: so they cannot both be offered.")
+            raise UsageError(f"Agent {agent.name!r} has a tool with its own name, so they cannot both be offered.")
 
     def server(self) -> LowLevelServer[Any]:
-        """The SDK's server."""
+        """Create the SDK's server."""
         agent = self._agent
         prompts, resources = self._prompts, self._resources
         server = LowLevelServer[Any](
@@ -158,12 +159,12 @@ class _Offer:
         }
 
     async def _list(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        await self._agent.open()  # what toolsets bring is known then
-        properties: dict[str, Any] = {"message": {"type": "string", "description": "What is said to the agent."}}
+        await self._agent.open()  # toolsets know their tools once they are open
+        properties: dict[str, Any] = {"message": {"type": "string", "description": "The message to the agent."}}
         if self._sessions:
             properties["session"] = {
                 "type": "string",
-                "description": "A name for the conversation, to go on with it later.",
+                "description": "A name for the conversation, to continue it later.",
             }
         schema = {"type": "object", "properties": properties, "required": ["message"], "additionalProperties": False}
         about = self._agent.description or f"Ask the agent {self._agent.name}."
@@ -180,138 +181,137 @@ class _Offer:
     async def _call(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        given = params.arguments or {}
-        told = _Telling(context, self._agent.name, self._log)
+        arguments = params.arguments or {}
+        reporter = _Reporter(context, self._agent.name, self._log)
         if params.name == self._agent.name:
-            return await apart(self._asked(params, given, told))
+            return await apart(self._call_agent(params, arguments, reporter))
         await self._agent.open()
         tool = self._offered().get(params.name)
         if tool is None:
             return _failed(f"There is no tool {one_line(params.name[:200])!r} here.")
-        return await apart(self._ran(tool, given, told))
+        return await apart(self._run_tool(tool, arguments, reporter))
 
     # ---- the agent
 
-    async def _asked(
-        self, params: types.CallToolRequestParams, given: Mapping[str, Any], told: _Telling
+    async def _call_agent(
+        self, params: types.CallToolRequestParams, arguments: Mapping[str, Any], reporter: _Reporter
     ) -> types.CallToolResult | types.InputRequiredResult:
-        message, named = given.get("message"), given.get("session") if self._sessions else None
+        message, named = arguments.get("message"), arguments.get("session") if self._sessions else None
         if not isinstance(message, str) or not message.strip() or not (named is None or isinstance(named, str)):
-            return _failed(
-                "'message' is to be a text that is not empty" + (", and 'session' a text." if named else ".")
-            )
+            return _failed("'message' must be a non-empty string" + (", and 'session' a string." if named else "."))
         state = params.request_state
         if state is not None:
-            return await self._answered(state, params.input_responses or {}, told)
+            return await self._resume(state, params.input_responses or {}, reporter)
         session = Session.fresh() if named is None else self._agent.session(named)
         try:
             return await self._outcome(
-                await self._reply(self._agent.stream(message, session=session), told), session, told
+                await self._reply(self._agent.stream(message, session=session), reporter), session, reporter
             )
         except Exception as error:
             return _failed(described(error))
 
-    async def _reply(self, stream: Any, told: _Telling) -> Reply:
+    async def _reply(self, stream: Any, reporter: _Reporter) -> Reply:
         async with stream as events:
             async for event in events:
-                await told.event(event)
+                await reporter.event(event)
             return cast("Reply", await events.reply())
 
     async def _outcome(
-        self, reply: Reply, session: Session, told: _Telling
+        self, reply: Reply, session: Session, reporter: _Reporter
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """What the client gets of a reply; its user is asked where somebody has to decide."""
+        """Return the client's result of a reply, with the decisions of its user if the call is suspended."""
         while reply.outcome == "suspended":
             waits = [one for one in reply.pending if one.kind != "parked"]
-            if any(one.kind == "external" for one in waits) or not told.can_ask():
+            if any(one.kind == "external" for one in waits) or not reporter.can_ask():
                 return _failed(
                     f"It waits for a person to decide: {'; '.join(map(_question, waits)) or 'it is parked'}."
                 )
-            if not told.session.can_send_request:  # the protocol of 2026: the client calls again, with the answers
+            if not reporter.session.can_send_request:  # the protocol of 2026: the client calls again, with the answers
                 return self._put_off(session, waits)
-            decisions = {one.id: _decision(await told.ask(_question(one))) for one in waits}
-            reply = await self._reply(self._agent.resume_stream(session, decisions), told)
+            decisions = {one.id: _decision(await reporter.ask(_question(one))) for one in waits}
+            reply = await self._reply(self._agent.resume_stream(session, decisions), reporter)
         blocks = [block for block in reply.content if isinstance(block, TextBlock | DataBlock)]
         content: list[types.ContentBlock] = list(map(content_of, blocks)) or [types.TextContent(text=reply.text)]
         return types.CallToolResult(content=content, is_error=reply.outcome in ("denied", "interrupted"))
 
     def _put_off(self, session: Session, waits: list[Pending]) -> types.InputRequiredResult:
-        key = uuid4().hex  # nobody can guess it: who has it was given it
+        key = uuid4().hex  # not guessable: a client that has it got it from us
         self._waiting[key] = session
         if len(self._waiting) > _MOST_WAITING:
             self._waiting.popitem(last=False)
-        asked: dict[str, types.InputRequest] = {
+        requests: dict[str, types.InputRequest] = {
             one.id: types.ElicitRequest(
                 params=types.ElicitRequestFormParams(message=_question(one), requested_schema=_DECISION)
             )
             for one in waits
         }
-        return types.InputRequiredResult(input_requests=asked, request_state=key)
+        return types.InputRequiredResult(input_requests=requests, request_state=key)
 
-    async def _answered(
-        self, key: str, answers: Mapping[str, Any], told: _Telling
+    async def _resume(
+        self, key: str, answers: Mapping[str, Any], reporter: _Reporter
     ) -> types.CallToolResult | types.InputRequiredResult:
         session = self._waiting.pop(key, None)
         if session is None:
-            return _failed("The conversation that this answers is not here any more.")
+            return _failed("The conversation that this answers is no longer here.")
         waits = [one for one in session.pending if one.kind != "parked"]
         decisions = {one.id: _decision(answers.get(one.id)) for one in waits}
         try:
-            reply = await self._reply(self._agent.resume_stream(session, decisions), told)
-            return await self._outcome(reply, session, told)
+            reply = await self._reply(self._agent.resume_stream(session, decisions), reporter)
+            return await self._outcome(reply, session, reporter)
         except Exception as error:
             return _failed(described(error))
 
     # ---- its tools
 
-    async def _ran(self, tool: Tool[..., Any], given: Mapping[str, Any], told: _Telling) -> types.CallToolResult:
-        """A tool of the agent, run by hand behind the agent's hooks."""
-
-        made: list[object] = []
+    async def _run_tool(
+        self, tool: Tool[..., Any], arguments: Mapping[str, Any], reporter: _Reporter
+    ) -> types.CallToolResult:
+        """Run a tool of the agent directly, with the agent's hooks."""
+        chunks: list[object] = []
 
         @on(ActingChunk)
-        async def pieces(event: ActingChunk) -> None:
+        async def report(event: ActingChunk) -> None:
             if tool.streaming:
-                made.append(event.chunk)
-            await told.progress(str(event.chunk))
-            await told.log("debug", f"{tool.name}: {event.chunk}")
+                chunks.append(event.chunk)
+            await reporter.progress(str(event.chunk))
+            await reporter.log("debug", f"{tool.name}: {event.chunk}")
 
-        agent, turn = self._agent, full_turn(Turn(tool, given, hooks=[pieces]))
+        agent, turn = self._agent, full_turn(Turn(tool, arguments, hooks=[report]))
         try:
             if tool.requires_approval:
-                if not told.can_ask() or not told.session.can_send_request:
-                    return _failed(f"{tool.name} needs an approval, and nobody can be asked here.")
-                use = f"{tool.name}({', '.join(f'{key}={value!r}' for key, value in given.items())})"
-                turn.approval = _decision(await told.ask(f"May {one_line(use)[:1000]} run?"))
+                if not reporter.can_ask() or not reporter.session.can_send_request:
+                    return _failed(f"{tool.name} needs an approval, but this client cannot ask its user.")
+                use = f"{tool.name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+                turn.approval = _decision(await reporter.ask(f"May {one_line(use)[:1000]} run?"))
             run = make_run(turn, full_agent(agent).config, full_hooks(agent.hooks), None, agent.name, None)
-            await told.log("info", f"calls {tool.name}")
+            await reporter.log("info", f"calls {tool.name}")
             run.start(run_turn(turn, run, None))
             value = await run.scope.result()
-            await told.log("info", f"{tool.name}: success")
+            await reporter.log("info", f"{tool.name}: success")
             if not tool.streaming:
                 return _result(value)
-            return _result("".join(map(str, made)) if all(isinstance(one, str) for one in made) else made)
+            return _result("".join(map(str, chunks)) if all(isinstance(one, str) for one in chunks) else chunks)
         except TurnDeniedError as error:
-            await told.log("warning", f"{tool.name}: denied")
+            await reporter.log("warning", f"{tool.name}: denied")
             return _failed(f"Denied: {error.reason}")
         except Exception as error:
-            await told.log("error", f"{tool.name}: {described(error)}")
+            await reporter.log("error", f"{tool.name}: {described(error)}")
             return _failed(described(error))
 
 
 class LogLevels:
-    """From which level on each client wants log messages."""
+    """The minimum level of log messages for each client."""
 
     def __init__(self) -> None:
         self._least: WeakKeyDictionary[ServerConnection, types.LoggingLevel] = WeakKeyDictionary()
 
     async def set(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        """A client of before 2026 says it."""
+        """Set the level, for a client of a protocol before 2026."""
         self._least[_connection(context)] = params.level
         return types.EmptyResult()
 
     def of(self, context: Context) -> frozenset[types.LoggingLevel]:
-        """The levels that may be sent for a request."""
+        """Return the levels that may be sent for a request."""
         allowed = allowed_log_levels(context.protocol_version, cast("Mapping[str, Any] | None", context.meta))
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return allowed
@@ -319,11 +319,11 @@ class LogLevels:
 
 
 def _connection(context: Context) -> ServerConnection:
-    return context.session._connection  # pyright: ignore[reportPrivateUsage] - the SDK has no other name for who asks
+    return context.session._connection  # pyright: ignore[reportPrivateUsage] - the SDK has no public name for it
 
 
-class _Telling:
-    """What a client is told, and asked, while a call runs."""
+class _Reporter:
+    """Reports to a client while a call runs, and asks its user."""
 
     def __init__(self, context: Context, name: str, levels: LogLevels | None) -> None:
         self.session: ServerSession = context.session
@@ -333,7 +333,7 @@ class _Telling:
         self._log = frozenset[types.LoggingLevel]() if levels is None else levels.of(context)
 
     async def event(self, event: HookEvent) -> None:
-        """Tell how far the agent is."""
+        """Report a step of the agent."""
         match event:
             case PreReasoning(iteration=iteration):
                 await self._step("info", f"round {iteration}")
@@ -355,23 +355,23 @@ class _Telling:
         await self.log(level, text)
 
     async def log(self, level: types.LoggingLevel, text: str) -> None:
-        """A log message, where the client wants it."""
+        """Send a log message if the client wants it."""
         if level in self._log:
             said = types.LoggingMessageNotificationParams(level=level, data=one_line(text)[:1000], logger=self._name)
             await self.session.send_notification(types.LoggingMessageNotification(params=said), self._request_id)
 
     async def progress(self, text: str) -> None:
-        """One step further."""
+        """Report one step of progress."""
         self._count += 1
         await self.session.report_progress(self._count, message=one_line(text)[:500])
 
     def can_ask(self) -> bool:
-        """Whether the client says that its user can be asked."""
+        """Return whether the client can ask its user."""
         can = self.session.client_capabilities
         return can is not None and can.elicitation is not None
 
     async def ask(self, message: str) -> types.ElicitResult:
-        """Ask the client's user, now."""
+        """Ask the client's user, and wait for the answer."""
         return await self.session.elicit_form(message, _DECISION)
 
 
@@ -383,7 +383,7 @@ def _question(waits: Pending) -> str:
 
 
 def _decision(answer: object) -> Resolution:
-    """What a user has decided; anything but a clear yes is no."""
+    """Return a user's decision; anything but a clear yes is a no."""
     if (
         isinstance(answer, types.ElicitResult)
         and answer.action == "accept"

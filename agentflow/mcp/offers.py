@@ -1,11 +1,11 @@
-"""What an agent's server has besides tools, where its user names it: prompts, resources, and suggestions for their arguments.
+"""The parts of an agent's server besides tools: prompts, resources, and suggestions for arguments.
 
 Rules:
 
-1. Nothing is offered by itself: each prompt is a function that was given, each resource a file or a function that was given.
-2. What cannot be offered is refused when the server is made. What a client asks for wrongly is an error of the protocol
+1. Nothing is offered automatically: each prompt is a function, each resource a file or a function, that was passed in.
+2. An invalid offer is refused when the server is created. A client's invalid request is an error of the protocol
    (`INVALID_PARAMS`); a function that fails is an error with its type and message, without passwords.
-3. Values that a client puts into an address cannot lead out of a folder: `..` and absolute paths are refused.
+3. A client's values in a URI cannot lead out of a folder: `..` and absolute paths are refused.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ __all__ = ["PromptFunction", "Prompts", "ResourceSource", "Resources", "Suggest"
 
 T = TypeVar("T")
 Request: TypeAlias = Any
-Said: TypeAlias = str | Msg | Sequence[str | Msg]
-PromptFunction: TypeAlias = Callable[..., Said | Awaitable[Said]]
-"""A prompt: its name is the prompt's, its docstring the description, its parameters (texts all) the arguments. It returns a
-text or messages, and may be async."""
+PromptResult: TypeAlias = str | Msg | Sequence[str | Msg]
+PromptFunction: TypeAlias = Callable[..., PromptResult | Awaitable[PromptResult]]
+"""A prompt: its name and docstring are the prompt's, its parameters (all strings) the arguments. It returns a string or
+messages, and may be async."""
 ResourceSource: TypeAlias = Path | Callable[..., Any]
-"""A file, or a function (it may be async) of the address's `{names}`: it gives a text, bytes, a `DataBlock`, messages, or what
-becomes JSON."""
+"""A file, or a function (sync or async) of the URI's `{names}`: it returns a string, bytes, a `DataBlock`, messages, or a value
+that can be written as JSON."""
 
 _MOST_BYTES = 16 * 1024 * 1024
 _MOST_SUGGESTIONS = 100
@@ -57,12 +57,12 @@ _MOST_SUGGESTIONS = 100
 
 @frozen
 class Suggest:
-    """Suggests values for an argument of a prompt or an address: `Annotated[str, Suggest(cities)]`.
+    """Suggests values for an argument of a prompt or a URI: `Annotated[str, Suggest(cities)]`.
 
-    Arguments of a `Literal` type need none: its values are suggested.
+    Arguments of a `Literal` type do not need it: their values are suggested.
 
     Attributes:
-        values: Gets what the client's user has typed so far, and gives values, the best first; it may be async.
+        values: Takes the text that the client's user has typed so far, and returns values, the best first; it may be async.
     """
 
     values: Callable[[str], Iterable[str] | Awaitable[Iterable[str]]]
@@ -70,7 +70,7 @@ class Suggest:
 
 @frozen
 class _Argument:
-    """An argument: its name, what is said of it, whether it is needed, the only values that it may have, who suggests some."""
+    """An argument of a prompt or a URI; `choices` are its only legal values, if there are any."""
 
     name: str
     description: str | None
@@ -92,27 +92,27 @@ class _Argument:
 
 @frozen
 class _Function:
-    """A function that a client may have called: with texts, by name."""
+    """A function that a client may call, with strings by name."""
 
     name: str
     function: Callable[..., Any]
     description: str | None
     arguments: tuple[_Argument, ...]
 
-    async def __call__(self, given: Mapping[str, str]) -> Any:
+    async def __call__(self, values: Mapping[str, str]) -> Any:
         known = {one.name: one for one in self.arguments}
         unknown, missing = (
-            sorted(set(given) - set(known)),
-            [a.name for a in self.arguments if a.required and a.name not in given],
+            sorted(set(values) - set(known)),
+            [a.name for a in self.arguments if a.required and a.name not in values],
         )
         if unknown or missing:
             raise _invalid(f"{self.name}: missing {missing}, unknown {unknown}; it takes {sorted(known)}")
-        for name, value in given.items():
+        for name, value in values.items():
             choices = known[name].choices
             if choices is not None and value not in choices:
-                raise _invalid(f"{self.name}: {name} is one of {list(choices)}")
+                raise _invalid(f"{self.name}: {name} must be one of {list(choices)}")
         try:
-            return await apart(_result(self.function, **given))
+            return await apart(_result(self.function, **values))
         except MCPError:
             raise
         except Exception as error:
@@ -120,25 +120,25 @@ class _Function:
 
 
 class Prompts:
-    """An agent's named prompts.
+    """An agent's prompts by name.
 
     Args:
-        given: Functions.
+        functions: Functions as prompts.
 
     Raises:
-        UsageError: One cannot be a prompt, or two have one name.
+        UsageError: A function is not a valid prompt, or two have the same name.
     """
 
-    def __init__(self, given: Iterable[PromptFunction]) -> None:
+    def __init__(self, functions: Iterable[PromptFunction]) -> None:
         self.functions: dict[str, _Function] = {}
-        for function in given:
+        for function in functions:
             made = _function(function, "prompts")
             if made.name in self.functions:
                 raise UsageError(f"prompts: two are named {made.name!r}.")
             self.functions[made.name] = made
 
     async def list(self, context: Request, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
-        """What there is."""
+        """List the prompts."""
         return types.ListPromptsResult(
             prompts=[
                 types.Prompt(
@@ -154,7 +154,7 @@ class Prompts:
         )
 
     async def get(self, context: Request, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        """One, filled in."""
+        """Fill in one prompt."""
         function = self.functions.get(params.name)
         if function is None:
             raise _invalid(f"There is no prompt {one_line(params.name[:200])!r} here")
@@ -167,25 +167,25 @@ class Prompts:
 
 
 class Resources:
-    """Files and functions, by address.
+    """Files and functions by URI.
 
     Args:
-        given: By address: `"notes://today"`, or `"notes://{day}"` for a function of `day`.
+        sources: By URI: `"notes://today"`, or `"notes://{day}"` for a function of `day`.
 
     Raises:
-        UsageError: An address or its source cannot be used.
+        UsageError: A URI or its source is invalid.
     """
 
-    def __init__(self, given: Mapping[str, ResourceSource]) -> None:
+    def __init__(self, sources: Mapping[str, ResourceSource]) -> None:
         self.fixed: dict[str, Path | _Function] = {}
         self.templates: dict[str, tuple[UriTemplate, _Function]] = {}
-        for uri, source in given.items():
+        for uri, source in sources.items():
             self._add(uri, source)
 
     def _add(self, uri: str, source: ResourceSource) -> None:
         where = f"resources[{uri!r}]"
         if not uri.partition("://")[0] or "://" not in uri:
-            raise UsageError(f"{where}: an address begins with a scheme, such as notes://today.")
+            raise UsageError(f"{where}: a URI must begin with a scheme, such as notes://today.")
         try:
             template = UriTemplate.parse(uri)
         except InvalidUriTemplate as error:
@@ -193,23 +193,23 @@ class Resources:
         names = template.variable_names
         if isinstance(source, Path):
             if names:
-                raise UsageError(f"{where}: a file has an address without {{names}}; give a function of {names}.")
+                raise UsageError(f"{where}: the URI of a file must not contain {{names}}. Pass a function of {names}.")
             self.fixed[uri] = source
             return
         if not callable(cast("object", source)):
-            raise UsageError(f"{where}: give a pathlib.Path for a file, or a function; not {type(source).__name__}.")
+            raise UsageError(f"{where}: pass a pathlib.Path for a file, or a function, not {type(source).__name__}.")
         function = _function(source, where)
         if sorted(one.name for one in function.arguments) != sorted(names) or any(
             v.explode for v in template.variables
         ):
-            raise UsageError(f"{where}: the function's parameters are those of the address, {names}.")
+            raise UsageError(f"{where}: the function's parameters must be those of the URI, {names}.")
         if names:
             self.templates[uri] = (template, function)
         else:
             self.fixed[uri] = function
 
     async def list(self, context: Request, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        """Those with an address of their own."""
+        """List the resources with a fixed URI."""
         listed: list[types.Resource] = []
         for uri, source in self.fixed.items():
             if isinstance(source, Path):
@@ -221,7 +221,7 @@ class Resources:
     async def list_templates(
         self, context: Request, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        """Those whose address has names to fill in."""
+        """List the resources with a URI template."""
         return types.ListResourceTemplatesResult(
             resource_templates=[
                 types.ResourceTemplate(uri_template=uri, name=function.name, description=function.description)
@@ -230,7 +230,7 @@ class Resources:
         )
 
     async def read(self, context: Request, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        """What one holds now."""
+        """Read a resource."""
         uri = params.uri
         source = self.fixed.get(uri)
         if isinstance(source, Path):
@@ -251,7 +251,7 @@ class Resources:
 def completed(
     prompts: Prompts, resources: Resources
 ) -> Callable[[Request, types.CompleteRequestParams], Coroutine[Any, Any, types.CompleteResult]] | None:
-    """What answers a client that asks for suggestions; None where no argument has any."""
+    """Create the handler for a client's request for suggestions; None if no argument has any."""
     of_prompts, of_addresses = prompts.functions, {uri: one for uri, (_, one) in resources.templates.items()}
     if not any(
         one.suggests for function in (*of_prompts.values(), *of_addresses.values()) for one in function.arguments
@@ -262,7 +262,7 @@ def completed(
         ref = params.ref
         function = of_prompts.get(ref.name) if isinstance(ref, types.PromptReference) else of_addresses.get(ref.uri)
         if function is None:
-            raise _invalid("There is no such prompt or address here")
+            raise _invalid("There is no such prompt or URI here")
         found = [one for one in function.arguments if one.name == params.argument.name]
         if not found:
             raise _invalid(f"{function.name} has no such argument")
@@ -279,10 +279,10 @@ def completed(
 
 
 async def apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run a call in a task of its own: the server's cancellation comes again and again, and would cut its cleanup short."""
-    place = copy_context()
-    place.run(current_turn.set, None)  # also where the server runs inside of an agent's tool: it is a call of its own
-    task = asyncio.get_running_loop().create_task(work, context=place)
+    """Run a call in a task of its own: the server's cancellation is repeated, and would interrupt the cleanup."""
+    context = copy_context()
+    context.run(current_turn.set, None)  # if the server runs inside an agent's tool, the call is still one of its own
+    task = asyncio.get_running_loop().create_task(work, context=context)
     try:
         await asyncio.wait([task])
     finally:
@@ -294,7 +294,7 @@ async def apart(work: Coroutine[Any, Any, T]) -> T:
 
 
 def content_of(block: TextBlock | DataBlock) -> types.ContentBlock:
-    """A block as the protocol has it."""
+    """Convert a block for the protocol."""
     if isinstance(block, TextBlock):
         return types.TextContent(text=block.text)
     if block.data is None:
@@ -313,16 +313,16 @@ def content_of(block: TextBlock | DataBlock) -> types.ContentBlock:
 def _function(function: Callable[..., Any], where: str) -> _Function:
     name = getattr(function, "__name__", "")
     if not callable(cast("object", function)) or not name or (name == "<lambda>" and where == "prompts"):
-        raise UsageError(f"{where}: {function!r} is no function with a name.")
+        raise UsageError(f"{where}: {function!r} is not a function with a name.")
     text, descriptions = read_docstring(function.__doc__)
     try:
         hints = get_type_hints(function, include_extras=True)
     except (NameError, TypeError) as error:
-        raise UsageError(f"{where}: the annotations of {name} cannot be read here ({error}).") from error
+        raise UsageError(f"{where}: the annotations of {name} cannot be resolved ({error}).") from error
     arguments: list[_Argument] = []
     for one in inspect.signature(function).parameters.values():
         if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-            raise UsageError(f"{where}: {name}({one}) takes what has no name; its parameters are texts with names.")
+            raise UsageError(f"{where}: {name}({one}) has no name of its own; parameters must be named strings.")
         arguments.append(_argument(one, hints.get(one.name, str), descriptions.get(one.name), f"{where}: {name}"))
     return _Function(name, function, text or None, tuple(arguments))
 
@@ -337,13 +337,13 @@ def _argument(one: inspect.Parameter, kind: Any, description: str | None, where:
         choices is None or not all(isinstance(choice, str) for choice in cast("tuple[object, ...]", choices))
     ):
         raise UsageError(
-            f"{where}: {one.name} is a text, or one of a Literal of texts: the protocol has no other arguments."
+            f"{where}: {one.name} must be a str, or a Literal of strings: the protocol has no other arguments."
         )
     return _Argument(one.name, description, one.default is one.empty, choices, suggest)
 
 
-async def _result(function: Callable[..., Any], *args: str, **given: str) -> Any:
-    value = function(*args, **given)
+async def _result(function: Callable[..., Any], *args: str, **kwargs: str) -> Any:
+    value = function(*args, **kwargs)
     return await value if inspect.isawaitable(value) else value
 
 
@@ -351,14 +351,15 @@ def _invalid(text: str) -> MCPError:
     return MCPError(types.INVALID_PARAMS, f"{text}.")
 
 
-# ---- what they give
+# ---- results
 
 
 def _prompt_messages(name: str, said: object) -> list[types.PromptMessage]:
     message = Msg.user(said) if isinstance(said, str) else said
     if not isinstance(message, Msg) or message.role not in ("user", "assistant"):
         raise MCPError(
-            types.INTERNAL_ERROR, f"{name} gave what is no prompt: a text, or messages of the user and the assistant."
+            types.INTERNAL_ERROR,
+            f"{name} did not return a prompt: a string, or messages of the user and the assistant.",
         )
     return [
         types.PromptMessage(role=message.role, content=content_of(block))
@@ -389,15 +390,15 @@ def _contents(uri: str, value: Any) -> list[types.TextResourceContents | types.B
 
 async def _file(uri: str, path: Path) -> types.TextResourceContents | types.BlobResourceContents:
     def read() -> bytes:
-        if not path.is_file():  # a pipe or a device would never end
-            raise OSError("it is no file")
+        if not path.is_file():  # reading a pipe or a device might never end
+            raise OSError("it is not a file")
         with path.open("rb") as file:
             return file.read(_MOST_BYTES + 1)
 
     try:
         data = await asyncio.to_thread(read)
     except OSError as error:
-        why = error.strerror or str(error)  # not the path: that is nobody's affair
+        why = error.strerror or str(error)  # not the path, which clients must not see
         raise MCPError(types.INTERNAL_ERROR, f"{uri} cannot be read: {why}.") from error
     if len(data) > _MOST_BYTES:
         raise MCPError(types.INTERNAL_ERROR, f"{uri} cannot be read: it has more than {_MOST_BYTES} bytes.")

@@ -1,9 +1,9 @@
-"""What servers send as content, as what models read: texts and blocks.
+"""Converts servers' content for models: texts and blocks.
 
 Rules:
 
-1. Content stays text or data: nothing is opened, fetched or run because a server named it.
-2. What is too long is cut, and says so; data that is too large is left out, and says so.
+1. Content stays text or data: a server's content never causes anything to be opened, fetched or run.
+2. Text that is too long is shortened, and data that is too large is left out; a note says so.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Block = TextBlock | DataBlock
 
 
 def blocks_of(content: Iterable[types.ContentBlock], most: int) -> list[Block]:
-    """Content as blocks.
+    """Convert content to blocks.
 
     Args:
-        content: What came.
-        most: Most characters altogether, of data in base64.
+        content: The server's content.
+        most: The maximum number of characters altogether, for data in base64.
     """
     blocks: list[Block] = []
     left = most
@@ -63,7 +63,7 @@ def _block(item: types.ContentBlock) -> Block:
 
 
 def resource_block(resource: types.TextResourceContents | types.BlobResourceContents) -> Block:
-    """A resource's content as a block."""
+    """Convert a resource's content to a block."""
     if isinstance(resource, types.TextResourceContents):
         return TextBlock(resource.text)
     media_type = resource.mime_type or "application/octet-stream"
@@ -71,7 +71,7 @@ def resource_block(resource: types.TextResourceContents | types.BlobResourceCont
 
 
 def value_of(result: types.CallToolResult, most: int) -> str | list[Block]:
-    """What a tool has returned: its content, or its structured content where it has no other."""
+    """Return a tool's result: its content, or its structured content if it has no other."""
     blocks = blocks_of(result.content, most)
     if not any(not isinstance(block, TextBlock) or block.text for block in blocks):
         if result.structured_content is None:
@@ -82,19 +82,19 @@ def value_of(result: types.CallToolResult, most: int) -> str | list[Block]:
 
 
 def text_of(blocks: str | Iterable[Block]) -> str:
-    """The text in them; data by its type."""
+    """Return the text of blocks; data is shown by its type."""
     if isinstance(blocks, str):
         return blocks
     return "\n".join(block.text if isinstance(block, TextBlock) else f"({block.media_type})" for block in blocks)
 
 
 def message_of(message: types.PromptMessage | types.SamplingMessage, most: int) -> Msg:
-    """A message of a prompt, or one that a server wants a model to answer."""
-    given = message.content if isinstance(message.content, list) else [message.content]
+    """Convert a message of a prompt, or of a server's request for a model's answer."""
+    parts = message.content if isinstance(message.content, list) else [message.content]
     content = [
         item
         if not isinstance(item, types.ToolUseContent | types.ToolResultContent)
         else types.TextContent(text=to_json(item, by_alias=True, exclude_none=True).decode())
-        for item in given
+        for item in parts
     ]
     return Msg(message.role, tuple(blocks_of(content, most)))

@@ -1,10 +1,10 @@
-"""Streams over HTTP that a client can continue after its connection broke: the events of each session, in memory.
+"""HTTP streams that a client can continue after its connection broke: the events of each session, in memory.
 
 Rules:
 
 1. The SDK has one store for all sessions, names a stream by the request that it answers (each client counts from 1), and does
-   not say which session it belongs to. So each session has events of its own, found by the HTTP request that is being served: a
-   client never reads another's, whatever event it says that it has seen last.
+   not name the session. So each session has events of its own, found through the HTTP request that is being served: a client
+   never reads another's events, whatever last event it claims to have seen.
 2. A session keeps its newest events only. They are released when the client ends the session, or else with the context of the
    session's tasks. (The first session's may then stay until the server ends: `sse_starlette` starts a watcher in its context.)
 """
@@ -34,7 +34,7 @@ _SESSION = b"mcp-session-id"
 
 
 class _Events:
-    """What one session was sent: number of the event, its stream, and what it said (None: the stream began)."""
+    """The events that one session was sent: number, stream and message (None: the stream began)."""
 
     __slots__ = ("__weakref__", "count", "sent")
 
@@ -44,19 +44,19 @@ class _Events:
 
 
 _served: ContextVar[_Events | None] = ContextVar("agentflow_mcp_events", default=None)
-"""The events of the session whose request is served; a session's own tasks inherit it from the request that has opened it."""
+"""The events of the session being served; a session's own tasks inherit it from the request that opened the session."""
 
 
 class ResumableStreams(EventStore):
-    """Lets clients of before 2026 go on with a stream whose connection broke: a call runs on meanwhile, and nothing is lost.
+    """Lets clients of protocols before 2026 continue a stream after its connection broke: the call keeps running meanwhile.
 
-    It is the application's `event_store`, and wraps the application. Those of 2026 call again instead.
+    Pass it as the application's `event_store`, and wrap the application with `around`. Clients of 2026 call again instead.
 
     Args:
-        events: How many events a session keeps, of all its streams; a client that has missed more cannot go on.
+        events: The number of events that a session keeps, over all its streams; a client that missed more does not continue.
 
     Raises:
-        UsageError: `events` is no whole number above 0.
+        UsageError: `events` is not an integer above 0.
 
     Example:
         >>> from agentflow.mcp import agent_server
@@ -66,12 +66,12 @@ class ResumableStreams(EventStore):
 
     def __init__(self, events: int = 256) -> None:
         if type(events) is not int or events < 1:
-            raise UsageError(f"ResumableStreams(events={events!r}): it is a whole number of at least 1.")
+            raise UsageError(f"ResumableStreams(events={events!r}): events must be an integer of at least 1.")
         self._most = events
         self._sessions: WeakValueDictionary[bytes, _Events] = WeakValueDictionary()
 
     def around(self, app: Application) -> Application:
-        """The application, with each session's events kept apart.
+        """Wrap the application, so that each session's events are separate.
 
         Args:
             app: `server.streamable_http_app(event_store=...)` with this store.
@@ -125,7 +125,7 @@ class ResumableStreams(EventStore):
 def _events() -> _Events:
     found = _served.get()
     if found is None:
-        text = "ResumableStreams: the application is not wrapped. Serve streams.around(app), and not app."
+        text = "ResumableStreams: the application is not wrapped. Serve streams.around(app) instead of app."
         logger.error(text)
         raise UsageError(text)
     return found

@@ -1,4 +1,4 @@
-"""The folders that servers are told to work in (MCP's roots): checked when they are given, or when a function gives them."""
+"""The folders for servers to work in (MCP's roots), checked when they are passed, or returned by a function."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ __all__ = ["Folders", "Roots", "folders_of", "listed_roots"]
 
 Folders: TypeAlias = str | PathLike[str] | Iterable[str | PathLike[str]]
 Roots: TypeAlias = Folders | Callable[[], Folders | Awaitable[Folders]]
-"""Folders and files, as paths or `file://` addresses; or a function that gives them whenever a server asks."""
+"""Folders and files, as paths or `file://` URIs; or a function that returns them whenever a server asks."""
 
 
-def folders_of(given: Folders) -> tuple[types.Root, ...]:
-    """Roots as the protocol has them; a path that is not absolute is one below the working directory.
+def folders_of(folders: Folders) -> tuple[types.Root, ...]:
+    """Convert roots for the protocol; a relative path is resolved against the working directory.
 
     Raises:
-        UsageError: One is neither a path nor a `file://` address.
+        UsageError: One is neither a path nor a `file://` URI.
 
     Example:
         >>> [(root.name, str(root.uri)) for root in folders_of(["/srv/notes", "file:///srv/code"])]
         [('notes', 'file:///srv/notes'), ('code', 'file:///srv/code')]
     """
-    if isinstance(given, str | PathLike):
-        given = [given]
-    if not isinstance(cast("object", given), Iterable):
-        raise UsageError(f"roots={given!r}: they are paths or file:// addresses, or a function that gives them.")
-    return tuple([_root(one) for one in given])
+    if isinstance(folders, str | PathLike):
+        folders = [folders]
+    if not isinstance(cast("object", folders), Iterable):
+        raise UsageError(f"roots={folders!r}: pass paths or file:// URIs, or a function that returns them.")
+    return tuple([_root(one) for one in folders])
 
 
 def _root(one: str | PathLike[str]) -> types.Root:
     text: object = fspath(one) if isinstance(cast("object", one), str | PathLike) else one
     if not isinstance(text, str) or "\0" in text:
-        raise UsageError(f"roots: {one!r} is neither a path nor a file:// address.")
+        raise UsageError(f"roots: {one!r} is neither a path nor a file:// URI.")
     try:
         uri = text if "://" in text else Path(text).absolute().as_uri()
         return types.Root(uri=FileUrl(uri), name=uri.rstrip("/").rpartition("/")[2] or None)
     except (ValidationError, ValueError) as error:
-        raise UsageError(f"roots: {text!r} is neither a path nor a file:// address.") from error
+        raise UsageError(f"roots: {text!r} is neither a path nor a file:// URI.") from error
 
 
 async def listed_roots(roots: Roots) -> types.ListRootsResult:
-    """The roots now.
+    """Return the current roots.
 
     Raises:
-        UsageError: The function gave what is no root.
+        UsageError: The function returned an invalid root.
     """
-    given = roots() if callable(roots) else roots
-    if isinstance(given, Awaitable):
-        given = await given
-    return types.ListRootsResult(roots=list(folders_of(given)))
+    current = roots() if callable(roots) else roots
+    if isinstance(current, Awaitable):
+        current = await current
+    return types.ListRootsResult(roots=list(folders_of(current)))

@@ -1,4 +1,4 @@
-"""The one place that loads the MCP SDK and what it stands on, and what is said where it is missing."""
+"""The one module that loads the MCP SDK and its dependencies, with an error if they are missing."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ __all__ = [
     "types",
 ]
 
-# The SDK logs what servers send. Without a handler Python prints that to the terminal as it is, control characters included.
+# The SDK logs servers' texts. Without a handler, Python would print them to the terminal, control characters included.
 for _name in ("mcp", "client", "server"):
     logging.getLogger(_name).addHandler(logging.NullHandler())

@@ -3,10 +3,10 @@
 Rules:
 
 1. It is connected when an agent first needs it, per event loop, and closed with the agents that use it (`LiveToolset`).
-2. A server is not trusted: its names are made legal, its texts bounded, its schemas checked; what cannot be used is left out
-   and logged. Whatever it does while a tool runs ends in that tool's result.
-3. A connection that is lost is opened again, with waits that grow. A call that was running is made again only if the tool is
-   idempotent; else the model is told that its outcome is not known.
+2. A server is not trusted: its names are made legal, its texts limited, its schemas checked; an unusable tool is left out and
+   logged. Any misbehaviour while a tool runs ends in that tool's result.
+3. A lost connection is opened again, with increasing waits. A running call is repeated only if the tool is idempotent;
+   otherwise the model reads that its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agentflow.ground.json_schema import JsonSchema, TooCostlyError
 from agentflow.ground.logs import logger
 from agentflow.ground.shown import without_password
 from agentflow.loop.escalation import ToolSuspended
-from agentflow.mcp.active import ActiveCall, Progress, here
+from agentflow.mcp.active import ActiveCall, Progress, current_call
 from agentflow.mcp.config import Entry, read_config
 from agentflow.mcp.connection import Connection, ConnectionLost
 from agentflow.mcp.http import http_transport
@@ -46,7 +46,7 @@ __all__ = ["MCPServer", "Progress", "ServerOptions", "with_instructions"]
 T = TypeVar("T")
 _MOST_PAGES = 100
 _ABANDONED = 6.0
-"""Seconds for the server to be told that a call is cancelled; the SDK's own limit is a little less."""
+"""Seconds to notify the server of a call's cancellation; a little more than the SDK's own limit."""
 
 
 class MCPServer(LiveToolset):
@@ -55,10 +55,10 @@ class MCPServer(LiveToolset):
     An agent takes it as a toolset, and connects it with its first call. `async with agent` closes it.
 
     Attributes:
-        name: What logs and errors call it.
-        settings: How it is used.
-        instructions: How to use it, in the server's own words; None before it was first connected, or where it says nothing.
-            They are in no request by themselves: see `with_instructions`.
+        name: Its name in logs and errors.
+        settings: Its options.
+        instructions: The server's instructions for its use; None before the first connection, or if it has none. They are not
+            in requests unless you add them: see `with_instructions`.
 
     Example:
         >>> server = MCPServer.stdio("uvx", "mcp-server-git", prefix="git_", allow=["git_log", "git_diff"])
@@ -78,7 +78,7 @@ class MCPServer(LiveToolset):
         self._listed: list[types.Tool] | None = None
         self._maker = ToolMaker(settings, Runs(self._run, self.resources, self.read))
 
-    # ---- ways to a server
+    # ---- transports
 
     @classmethod
     def stdio(
@@ -89,33 +89,33 @@ class MCPServer(LiveToolset):
         cwd: str | PathLike[str] | None = None,
         **options: Unpack[ServerOptions],
     ) -> Self:
-        """A server that is started as a process of ours, and spoken to over its input and output.
+        """A server that runs as a child process, over its standard input and output.
 
         Args:
             command: The program.
-            args: Its arguments; no shell reads them.
-            env: Environment variables, besides the few that it inherits (`PATH`, `HOME` and such); never logged.
-            cwd: Where it runs.
+            args: Its arguments; no shell is involved.
+            env: Environment variables in addition to the few that it inherits (`PATH`, `HOME` and similar); never logged.
+            cwd: Its working directory.
             options: See `ServerOptions`.
 
         Raises:
-            UsageError: An option cannot be used.
+            UsageError: An option is invalid.
         """
-        given = dict(env or {})
-        texts = cast("tuple[object, ...]", (command, *args, *given, *given.values()))
+        variables = dict(env or {})
+        texts = cast("tuple[object, ...]", (command, *args, *variables, *variables.values()))
         if not command or not all(isinstance(one, str) and "\0" not in one for one in texts):
             raise UsageError(
-                "MCPServer.stdio(command, *args, env=...): command, arguments and environment are texts without NUL, and "
-                "the command is not empty."
+                "MCPServer.stdio(command, *args, env=...): command, arguments and environment must be strings without NUL, "
+                "and the command must not be empty."
             )
         settings = checked(command.rpartition("/")[2], options)
         parameters = StdioServerParameters(
-            command=command, args=list(args), env=given, cwd=None if cwd is None else str(cwd)
+            command=command, args=list(args), env=variables, cwd=None if cwd is None else str(cwd)
         )
         link = Link(
             partial(stdio_transport, parameters, settings.max_size),
             f"stdio: {command}",
-            tuple(filter(None, given.values())),
+            tuple(filter(None, variables.values())),
         )
         return cls(link, settings)
 
@@ -123,21 +123,19 @@ class MCPServer(LiveToolset):
     def http(
         cls, url: str, *, headers: Mapping[str, str] | None = None, auth: Any = None, **options: Unpack[ServerOptions]
     ) -> Self:
-        """A server at an address, spoken to over streamable HTTP.
+        """A server at a URL, over streamable HTTP.
 
         Args:
-            url: Where it is.
-            headers: Sent with each request, such as `{"Authorization": "Bearer ..."}`. Their values are never logged.
+            url: The server's URL.
+            headers: Headers of each request, such as `{"Authorization": "Bearer ..."}`. Their values are never logged.
             auth: Authentication: the SDK's OAuth providers (`mcp.client.auth`), or any of httpx2.
             options: See `ServerOptions`.
 
         Raises:
-            UsageError: An option cannot be used, or the address is none of HTTP.
+            UsageError: An option is invalid, or the URL is not an HTTP URL.
         """
         if not url.startswith(("http://", "https://")):
-            raise UsageError(
-                f"MCPServer.http({without_password(url)!r}): it is an address that begins with http:// or https://."
-            )
+            raise UsageError(f"MCPServer.http({without_password(url)!r}): the URL must begin with http:// or https://.")
         sent = dict(headers or {})
         host = url.partition("://")[2].partition("/")[0].rpartition("@")[2].partition("?")[0]
         settings = checked(host, options)
@@ -163,15 +161,15 @@ class MCPServer(LiveToolset):
     def from_file(cls, path: str | PathLike[str], **options: Unpack[ServerOptions]) -> list[Self]:
         """The servers of a JSON file in the usual form: `{"mcpServers": {"git": {"command": "uvx", "args": [...]}}}`.
 
-        Each has its name there, and the name with an underscore as its prefix. `${VAR}` and `${VAR:-default}` are read from the
+        Each server's key is its name, and with an underscore its prefix. `${VAR}` and `${VAR:-default}` are replaced from the
         environment.
 
         Args:
             path: The file.
-            options: For each of them; a `prefix` here replaces theirs.
+            options: Options for all of them; a `prefix` here replaces theirs.
 
         Raises:
-            UsageError: The file cannot be read, or says what cannot be meant; the text says where.
+            UsageError: The file is unreadable, or an entry is invalid; the error names it.
         """
         return [cls._of_entry(entry, options) for entry in read_config(path)]
 
@@ -186,18 +184,18 @@ class MCPServer(LiveToolset):
 
     @property
     def tools(self) -> tuple[Tool[..., Any], ...]:
-        """The server's tools, as far as they are taken; none before it was first connected."""
+        """The selected tools of the server; empty before the first connection."""
         return self._tools
 
     async def open(self, by: object) -> None:
-        """Connect, where it is not connected in this event loop; see `LiveToolset`.
+        """Connect in this event loop unless connected already; see `LiveToolset`.
 
-        A server that was connected before and is not there now is no error: its tools stay, and say so when they are called.
+        If a server was connected before and is unreachable now, no error is raised: its tools stay, and fail when called.
 
         Raises:
-            ToolError: It cannot be reached, and is required.
+            ToolError: It is unreachable, and is required.
         """
-        connection = self._here()
+        connection = self._connection()
         connection.users.add(by)
         if connection.is_open:
             return
@@ -206,10 +204,10 @@ class MCPServer(LiveToolset):
         except ConnectionLost as error:
             if self.settings.required and self._listed is None:
                 raise
-            logger.warning("the call goes on without the MCP server {}: {}", self.name, self._link.clean(str(error)))
+            logger.warning("the call continues without the MCP server {}: {}", self.name, self._link.clean(str(error)))
 
     async def close(self, by: object | None = None) -> None:
-        """Close the connection of this event loop, if nobody else uses it; see `LiveToolset`."""
+        """Close the connection of this event loop if it has no other users; see `LiveToolset`."""
         loop = asyncio.get_running_loop()
         connection = self._connections.get(loop)
         if connection is None:
@@ -226,19 +224,19 @@ class MCPServer(LiveToolset):
     async def __aexit__(self, *_: object) -> None:
         await self.close(self)
 
-    def _here(self) -> Connection:
+    def _connection(self) -> Connection:
         loop = asyncio.get_running_loop()
         with self._guard:
             found = self._connections.get(loop)
             if found is None:
                 for other in list(self._connections):
-                    if other.is_closed():  # what was open there holds on to it
+                    if other.is_closed():  # an open connection refers to its loop, so the entry would stay
                         del self._connections[other]
                 found = self._connections[loop] = Connection(self.settings, self._link, self._take)
             return found
 
     def _take(self, listed: list[types.Tool], instructions: str | None) -> None:
-        """The server's tools have been listed."""
+        """Accept a new list of the server's tools."""
         if self._listed is not None and not self.settings.follow:
             return
         self.instructions = readable(instructions or "") or None
@@ -248,13 +246,13 @@ class MCPServer(LiveToolset):
         self._tools = self._maker.tools_of(listed)
         self.changed()
 
-    # ---- what else a server has
+    # ---- resources, prompts and roots
 
     async def resources(self) -> list[dict[str, Any]]:
-        """The resources that it names: `uri`, `name`, and where given `description` and `mime_type`.
+        """List the server's resources: `uri`, `name`, and if present `description` and `mime_type`.
 
         Raises:
-            ToolError: The server is not there, or says no.
+            ToolError: The server is unreachable, or refuses.
         """
 
         async def ask(client: Client) -> list[dict[str, Any]]:
@@ -262,16 +260,16 @@ class MCPServer(LiveToolset):
                 return []
             return [_data(one) for one in await _pages(client.list_resources, "resources")]
 
-        return await self._asked("its resources", ask)
+        return await self._request("its resources", ask)
 
     async def read(self, uri: str) -> list[TextBlock | DataBlock]:
-        """What a resource holds, as blocks.
+        """Read a resource, as blocks.
 
         Args:
-            uri: Which, such as `"file:///notes.txt"`. The server reads it, not we.
+            uri: The resource, such as `"file:///notes.txt"`; the server reads it.
 
         Raises:
-            ToolError: The server is not there, or says no.
+            ToolError: The server is unreachable, or refuses.
         """
 
         async def ask(client: Client) -> list[TextBlock | DataBlock]:
@@ -279,13 +277,13 @@ class MCPServer(LiveToolset):
             content = [types.EmbeddedResource(resource=one) for one in found.contents]
             return blocks_of(content, self.settings.max_size)
 
-        return await self._asked("a resource", ask)
+        return await self._request("a resource", ask)
 
     async def prompts(self) -> list[dict[str, Any]]:
-        """The prompts that it offers: `name`, and where given `description` and `arguments`.
+        """List the server's prompts: `name`, and if present `description` and `arguments`.
 
         Raises:
-            ToolError: The server is not there, or says no.
+            ToolError: The server is unreachable, or refuses.
         """
 
         async def ask(client: Client) -> list[dict[str, Any]]:
@@ -293,51 +291,51 @@ class MCPServer(LiveToolset):
                 return []
             return [_data(one) for one in await _pages(client.list_prompts, "prompts")]
 
-        return await self._asked("its prompts", ask)
+        return await self._request("its prompts", ask)
 
     async def prompt(self, name: str, /, **arguments: str) -> tuple[Msg, ...]:
-        """A prompt, filled in: what `agent.call` takes as its input.
+        """Fill in a prompt, as input for `agent.call`.
 
         Args:
-            name: Which.
-            arguments: Its arguments, texts all.
+            name: The prompt's name.
+            arguments: Its arguments, all strings.
 
         Raises:
-            ToolError: The server is not there, or says no.
+            ToolError: The server is unreachable, or refuses.
         """
 
         async def ask(client: Client) -> tuple[Msg, ...]:
             found = await client.get_prompt(name, arguments)
             return tuple([message_of(message, self.settings.max_size) for message in found.messages])
 
-        return await self._asked("a prompt", ask)
+        return await self._request("a prompt", ask)
 
     async def roots_changed(self) -> None:
-        """Notify the server that the function given as `roots=` gives others now.
+        """Notify the server that the function passed as `roots=` returns other roots now.
 
-        A server that speaks the protocol of 2026 asks whenever it needs them, and one that is not connected will ask: they are
-        not notified.
+        A server that speaks the protocol of 2026 asks whenever it needs them, and one that is not connected will ask later:
+        neither is notified.
 
         Raises:
-            UsageError: `roots=` is no function.
-            ToolError: The server is not there any more.
+            UsageError: `roots=` is not a function.
+            ToolError: The server can no longer be reached.
         """
         if not callable(self.settings.roots):
-            raise UsageError(f"MCPServer {self.name!r}: its roots never change; give a function as roots= for that.")
+            raise UsageError(f"MCPServer {self.name!r}: its roots never change. Pass a function as roots= for that.")
 
         async def ask(client: Client) -> None:
             if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 await client.session.send_notification(types.RootsListChangedNotification())
 
-        if self._here().is_open:
-            await self._asked("its roots", ask)
+        if self._connection().is_open:
+            await self._request("its roots", ask)
 
-    async def _asked(self, what: str, request: Callable[[Client], Awaitable[T]]) -> T:
+    async def _request(self, purpose: str, request: Callable[[Client], Awaitable[T]]) -> T:
         try:
             async with asyncio.timeout(self.settings.timeout):
-                return await self._here().ask(what, request)
+                return await self._connection().ask(purpose, request)
         except TimeoutError as error:
-            raise ToolError(f"The MCP server {self.name!r} gave no answer ({what}).") from error
+            raise ToolError(f"The MCP server {self.name!r} did not answer ({purpose}).") from error
 
     # ---- a call of a tool
 
@@ -345,64 +343,62 @@ class MCPServer(LiveToolset):
         """Run a tool at the server.
 
         Raises:
-            ToolError: Whatever went wrong there.
+            ToolError: The call failed.
         """
         try:
-            return await self._once(tool, arguments, context)
+            return await self._attempt(tool, arguments, context)
         except ConnectionLost as error:
-            if not tool.repeatable or not len(self._here().users):  # closed meanwhile: nobody would close it again
+            if not tool.repeatable or not len(self._connection().users):  # without users, nothing would close it again
                 raise ToolError(
-                    f"{error} Whether {tool.name} took effect is not known: check before you repeat it."
+                    f"{error} It is unknown whether {tool.name} took effect: check before you repeat it."
                 ) from error
-            return await self._once(tool, arguments, context)
+            return await self._attempt(tool, arguments, context)
 
-    async def _once(self, tool: Remote, arguments: dict[str, Any], context: ToolContext) -> object:
-        connection = self._here()
+    async def _attempt(self, tool: Remote, arguments: dict[str, Any], context: ToolContext) -> object:
+        connection = self._connection()
         call = ActiveCall(context, self.settings, self._link)
-        over = False
+        finished = False
         connection.active[id(call)] = call
-        place = copy_context()
-        place.run(here.set, call)
-        asked = asyncio.get_running_loop().create_task(
+        task_context = copy_context()
+        task_context.run(current_call.set, call)
+        request = asyncio.get_running_loop().create_task(
             connection.ask(
                 tool.name, lambda client: client.call_tool(tool.name, arguments, progress_callback=call.progress)
             ),
-            context=place,
+            context=task_context,
         )
-        asked.add_done_callback(lambda _: call.bell.set())
+        request.add_done_callback(lambda _: call.wakeup.set())
         try:
-            while not asked.done() and not call.waits:
-                await call.bell.wait()
-                call.bell.clear()
-                while call.pieces:
-                    await context.emitter.emit(call.pieces.popleft())
+            while not request.done() and not call.waits:
+                await call.wakeup.wait()
+                call.wakeup.clear()
+                while call.reports:
+                    await context.emitter.emit(call.reports.popleft())
             if call.waits:
                 raise ToolSuspended(self.name, tuple(call.waits.values()))
-            result = await asked
+            result = await request
             await connection.settle()
-            over = True
+            finished = True
         finally:
             connection.active.pop(id(call), None)
-            abandoned = not asked.done()
+            abandoned = not request.done()
             if abandoned:
-                asked.cancel()  # the SDK tells the server
-                await asyncio.wait([asked], timeout=_ABANDONED)
-            if asked.done() and not asked.cancelled():
-                asked.exception()
-            await call.end(over)
+                request.cancel()  # the SDK notifies the server
+                await asyncio.wait([request], timeout=_ABANDONED)
+            if request.done() and not request.cancelled():
+                request.exception()
+            await call.end(finished)
             if abandoned:
                 await connection.delivered()
         value = value_of(result, self.settings.max_size)
         if result.is_error:
-            raise ToolError(
-                self._link.clean(text_of(value)) if not isinstance(value, str) else value or "it said nothing"
-            )
+            raise ToolError(self._link.clean(text_of(value)) if not isinstance(value, str) else value or "no message")
         if tool.output is not None:
             self._check(tool.name, tool.output, result)
         return value
 
     def _check(self, tool: str, output: JsonSchema, result: types.CallToolResult) -> None:
-        """Check structured content against what the server says of it."""
+        """Check structured content against the server's schema."""
         if result.structured_content is None:
             why = "structured content is missing"
         else:
@@ -414,22 +410,20 @@ class MCPServer(LiveToolset):
                 if not found:
                     return
                 path, [text, *_] = next(iter(found.items()))
-                why = f"structured content does not fit: {path}: {text}"
-        raise ToolError(
-            f"The MCP server {self.name!r} answered with what is not legal ({tool}): {self._link.clean(why)}"
-        )
+                why = f"structured content does not match its schema: {path}: {text}"
+        raise ToolError(f"The MCP server {self.name!r} sent an invalid answer ({tool}): {self._link.clean(why)}")
 
     def __repr__(self) -> str:
         return f"MCPServer({self.name!r}, {self._link.shown}, {len(self._tools)} tools)"
 
 
 def with_instructions(system: str, *servers: MCPServer) -> Callable[[RunContext], str]:
-    """A system prompt that ends in the instructions of servers, as they are when a call begins: for `Agent(..., system=...)`.
+    """Create a system prompt that ends in servers' current instructions, for `Agent(..., system=...)`.
 
     Args:
-        system: What it begins with.
-        servers: Whose instructions follow; one without any adds nothing. They are the servers' own words: trust them as far as
-            you trust the servers.
+        system: The beginning of the prompt.
+        servers: The servers with the instructions; a server without any adds nothing. The texts are the servers': you
+            should trust them only if you trust the servers.
 
     Example:
         >>> docs = MCPServer.http("https://mcp.example.org/mcp")
@@ -446,7 +440,7 @@ def with_instructions(system: str, *servers: MCPServer) -> Callable[[RunContext]
 
 
 async def _pages(ask: Callable[..., Awaitable[Any]], kind: str) -> list[Any]:
-    """What a server lists, page by page."""
+    """Collect a server's list, page by page."""
     found: list[Any] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
@@ -464,7 +458,7 @@ def _data(named: types.Resource | types.Prompt) -> dict[str, Any]:
 
 
 def _secrets_in(url: str) -> list[str]:
-    """What in an address is not to be shown: who logs in, and the query's values."""
+    """Return the secret parts of a URL: the login, and the values of the query."""
     login = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
     query = url.partition("?")[2].partition("#")[0]
     return [part for part in (login, *login.split(":"), *[one.partition("=")[2] for one in query.split("&")]) if part]

@@ -1,4 +1,4 @@
-"""How a server is reached (`Link`) and used (`ServerOptions`), checked when it is made."""
+"""The way to a server (`Link`) and its options (`ServerOptions`), checked when it is created."""
 
 from __future__ import annotations
 
@@ -25,53 +25,55 @@ Answering: TypeAlias = Callable[[Pending], Awaitable[Resolution]]
 
 
 class ServerOptions(TypedDict, total=False):
-    """The keywords that every way to a server takes."""
+    """The keyword options of every transport."""
 
     name: str
-    """What logs, errors and suspensions call it; what the command, the address or the server is called by default."""
+    """The name in logs, errors and suspensions; by default that of the command, the URL or the server."""
     prefix: str
-    """Put before the name of each tool, so that several servers fit into one agent; none by default."""
+    """Put before the name of each tool, so that an agent can use several servers; none by default."""
     allow: str | Iterable[str]
-    """Names of the tools to take, as the server has them; `*` and `?` stand for anything. All by default."""
+    """Names of the tools to use, as the server has them; `*` and `?` are wildcards. All by default."""
     deny: str | Iterable[str]
-    """Names of tools to leave out."""
+    """Names of the tools to leave out."""
     approve: ApprovalPolicy
-    """Which tools wait for a person: `"destructive"` (default), `"writes"`, `"always"`, `"never"`, or a function of `Hints`."""
+    """The tools that need approval: `"destructive"` (default), `"writes"`, `"always"`, `"never"`, or a function of `Hints`."""
     timeout: float | None
-    """Seconds that one call of a tool may take (60 by default); None is no limit."""
+    """The time limit of one call of a tool, in seconds (60 by default); None: no limit."""
     connect_timeout: float
-    """Seconds to be connected and to know the server's tools (20 by default)."""
+    """The time limit for connecting and listing the server's tools, in seconds (20 by default)."""
     attempts: int
-    """How often a connection is tried before it is given up, with a wait in between that doubles (3 by default)."""
+    """How many times a connection is attempted, with waits in between that double (3 by default)."""
     required: bool
-    """Whether a call is refused when the server cannot be reached (default); else it goes on without the server's tools."""
+    """If true (default), a call is refused if the server is unreachable; if false, it continues without the server's
+    tools."""
     follow: bool
-    """Whether tools that the server changes while it is connected are taken (default); else they stay as they were."""
+    """If true (default), changes of the server's tools are followed while it is connected; if false, the first list stays."""
     resources: bool
-    """Whether the model gets two more tools, `list_resources` and `read_resource`; no by default."""
+    """If true, the model gets two more tools, `list_resources` and `read_resource`; false by default."""
     sampling: int
-    """How many model calls the server may ask for in one call of a tool, billed to the run; 0, none, by default."""
+    """How many model calls the server may request in one call of a tool, billed to the run; 0 by default."""
     elicitation: Literal["suspend", "refuse"] | Answering
-    """What becomes of a question that the server has for a person: the call is suspended (default), it is refused, or a
-    function answers it at once: it gets what would wait (`Pending`), and gives a decision (`Answer`, `Approve`, `Deny`)."""
+    """How a server's question for a person is handled: the call is suspended (default), it is refused, or a function answers
+    it at
+    once: it gets the `Pending` and returns a decision (`Answer`, `Approve`, `Deny`)."""
     roots: Roots | None
-    """Folders that the server is told to work in: paths or `file://` addresses, or a function (it may be async) that gives them
-    whenever the server asks. By default there are none to ask for."""
+    """Folders for the server to work in: paths or `file://` URIs, or a function (sync or async) that returns them whenever the
+    server asks. By default the server gets none."""
     protocol: str
-    """Which version is spoken: `"auto"` (default), `"legacy"` (the handshake of before 2026), or one such as `"2026-07-28"`."""
+    """The protocol version: `"auto"` (default), `"legacy"` (the handshake before 2026), or one such as `"2026-07-28"`."""
     log_level: Literal["debug", "info", "warning", "error"] | None
-    """From which level on the server's log is taken over (`"warning"` by default); None: not at all."""
+    """The minimum level of the server's log messages to log (`"warning"` by default); None: none."""
     max_size: int
-    """Most characters of a result, most bytes of one message (4 MiB by default)."""
+    """The maximum number of characters of a result, and of bytes of one message (4 MiB by default)."""
 
 
 @frozen
 class Link:
-    """How a server is reached.
+    """The way to a server.
 
     Attributes:
-        connect: Makes what the SDK's client connects to: a transport that is fresh each time, or a server in this process.
-        shown: How it is shown, without secrets.
+        connect: Creates the target for the SDK's client: a new transport each time, or a server in this process.
+        shown: A description without secrets.
         secrets: Values that must not get into logs and errors.
         in_process: Whether the server runs in this event loop.
     """
@@ -82,7 +84,7 @@ class Link:
     in_process: bool = False
 
     def clean(self, text: str) -> str:
-        """A text on one line, without secrets."""
+        """Put a text on one line, without secrets."""
         return without_secrets(one_line(text), self.secrets)
 
 
@@ -109,7 +111,7 @@ class Settings:
     max_size: int = 4 * 1024 * 1024
 
     def takes(self, name: str) -> bool:
-        """Whether a tool of this name is taken.
+        """Return whether a tool of this name is selected.
 
         Example:
             >>> settings = checked("files", {"allow": "read_*", "deny": ["read_secrets"]})
@@ -122,15 +124,15 @@ class Settings:
 
 
 def checked(name: str, given: ServerOptions) -> Settings:
-    """Options with their defaults.
+    """Check options, and fill in the defaults.
 
     Raises:
-        UsageError: One is unknown or cannot be meant.
+        UsageError: An option is unknown or invalid.
     """
     unknown = sorted(set(given) - set(ServerOptions.__annotations__))
     if unknown:
         raise UsageError(
-            f"MCPServer got {', '.join(unknown)}; its options are {', '.join(sorted(ServerOptions.__annotations__))}."
+            f"MCPServer got unknown options {', '.join(unknown)}. Use {', '.join(sorted(ServerOptions.__annotations__))}."
         )
     options = cast("dict[str, Any]", dict(given))
     for key in ("allow", "deny"):
@@ -144,19 +146,19 @@ def checked(name: str, given: ServerOptions) -> Settings:
     if not settings.name or not timed or not is_seconds(settings.connect_timeout):
         raise UsageError(
             f"MCPServer {settings.name!r}: timeout={settings.timeout!r}, connect_timeout={settings.connect_timeout!r}. They "
-            "are seconds above 0 (a timeout of None is no limit), and the name is not empty."
+            "must be seconds above 0 (or timeout=None for no limit), and the name must not be empty."
         )
     numbers = {"attempts": 1, "sampling": 0, "max_size": 1024}
     for key, least in numbers.items():
         value = getattr(settings, key)
         if type(value) is not int or value < least:
-            raise UsageError(f"MCPServer {settings.name!r}: {key}={value!r}; it is a whole number of at least {least}.")
+            raise UsageError(f"MCPServer {settings.name!r}: {key}={value!r} must be an integer of at least {least}.")
     if settings.elicitation not in ("suspend", "refuse") and not callable(settings.elicitation):
         raise UsageError(
-            f"MCPServer {settings.name!r}: elicitation={settings.elicitation!r}; it is 'suspend', 'refuse', or a function."
+            f"MCPServer {settings.name!r}: elicitation={settings.elicitation!r} must be 'suspend', 'refuse', or a function."
         )
     if settings.protocol not in ("auto", "legacy", *MODERN_PROTOCOL_VERSIONS):
         legal = ", ".join(map(repr, ("auto", "legacy", *MODERN_PROTOCOL_VERSIONS)))
-        raise UsageError(f"MCPServer {settings.name!r}: protocol={settings.protocol!r}; legal are {legal}.")
+        raise UsageError(f"MCPServer {settings.name!r}: unknown protocol={settings.protocol!r}. Use {legal}.")
     needs_approval(settings.approve if not callable(settings.approve) else "never", Hints(name))
     return settings

@@ -1,9 +1,9 @@
-"""A server as a process of ours, spoken to over its standard input and output.
+"""A server as a child process, over its standard input and output.
 
-The SDK has such a transport too. This one differs in what a hostile server could do: a line has a longest length (the SDK reads
-on until memory ends), text that is no message is logged in a printable form, and so is what the process writes to its standard
-error (the SDK hands that to the terminal as it is). On Windows, where ending a process with its children takes more, the SDK's
-own is used.
+The SDK has such a transport too. This one protects against hostile servers: a line has a maximum length (the SDK reads on until
+memory is exhausted), and invalid messages and the process's standard error are logged in printable form (the SDK passes
+standard error to the terminal unchanged). On Windows, where ending a process with its children takes more, the SDK's transport
+is used.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from agentflow.mcp.sdk import (
 
 __all__ = ["stdio_transport"]
 
-_LAST_WORDS = 0.5
-"""Seconds for what is written already to reach the process."""
+_FLUSH = 0.5
+"""Seconds for written data to reach the process."""
 _GRACE = 2.0
-"""Seconds for a process to end when its input has, and again when it is told to."""
+"""Seconds for a process to exit after its input is closed, and again after a signal."""
 _LONGEST_LOG_LINE = 4096
 _MOST_BAD_LINES = 1000
-"""Lines on end that are no messages, after which the server is given up: it does not speak the protocol."""
+"""Consecutive invalid lines after which the server is given up: it does not speak the protocol."""
 
 Streams = tuple[Any, Any]
 
 
 def stdio_transport(
-    parameters: StdioServerParameters, most: int, say: Callable[[str], None]
+    parameters: StdioServerParameters, most: int, on_stderr: Callable[[str], None]
 ) -> AbstractAsyncContextManager[Streams]:
-    """The streams of a process that is started, and ended with the block.
+    """Start a process, and return its streams; the process ends with the block.
 
     Args:
-        parameters: What to start.
-        most: Most bytes of one message.
-        say: Gets each line that the process writes to its standard error.
+        parameters: The command.
+        most: The maximum number of bytes of one message.
+        on_stderr: Called with each line that the process writes to its standard error.
     """
-    return stdio_client(parameters) if sys.platform == "win32" else _posix(parameters, most, say)
+    return stdio_client(parameters) if sys.platform == "win32" else _posix(parameters, most, on_stderr)
 
 
 @asynccontextmanager
 async def _posix(
-    parameters: StdioServerParameters, most: int, say: Callable[[str], None]
+    parameters: StdioServerParameters, most: int, on_stderr: Callable[[str], None]
 ) -> AsyncGenerator[Streams, None]:
     process = await asyncio.create_subprocess_exec(
         parameters.command,
@@ -73,7 +73,7 @@ async def _posix(
     tasks = [
         asyncio.create_task(_read(process, incoming)),
         asyncio.create_task(_write(process, outgoing, incoming)),
-        asyncio.create_task(_listen(process, say)),
+        asyncio.create_task(_log_stderr(process, on_stderr)),
     ]
     try:
         yield read_stream, write_stream
@@ -83,7 +83,7 @@ async def _posix(
         try:
             await asyncio.shield(ending)
         except asyncio.CancelledError:
-            await asyncio.wait([ending])  # bounded; else the process would outlive us
+            await asyncio.wait([ending])  # it has a time limit; without it the process would outlive us
             raise
         finally:
             for stream in (incoming, read_stream, write_stream, outgoing):
@@ -91,7 +91,7 @@ async def _posix(
 
 
 async def _read(process: asyncio.subprocess.Process, incoming: Any) -> None:
-    """Lines of the process as messages; its end, or what is no protocol, is the end of the stream."""
+    """Read messages from the process's lines; its end, or too many invalid lines, ends the stream."""
     assert process.stdout is not None
     bad = 0
     async with incoming:
@@ -99,7 +99,7 @@ async def _read(process: asyncio.subprocess.Process, incoming: Any) -> None:
             try:
                 line = await process.stdout.readline()
             except ValueError:  # longer than the limit
-                logger.warning("an MCP server sent a message that is too long, and is given up")
+                logger.warning("closing the connection to an MCP server: it sent a message that is too long")
                 return
             if not line:
                 return
@@ -109,18 +109,18 @@ async def _read(process: asyncio.subprocess.Process, incoming: Any) -> None:
                 message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
                 bad += 1
-                logger.debug("an MCP server wrote a line that is no message: {}", _shown(line))
+                logger.debug("an MCP server wrote an invalid message: {}", _shown(line))
                 continue
             bad = 0
             try:
                 await incoming.send(SessionMessage(message))
             except (anyio.ClosedResourceError, anyio.BrokenResourceError):
                 return
-        logger.warning("an MCP server wrote {} lines that are no messages, and is given up", bad)
+        logger.warning("closing the connection to an MCP server: it wrote {} invalid messages in a row", bad)
 
 
 async def _write(process: asyncio.subprocess.Process, outgoing: Any, incoming: Any) -> None:
-    """Messages as lines for the process."""
+    """Write messages to the process, as lines."""
     assert process.stdin is not None
     try:
         async with outgoing:
@@ -129,22 +129,22 @@ async def _write(process: asyncio.subprocess.Process, outgoing: Any, incoming: A
                 process.stdin.write(f"{text}\n".encode())
                 await process.stdin.drain()
     except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-        incoming.close()  # so that nobody waits for an answer
+        incoming.close()  # so that waits for an answer end
 
 
-async def _listen(process: asyncio.subprocess.Process, say: Callable[[str], None]) -> None:
-    """What the process writes to its standard error, line by line."""
+async def _log_stderr(process: asyncio.subprocess.Process, on_stderr: Callable[[str], None]) -> None:
+    """Report the process's standard error, line by line."""
     assert process.stderr is not None
-    kept = b""
+    rest = b""
     while chunk := await process.stderr.read(_LONGEST_LOG_LINE):
-        *lines, kept = (kept + chunk).split(b"\n")
+        *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            say(_shown(line))
-        if len(kept) > _LONGEST_LOG_LINE:
-            say(_shown(kept))
-            kept = b""
-    if kept:
-        say(_shown(kept))
+            on_stderr(_shown(line))
+        if len(rest) > _LONGEST_LOG_LINE:
+            on_stderr(_shown(rest))
+            rest = b""
+    if rest:
+        on_stderr(_shown(rest))
 
 
 def _shown(line: bytes) -> str:
@@ -152,9 +152,9 @@ def _shown(line: bytes) -> str:
 
 
 async def _end(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[None]]) -> None:
-    """Close the input, and see to it that the process and its children end."""
+    """Close the input, and make sure that the process and its children end."""
     reading, writing, _ = tasks
-    await asyncio.wait([writing], timeout=_LAST_WORDS)
+    await asyncio.wait([writing], timeout=_FLUSH)
     reading.cancel()
     if process.stdin is not None:
         with suppress(OSError):
@@ -167,11 +167,11 @@ async def _end(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[Non
             if await _ended(process):
                 break
     finally:
-        _signal(process, signal.SIGKILL)  # children that have stayed behind
+        _signal(process, signal.SIGKILL)  # remaining children
         for task in (*tasks, draining):
             task.cancel()
         await asyncio.gather(*tasks, draining, return_exceptions=True)
-        transport = getattr(process, "_transport", None)  # a child that has our pipe would keep it open
+        transport = getattr(process, "_transport", None)  # a child that inherited our pipe would keep it open
         if transport is not None:
             transport.close()
 
@@ -185,7 +185,7 @@ async def _ended(process: asyncio.subprocess.Process) -> bool:
 
 
 async def _drain(process: asyncio.subprocess.Process) -> None:
-    """Read what nobody needs any more, so that a process which writes can end."""
+    """Read and discard output, so that a process blocked on writing can end."""
     assert process.stdout is not None
     while await process.stdout.read(1 << 16):
         pass

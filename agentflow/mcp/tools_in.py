@@ -1,4 +1,4 @@
-"""The tools of a server, as tools of an agent."""
+"""Converts the tools of a server to tools of an agent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CONTROLS = re.compile(
 _LONGEST_NAME = 64
 _LONGEST_TEXT = 8_000
 _MOST_COST = 60_000
-"""What the schemas of one server may cost together: some tenths of a second in which nothing else runs."""
+"""The maximum cost of all schemas of one server: some tenths of a second in which nothing else runs."""
 
 
 class Remote(NamedTuple):
@@ -40,7 +40,7 @@ class Remote(NamedTuple):
     Attributes:
         name: Its name there.
         repeatable: Whether it may be called again after a failure.
-        output: What its structured content has to fit; None where the server says nothing.
+        output: The schema of its structured content; None if the server has none.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Remote(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """What the tools do.
+    """The functions of the tools.
 
     Attributes:
         tool: Runs a tool, with arguments and context.
         resources: Lists resources.
-        read: Reads one.
+        read: Reads a resource.
     """
 
     tool: Callable[[Remote, dict[str, Any], ToolContext], Awaitable[object]]
@@ -62,8 +62,8 @@ class Runs(NamedTuple):
     read: Callable[[str], Awaitable[object]]
 
 
-class _Made(NamedTuple):
-    """A tool as it was listed, what was made of it, and what its schemas cost."""
+class _Converted(NamedTuple):
+    """A listed tool, the tool created from it, and the cost of its schemas."""
 
     listed: types.Tool
     tool: Tool[..., Any] | None
@@ -71,36 +71,36 @@ class _Made(NamedTuple):
 
 
 class ToolMaker:
-    """Makes tools of what a server lists; a tool that is listed again as it was is the same object.
+    """Creates tools from a server's list; an unchanged tool stays the same object.
 
     Args:
-        settings: Which are taken, and how they are called.
-        runs: What they do.
+        settings: The server's settings.
+        runs: The functions of the tools.
     """
 
     def __init__(self, settings: Settings, runs: Runs) -> None:
         self._settings = settings
         self._runs = runs
-        self._made: dict[str, _Made] = {}
+        self._made: dict[str, _Converted] = {}
         self._for_resources = _resource_tools(settings, runs) if settings.resources else []
 
     def tools_of(self, listed: Iterable[types.Tool]) -> tuple[Tool[..., Any], ...]:
-        """The tools; what cannot be used is left out, and logged."""
+        """Return the tools; an unusable tool is left out, and logged."""
         settings = self._settings
-        made: dict[str, _Made] = {}
+        made: dict[str, _Converted] = {}
         cost = 0
         for one in listed:
             if not settings.takes(one.name):
                 continue
             name = legal_name(settings.prefix + one.name)
             if name in made:
-                _left_out(settings, one.name, f"another one is named {name} too")
+                _left_out(settings, one.name, f"another tool is named {name} too")
                 continue
             if cost > _MOST_COST:
                 _left_out(
                     settings,
                     one.name,
-                    "the server's schemas are too large together; this one and the rest are not read",
+                    "the server's schemas are too large altogether; this tool and the rest are not read",
                 )
                 break
             known = self._made.get(name)
@@ -112,22 +112,22 @@ class ToolMaker:
             tools.setdefault(tool.name, tool)
         return tuple(tools.values())
 
-    def _tool(self, one: types.Tool, name: str) -> _Made:
+    def _tool(self, one: types.Tool, name: str) -> _Converted:
         try:
             output = None if one.output_schema is None else JsonSchema(one.output_schema)
             tool = _tool(one, name, output, self._settings, self._runs)
         except (UsageError, JsonSchemaError, RecursionError, ValueError) as error:
             _left_out(self._settings, one.name, str(error) or type(error).__name__)
-            return _Made(one, None, _cost_of_refused(one))
+            return _Converted(one, None, _cost_of_refused(one))
         cost = cast("WithSchema", tool.function).arguments.cost
-        return _Made(one, tool, cost + (0 if output is None else output.cost))
+        return _Converted(one, tool, cost + (0 if output is None else output.cost))
 
 
 def _cost_of_refused(one: types.Tool) -> int:
-    """What it may have cost to find out that a tool's schemas cannot be used."""
+    """Estimate the cost of finding that a tool's schemas are unusable."""
     try:
         return 100 + len(to_json([one.input_schema, one.output_schema])) // 8
-    except ValueError:  # nested too deeply, which is found at once
+    except ValueError:  # nested too deeply, which is found quickly
         return 100
 
 
@@ -161,7 +161,7 @@ def _tool(one: types.Tool, name: str, output: JsonSchema | None, settings: Setti
 
 
 def readable(text: str) -> str:
-    """A server's text for a model: without control characters, and not too long."""
+    """Return a server's text for a model: without control characters, and limited in length."""
     return _CONTROLS.sub("", text)[:_LONGEST_TEXT]
 
 
@@ -187,7 +187,7 @@ def _resource_tools(settings: Settings, runs: Runs) -> list[Tool[..., Any]]:
     return [
         schema_tool(
             legal_name(f"{settings.prefix}list_resources"),
-            f"List the resources {about}: addresses and what they hold.",
+            f"List the resources {about}: addresses and contents.",
             {"type": "object", "properties": {}, "additionalProperties": False},
             list_resources,
             **options,
@@ -203,7 +203,7 @@ def _resource_tools(settings: Settings, runs: Runs) -> list[Tool[..., Any]]:
 
 
 def legal_name(name: str) -> str:
-    """A name that every provider takes: the same one where it is, else one that is as like it as can be.
+    """Return a name that every provider accepts: the same one if it is legal, otherwise one as similar as possible.
 
     Example:
         >>> legal_name("files/read.all"), len(legal_name("x" * 100))

@@ -1,4 +1,4 @@
-"""Models: what one is, and the adapters (`docs/models.md`)."""
+"""Models: the port, and the adapters (`docs/models.md`)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,11 +1,11 @@
-"""What the adapters share: how they are built, how a request is prepared, and how a failed one is made again.
+"""The base class of the adapters: construction, preparing a request, and retrying a failed one.
 
 Rules:
 
-1. A reply that breaks after pieces were delivered starts over; the first new piece says `restart=True`.
-2. Thoughts that a provider refuses, because what stood before them changed or it cannot open them, are left out for good,
-   and the request is made again without them; that is no retry.
-3. What is retried, and after how long, is `ports/retry.py`; what a provider's failure means is `provider_errors.py`.
+1. A reply that fails after chunks were delivered starts over; its first new chunk has `restart=True`.
+2. If a provider refuses thoughts, because the messages before them changed or it fails to decrypt them, they are left out
+   permanently, and the request is sent again without them; this does not count as a retry.
+3. `ports/retry.py` decides on retries and their waits; `provider_errors.py` interprets a provider's failure.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ __all__ = ["Adapter", "Prepared", "modes_of"]
 
 
 class Prepared(NamedTuple):
-    """A request in the words of OpenAI's wire, which are those of LiteLLM.
+    """A request in the format of OpenAI's wire, which LiteLLM shares.
 
     Attributes:
         messages: The conversation.
         tools: `tools` and `tool_choice`, if there are any.
-        thinking: What becomes of thinking.
-        form: The argument that asks for an answer by a schema.
-        cache: The arguments that a prompt cache wants.
+        thinking: The arguments for thinking.
+        form: The argument that requests an answer in a schema.
+        cache: The arguments for a prompt cache.
     """
 
     messages: list[WireMessage]
@@ -52,7 +52,7 @@ class Prepared(NamedTuple):
 
 
 class Adapter(ABC):
-    """A model behind a provider's HTTP interface; the arguments are those of its subclasses."""
+    """A model reached over a provider's HTTP API; see the subclasses for the arguments."""
 
     __slots__ = (
         "_api_base",
@@ -68,7 +68,7 @@ class Adapter(ABC):
     )
 
     _reserved: ClassVar[frozenset[str]] = frozenset()
-    """What `params` and `options.extra` may not hold."""
+    """Names that `params` and `options.extra` must not contain."""
 
     def __init__(
         self,
@@ -85,18 +85,18 @@ class Adapter(ABC):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         if not name.strip():
-            raise UsageError(f"{type(self).__name__} was built with an empty name; name a model like 'openai/gpt-5'.")
+            raise UsageError(f"{type(self).__name__} needs a model name, such as 'openai/gpt-5'.")
         self._name = name
         self._check("params", params)
         if family is not None and family not in PROFILES:
             raise UsageError(
-                f"{type(self).__name__}({name!r}, family={family!r}): a family is one of {', '.join(PROFILES)}."
+                f"{type(self).__name__}({name!r}, family={family!r}): unknown family. Use one of {', '.join(PROFILES)}."
             )
         self._family: Family | None = family
         self._api_base = api_base
         self._api_key = api_key
         if retries < 0:
-            raise UsageError(f"{self!r} was built with retries={retries}; it cannot be negative (retries=0 asks once).")
+            raise UsageError(f"{self!r}: retries={retries} must not be negative. Use retries=0 for one attempt.")
         self._policy = RetryPolicy(who=repr(self), attempts=retries + 1, max_wait=max_wait)
         self._timeout = timeout
         self._headers = dict(headers) if headers else None
@@ -106,20 +106,20 @@ class Adapter(ABC):
 
     @property
     def name(self) -> str:
-        """The name it was built with."""
+        """The model's name."""
         return self._name
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelChunk, None]:
-        """Answer the request, piece by piece.
+        """Answer the request in chunks.
 
-        Close the iterator (`aclose()`) if it is not read to its end: that closes the connection.
+        If the iterator is not read to its end, it should be closed (`aclose()`), which closes the connection.
 
         Raises:
-            ModelError: The provider failed, and trying again did not help or could not.
-            UsageError: This model cannot be asked in this way.
+            ModelError: The provider failed, and retries did not help or were not possible.
+            UsageError: The model does not support the request.
         """
         self._check("options.extra", request.options.extra)
         conversation = await self._ready(request)
@@ -144,27 +144,27 @@ class Adapter(ABC):
 
     @abstractmethod
     async def _ready(self, request: ModelRequest) -> Conversation:
-        """The converter of this model, when everything is there that a request needs."""
+        """Return the model's converter, after loading whatever a request needs."""
 
     @abstractmethod
     def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:
-        """One request and its reply; every failure is a `ModelError` whose cause is the provider's own."""
+        """Make one request and read its reply; every failure is a `ModelError` caused by the provider's error."""
 
     def _secrets(self, extra: Mapping[str, object] = EMPTY) -> list[str]:
-        """What an error must not show: the credentials that it was built with, and those of a request's further fields."""
-        given: dict[str, object] = {
+        """Return the credentials that errors must not show: the model's, and those in a request's extra fields."""
+        sources: dict[str, object] = {
             "api_key": self._api_key,
             "headers": self._headers,
             "params": self._params,
             "extra": extra,
         }
-        return [*secrets_in(given)]
+        return [*secrets_in(sources)]
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         if self._secrets():
             raise TypeError(
-                f"{self!r} holds a credential (api_key=, headers= or params=), which pickle would write down readable. Pickle "
-                "a model that was built without one: it reads its key from the environment, also where it is unpickled."
+                f"{self!r} holds a credential (api_key=, headers= or params=), which pickle would store in plain text. Pickle "
+                "a model without one: it reads its key from the environment, also after unpickling."
             )
         return super().__reduce_ex__(protocol)
 
@@ -178,7 +178,7 @@ class Adapter(ABC):
         profile = conversation.profile
         check_content(request.messages, self._name, profile.family, listens=conversation.listens)
         tools = self._tools.arguments(request, profile)
-        # Behind stand-ins for its tools what was thought over the real ones may be refused.
+        # Thoughts made with the real tools may be refused if stand-ins replace the tools.
         stood_in = bool(tools) and not request.tools
         thinking = BARRED if stood_in else thinking_out(request, profile, self._name, supported)
         schema, messages = request.options.answer_schema, request.messages
@@ -194,28 +194,26 @@ class Adapter(ABC):
                 cache = cache_arguments(converted, tools, profile, supported)
         return Prepared(converted, tools, thinking, form, cache)
 
-    def _check(self, where: str, given: Mapping[str, object]) -> None:
-        if taken := sorted(self._reserved & given.keys()):
-            tools = " Server tools of the provider cannot be asked for: tools= of the agent are the ones that run." * (
-                "tools" in taken
-            )
+    def _check(self, where: str, options: Mapping[str, object]) -> None:
+        if taken := sorted(self._reserved & options.keys()):
+            tools = " The provider's server tools are not supported: use the agent's tools=." * ("tools" in taken)
             raise UsageError(
-                f"{where} of the model {self._name!r} holds {taken}, which {type(self).__name__} sets itself.{tools} Legal are "
-                "the provider's other arguments; retries are set with retries=."
+                f"{where} of the model {self._name!r} contains {taken}, which {type(self).__name__} sets itself.{tools} Use it "
+                "for the provider's other arguments only; for retries, use retries=."
             )
 
 
 def modes_of(family: Family, name: str, known: Mapping[str, object]) -> AnswerModes:
-    """How a model can be made to answer in a form.
+    """Return the ways in which a model can be made to answer in a schema.
 
     Args:
-        family: Whose model it is.
+        family: The model's family.
         name: Its name.
-        known: What LiteLLM's list of models says of it.
+        known: Its row in LiteLLM's list of models.
     """
     native, beside_tools = answers_of(family, name, known)
     tools = known.get("supports_function_calling") is not False
     forced = known.get("supports_forced_tool_use") is not False
-    if family == "compatible":  # many servers know "auto" alone
+    if family == "compatible":  # many servers support only "auto"
         forced = known.get("supports_tool_choice") is True
     return AnswerModes(native, beside_tools, tools, forced)

@@ -1,10 +1,10 @@
-"""A converted conversation, and what is asked beside it, in Anthropic's words.
+"""Converts a conversation and its options to Anthropic's format.
 
 Rules:
 
-1. It begins where LiteLLM begins: with messages in OpenAI's words. What is legal was settled there.
-2. System messages stand beside the others; neighbours of one role are one message, results first.
-3. Nothing is parsed that need not be: arguments go as the JSON text that they are.
+1. The input is in OpenAI's format, as for LiteLLM; the order of messages is already legal.
+2. System messages become a separate list; adjacent messages of one role are joined, results first.
+3. Nothing is parsed unnecessarily: arguments are sent as their JSON text.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Block = dict[str, Any]
 
 
 def messages_out(messages: Iterable[WireMessage], model: str) -> tuple[list[Block], list[Block]]:
-    """The system prompt's blocks, and the messages.
+    """Return the blocks of the system prompt, and the messages.
 
     Raises:
-        UsageError: A message holds what the vendor has no block for.
+        UsageError: A message contains something that Anthropic does not support.
 
     Example:
         >>> messages_out([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}], "claude")
@@ -73,7 +73,7 @@ def _blocks(message: WireMessage, model: str) -> list[Block]:
 
 
 def _marked(block: Block, source: Mapping[str, object]) -> Block:
-    """The block with the cache mark of what it was made of."""
+    """Copy the cache mark of the source to the block."""
     if "cache_control" in source:
         block["cache_control"] = source["cache_control"]
     return block
@@ -93,7 +93,7 @@ def _part(part: Block, model: str) -> Block:
             return _marked(_document(part["file"]), part)
         case "input_audio":
             raise UsageError(
-                f"The model {model!r} was sent a sound, which Anthropic does not take; leave the block out."
+                f"The model {model!r} was sent audio, which Anthropic does not support. Leave the block out."
             )
         case _:  # text, and thoughts between texts
             return part
@@ -114,18 +114,18 @@ def _document(file: Mapping[str, str]) -> Block:
     return {**document, "title": file["filename"]} if "filename" in file else document
 
 
-def tool_fields(asked: Mapping[str, Json]) -> Block:
-    """`tools` and `tool_choice`; empty if there are no tools."""
-    if "tools" not in asked:
+def tool_fields(fields: Mapping[str, Json]) -> Block:
+    """Return `tools` and `tool_choice`; empty if there are no tools."""
+    if "tools" not in fields:
         return {}
     tools: list[Block] = []
-    for tool in cast("list[Block]", asked["tools"]):
+    for tool in cast("list[Block]", fields["tools"]):
         made = tool["function"]
         entry: Block = {"name": made["name"], "input_schema": made["parameters"]}
         if "description" in made:
             entry["description"] = made["description"]
         tools.append(_marked(entry, tool))
-    choice = asked.get("tool_choice")
+    choice = fields.get("tool_choice")
     if choice is None:
         return {"tools": tools}
     if isinstance(choice, dict):
@@ -134,24 +134,24 @@ def tool_fields(asked: Mapping[str, Json]) -> Block:
     return {"tools": tools, "tool_choice": {"type": "any" if choice == "required" else choice}}
 
 
-def thinking_fields(asked: Mapping[str, Json], claude: Claude) -> Block:
-    """What asks for thinking: a budget, or an effort from the generations on that decide themselves.
+def thinking_fields(fields: Mapping[str, Json], claude: Claude) -> Block:
+    """Return the arguments for thinking: a budget, or an effort for generations that choose the budget themselves.
 
     Example:
         >>> thinking_fields({"reasoning_effort": "low"}, Claude(adaptive=False, budgets=True, ceiling=64_000))
         {'thinking': {'type': 'enabled', 'budget_tokens': 1024}}
     """
-    budget = cast("Block", asked.get("thinking") or {}).get("budget_tokens")
-    effort = asked.get("reasoning_effort")
+    budget = cast("Block", fields.get("thinking") or {}).get("budget_tokens")
+    effort = fields.get("reasoning_effort")
     if budget is None and not isinstance(effort, str):
         return {}
     if claude.budgets and (budget is not None or not claude.adaptive):
         tokens = min(budget if budget is not None else budget_of(str(effort)), claude.ceiling - 1)
-        limit = asked.get("max_tokens")
-        if isinstance(limit, int) and limit <= tokens:  # an effort that other generations take whatever the limit
+        limit = fields.get("max_tokens")
+        if isinstance(limit, int) and limit <= tokens:  # newer generations accept any effort with any limit
             tokens = limit // 2
         return {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens >= LEAST_BUDGET else {}
     return {
-        "thinking": {"type": "adaptive", "display": "summarized"},  # else thoughts come without their words
+        "thinking": {"type": "adaptive", "display": "summarized"},  # by default, thoughts have no text
         "output_config": {"effort": effort_of(budget) if budget is not None else effort},
     }

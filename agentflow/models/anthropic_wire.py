@@ -2,10 +2,10 @@
 
 Rules:
 
-1. Events, blocks and deltas have a `type`; one that is not known here is skipped, as the vendor asks, whatever its fields hold.
-2. An event whose fields are of other types than usual is read again by `loose.py`.
-3. A block of a tool that the vendor runs is no call of ours: it is skipped, with the fragments of its input.
-4. Usage is cumulative: what was read stands in the first event, what was written in the last ones.
+1. Events, blocks and deltas have a `type`; an unknown one is skipped with all its fields, as Anthropic recommends.
+2. An event with fields of unexpected types is read again by `loose.py`.
+3. A block of a tool that Anthropic runs is not a call of ours: it is skipped, with the fragments of its input.
+4. Usage is cumulative: input tokens are in the first event, output tokens in the last ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentflow.errors import ModelError
 from agentflow.messages import Citation, ThinkingBlock
 from agentflow.models.anthropic_out import messages_out, thinking_fields, tool_fields
 from agentflow.models.conversion import Conversation
-from agentflow.models.loose import NotUnderstoodError, count, field, items, json_text, place, skipped, words
+from agentflow.models.loose import NotUnderstoodError, as_text, count, field, items, json_text, place, skipped
 from agentflow.models.options_out import options_out
 from agentflow.models.profiles import claude
 from agentflow.models.provider_errors import ProviderError
@@ -41,7 +41,7 @@ _FINISH = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-# The errors of a stream that is under way; the others may pass.
+# Errors within a stream that retries do not help; all others are temporary.
 _LASTING = {"invalid_request_error": 400, "authentication_error": 401, "permission_error": 403, "not_found_error": 404}
 
 
@@ -66,11 +66,11 @@ class _Block(msgspec.Struct, gc=False):
     data: str | None = None
 
 
-class _Kept(msgspec.Struct, gc=False):
+class _CacheCreation(msgspec.Struct, gc=False):
     ephemeral_1h_input_tokens: int | None = None
 
 
-class _Thought(msgspec.Struct, gc=False):
+class _OutputDetails(msgspec.Struct, gc=False):
     thinking_tokens: int | None = None
 
 
@@ -79,8 +79,8 @@ class _Usage(msgspec.Struct, gc=False):
     output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
-    cache_creation: _Kept | None = None
-    output_tokens_details: _Thought | None = None
+    cache_creation: _CacheCreation | None = None
+    output_tokens_details: _OutputDetails | None = None
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -104,10 +104,10 @@ _SILENT = frozenset({"message_start", "content_block_stop", "message_stop", "pin
 
 
 class AnthropicWire(DirectWire):
-    """A model behind Anthropic's messages API, named `"anthropic/model"`; arguments as for every direct wire.
+    """A model of Anthropic's messages API, named `"anthropic/model"`; arguments as for every direct wire.
 
-    The key is `ANTHROPIC_API_KEY`, the address `ANTHROPIC_BASE_URL` (or `ANTHROPIC_API_BASE`). With another server's
-    `api_base` it is `ANTHROPIC_COMPATIBLE_API_KEY`, if there is one.
+    The key is `ANTHROPIC_API_KEY`, the URL `ANTHROPIC_BASE_URL` (or `ANTHROPIC_API_BASE`). If `api_base` is another server, the
+    key is `ANTHROPIC_COMPATIBLE_API_KEY`, if it is set.
 
     Example:
         >>> AnthropicWire("claude-sonnet-4-5").name
@@ -135,52 +135,52 @@ class AnthropicWire(DirectWire):
         return {"x-api-key": self._key() or "none", "anthropic-version": "2023-06-01"}
 
     def _body(self, request: ModelRequest, conversation: Conversation) -> dict[str, object]:
-        asked = self._prepare(request, conversation, _SUPPORTED)
+        prepared = self._prepare(request, conversation, _SUPPORTED)
         generation = claude(self._model, self._row)
-        options = options_out(request.options, conversation.profile, asked.thinking)
+        options = options_out(request.options, conversation.profile, prepared.thinking)
         thinking = thinking_fields(options, generation)
         fields = {name: options[name] for name in ("temperature", "top_p") if name in options}
         if "stop" in options:
             fields["stop_sequences"] = options["stop"]
-        system, messages = messages_out(asked.messages, self._name)
+        system, messages = messages_out(prepared.messages, self._name)
         body: dict[str, object] = {
             "model": self._model,
             "max_tokens": options.get("max_tokens", generation.ceiling),
             "messages": messages,
             "stream": True,
-            **self._in_its_words(self._params),
+            **self._extra_fields(self._params),
             **fields,
             **thinking,
-            **tool_fields(asked.tools),
+            **tool_fields(prepared.tools),
         }
         if system:
             body["system"] = system
-        if isinstance(asked.form, dict):
-            form: Any = asked.form
+        if isinstance(prepared.form, dict):
+            form: Any = prepared.form
             wanted = {"type": "json_schema", "schema": form["json_schema"]["schema"]}
             body["output_config"] = {**thinking.get("output_config", {}), "format": wanted}
         return body
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
-        """How many tokens a request has, as the vendor's counter says: a request of its own, which costs nothing.
+        """Count a request's tokens with Anthropic's counter: a separate request, which is free.
 
         Raises:
-            ModelError: It could not be called.
+            ModelError: The request failed.
         """
         body = self._body(request, await self._ready(request))
-        answer = await self._asked(
+        answer = await self._post_json(
             f"{self._url()}/count_tokens", {name: body[name] for name in _COUNTED if name in body}
         )
         tokens = answer.get("input_tokens")
         if not isinstance(tokens, int):
-            raise ModelError(f"{self._name} was asked to count, and answered without input_tokens.", model=self._name)
+            raise ModelError(f"{self._name} counted tokens, but its answer has no input_tokens.", model=self._name)
         return TokenCount(tokens, "provider")
 
-    def _in_its_words(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        words = super()._in_its_words(fields)
-        if "user" in words:  # OpenAI's word
-            words["metadata"] = {"user_id": words.pop("user"), **words.get("metadata", {})}
-        return words
+    def _extra_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        named = super()._extra_fields(fields)
+        if "user" in named:  # the name in OpenAI's format
+            named["metadata"] = {"user_id": named.pop("user"), **named.get("metadata", {})}
+        return named
 
     def _reader(self, conversation: Conversation) -> Reader:
         return _Reply(self._name, self._priced)
@@ -189,7 +189,7 @@ class AnthropicWire(DirectWire):
 class _Reply:
     """Reads one reply."""
 
-    __slots__ = ("_begun", "_calls", "_foreign", "_name", "_priced", "_unsaid", "_used", "ended", "finish_reason")
+    __slots__ = ("_begun", "_calls", "_foreign", "_inputs", "_name", "_priced", "_used", "ended", "finish_reason")
 
     def __init__(self, name: str, priced: Callable[[Usage, int], ModelChunk]) -> None:
         self._name = name
@@ -197,13 +197,13 @@ class _Reply:
         self._begun = 0
         self._calls: dict[int, int] = {}
         self._foreign: set[int] = set()
-        self._unsaid: dict[int, str] = {}
+        self._inputs: dict[int, str] = {}
         self._used = _Usage()
         self.finish_reason: str | None = None
         self.ended = False
 
     def read(self, data: bytes) -> Sequence[ModelChunk]:
-        """The chunks in one event."""
+        """Return the chunks of one event."""
         try:
             event = _decode(data)
         except msgspec.DecodeError:
@@ -216,7 +216,7 @@ class _Reply:
                 return self._delta(event.index, delta)
             case "content_block_start" if event.content_block is not None:
                 return self._start(event.index, event.content_block)
-            case "content_block_stop" if event.index in self._unsaid:
+            case "content_block_stop" if event.index in self._inputs:
                 return (self._whole(event.index),)
             case "message_start" if event.message is not None:
                 return self._begin(event.message)
@@ -235,7 +235,7 @@ class _Reply:
         if message.usage is not None:
             self._count(message.usage)
         found: list[ModelChunk] = []
-        for index, block in enumerate(message.content or ()):  # of servers that send the answer whole
+        for index, block in enumerate(message.content or ()):  # some servers send the whole answer at once
             found += self._start(index, _loose_block(block))
         return [*found, *self._end(message.stop_reason, None)] if message.stop_reason else found
 
@@ -251,7 +251,7 @@ class _Reply:
             case "input_json_delta":
                 if not delta.partial_json or index in self._foreign:
                     return ()
-                self._unsaid.pop(index, None)
+                self._inputs.pop(index, None)
                 return (self._call(index, arguments=delta.partial_json),)
             case "":
                 raise NotUnderstoodError("the delta of a block has no type")
@@ -263,10 +263,10 @@ class _Reply:
         self._foreign.discard(index)
         match block.type:
             case "tool_use":
-                before = [self._whole(index)] if index in self._unsaid else []
-                self._calls.pop(index, None)  # servers that give each block the same index
-                if block.input:  # some servers send it whole, and no fragments
-                    self._unsaid[index] = json_text(block.input)
+                before = [self._whole(index)] if index in self._inputs else []
+                self._calls.pop(index, None)  # some servers give every block the same index
+                if block.input:  # some servers send the whole input here, without fragments
+                    self._inputs[index] = json_text(block.input)
                 return [*before, self._call(index, block.id or "", block.name or "")]
             case "text":
                 return (ModelChunk(block.text),) if block.text else ()
@@ -288,17 +288,17 @@ class _Reply:
         return ModelChunk(tool_uses=(ToolUseDelta(self._calls[index], id, name, arguments),))
 
     def _whole(self, index: int) -> ModelChunk:
-        """A call's input that came with its start, and in no fragment."""
-        return self._call(index, arguments=self._unsaid.pop(index))
+        """Return a call's input that came with its start, without fragments."""
+        return self._call(index, arguments=self._inputs.pop(index))
 
     def _count(self, usage: _Usage) -> None:
-        """What is known replaces what was known before."""
+        """Replace earlier counts by newer ones."""
         for name in usage.__struct_fields__:
             if (value := getattr(usage, name)) is not None:
                 setattr(self._used, name, value)
 
     def _end(self, reason: str | None, usage: _Usage | None) -> Sequence[ModelChunk]:
-        found = [self._whole(index) for index in list(self._unsaid)] if reason else []
+        found = [self._whole(index) for index in list(self._inputs)] if reason else []
         if reason and self.finish_reason is None:
             self.finish_reason = _FINISH.get(reason, reason)
             found.append(ModelChunk(finish_reason=self.finish_reason))
@@ -309,7 +309,7 @@ class _Reply:
             return found
         read, written = used.cache_read_input_tokens or 0, used.cache_creation_input_tokens or 0
         kept, thought = used.cache_creation, used.output_tokens_details
-        told = Usage(
+        total = Usage(
             input_tokens=(used.input_tokens or 0) + read + written,
             output_tokens=used.output_tokens or 0,
             cache_read_tokens=read,
@@ -317,15 +317,15 @@ class _Reply:
             reasoning_tokens=(thought.thinking_tokens or 0) if thought is not None else 0,
             model_calls=1,
         )
-        found.append(self._priced(told, kept.ephemeral_1h_input_tokens or 0 if kept is not None else 0))
+        found.append(self._priced(total, kept.ephemeral_1h_input_tokens or 0 if kept is not None else 0))
         return found
 
 
 def _loose(value: object) -> _Event:
-    """An event whose fields are of other types: what is known of it, field by field; the rest is not looked at.
+    """Read an event with fields of unexpected types, field by field; unknown fields are ignored.
 
     Raises:
-        NotUnderstoodError: A field that carries meaning holds what nobody can read.
+        NotUnderstoodError: A field that carries meaning is unreadable.
     """
     kind = _text_or_none(field(value, "type")) or ""
     index = place(field(value, "index")) or 0
@@ -344,8 +344,8 @@ def _loose(value: object) -> _Event:
             return _Event(kind, delta=_Delta(stop_reason=reason), usage=_loose_usage(field(value, "usage")))
         case "error":
             error = field(value, "error")
-            told = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": error and str(error)}
-            return _Event(kind, error=told)
+            fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": error and str(error)}
+            return _Event(kind, error=fields)
         case _:
             return _Event(kind, index)
 
@@ -359,11 +359,11 @@ def _loose_delta(value: object) -> _Delta:
     delta = _Delta(kind)
     match kind:
         case "text_delta":
-            delta.text = words(field(value, "text"), "text")
+            delta.text = as_text(field(value, "text"), "text")
         case "thinking_delta":
-            delta.thinking = words(field(value, "thinking"), "thinking")
+            delta.thinking = as_text(field(value, "thinking"), "thinking")
         case "signature_delta":
-            delta.signature = words(field(value, "signature"), "signature")
+            delta.signature = as_text(field(value, "signature"), "signature")
         case "input_json_delta":
             delta.partial_json = json_text(field(value, "partial_json"))
         case "citations_delta":
@@ -379,14 +379,14 @@ def _loose_block(value: object) -> _Block:
     block = _Block(kind if isinstance(kind, str) else repr(kind))
     match kind:
         case "text":
-            block.text = words(field(value, "text"), "text")
+            block.text = as_text(field(value, "text"), "text")
         case "tool_use":
-            block.id = words(field(value, "id"), "the id of a tool call")
-            block.name = words(field(value, "name"), "the name of a tool call")
+            block.id = as_text(field(value, "id"), "the id of a tool call")
+            block.name = as_text(field(value, "name"), "the name of a tool call")
             block.input = field(value, "input")
         case "thinking" | "redacted_thinking":
             for name in ("thinking", "signature", "data"):
-                setattr(block, name, words(field(value, name), name))
+                setattr(block, name, as_text(field(value, name), name))
         case _:
             pass
     return block
@@ -395,15 +395,15 @@ def _loose_block(value: object) -> _Block:
 def _loose_usage(value: object) -> _Usage | None:
     if not isinstance(value, dict):
         return None
-    told = cast("dict[str, object]", value)
+    fields = cast("dict[str, object]", value)
     names = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    counts = {name: None if told.get(name) is None else count(told[name]) for name in names}
-    kept = field(told.get("cache_creation"), "ephemeral_1h_input_tokens")
-    thought = field(told.get("output_tokens_details"), "thinking_tokens")
+    counts = {name: None if fields.get(name) is None else count(fields[name]) for name in names}
+    kept = field(fields.get("cache_creation"), "ephemeral_1h_input_tokens")
+    thought = field(fields.get("output_tokens_details"), "thinking_tokens")
     return _Usage(
         **counts,
-        cache_creation=None if kept is None else _Kept(count(kept)),
-        output_tokens_details=None if thought is None else _Thought(count(thought)),
+        cache_creation=None if kept is None else _CacheCreation(count(kept)),
+        output_tokens_details=None if thought is None else _OutputDetails(count(thought)),
     )
 
 

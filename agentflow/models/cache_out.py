@@ -1,15 +1,15 @@
-"""Marks for prompt caches, in the words of OpenAI's wire with Anthropic's `cache_control` on it, as LiteLLM takes them.
+"""Marks for prompt caches, in the format of OpenAI's wire with Anthropic's `cache_control`, as LiteLLM takes them.
 
 Rules:
 
-1. A mark stands behind what stays the same: the tools, the system prompt, the conversation up to here, and the conversation
-   as the last request had it (a provider looks back only so far for a prefix that it knows). That is four, Anthropic's limit.
-2. All marks of a request last as long: a shorter one may not stand before a longer one.
-3. A mark never stands on a thought or on an empty text, so it never stands on an assistant's message.
-4. Where caching is the provider's own affair, a key of what stays the same leads requests to the same place (OpenAI).
+1. A mark follows each stable part: the tools, the system prompt, the conversation up to now, and the conversation of the last
+   request (a provider searches only a limited number of blocks back for a known prefix). Four marks are Anthropic's limit.
+2. All marks of a request have the same lifetime: a shorter one must not precede a longer one.
+3. A thought or an empty text never carries a mark, so an assistant's message never does.
+4. If the provider caches automatically, a key made from the stable parts routes requests to the same cache (OpenAI).
 
-Sources: platform.claude.com build-with-claude/prompt-caching; microsoft/vscode#315505 (the same four places, and why the
-fourth); platform.openai.com docs/guides/prompt-caching.
+Sources: platform.claude.com build-with-claude/prompt-caching; microsoft/vscode#315505 (the same four marks, and the reason for
+the fourth); platform.openai.com docs/guides/prompt-caching.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _KEY: Final = "prompt_cache_key"
 
 
 def mark_prefixes(messages: list[dict[str, Json]], tools: dict[str, Json], options: ModelOptions) -> None:
-    """Mark what stays the same in a request, in place.
+    """Mark the stable parts of a request, in place.
 
     Args:
         messages: The conversation as it is sent.
         tools: `tools` and `tool_choice`.
-        options: How long.
+        options: The lifetime of the marks.
 
     Example:
         >>> messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
@@ -50,7 +50,7 @@ def mark_prefixes(messages: list[dict[str, Json]], tools: dict[str, Json], optio
 
 
 def _places(messages: Sequence[dict[str, Json]]) -> list[int]:
-    """Which messages are marked."""
+    """Return the indices of the messages to mark."""
     roles = [message["role"] for message in messages]
     places = [max((place for place, role in enumerate(roles) if role == "system"), default=-1)]
     said = next((place for place in range(len(roles) - 1, -1, -1) if roles[place] == "assistant"), 0)
@@ -72,7 +72,7 @@ def _marked(message: dict[str, Json], mark: Json) -> dict[str, Json]:
 def cache_arguments(
     messages: Sequence[dict[str, Json]], tools: dict[str, Json], profile: WireProfile, supported: Container[str]
 ) -> dict[str, Json]:
-    """What leads requests with the same beginning to the same place, at a provider that caches by itself.
+    """Return the key that routes requests with the same beginning to the same cache, if the provider caches automatically.
 
     Example:
         >>> from agentflow.models.profiles import OPENAI

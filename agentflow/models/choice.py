@@ -1,9 +1,9 @@
-"""Which adapter a name gets: the direct wire where it can, LiteLLM where it must.
+"""Chooses the adapter for a model's name: the direct wire if it supports the model, otherwise LiteLLM.
 
 Rules:
 
 1. `litellm/…` is always LiteLLM, `openai+http(s)://…` always the direct wire.
-2. `openai/…` and `anthropic/…` go direct, but for what the wire does not speak: `why_litellm` says which, and why.
+2. `openai/…` and `anthropic/…` use the direct wire, except for the models that `why_litellm` explains.
 3. Every other name is LiteLLM's.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["anthropic", "openai", "why_litellm"]
 
 
 def openai(name: str) -> Model:
-    """The model that `openai/name` stands for.
+    """Return the model for `openai/name`.
 
     Example:
         >>> type(openai("gpt-5-codex")).__name__, type(openai("whisper-1")).__name__
@@ -31,21 +31,21 @@ def openai(name: str) -> Model:
 
 
 def anthropic(name: str) -> Model:
-    """The model that `anthropic/name` stands for."""
+    """Return the model for `anthropic/name`."""
     return AnthropicWire(name) if why_litellm("anthropic", name) is None else LiteLLMModel(f"anthropic/{name}")
 
 
 def why_litellm(provider: str, name: str) -> str | None:
-    """Why a model of a vendor with a direct wire is asked through LiteLLM; None: it is not.
+    """Explain why a model of a vendor with a direct wire uses LiteLLM; None if it does not.
 
     Example:
         >>> why_litellm("openai", "whisper-1")
-        'it is no model for chat completions or /responses, but for audio_transcription'
+        'its mode is audio_transcription, not chat completions or /responses'
     """
     if provider == "anthropic":
         token = "ANTHROPIC_AUTH_TOKEN" in os.environ and "ANTHROPIC_API_KEY" not in os.environ
-        return "ANTHROPIC_AUTH_TOKEN is set, and no ANTHROPIC_API_KEY" if token else None
+        return "ANTHROPIC_AUTH_TOKEN is set, but not ANTHROPIC_API_KEY" if token else None
     row = listed("openai", name.removeprefix("responses/"))
     if row.get("mode") not in (None, "chat", "responses"):
-        return f"it is no model for chat completions or /responses, but for {row['mode']}"
+        return f"its mode is {row['mode']}, not chat completions or /responses"
     return "it does not stream" if row.get("supports_native_streaming") is False else None

@@ -1,15 +1,14 @@
-"""Chunks of OpenAI's wire, and LiteLLM's, as `ModelChunk`s.
+"""Converts chunks of OpenAI's wire, and LiteLLM's, to `ModelChunk`s.
 
 Rules:
 
-1. Chunks come from outside and differ between servers and LiteLLM's versions: a field is read by name, in each type that
-   `loose.py` knows. The usage chunk has no choice in 1.109 and an empty one in 1.105.
-2. The text of a thought is `reasoning_content` (`reasoning` at some servers); `thinking_blocks` gives only its seal (with
-   it, 1.105 repeats the whole text, 1.109 sends none).
-3. Fragments of tool calls keep the provider's index; where there is none, an id or a name begins the next call.
-4. A call of a tool that the vendor runs itself (LiteLLM shows Anthropic's as if they were ours) is no call for us.
-5. Gemini's signatures travel inside LiteLLM's ids: they become the seal of a thought before the call, which leaves the
-   id short.
+1. Chunks differ between servers and LiteLLM's versions: a field is read by name, in each type that `loose.py` supports. The
+   usage chunk has no choice in 1.109 and an empty one in 1.105.
+2. The text of a thought is in `reasoning_content` (`reasoning` at some servers); only the seal is read from `thinking_blocks`
+   (with it, 1.105 repeats the whole text, 1.109 sends none).
+3. Fragments of tool calls keep the provider's index; if there is none, an id or a name begins the next call.
+4. A call of a tool that the vendor runs (LiteLLM shows Anthropic's like calls of ours) is skipped.
+5. Gemini's signatures are inside LiteLLM's ids: they become the seal of a thought before the call, and are removed from the id.
 """
 
 from base64 import b64decode
@@ -24,6 +23,7 @@ from agentflow.messages import Citation, DataBlock, ThinkingBlock
 from agentflow.models.conversion import SIGNATURE_MARK
 from agentflow.models.loose import (
     NotUnderstoodError,
+    as_text,
     count,
     field,
     items,
@@ -31,7 +31,6 @@ from agentflow.models.loose import (
     one_or_more,
     place,
     skipped,
-    words,
 )
 from agentflow.specs import Usage
 
@@ -39,7 +38,7 @@ _SAMPLES_A_SECOND = 24_000
 """OpenAI's `pcm16`: one channel of 16 bits, low byte first."""
 
 _RUN_BY_VENDOR = ("srvtoolu_", "mcptoolu_")
-"""How the ids of Anthropic's own tool calls begin."""
+"""The prefixes of the ids of Anthropic's own tool calls."""
 
 __all__ = ["ChunkReader", "usage_of"]
 
@@ -48,8 +47,8 @@ class ChunkReader:
     """Reads the chunks of one streamed reply.
 
     Args:
-        model: The model's name, written on its thoughts.
-        sealed: Whether this family's `thinking_blocks` hold seals (Gemini's hold something else).
+        model: The model's name, for its thoughts.
+        sealed: Whether this family's `thinking_blocks` contain seals (Gemini's do not).
 
     Example:
         >>> reader = ChunkReader("openai/gpt-5", sealed=False)
@@ -69,20 +68,20 @@ class ChunkReader:
         self.finish_reason: str | None = None
 
     def read(self, chunk: object) -> Iterator[ModelChunk]:
-        """The pieces in one chunk; most chunks hold one or none. Usage is read apart (`usage_of`).
+        """Read the chunks within one provider's chunk, usually one or none. `usage_of` reads the usage.
 
         Raises:
-            NotUnderstoodError: A field holds something that cannot be read.
+            NotUnderstoodError: A field is unreadable.
         """
         for choice in one_or_more(field(chunk, "choices")):
             if place(field(choice, "index")):
-                continue  # a further answer, which nobody can have asked for
+                continue  # an alternative answer, which no request asks for
             delta = field(choice, "delta")
             if delta is None:
-                delta = field(choice, "message")  # of servers that send the answer whole
+                delta = field(choice, "message")  # some servers send the whole answer at once
             if delta is not None:
                 yield from self._delta(delta)
-            elif text := words(field(choice, "text"), "text"):
+            elif text := as_text(field(choice, "text"), "text"):
                 yield ModelChunk(text)
             if isinstance(reason := field(choice, "finish_reason"), str) and reason:
                 self.finish_reason = reason
@@ -98,27 +97,27 @@ class ChunkReader:
         content = field(delta, "content")
         if isinstance(content, (list, tuple)):
             yield from self._parts(cast("Sequence[object]", content))
-        elif (text := words(content, "content")) or (text := words(field(delta, "refusal"), "refusal")):
+        elif (text := as_text(content, "content")) or (text := as_text(field(delta, "refusal"), "refusal")):
             yield ModelChunk(text)
         calls = field(delta, "tool_calls")
         fragments = one_or_more(calls)
         if calls and not fragments:
-            raise NotUnderstoodError(f"tool_calls is a {type(calls).__name__}, and not a list")
+            raise NotUnderstoodError(f"tool_calls is a {type(calls).__name__} instead of a list")
         for fragment in fragments:
             yield from self._call(fragment)
-        if (function := field(delta, "function_call")) is not None:  # the wire's older word
+        if (function := field(delta, "function_call")) is not None:  # the older form
             yield from self._call({"index": 0, "function": function})
         yield from self._extras(delta)
 
     def _thought(self, value: object) -> str:
         try:
-            return words(value, "reasoning")
-        except NotUnderstoodError as error:  # no part of the answer
+            return as_text(value, "reasoning")
+        except NotUnderstoodError as error:  # a thought is not part of the answer
             skipped(self._model, error.message)
             return ""
 
     def _parts(self, parts: Sequence[object]) -> Iterator[ModelChunk]:
-        """Text that comes as a list of parts: Mistral's, and that of servers which stream what `/responses` would."""
+        """Read text that comes as a list of parts: Mistral's, and that of servers that stream the format of `/responses`."""
         for part in parts:
             kind = field(part, "type")
             if isinstance(thinking := field(part, "thinking"), (str, list)):
@@ -127,14 +126,14 @@ class ChunkReader:
                 if (block := media_in(field(field(part, "image_url"), "url"))) is not None:
                     yield ModelChunk(blocks=(block,))
             elif isinstance(part, str) or field(part, "text") is not None:
-                yield ModelChunk(words(part, "content"))
-            elif refusal := words(field(part, "refusal"), "refusal"):
+                yield ModelChunk(as_text(part, "content"))
+            elif refusal := as_text(field(part, "refusal"), "refusal"):
                 yield ModelChunk(refusal)
             else:
                 skipped(self._model, f"a content part of type {kind!r}")
 
     def _extras(self, delta: object) -> Iterator[ModelChunk]:
-        """Citations, and images and sounds that the model made."""
+        """Read citations, and images and audio that the model created."""
         notes = [field(field(delta, "provider_specific_fields"), "citation"), *items(field(delta, "annotations"))]
         cited = [
             Citation.of(cast("Mapping[str, Any]", note), self._model) for note in notes if isinstance(note, Mapping)
@@ -145,32 +144,32 @@ class ChunkReader:
         if blocks := tuple(block for block in made if block is not None):
             yield ModelChunk(blocks=blocks)
         sound = field(delta, "audio")
-        if spoken := words(field(sound, "transcript"), "transcript"):
+        if spoken := as_text(field(sound, "transcript"), "transcript"):
             yield ModelChunk(spoken)
-        if piece := words(field(sound, "data"), "audio"):
-            self._sound.append(piece)
+        if encoded := as_text(field(sound, "data"), "audio"):
+            self._sound.append(encoded)
 
     def _seals(self, blocks: Sequence[object]) -> Iterator[ModelChunk]:
         for block in blocks:
             if field(block, "type") == "redacted_thinking":
-                data = words(field(block, "data"), "redacted_thinking")
+                data = as_text(field(block, "data"), "redacted_thinking")
                 yield ModelChunk(blocks=(ThinkingBlock("", None, data, self._model),), model=self._model)
-            elif signature := words(field(block, "signature"), "signature"):
+            elif signature := as_text(field(block, "signature"), "signature"):
                 yield ModelChunk(signature=signature, model=self._model)
 
     def _call(self, fragment: object) -> Iterator[ModelChunk]:
         if isinstance(fragment, (str, int, float, list)):
-            raise NotUnderstoodError("a member of tool_calls is no object")
+            raise NotUnderstoodError("a member of tool_calls is not an object")
         function, custom = field(fragment, "function"), field(fragment, "custom")
         if function is None:
             function = custom
-        id = words(field(fragment, "id"), "the id of a tool call")  # noqa: A001 - the field's own word
-        name = words(field(function, "name"), "the name of a tool call")
+        id = as_text(field(fragment, "id"), "the id of a tool call")  # noqa: A001 - the field's own name
+        name = as_text(field(function, "name"), "the name of a tool call")
         arguments = json_text(field(function, "arguments"))
-        if custom is not None:  # a tool that takes text: no JSON, so such a call fails and says why
-            arguments += words(field(custom, "input"), "the input of a tool call")
+        if custom is not None:  # a tool that takes text instead of JSON: such a call fails with an explanation
+            arguments += as_text(field(custom, "input"), "the input of a tool call")
         if not (id or name or arguments):
-            return  # Anthropic's empty pieces
+            return  # Anthropic's empty chunks
         index = place(field(fragment, "index"))
         if index is None:
             begins = (id and id != self._last) or (name and not id)
@@ -193,7 +192,7 @@ class ChunkReader:
 
 
 def media_in(url: object) -> DataBlock | None:
-    """An image that a model made, by its address, which mostly holds it; None where it cannot be read.
+    """Return an image that a model created, from its URL (usually a data URL); None if it is unreadable.
 
     Example:
         >>> str(media_in("data:image/png;base64,aGVsbG8="))
@@ -207,21 +206,21 @@ def media_in(url: object) -> DataBlock | None:
         return None
 
 
-def sound_in(pieces: Sequence[str]) -> DataBlock | None:
-    """What a model spoke, of the pieces in base64 that came; bare samples, which is what streams hold, become a WAV file.
+def sound_in(chunks: Sequence[str]) -> DataBlock | None:
+    """Return a model's audio from its base64 chunks; raw samples, which streams contain, become a WAV file.
 
     Example:
         >>> str(sound_in(["AAA=", "AAA="]))
         '[audio/wav, 48 bytes]'
     """
     try:
-        data = b"".join(b64decode(piece, validate=True) for piece in pieces)
+        data = b"".join(b64decode(chunk, validate=True) for chunk in chunks)
     except ValueError:
         return None
     if not data:
         return None
     if sniff(data) is None:
-        import wave  # for the few that speak
+        import wave  # needed by few programs
 
         whole = BytesIO()
         with wave.open(whole, "wb") as file:
@@ -232,7 +231,7 @@ def sound_in(pieces: Sequence[str]) -> DataBlock | None:
 
 
 def usage_of(chunk: object, cost: float | None = None) -> Usage | None:
-    """What the chunk says about consumption, if it says anything.
+    """Return the usage in a chunk, if there is any.
 
     Example:
         >>> usage_of({"usage": {"prompt_tokens": 3, "completion_tokens": 2}}).total_tokens

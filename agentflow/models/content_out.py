@@ -1,10 +1,10 @@
-"""Images, sounds and files as LiteLLM takes them, and what each family of models takes at all (`content_rules.tsv`).
+"""Images, audio and files in LiteLLM's format, and the content that each family of models accepts (`content_rules.tsv`).
 
 Rules:
 
-1. What the user says now and this model does not take is an error before anything is sent.
-2. What stands in the history, or came from a tool, is told in words instead: a conversation must not be lost for it.
-3. A family without rows is sent everything: nobody knows what stands behind a compatible server.
+1. Content of the user's newest message that the model does not accept is an error before the request is sent.
+2. Such content in the history, or from a tool, is replaced by a description: the conversation must stay usable.
+3. A family without rows is sent everything: the models of a compatible server are unknown.
 
 The marks of the rows: D is the vendor's documentation, B common knowledge.
 """
@@ -38,7 +38,7 @@ _SOUNDS: Final = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav
 
 
 class ContentRule(NamedTuple):
-    """What a family takes of one kind: `types` are the endings of media types, `*` is all."""
+    """The content of one kind that a family accepts: `types` are the endings of media types, `*` is all."""
 
     family: str
     kind: str
@@ -49,7 +49,7 @@ class ContentRule(NamedTuple):
 
 @cache
 def content_rules() -> Mapping[str, Mapping[str, ContentRule]]:
-    """The rows, by family and kind."""
+    """Return the rules, by family and kind."""
     found: dict[str, dict[str, ContentRule]] = {}
     for row in rows("content_rules.tsv"):
         rule = ContentRule(*row)
@@ -58,12 +58,12 @@ def content_rules() -> Mapping[str, Mapping[str, ContentRule]]:
 
 
 def refusal(block: DataBlock, family: Family, *, listens: bool = True) -> str | None:
-    """Why a model of the family does not take a block, in words; None where it does.
+    """Explain why a model of the family does not accept a block; None if it does.
 
     Args:
-        block: What is to be sent.
-        family: Whose model it is.
-        listens: Whether the model takes sounds, where not all of the family do.
+        block: The block to send.
+        family: The model's family.
+        listens: Whether the model accepts audio, for families in which not all do.
 
     Example:
         >>> refusal(DataBlock("audio/mpeg", data="AAAA"), "anthropic")
@@ -85,10 +85,10 @@ def refusal(block: DataBlock, family: Family, *, listens: bool = True) -> str | 
 
 
 def check_content(messages: Sequence[Msg], model: str, family: Family, *, listens: bool) -> None:
-    """Complain about content of the user's last words that the model does not take.
+    """Refuse content of the user's newest message that the model does not accept.
 
     Raises:
-        UnsupportedContentError: There is some.
+        UnsupportedContentError: There is such content.
     """
     for block in said_now(messages):
         why = refusal(block, family, listens=listens)
@@ -97,7 +97,7 @@ def check_content(messages: Sequence[Msg], model: str, family: Family, *, listen
 
 
 def said_now(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
-    """The content of what the user said last; an earlier call may have failed for what stands before that."""
+    """Return the content of the user's newest message; earlier content may be why an earlier call failed."""
     for place in range(len(messages) - 1, -1, -1):
         msg = messages[place]
         if msg.role != "user":
@@ -108,7 +108,7 @@ def said_now(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
 
 
 def listens(family: Family, known: Mapping[str, object]) -> bool:
-    """Whether a model takes sounds, as LiteLLM's list of models says; one that it does not list may.
+    """Return whether a model accepts audio, by LiteLLM's list of models; true if it is not listed.
 
     Example:
         >>> listens("openai", {"mode": "chat"}), listens("openai", {})
@@ -118,12 +118,12 @@ def listens(family: Family, known: Mapping[str, object]) -> bool:
 
 
 def text_part(text: Json) -> Json:
-    """Words as a part of content."""
+    """Return text as a part of content."""
     return {"type": "text", "text": text}
 
 
 def part(block: DataBlock) -> Json:
-    """A piece of media as LiteLLM takes it."""
+    """Return media in LiteLLM's format."""
     kind, _, subtype = block.media_type.partition("/")
     url = block.url if block.url is not None else f"data:{block.media_type};base64,{block.data}"
     if kind == "image":

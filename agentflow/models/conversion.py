@@ -1,13 +1,13 @@
-"""Our messages as the OpenAI-style dicts that LiteLLM takes.
+"""Converts messages to the OpenAI-style dicts that LiteLLM takes.
 
-Rules (what every provider accepts; the order of messages is legal by construction before it comes here):
+Rules (for every provider; the order of messages is legal already):
 
-1. Each message is converted once; a long history costs a look-up per message to send again.
-2. Blank text is left out; a message that would be empty gets a visible word.
+1. Each message is converted once; sending a long history again costs one look-up per message.
+2. Blank text is left out; a message that would be empty gets a placeholder.
 3. Tool-use ids and tool names are made legal by a pure function of the stored one, so both sides of a call agree.
 4. Arguments are always the text of a JSON object.
-5. Thoughts go back untouched, and only to the model that made them.
-6. What is handed out are fresh dicts: LiteLLM writes into the messages that it is given.
+5. Thoughts are sent back unchanged, and only to the model that made them.
+6. The result is new dicts: LiteLLM modifies the messages that it gets.
 """
 
 import re
@@ -36,8 +36,8 @@ _NAME_TRASH = re.compile(r"[^a-zA-Z0-9_-]+")
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-def wire_id(id: str, profile: WireProfile) -> str:  # noqa: A002 - the field's own word
-    """The tool-use id as the family takes it; the same for the call and for its result.
+def wire_id(id: str, profile: WireProfile) -> str:  # noqa: A002 - the field's own name
+    """Make a tool-use id legal for a family; the result is the same for the call and for its result.
 
     Example:
         >>> from agentflow.models.profiles import MISTRAL, OPENAI
@@ -48,7 +48,7 @@ def wire_id(id: str, profile: WireProfile) -> str:  # noqa: A002 - the field's o
         return id if _NINE.match(id) else _digest_nine(id)
     if _LEGAL_ID.match(id) or (profile.ids == "gemini" and SIGNATURE_MARK in id):
         return id
-    import hashlib  # 6 ms that most programs never need
+    import hashlib  # takes 6 ms, and is rarely needed
 
     return "call_" + hashlib.sha256(id.encode()).hexdigest()[:24]
 
@@ -65,7 +65,7 @@ def _digest_nine(text: str) -> str:
 
 
 def wire_name(name: str) -> str:
-    """A tool's name as every provider takes it: `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`.
+    """Make a tool's name legal for every provider: `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`.
 
     Example:
         >>> wire_name("files.read"), wire_name("2fast"), wire_name("")
@@ -80,14 +80,14 @@ def wire_name(name: str) -> str:
 
 
 class Conversation:
-    """Converts conversations for one model, and remembers the messages that it has converted.
+    """Converts conversations for one model, and caches converted messages.
 
     Args:
-        model: The model's name: thoughts of other models are left out.
-        profile: What its provider wants.
-        memory: About how many converted messages are remembered (at most twice as many are held).
-        listens: Whether it takes sounds, where not all models of its family do.
-        tells_errors: Whether a tool's message says `is_error`, where the wire has a place for it.
+        model: The model's name; thoughts of other models are left out.
+        profile: The provider's rules.
+        memory: About how many converted messages are cached (at most twice as many).
+        listens: Whether it accepts audio, for families in which not all models do.
+        tells_errors: Whether the wire has a field `is_error` for a tool's message.
 
     Example:
         >>> from agentflow.models.profiles import OPENAI
@@ -112,26 +112,26 @@ class Conversation:
         self._listens = listens
         self._tells_errors = tells_errors
         self._dropped: set[str] = set()
-        # Two generations: what is asked for again moves to the young one, the rest goes when the old one is dropped.
+        # Two generations: a used entry moves to the young one; when that is full, the old one is discarded.
         self._young: dict[str, tuple[Msg, tuple[WireMessage, ...]]] = {}
         self._old: dict[str, tuple[Msg, tuple[WireMessage, ...]]] = {}
 
     @property
     def profile(self) -> WireProfile:
-        """What the provider wants."""
+        """The provider's rules."""
         return self._profile
 
     @property
     def listens(self) -> bool:
-        """Whether the model takes sounds."""
+        """Whether the model accepts audio."""
         return self._listens
 
     def convert(self, messages: Sequence[Msg], *, thoughts: bool = True) -> list[WireMessage]:
-        """Return the messages as new dicts, for LiteLLM to do with as it likes.
+        """Return the messages as new dicts, which LiteLLM may modify.
 
         Args:
             messages: The conversation, in a legal order.
-            thoughts: Whether sealed thoughts go back; a provider that is told not to think refuses them.
+            thoughts: Whether sealed thoughts are sent; a provider refuses them if thinking is switched off.
         """
         if messages and messages[-1].role == "assistant":
             messages = (*messages[:-1], note(messages[-1], "assistant"))
@@ -142,42 +142,42 @@ class Conversation:
         previous: Json = ""
         for msg in messages:
             entry = remembered(msg.id)
-            # An id may live on in a changed message, so it is the object that counts.
+            # A changed message may keep its id, so the object is compared.
             if entry is None or entry[0] is not msg:
                 entry = self._recall(msg)
                 remembered = self._young.get
-            for piece in entry[1]:
-                role = piece["role"]
-                if role == previous and joins and (merged := _merged(out[-1], piece)) is not None:
+            for converted in entry[1]:
+                role = converted["role"]
+                if role == previous and joins and (merged := _merged(out[-1], converted)) is not None:
                     out[-1] = merged
                     continue
                 if (
                     role == previous == "assistant"
                     and whole
-                    and _thinks(piece)
+                    and _thinks(converted)
                     and not _thinks(out[-1])
                     and "tool_calls" not in out[-1]
                 ):
-                    # Joined, words would come before thoughts, which no provider with sealed thoughts takes.
+                    # If joined, text would precede thoughts, which no provider with sealed thoughts accepts.
                     out[-1] = {"role": "user", "content": NOTE.format(source="assistant", text=out[-1]["content"])}
                 if bridge and role == "user" and previous == "tool":
                     out.append({"role": "assistant", "content": BRIDGE})
-                out.append(piece.copy())
+                out.append(converted.copy())
                 previous = role
         if not thoughts and self._profile.thinking == "blocks":
             _drop_thoughts(out)
         return out
 
     def drop_thoughts(self, messages: Iterable[Msg]) -> bool:
-        """Leave the thoughts of these messages out from now on; whether any went along so far.
+        """Leave the thoughts of these messages out from now on; return whether any were sent so far.
 
-        For good, because what is thought behind a conversation without them is bound to that one.
+        This is permanent, because later thoughts are bound to the conversation without them.
         """
         thinking = {msg.id for msg in messages if msg.role == "assistant" and any(map(self._is_own, msg.content))}
         if thinking <= self._dropped:
             return False
         if len(self._dropped) > self._memory:
-            self._dropped.clear()  # the provider will say it again
+            self._dropped.clear()  # the provider will refuse them again
         self._dropped |= thinking
         for msg_id in thinking:
             self._young.pop(msg_id, None)
@@ -188,18 +188,18 @@ class Conversation:
         return isinstance(block, ThinkingBlock) and block.model == self._model and _sealed(block) is not None
 
     def _recall(self, msg: Msg) -> tuple[Msg, tuple[WireMessage, ...]]:
-        """The entry of a message that the young generation does not hold."""
+        """Return the entry of a message that is not in the young generation."""
         entry = self._old.get(msg.id)
         if entry is None or entry[0] is not msg:
-            entry = (msg, tuple(self._pieces(msg)))
-        # Media is not remembered: writing it again is one copy, holding it for a finished session is megabytes.
+            entry = (msg, tuple(self._converted(msg)))
+        # Media is not cached: converting it again is one copy, caching it for a finished session is megabytes.
         if not any(_is_media(block) for block in msg.content):
             if len(self._young) >= self._memory:
                 self._old, self._young = self._young, {}
             self._young[msg.id] = entry
         return entry
 
-    def _pieces(self, msg: Msg) -> Iterable[WireMessage]:
+    def _converted(self, msg: Msg) -> Iterable[WireMessage]:
         match msg.role:
             case "system":
                 return ({"role": "system", "content": _text_of(msg.content) or EMPTY},)
@@ -254,7 +254,7 @@ class Conversation:
                     message["content"] = self._in_order([b for b in msg.content if isinstance(b, TextBlock)])
             case "text":
                 if calls:
-                    # A call without its reasoning is refused; a space stands for thoughts of another model.
+                    # A call without its reasoning is refused; a space replaces thoughts of another model.
                     message["reasoning_content"] = "".join(block.text for block in own) or " "
             case "none":
                 pass
@@ -263,7 +263,8 @@ class Conversation:
         return message
 
     def _items(self, msg: Msg, calls: list[Json]) -> list[Json]:
-        """Thoughts, texts and calls as they were made; a thought that led to nothing is left out, it would be refused."""
+        """Return thoughts, texts and calls in order; a thought without a following item is left out, since it would be
+        refused."""
         items: list[Json] = []
         made = iter(calls)
         for kind, run in groupby(msg.content, type):
@@ -282,25 +283,25 @@ class Conversation:
         return items or [text_part(EMPTY)]
 
     def _in_order(self, content: Sequence[ContentBlock]) -> list[Json]:
-        """Text and thoughts in the order in which they were made, where thoughts do not all come first."""
+        """Return text and thoughts in their original order, if thoughts do not all come first."""
         parts: list[Json] = []
         cites = any(map(self._cited, content))
         for block in content:
             if isinstance(block, TextBlock) and block.text.strip():
-                parts.append(self._words(block, whole=cites))
+                parts.append(self._text_item(block, whole=cites))
             elif (
                 isinstance(block, ThinkingBlock) and block.model == self._model and (part := _sealed(block)) is not None
             ):
                 parts.append(part)
         return parts
 
-    def _words(self, block: TextBlock, *, whole: bool) -> Json:
-        """A text with the citations that this model made; where they part a sentence, its spaces count."""
+    def _text_item(self, block: TextBlock, *, whole: bool) -> Json:
+        """Return a text with this model's citations; if they split a sentence, its spaces are kept."""
         part: dict[str, Json] = {"type": "text", "text": block.text if whole else block.text.rstrip()}
         return {**part, "citations": cited} if (cited := self._cited(block)) else part
 
     def _cited(self, block: ContentBlock) -> list[Json]:
-        """The provider's own form of what a text cites; other models would not know it."""
+        """Return a text's citations in the provider's own format, which other models do not understand."""
         if not isinstance(block, TextBlock) or self._profile.family != "anthropic":
             return []
         own = (cited for cited in block.citations if cited.model == self._model and cited.raw)
@@ -323,11 +324,11 @@ class Conversation:
         return calls
 
     def _signature(self, before: ContentBlock | None) -> str | None:
-        """The seal of a Gemini call: the thought directly before it carries it."""
+        """Return the seal of a Gemini call, which the thought directly before it carries."""
         return before.signature if isinstance(before, ThinkingBlock) and before.model == self._model else None
 
     def _results(self, msg: Msg) -> Iterable[WireMessage]:
-        """One message for each result, then one of the user with the media that results cannot hold here."""
+        """Return one message for each result, then a user's message with the media that results cannot contain here."""
         answers: list[WireMessage] = []
         later: list[Json] = []
         for result in msg.content:
@@ -340,8 +341,8 @@ class Conversation:
                 later.extend(part(block) for block in outside)
                 content = IMAGES_FOLLOW if content == NO_OUTPUT else f"{content}\n{IMAGES_FOLLOW}"
             if inside:
-                words: list[Json] = [] if content == NO_OUTPUT else [text_part(content)]
-                content = words + [part(block) for block in inside]
+                texts: list[Json] = [] if content == NO_OUTPUT else [text_part(content)]
+                content = texts + [part(block) for block in inside]
             answer: WireMessage = {"role": "tool", "tool_call_id": wire_id(result.tool_use_id, self._profile)}
             answer["content"] = content
             if self._tells_errors and result.state != "success":
@@ -352,7 +353,7 @@ class Conversation:
         return answers
 
     def _split(self, result: ToolResultBlock) -> tuple[list[DataBlock], list[DataBlock], list[str]]:
-        """The media that this family takes inside a result, those that it takes elsewhere, and words for the rest."""
+        """Return the media that this family accepts in results, the media that it accepts elsewhere, and notes on the rest."""
         inside: list[DataBlock] = []
         outside: list[DataBlock] = []
         refused: list[str] = []
@@ -371,7 +372,7 @@ def _left_out(block: DataBlock, why: str) -> str:
 
 
 def _thinks(message: WireMessage) -> bool:
-    """Whether an assistant's message holds sealed thoughts."""
+    """Return whether an assistant's message has sealed thoughts."""
     content = message["content"]
     return "thinking_blocks" in message or (
         isinstance(content, list) and any(isinstance(p, dict) and "thinking" in str(p.get("type")) for p in content)
@@ -379,7 +380,7 @@ def _thinks(message: WireMessage) -> bool:
 
 
 def _merged(first: WireMessage, second: WireMessage) -> WireMessage | None:
-    """Two neighbours of one role as one message; None where they cannot be one."""
+    """Join adjacent messages of one role; None if that is not possible."""
     if first["role"] == "tool" or first.get("name") != second.get("name"):
         return None
     if "tool_calls" in first or "thinking_blocks" in first:
@@ -390,8 +391,8 @@ def _merged(first: WireMessage, second: WireMessage) -> WireMessage | None:
 def _joined(first: Json, second: Json) -> Json:
     if isinstance(first, list) or isinstance(second, list):
         return _as_parts(first) + _as_parts(second)
-    words = [text for text in (first, second) if isinstance(text, str) and text != EMPTY]
-    return "\n\n".join(words) or second
+    texts = [text for text in (first, second) if isinstance(text, str) and text != EMPTY]
+    return "\n\n".join(texts) or second
 
 
 def _as_parts(content: Json) -> list[Json]:
@@ -401,16 +402,16 @@ def _as_parts(content: Json) -> list[Json]:
 
 
 def _text_of(content: Iterable[ContentBlock]) -> str:
-    """The words of the text blocks that say something, as paragraphs; those that citations part are one."""
-    words = [block for block in content if isinstance(block, TextBlock)]
-    if any(block.citations for block in words):
-        return "".join(block.text for block in words).lstrip()
-    return "\n\n".join(block.text for block in words if block.text.strip())
+    """Join the non-empty text blocks as paragraphs; blocks with citations are parts of one text."""
+    blocks = [block for block in content if isinstance(block, TextBlock)]
+    if any(block.citations for block in blocks):
+        return "".join(block.text for block in blocks).lstrip()
+    return "\n\n".join(block.text for block in blocks if block.text.strip())
 
 
 def _result_text(result: ToolResultBlock, more: Sequence[str] = ()) -> str:
     content = (TextBlock(result.content),) if isinstance(result.content, str) else result.content
-    text = "\n\n".join([words for words in (_text_of(content), *more) if words])
+    text = "\n\n".join([text for text in (_text_of(content), *more) if text])
     if text:
         return text
     return NO_OUTPUT if result.state == "success" else f"({result.state})"
@@ -423,7 +424,7 @@ def _is_media(block: ContentBlock) -> bool:
 
 
 def _text_comes_first(content: Sequence[ContentBlock]) -> bool:
-    """Whether a thought stands behind text."""
+    """Return whether a thought follows text."""
     spoken = False
     for block in content:
         if isinstance(block, ThinkingBlock) and spoken:
@@ -433,7 +434,7 @@ def _text_comes_first(content: Sequence[ContentBlock]) -> bool:
 
 
 def _sealed(block: ThinkingBlock) -> Json:
-    """A thought that the provider can check; one without a seal would be refused."""
+    """Return a thought that the provider can verify; one without a seal would be refused."""
     if block.redacted is not None:
         return {"type": "redacted_thinking", "data": block.redacted}
     if block.signature is None:
@@ -454,7 +455,7 @@ def _drop_thoughts(messages: Iterable[WireMessage]) -> None:
 
 
 def thawed(value: object) -> object:
-    """A copy of plain dicts and lists: LiteLLM edits what it is given in place."""
+    """Copy plain dicts and lists: LiteLLM modifies its arguments."""
     if isinstance(value, Mapping):
         return {key: thawed(inner) for key, inner in cast("Mapping[str, object]", value).items()}
     if isinstance(value, (list, tuple)):

@@ -1,9 +1,9 @@
-"""Counting the tokens of a request before it is sent, and the sizes of windows, as far as LiteLLM's tables and tokenizers tell.
+"""Counts a request's tokens before it is sent, and finds sizes of context windows, using LiteLLM's tables and tokenizers.
 
 Rules:
 
-1. No request leaves the machine for it, and no table is downloaded: the tokenizers are those that LiteLLM brings.
-2. A count is a tokenizer's for OpenAI's models and requests of text alone; for others it is an estimate, and says so.
+1. No request is sent for this, and no table is downloaded: the tokenizers are those in LiteLLM.
+2. A count is exact for OpenAI's models and requests of text alone; otherwise it is an estimate, and marked as one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OF_A_MESSAGE: Final = 4
 
 
 def limit_of(row: Mapping[str, object]) -> int | None:
-    """The size of a model's window, as LiteLLM's list of models says.
+    """Return the size of a model's context window, from its row in LiteLLM's list.
 
     Example:
         >>> limit_of({"max_input_tokens": 200_000, "max_output_tokens": 64_000})
@@ -36,7 +36,7 @@ def limit_of(row: Mapping[str, object]) -> int | None:
 
 
 async def count_here(request: ModelRequest, name: str, family: Family) -> TokenCount:
-    """How many tokens a request has, by the tokenizer that LiteLLM has for the model."""
+    """Count a request's tokens with LiteLLM's tokenizer for the model."""
     texts = [*_texts(request.messages)]
     tools = [[spec.name, spec.description, spec.parameters] for spec in request.tools]
     if tools:

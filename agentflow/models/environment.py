@@ -1,11 +1,11 @@
-"""Which proxy and which certificates the environment names, read as httpx reads it (and so the vendors' own clients).
+"""Reads proxy and certificates from the environment, as httpx (and so the vendors' own clients) does.
 
 Rules:
 
-1. `HTTP_PROXY` and `HTTPS_PROXY` by the address's scheme, else `ALL_PROXY`; each in lower case too, which comes first.
-2. A host of `NO_PROXY` is reached directly: with those below it if it is a name, on one port or with one scheme if it says
-   so. A port counts where the address leaves out the scheme's own, too (httpx reads `host:443` as another host).
-3. `SSL_CERT_FILE`, else `SSL_CERT_DIR`, stands for the system's certificates.
+1. `HTTP_PROXY` and `HTTPS_PROXY` by the URL's scheme, else `ALL_PROXY`; the lower-case names take precedence.
+2. A host in `NO_PROXY` is reached directly: a name with its subdomains, limited to a port or scheme if the entry has one. The
+   scheme's default port matches a URL without a port (httpx treats `host:443` as another host).
+3. `SSL_CERT_FILE`, else `SSL_CERT_DIR`, replaces the system's certificates.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class WrongSettingError(ValueError):
-    """The environment names a proxy or certificates that cannot be used; no attempt gets further."""
+    """The environment's proxy or certificates are unusable; the request should not be retried."""
 
 
 def proxy_for(url: str) -> str | None:
-    """The address of the proxy for a request, None: it goes directly.
+    """Return the proxy's URL for a request; None if it goes directly.
 
     Raises:
-        WrongSettingError: It is no proxy for HTTP, which is the one way to proxies that is spoken here.
+        WrongSettingError: The proxy is not an HTTP proxy, the only supported kind.
     """
-    from urllib.request import getproxies  # slow to import; `http.py` has done it in a thread
+    from urllib.request import getproxies  # slow to import; `http.py` has imported it in a thread
 
     proxies = getproxies()
     if not proxies:
         return None
     try:
         parts = urlsplit(url)
-    except ValueError:  # aiohttp says so too
+    except ValueError:  # aiohttp reports it as well
         return None
     name, proxy = next(
         ((name, proxy) for name in (parts.scheme, "all") if (proxy := proxies.get(name))),
@@ -51,8 +51,8 @@ def proxy_for(url: str) -> str | None:
     scheme, named, _ = proxy.partition("://")
     if named and scheme.lower() not in ("http", "https"):
         raise WrongSettingError(
-            f"{name}_proxy={scheme}://… is not for HTTP: a direct wire asks proxies that begin with http:// or https://. "
-            f"Name one, or {parts.hostname} in no_proxy."
+            f"{name}_proxy={scheme}://… is not an HTTP proxy, and direct wires support only http:// and https://. Use such a "
+            f"proxy, or add {parts.hostname} to no_proxy."
         )
     return proxy if named else f"http://{proxy}"
 
@@ -62,7 +62,7 @@ def _is_direct(url: SplitResult, no_proxy: str) -> bool:
 
 
 def _matches(entry: str, url: SplitResult) -> bool:
-    """Whether an entry of `NO_PROXY` means the host of an address."""
+    """Return whether an entry of `NO_PROXY` matches the host of a URL."""
     if entry in ("", "*"):
         return entry == "*"
     scheme, named, rest = entry.rpartition("://")
@@ -71,7 +71,7 @@ def _matches(entry: str, url: SplitResult) -> bool:
     try:
         wanted = urlsplit(f"//{rest if not _is_address(rest) or ':' not in rest else f'[{rest}]'}")
         host, port = (wanted.hostname or "").lower(), wanted.port
-    except ValueError:  # no host that could be meant
+    except ValueError:  # not a valid host
         return False
     if port is not None and port != (url.port or _PORTS.get(url.scheme)):
         return False
@@ -92,10 +92,10 @@ def _is_address(host: str) -> bool:
 
 
 def certificates() -> ssl.SSLContext | bool:
-    """The certificates that the environment names; True: the system's.
+    """Return the certificates of the environment; True: the system's.
 
     Raises:
-        WrongSettingError: They cannot be read.
+        WrongSettingError: They are unreadable.
     """
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         if place := os.environ.get(name):
@@ -113,5 +113,5 @@ def _context(name: str, place: str) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=place)
     except OSError as error:
         raise WrongSettingError(
-            f"{name}={place!r} cannot be read as certificates ({error}). Name a PEM file, or pass tls= with an ssl.SSLContext."
+            f"{name}={place!r} cannot be read as certificates ({error}). Use a PEM file, or pass tls= with an ssl.SSLContext."
         ) from error

@@ -1,14 +1,13 @@
-"""Requests of the direct wires, on aiohttp: one session for each event loop, closed with it.
+"""Requests of the direct wires, using aiohttp: one session for each event loop, closed with it.
 
 Rules:
 
-1. A connection is used again only when its reply was read to the end; whoever stops before closes it at once.
-2. Proxies and certificates are those of the environment (`environment.py`). No redirect is followed: it would take the key
-   along.
+1. A connection is reused only if its reply was read to the end; otherwise it is closed at once.
+2. Proxy and certificates come from the environment (`environment.py`). Redirects are not followed: the key would be sent along.
 3. No cookies, no `.netrc`, no body that is read without a limit.
-4. A kept connection that turns out to be closed costs no attempt: the request goes out again on another one. Servers close
-   when they like, also right behind a reply for which they promised to keep it (llama.cpp).
-5. aiohttp is imported when the first request is made, in a thread: it takes longer than all the rest of a wire.
+4. A kept connection that turns out to be closed does not count as an attempt: the request is sent again on another one. Servers
+   close at any time, even just after a reply that promised to keep the connection (llama.cpp).
+5. aiohttp is imported with the first request, in a thread: it takes longer than the rest of a wire.
 """
 
 from __future__ import annotations
@@ -34,19 +33,18 @@ if TYPE_CHECKING:
 __all__ = ["NO_JSON", "TLS", "failures", "finish", "loaded", "post", "refusal"]
 
 TLS: TypeAlias = "ssl.SSLContext | bool"
-"""A context of certificates; True is the environment's or the system's, False checks none."""
-
+"""A context of certificates; True: the environment's or the system's; False: no check."""
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises where bytes are no JSON, have half a character in a text, or are nested without an end."""
+"""msgspec's exceptions for bytes that are not JSON, have half a character in a text, or are nested too deeply."""
 
 _LONGEST_ERROR = 1 << 20
-_LONGEST_HEADER = 100 * 1024  # what h11 takes for a whole head
+_LONGEST_HEADER = 100 * 1024  # h11's limit for all headers together
 _MOST_HEADERS = 1_000
 _PATIENCE = 0.25
 
 
 async def loaded() -> None:
-    """Wait until aiohttp is there."""
+    """Wait until aiohttp is imported."""
     if not _load.cache_info().currsize:
         await asyncio.to_thread(_load)
 
@@ -58,7 +56,7 @@ def _load() -> None:
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """What a request and its answer may fail with on the way."""
+    """Return the exceptions that a request and its answer may raise in transit."""
     import aiohttp
 
     return aiohttp.ClientError, OSError, WrongSettingError
@@ -67,14 +65,14 @@ def failures() -> tuple[type[Exception], ...]:
 async def post(
     url: str, body: bytes, headers: Mapping[str, str], *, timeout: float, connect_timeout: float, tls: TLS
 ) -> aiohttp.ClientResponse:
-    """Send a request and wait for the head of its answer.
+    """Send a request, and wait for the head of its answer.
 
     Args:
-        url: Where to.
+        url: The URL.
         body: JSON.
-        headers: Further headers, the key's included.
-        timeout: Longest silence, in seconds, before the head and between pieces of the answer.
-        connect_timeout: Longest time to connect, the TLS handshake included.
+        headers: Additional headers, including the key's.
+        timeout: The longest silence, in seconds, before the head and between chunks of the answer.
+        connect_timeout: The longest time to connect, TLS handshake included.
         tls: How the server's certificate is checked.
     """
     import aiohttp
@@ -84,7 +82,7 @@ async def post(
     limits = aiohttp.ClientTimeout(total=None, sock_connect=patience, sock_read=timeout)
     sent = {"content-type": "application/json", "accept-encoding": "identity", **headers}
     while True:
-        asked = _Asked()
+        sending = _Sending()
         try:
             return await session.post(
                 url,
@@ -94,25 +92,25 @@ async def post(
                 ssl=certificates() if tls is True else tls,
                 proxy=proxy_for(url),
                 allow_redirects=False,
-                trace_request_ctx=asked,
+                trace_request_ctx=sending,
             )
         except aiohttp.ConnectionTimeoutError:
-            hint = "; a server that speaks http:// there never answers a TLS handshake" * url.startswith("https:")
+            hint = "; a server that expects http:// never answers a TLS handshake" * url.startswith("https:")
             raise aiohttp.ConnectionTimeoutError(
                 f"no connection to {_origin(url)} within {patience:g} s ({argument}){hint}"
             ) from None
         except aiohttp.ClientConnectorSSLError as error:
             if "WRONG_VERSION_NUMBER" in str(error):
                 raise aiohttp.ClientConnectionError(
-                    f"{_origin(url)} does not speak TLS; if the server is meant, name it with http://"
+                    f"{_origin(url)} does not support TLS; if the server is correct, use http://"
                 ) from None
             raise
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-            if asked.on_kept_connection and not session.closed:
+            if sending.on_kept_connection and not session.closed:
                 continue
             if isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str):
-                # It holds the headers that have come, cookies too.
-                raise aiohttp.ServerDisconnectedError("the server hung up within the head of its answer") from None
+                # The error contains the headers received so far, including cookies.
+                raise aiohttp.ServerDisconnectedError("the server disconnected within the head of its answer") from None
             raise
 
 
@@ -121,8 +119,8 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-class _Asked:
-    """One sending of a request."""
+class _Sending:
+    """One attempt to send a request."""
 
     on_kept_connection = False
 
@@ -131,7 +129,7 @@ def _session() -> aiohttp.ClientSession:
     import aiohttp
 
     known = aiohttp.ClientSession.__init__.__kwdefaults__ or {}
-    limits: Any = {"max_headers": _MOST_HEADERS} if "max_headers" in known else {}  # older versions have no such limit
+    limits: Any = {"max_headers": _MOST_HEADERS} if "max_headers" in known else {}  # a newer argument of aiohttp
     tracing = aiohttp.TraceConfig()
     tracing.on_connection_reuseconn.append(_note_kept_connection)
     return aiohttp.ClientSession(
@@ -144,53 +142,53 @@ def _session() -> aiohttp.ClientSession:
     )
 
 
-async def _note_kept_connection(session: aiohttp.ClientSession, context: Any, told: object) -> None:
-    del session, told
+async def _note_kept_connection(session: aiohttp.ClientSession, context: Any, params: object) -> None:
+    del session, params
     context.trace_request_ctx.on_kept_connection = True
 
 
 async def finish(response: aiohttp.ClientResponse) -> None:
-    """Read what stands behind the end mark, so that the connection can be used again; a server may leave it open."""
+    """Read the rest after the end mark, so that the connection can be reused; a server may leave it open."""
     try:
         async with asyncio.timeout(_PATIENCE):
             while await response.content.readany():
                 pass
-    except failures():  # a timeout is one
+    except failures():  # including the timeout
         response.close()
     else:
         response.release()
 
 
 async def refusal(response: aiohttp.ClientResponse, begun: bytes = b"") -> ProviderError:
-    """The error that was sent instead of a reply.
+    """Read the error that was sent instead of a reply.
 
     Args:
         response: The answer.
-        begun: What was read of its body already.
+        begun: The part of its body that was read already.
     """
     data = bytearray(begun)
     try:
         while len(data) < _LONGEST_ERROR and (part := await response.content.readany()):
             data += part
     except failures():
-        pass  # what has come will do
+        pass  # the part that was received is enough
     said = data.decode(errors="replace").strip()
     fields = error_fields(data)
     if response.status < 300 and not ("message" in fields or "error" in fields):
         said = f"it answered without a stream of events: {said[:200] or 'an empty body'}"
     if 300 <= response.status < 400:
-        said = f"it redirects to {response.headers.get('location')}, which is not followed: the key would go along"
+        said = f"it redirects to {response.headers.get('location')}, which is not followed: the key would be sent along"
     headers = {name.lower(): value for name, value in response.headers.items()}
     return ProviderError(said or response.reason or "", response.status, headers, fields)
 
 
 def error_fields(said: bytes | bytearray) -> Mapping[str, object]:
-    """The fields of the error in an answer's JSON: those of `error`, else its own; gateways wrap it in a list."""
+    """Return the fields of the error in an answer's JSON: those of `error`, else all; gateways wrap them in a list."""
     try:
-        told: Any = msgspec.json.decode(said)
+        answer: Any = msgspec.json.decode(said)
     except NO_JSON:
         return {}
-    outer = _fields(told[0] if told and type(told) is list else told)
+    outer = _fields(answer[0] if answer and type(answer) is list else answer)
     return _fields(outer.get("error")) or outer
 
 

@@ -1,10 +1,10 @@
-"""What LiteLLM's list of models says of one, read without loading LiteLLM: abilities, limits and prices.
+"""A model's row in LiteLLM's list of models (abilities, limits and prices), read without loading LiteLLM.
 
 Rules:
 
-1. The list is the file that LiteLLM ships with; where there is none, nothing is known of any model.
-2. It is decoded when a model is first asked for (some milliseconds), and only the rows asked for are kept.
-3. A price is that of the row: what came from the cache and went into it has prices of its own, and long prompts may.
+1. The list is the file that LiteLLM ships; without it, nothing is known of any model.
+2. It is decoded when a model is first looked up (some milliseconds), and only the requested rows are kept.
+3. Prices are the row's: tokens read from and written to the cache have prices of their own, and long prompts may.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Row = Mapping[str, object]
 
 @lru_cache(maxsize=256)
 def listed(provider: str, model: str) -> Row:
-    """The row of a model; empty if it has none.
+    """Return the row of a model; empty if it has none.
 
     Args:
         provider: LiteLLM's name of the provider.
@@ -40,7 +40,7 @@ def listed(provider: str, model: str) -> Row:
         >>> listed("openai", "gpt-4o")["supports_function_calling"], len(listed("openai", "my-own"))
         (True, 0)
     """
-    litellm = find_spec("litellm")  # finds it, and does not load it
+    litellm = find_spec("litellm")  # does not load it
     file = Path(litellm.origin).with_name(_FILE) if litellm is not None and litellm.origin else None
     if file is None or not file.is_file():
         return EMPTY
@@ -54,12 +54,12 @@ def listed(provider: str, model: str) -> Row:
 
 
 def price(row: Row, usage: Usage, kept_long: int = 0) -> float | None:
-    """What a reply costs, in dollars; None where the price is not known.
+    """Return the price of a reply in dollars; None if it is unknown.
 
     Args:
-        row: The model's.
-        usage: What was used.
-        kept_long: How many of the tokens that were written to the cache are kept for an hour.
+        row: The model's row.
+        usage: The usage.
+        kept_long: The number of tokens written to the cache for an hour.
 
     Example:
         >>> price(listed("openai", "gpt-4o"), Usage(input_tokens=1_000_000, cache_read_tokens=1_000_000))
@@ -82,7 +82,7 @@ def price(row: Row, usage: Usage, kept_long: int = 0) -> float | None:
 
 
 def _tier(row: Row, tokens: int) -> str:
-    """The end of the names of the prices for a prompt of this length."""
+    """Return the suffix of the price names for a prompt of this length."""
     limits = [int(found[1]) for key in row if (found := _LONG.match(key))]
     passed = [limit for limit in limits if tokens > limit * 1000]
     return f"_above_{max(passed)}k_tokens" if passed else ""

@@ -1,10 +1,10 @@
-"""`LiteLLMModel`: any model of any provider that LiteLLM serves.
+"""`LiteLLMModel`: any model of any provider that LiteLLM supports.
 
 Rules:
 
-1. Cheap to build: `litellm` is loaded (in a thread) when the first reply is asked for.
-2. LiteLLM only translates. Retries, message order and cost are ours: its own retries and rewriting are off.
-3. Its stream is closed on every path: end, error, cancellation, and a consumer that stops reading.
+1. It is cheap to create: `litellm` is loaded (in a thread) for the first reply.
+2. LiteLLM only translates. Retries, message order and cost are agentflow's: LiteLLM's own retries and rewriting are off.
+3. LiteLLM's stream is closed on every path: end, error, cancellation, and a consumer that stops reading.
 """
 
 import asyncio
@@ -42,20 +42,20 @@ __all__ = ["LiteLLMModel", "close_clients"]
 
 
 class LiteLLMModel(Adapter):
-    """A model behind LiteLLM, named `"provider/model"`.
+    """A model accessed through LiteLLM, named `"provider/model"`.
 
     Args:
         name: LiteLLM's name of the model, such as `"openai/gpt-5"` or `"anthropic/claude-sonnet-4-5"`.
-        api_base: Where the provider is; for compatible servers and proxies.
+        api_base: The provider's URL; for compatible servers and proxies.
         api_key: The key; by default the provider's environment variable.
-        retries: Extra attempts when a call fails in a way that may pass.
-        max_wait: Longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
-        timeout: Longest silence of the provider, in seconds, before the reply and between its pieces.
-        headers: HTTP headers to send along.
-        params: Further arguments for LiteLLM, passed on as they are.
-        family: Whose model it is, where the name does not tell: behind a proxy or a gateway, or for a deployment with a name
-            of its own. By default it is told from the name.
-        sleep: How to wait between attempts.
+        retries: Extra attempts if a call fails temporarily.
+        max_wait: The longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
+        timeout: The longest silence of the provider, in seconds, before the reply and between its chunks.
+        headers: Additional HTTP headers.
+        params: Further arguments for LiteLLM, passed on unchanged.
+        family: The model's family, if the name does not show it: for a proxy or a gateway, or for a deployment with a name of
+            its own. By default it is derived from the name.
+        sleep: The function that waits between attempts.
 
     Example:
         >>> LiteLLMModel("openai/gpt-5", retries=3).name
@@ -99,8 +99,8 @@ class LiteLLMModel(Adapter):
         conversation = self._prepared(await library())
         if request.tools and self._served.provider == "ollama":
             raise UsageError(
-                f"The model {self._name!r} was asked with tools, which LiteLLM writes into the prompt on Ollama's older "
-                f"endpoint. Name it 'ollama_chat/{self._name.partition('/')[2]}'."
+                f"The model {self._name!r} has tools, which LiteLLM writes into the prompt on Ollama's older endpoint. "
+                f"Use 'ollama_chat/{self._name.partition('/')[2]}' instead."
             )
         return conversation
 
@@ -113,7 +113,7 @@ class LiteLLMModel(Adapter):
         try:
             stream = await litellm.acompletion(**self._arguments(request, conversation))
             async for raw in stream:
-                if origin is not None:  # LiteLLM does not tell which server it asks
+                if origin is not None:  # LiteLLM does not expose the server
                     origin.note(getattr(raw, "id", None), getattr(raw, "model", None))
                 for chunk in self._chunks(litellm, stream, reader, raw):
                     yield chunk
@@ -121,8 +121,8 @@ class LiteLLMModel(Adapter):
                 raise broken_stream(self._name)
         except (ModelError, UsageError):
             raise
-        except Exception as error:  # any: providers' clients raise what they like: all of it is "the model failed"
-            # What breaks behind the finish reason costs the usage, not the reply.
+        except Exception as error:  # providers' clients raise anything: all of it is a failure of the model
+            # An error after the finish reason costs the usage, not the reply.
             if reader.finish_reason is None:
                 failure = model_error(
                     error, self._name, secrets=self._secrets(request.options.extra), place=self._api_base
@@ -131,13 +131,13 @@ class LiteLLMModel(Adapter):
             if stream is not None:
                 await stream.aclose()
         if failure is not None:
-            raise failure  # here, and not within the block above: it would drag along what it replaces
+            raise failure  # outside the `except` block, so that the provider's error is not its context
 
     def _chunks(self, litellm: LiteLLM, stream: WireStream, reader: ChunkReader, raw: object) -> Iterator[ModelChunk]:
         finished = reader.finish_reason
         yield from reader.read(raw)
         if reader.finish_reason is not None and finished is None:
-            # LiteLLM ends a stream that was cut off with a "stop" of its own; its wrapper knows what really came.
+            # LiteLLM ends an interrupted stream with a "stop" of its own; its wrapper knows the provider's reason.
             if not received_finish_reason(stream):
                 raise broken_stream(self._name)
             yield ModelChunk(finish_reason=reader.finish_reason)
@@ -146,31 +146,31 @@ class LiteLLMModel(Adapter):
 
     @property
     def context_limit(self) -> int | None:
-        """The size of its window in tokens, as LiteLLM's list says; LiteLLM is not loaded for it."""
+        """The size of its context window in tokens, from LiteLLM's list; LiteLLM is not loaded for it."""
         provider, _, model = self._name.partition("/")
         return limit_of(row_of(provider, model))
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
-        """How many tokens a request has, before it is sent."""
+        """Count a request's tokens before it is sent."""
         return await count_here(request, self._name, self._prepared(await library()).profile.family)
 
     async def answer_modes(self) -> AnswerModes:
-        """How this model can be made to answer in a form.
+        """Return the ways in which this model can be made to answer in a schema.
 
         Raises:
-            ModelError: LiteLLM knows no provider for its name.
+            ModelError: LiteLLM does not know the name's provider.
         """
         litellm = await library()
         family = self._prepared(litellm).profile.family
         return modes_of(family, self._name, listed(litellm, self._name))
 
     def _prepared(self, litellm: LiteLLM) -> Conversation:
-        """The converter of this model; made once, when LiteLLM can say who serves the model."""
+        """Return the model's converter; created once LiteLLM can name the provider."""
         if self._conversation is None:
             known: Served | ModelError
             try:
                 known = served(litellm, self._name, self._api_base)
-            except Exception as error:  # any: an unknown name, or a name that a provider's own code stumbles over
+            except Exception as error:  # an unknown name, or one that fails in a provider's own code
                 known = model_error(error, self._name, secrets=self._secrets())
             if isinstance(known, ModelError):
                 raise known
@@ -182,10 +182,10 @@ class LiteLLMModel(Adapter):
         return self._conversation
 
     def _arguments(self, request: ModelRequest, conversation: Conversation) -> dict[str, Any]:
-        asked = self._prepare(request, conversation, self._served.supported)
+        prepared = self._prepare(request, conversation, self._served.supported)
         arguments: dict[str, Any] = {
             "model": self._name,
-            "messages": asked.messages,
+            "messages": prepared.messages,
             "stream": True,
             "stream_options": {"include_usage": True},
             "timeout": self._timeout,
@@ -193,10 +193,10 @@ class LiteLLMModel(Adapter):
             "max_retries": 0,
             "num_retries": 0,
             **self._params,
-            **options_out(request.options, conversation.profile, asked.thinking),
-            **asked.tools,
-            **asked.cache,
-            **({} if asked.form is None else {"response_format": asked.form}),
+            **options_out(request.options, conversation.profile, prepared.thinking),
+            **prepared.tools,
+            **prepared.cache,
+            **({} if prepared.form is None else {"response_format": prepared.form}),
             **request.options.extra,
         }
         if self._api_base is not None:

@@ -1,12 +1,12 @@
-"""The one place that touches the `litellm` package: loading it, its types, closing its connections.
+"""The one module that uses the `litellm` package: loading it, its types, closing its connections.
 
 Rules:
 
 1. It is imported on first use, in a thread: the import takes seconds.
-2. The only connection is the model's: no price list, tokenizer or telemetry goes over the network. Nothing is printed, no
-   parameters are dropped or messages rewritten behind our back.
-3. A connection belongs to the event loop that opened it, and is closed with it. LiteLLM keeps most of its clients by loop;
-   the one that it keeps for the whole process, whichever loop asks, is replaced.
+2. The only network traffic is the model's: no price list, tokenizer or telemetry. Nothing is printed, no parameters are
+   dropped, no messages are rewritten.
+3. A connection belongs to the event loop that opened it, and is closed with it. LiteLLM keeps most of its clients by loop; the
+   one that it keeps for the whole process is replaced.
 4. Its types are looser than ours, so they are narrowed here once, to protocols.
 """
 
@@ -49,7 +49,7 @@ class WireStream(Protocol):
 
 
 class ClientCache(Protocol):
-    """Where LiteLLM keeps its HTTP clients; a key ends in a mark of the loop that the client was made on."""
+    """LiteLLM's store of HTTP clients; a key ends in a mark of the loop that created the client."""
 
     cache_dict: MutableMapping[str, object]
 
@@ -58,12 +58,12 @@ class ClientCache(Protocol):
         ...
 
     def delete_cache(self, key: str) -> None:
-        """Forget a client."""
+        """Remove a client."""
         ...
 
 
 class LiteLLM(Protocol):
-    """What is used of the package."""
+    """The part of the package that is used."""
 
     suppress_debug_info: bool
     modify_params: bool
@@ -74,7 +74,7 @@ class LiteLLM(Protocol):
     in_memory_llm_clients_cache: ClientCache
     module_level_aclient: object
 
-    # The arguments go to a hundred providers.
+    # The arguments depend on the provider.
     def acompletion(self, **arguments: object) -> Awaitable[WireStream]: ...
 
     def get_llm_provider(self, model: str, api_base: str | None = None) -> tuple[str, str, str | None, str | None]: ...
@@ -91,7 +91,7 @@ class LiteLLM(Protocol):
 
 
 class _LoopsClient:
-    """Stands in for an HTTP client of LiteLLM and passes everything to the one of the running loop."""
+    """Replaces an HTTP client of LiteLLM, and forwards everything to the running loop's client."""
 
     def __init__(self, of_loop: Callable[..., object]) -> None:
         self._of_loop = of_loop
@@ -108,7 +108,7 @@ def _load() -> LiteLLM:
     litellm.modify_params = False
     litellm.drop_params = False
     litellm.telemetry = False
-    litellm.disable_hf_tokenizer_download = True  # else a name with "llama-3" in it asks a hub, on the event loop
+    litellm.disable_hf_tokenizer_download = True  # otherwise a name with "llama-3" causes a download on the event loop
     handlers = import_module("litellm.llms.custom_httpx.http_handler")
     litellm.module_level_aclient = _LoopsClient(handlers.get_async_httpx_client)
     if "LITELLM_LOG" not in os.environ:
@@ -118,20 +118,20 @@ def _load() -> LiteLLM:
 
 
 async def library() -> LiteLLM:
-    """The package, loaded in a thread if this is the first time; what it opens on this loop is closed with it."""
+    """Return the package, loaded in a thread the first time; its connections on this loop are closed with the loop."""
     litellm = _load() if _load.cache_info().currsize else await asyncio.to_thread(_load)
     return await client_of_loop("litellm", lambda: _with_nothing_open(litellm), _close)
 
 
 def _with_nothing_open(litellm: LiteLLM) -> LiteLLM:
-    """The package; a loop that begins has no client, and none of one before it that had the same id."""
+    """Return the package without clients of an earlier loop that had the same id."""
     for key in _keys(litellm):
         litellm.in_memory_llm_clients_cache.delete_cache(key)
     return litellm
 
 
 def _keys(litellm: LiteLLM) -> list[str]:
-    """The keys of this loop's clients."""
+    """Return the keys of this loop's clients."""
     cache = litellm.in_memory_llm_clients_cache
     mark = cache.update_cache_key_with_event_loop("")
     return [key for key in list(cache.cache_dict) if key.endswith(mark)]
@@ -143,7 +143,7 @@ class Served:
 
     Attributes:
         provider: LiteLLM's name of the provider.
-        supported: The arguments that it translates for the model; others it sends as they are, or refuses.
+        supported: The arguments that it translates for the model; it sends others unchanged, or refuses them.
     """
 
     provider: str
@@ -151,28 +151,28 @@ class Served:
 
 
 def served(litellm: LiteLLM, model: str, api_base: str | None) -> Served:
-    """What LiteLLM knows of a model.
+    """Look up a model in LiteLLM.
 
     Raises:
-        Exception: LiteLLM's own, where it knows no provider.
+        Exception: LiteLLM's own, if it does not know the provider.
     """
     name, provider, _, _ = litellm.get_llm_provider(model, api_base=api_base)
     return Served(provider, frozenset(litellm.get_supported_openai_params(name, custom_llm_provider=provider) or ()))
 
 
 def listed(litellm: LiteLLM, model: str) -> Mapping[str, object]:
-    """What LiteLLM's list of models says of one; nothing of one that it does not list."""
+    """Return a model's row in LiteLLM's list of models; empty if it is not listed."""
     try:
         return {**litellm.get_model_info(model), **(litellm.model_cost.get(model.partition("/")[2]) or {})}
-    except Exception:  # any: an unknown name is a bare Exception subclass there
+    except Exception:  # LiteLLM raises a bare Exception for an unknown name
         return {}
 
 
 def missing_keys(litellm: LiteLLM, model: str) -> tuple[str, ...]:
-    """The environment variables that a model's provider wants and that are not set, as far as LiteLLM knows.
+    """Return the environment variables that a model's provider needs and that are not set, if LiteLLM knows them.
 
     Raises:
-        Exception: LiteLLM's own, where it knows no provider.
+        Exception: LiteLLM's own, if it does not know the provider.
     """
     served(litellm, model, None)
     found = litellm.validate_environment(model).get("missing_keys")
@@ -180,28 +180,28 @@ def missing_keys(litellm: LiteLLM, model: str) -> tuple[str, ...]:
 
 
 def received_finish_reason(stream: WireStream) -> bool:
-    """Whether the provider itself said why the reply ended (where the stream does not know, it is believed)."""
+    """Return whether the provider itself sent the finish reason (true if the stream does not know)."""
     known = [name for name in ("received_finish_reason", "intermittent_finish_reason") if hasattr(stream, name)]
     return not known or any(field(stream, name) for name in known)
 
 
 def cost_of(litellm: LiteLLM, chunk: object, model: str) -> float | None:
-    """The price of the reply whose usage the chunk reports, in dollars; None where no price is known."""
+    """Return the price of the reply in a usage chunk, in dollars; None if no price is known."""
     hidden = cast("object", getattr(chunk, "_hidden_params", None))
     known = field(hidden, "response_cost")
     if isinstance(known, (int, float)) and known > 0:
         return float(known)
     usage = field(chunk, "usage")
     try:
-        # The price list knows no word for the way over the responses API.
+        # The price list has no names with "responses/".
         parts = litellm.cost_per_token(model=model.replace("responses/", "", 1), usage_object=usage)
-    except Exception:  # any: a model without a price raises a bare Exception subclass, odd usage raises what it likes
+    except Exception:  # LiteLLM raises a bare Exception without a price, and anything for odd usage
         return None
     return sum(parts)
 
 
 def count_tokens(model: str, text: str) -> int:
-    """LiteLLM's count, without the network; it blocks for as long as loading takes."""
+    """Count tokens with LiteLLM, without the network; it blocks while LiteLLM is loaded."""
     return _load().token_counter(model, text=text)
 
 
@@ -210,7 +210,7 @@ async def _close(litellm: LiteLLM) -> None:
     for key in _keys(litellm):
         client = litellm.in_memory_llm_clients_cache.cache_dict.get(key)
         litellm.in_memory_llm_clients_cache.delete_cache(key)
-        # OpenAI's client and LiteLLM's handler each hold an httpx client.
+        # OpenAI's client and LiteLLM's handler each contain an httpx client.
         inner = field(client, "_client") or field(client, "client") or client
         if callable(close := field(inner, "aclose")):
             await cast("Awaitable[None]", close())

@@ -1,11 +1,11 @@
-"""Fields that servers send in other types than their wire says.
+"""Reads fields that servers send in other types than their wire specifies.
 
 Rules:
 
-1. A field of known meaning (text, arguments, an id, a count) is understood in each form that servers are known to send. Any
-   other form is a `NotUnderstoodError`: what a model said is never dropped, and a tool never runs with defaults instead of it.
-2. A type of event, block, delta or part that this version does not know is skipped, with one line in the log: vendors add
-   new ones at any time, and none of them ends a stream.
+1. A field of known meaning (text, arguments, an id, a count) is read in each form that servers are known to send. Any other
+   form is a `NotUnderstoodError`: a model's output is never dropped, and a tool never runs with defaults instead of it.
+2. An unknown type of event, block, delta or part is skipped, with one line in the log: vendors add new ones at any time, and
+   they should not end a stream.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentflow.ground.logs import logger
 from agentflow.ground.shown import one_line
 from agentflow.saving.plain import dumps
 
-__all__ = ["NotUnderstoodError", "count", "field", "items", "json_text", "one_or_more", "place", "skipped", "words"]
+__all__ = ["NotUnderstoodError", "as_text", "count", "field", "items", "json_text", "one_or_more", "place", "skipped"]
 
 _LONGEST_SHOWN = 120
 _LARGEST_PLACE = 1 << 31
@@ -28,46 +28,46 @@ _encode = msgspec.json.Encoder().encode
 
 
 class NotUnderstoodError(Exception):
-    """A server sent something that carries meaning in a form that is not known.
+    """A server sent meaningful data in an unknown form.
 
     Args:
-        what: Which field, and what it holds.
+        problem: The field and its value.
     """
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.message = what
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.message = problem
 
 
 def field(value: object, name: str) -> object:
-    """A field of an object or a mapping that came from outside; None where there is none."""
+    """Return a field of an external object or mapping; None if there is none."""
     if isinstance(value, Mapping):
         return cast("Mapping[str, object]", value).get(name)
     return getattr(value, name, None)
 
 
 def items(value: object) -> Sequence[object]:
-    """The members of a list that came from outside; none where it is no list."""
+    """Return the members of an external list; empty if it is not a list."""
     return cast("Sequence[object]", value) if isinstance(value, (list, tuple)) else ()
 
 
 def one_or_more(value: object) -> Sequence[object]:
-    """The same, where some servers send the only member without a list around it."""
+    """Return the members of an external list; a single object counts as a list of one, as some servers send it."""
     return (cast("object", value),) if isinstance(value, Mapping) else items(value)
 
 
-def words(value: object, where: str) -> str:
-    """Text, whether it came as a string, a number, an object with a `text`, or a list of such parts.
+def as_text(value: object, where: str) -> str:
+    """Read text from a string, a number, an object with a `text`, or a list of such parts.
 
     Args:
-        value: What came.
+        value: The value.
         where: The field, for the error.
 
     Raises:
-        NotUnderstoodError: It holds something else.
+        NotUnderstoodError: It is something else.
 
     Example:
-        >>> words([{"type": "text", "text": "Hel"}, "lo"], "content")
+        >>> as_text([{"type": "text", "text": "Hel"}, "lo"], "content")
         'Hello'
     """
     if isinstance(value, str):
@@ -75,16 +75,16 @@ def words(value: object, where: str) -> str:
     if value is None or value is False or (not value and not isinstance(value, (int, float))):
         return ""
     if isinstance(value, (list, tuple)):
-        return "".join(words(part, where) for part in cast("Sequence[object]", value))
+        return "".join(as_text(part, where) for part in cast("Sequence[object]", value))
     if isinstance(value, Mapping) and "text" in value:
-        return words(cast("Mapping[str, object]", value)["text"], where)
+        return as_text(cast("Mapping[str, object]", value)["text"], where)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return json_text(value)
-    raise NotUnderstoodError(f"{where} is {_shown(cast('object', value))}, and not text")
+    raise NotUnderstoodError(f"{where} is {_shown(cast('object', value))} instead of text")
 
 
 def json_text(value: object) -> str:
-    """A tool call's arguments as JSON text; servers send the text, or the object that it stands for.
+    """Return a tool call's arguments as JSON text; servers send the text, or the object.
 
     Example:
         >>> json_text('{"a": 1}'), json_text({"a": 1}), json_text(None)
@@ -101,7 +101,7 @@ def json_text(value: object) -> str:
 
 
 def count(value: object) -> int:
-    """A number of tokens; 0 where it is none.
+    """Read a number of tokens; 0 if it is not a number.
 
     Example:
         >>> count(7.0), count("3"), count(None), count(float("inf"))
@@ -114,7 +114,7 @@ def count(value: object) -> int:
 
 
 def place(value: object) -> int | None:
-    """The index of a block or a call; None where it is none.
+    """Read the index of a block or a call; None if it is not an index.
 
     Example:
         >>> place(0.0), place("1"), place(None)
@@ -129,8 +129,8 @@ def place(value: object) -> int | None:
 
 @lru_cache(maxsize=256)
 def skipped(model: str, what: str) -> None:
-    """Log, once for each model and type, that something of a type that is not known was skipped."""
-    logger.warning("{} sent {}, which is not known to this version and was skipped", model, one_line(what))
+    """Log, once for each model and type, that data of an unknown type was skipped."""
+    logger.warning("{} sent {}, which is unknown to this version and was skipped", model, one_line(what))
 
 
 def _shown(value: object) -> str:

@@ -1,11 +1,11 @@
-"""`OpenAIWire`: OpenAI's chat completions and `/responses`, and every server that speaks them, without LiteLLM.
+"""`OpenAIWire`: OpenAI's chat completions and `/responses`, and every server that supports them, without LiteLLM.
 
 Rules:
 
-1. Chat completions, unless the name says `responses/`, or the model cannot be had so: one that is for `/responses` alone,
-   and at OpenAI those that take tools together with reasoning there only.
-2. Most events are a few words: those are read without a detour. All others go by `ChunkReader`, as LiteLLM's do.
-3. What a server sends in other types than the wire says is read by `loose.py`.
+1. Chat completions, unless the name contains `responses/` or the model requires `/responses`: a model that is available there
+   only, and at OpenAI those that combine tools with reasoning there only.
+2. Most events are a little text: they have a fast path. All others are read by `ChunkReader`, like LiteLLM's.
+3. Fields of unexpected types are read by `loose.py`.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ _decode = msgspec.json.Decoder(_Chunk).decode
 
 
 class OpenAIWire(DirectWire):
-    """A model behind OpenAI's chat completions or `/responses`, named `"openai/model"`, or `"openai+http://host/v1#model"` for
-    a server of others; arguments as for every direct wire. `"openai/responses/model"` says that it goes over `/responses`.
+    """A model of OpenAI's chat completions or `/responses`, named `"openai/model"`, or `"openai+http://host/v1#model"` on
+    another server; arguments as for every direct wire. `"openai/responses/model"` selects `/responses`.
 
-    The key is `OPENAI_API_KEY`, the address `OPENAI_BASE_URL` (or `OPENAI_API_BASE`). With another server's `api_base`
-    it is `OPENAI_COMPATIBLE_API_KEY`, if there is one.
+    The key is `OPENAI_API_KEY`, the URL `OPENAI_BASE_URL` (or `OPENAI_API_BASE`). If `api_base` is another server, the key is
+    `OPENAI_COMPATIBLE_API_KEY`, if it is set.
 
     Example:
         >>> OpenAIWire("gpt-5", retries=3).name
@@ -120,15 +120,15 @@ class OpenAIWire(DirectWire):
         model, host = model.removeprefix(_RESPONSES), base.partition("://")[2].partition("/")[0]
         if not model or not host or "@" in host:
             raise UsageError(
-                f"The name of the model {without_password(name)!r} has no host, no model behind a #, or a key in it. Legal is "
+                f"The name of the model {without_password(name)!r} lacks a host or a model after '#', or contains a key. Use "
                 "'openai+http://host:8000/v1#model'; the key is OPENAI_COMPATIBLE_API_KEY, or api_key=."
             )
         return Named(name, model, base)
 
     def _fitted(self, profile: WireProfile) -> WireProfile:
-        said = self._name.endswith(_RESPONSES + self._model)
-        alone = wants_responses(self._model, self._row, at_home=profile.family == "openai")
-        return over_responses(profile) if said or alone else profile
+        named = self._name.endswith(_RESPONSES + self._model)
+        required = wants_responses(self._model, self._row, at_home=profile.family == "openai")
+        return over_responses(profile) if named or required else profile
 
     def _url(self) -> str:
         over = self._converter().profile.speaks == "items"
@@ -138,34 +138,34 @@ class OpenAIWire(DirectWire):
         headers = {"authorization": f"Bearer {self._key() or 'none'}"}
         if self._base() == self.vendor.base:
             for header, names in _ACCOUNT.items():
-                if told := next((value for name in names if (value := os.environ.get(name))), None):
-                    headers[header] = told
+                if account := next((value for name in names if (value := os.environ.get(name))), None):
+                    headers[header] = account
         return headers
 
     def _body(self, request: ModelRequest, conversation: Conversation) -> dict[str, object]:
         profile = conversation.profile
-        asked = self._prepare(request, conversation, _SUPPORTED)
-        options = options_out(request.options, profile, asked.thinking)
+        prepared = self._prepare(request, conversation, _SUPPORTED)
+        options = options_out(request.options, profile, prepared.thinking)
         options.pop("allowed_openai_params", None)
         if profile.speaks == "items":
-            params = self._in_its_words(self._params)
-            return responses_body(self._model, asked, options, params, reasons=self._reasons())
+            params = self._extra_fields(self._params)
+            return responses_body(self._model, prepared, options, params, reasons=self._reasons())
         if "max_tokens" in options and profile.family == "openai" and self._reasons():
             options["max_completion_tokens"] = options.pop("max_tokens")
         return {
             "model": self._model,
-            "messages": asked.messages,
+            "messages": prepared.messages,
             "stream": True,
             "stream_options": {"include_usage": True},
-            **self._in_its_words(self._params),
+            **self._extra_fields(self._params),
             **options,
-            **asked.tools,
-            **asked.cache,
-            **({} if asked.form is None else {"response_format": asked.form}),
+            **prepared.tools,
+            **prepared.cache,
+            **({} if prepared.form is None else {"response_format": prepared.form}),
         }
 
     def _reasons(self) -> bool:
-        """Whether it is one of OpenAI's reasoning models, which have a word of their own for the limit."""
+        """Return whether it is a reasoning model of OpenAI's, which have another name for the token limit."""
         return self._row.get("supports_reasoning") is True or _REASONING.match(self._model) is not None
 
     def _reader(self, conversation: Conversation) -> Reader:
@@ -186,7 +186,7 @@ class _Reply:
         self.ended = False
 
     def read(self, data: bytes) -> Sequence[ModelChunk]:
-        """The chunks in one event."""
+        """Return the chunks of one event."""
         if data == b"[DONE]":
             self.ended = True
             return ()
@@ -220,7 +220,7 @@ class _Reply:
         return self._all(chunk)
 
     def _all(self, chunk: object) -> list[ModelChunk]:
-        """The chunks in an event of any kind."""
+        """Return the chunks of an event of any kind."""
         if error := field(chunk, "error") or _error_in(chunk):
             raise _failure(error)
         found = list(self._reader.read(chunk))
@@ -228,14 +228,14 @@ class _Reply:
             self.finish_reason = self._reader.finish_reason
             found.append(ModelChunk(finish_reason=self.finish_reason))
         choice = next(iter(one_or_more(field(chunk, "choices"))), None)
-        places = (chunk, field(chunk, "x_groq"), choice)  # the wire's own, Groq's, Moonshot's
+        places = (chunk, field(chunk, "x_groq"), choice)  # OpenAI's, Groq's, Moonshot's
         if (usage := next(filter(None, map(usage_of, places)), None)) is not None:
             found.append(self._priced(usage))
         return found
 
 
 def _error_in(chunk: object) -> object:
-    """The error that an event is, where it is nothing else: vLLM's, FastAPI's, gateways'."""
+    """Return the error if the event is one in another format: vLLM's, FastAPI's, a gateway's."""
     if not isinstance(chunk, dict) or one_or_more(field(cast("object", chunk), "choices")):
         return None
     fields = cast("dict[str, object]", chunk)
@@ -253,11 +253,11 @@ def _failure(error: object) -> ProviderError:
 
 
 def wants_responses(model: str, row: Mapping[str, object], *, at_home: bool) -> bool:
-    """Whether a model cannot be had over chat completions, or not as a whole.
+    """Return whether a model is not available, or not fully, over chat completions.
 
     Args:
         model: Its name.
-        row: What LiteLLM's list says of it.
+        row: Its row in LiteLLM's list.
         at_home: Whether OpenAI serves it.
 
     Example:
@@ -272,7 +272,7 @@ def wants_responses(model: str, row: Mapping[str, object], *, at_home: bool) -> 
 
 
 def over_http(rest: str) -> OpenAIWire:
-    """The model that `openai+http://host/v1#model` names.
+    """Return the model for `openai+http://host/v1#model`.
 
     Example:
         >>> over_http("127.0.0.1:8000/v1#qwen3").name
@@ -282,5 +282,5 @@ def over_http(rest: str) -> OpenAIWire:
 
 
 def over_https(rest: str) -> OpenAIWire:
-    """The model that `openai+https://host/v1#model` names."""
+    """Return the model for `openai+https://host/v1#model`."""
     return OpenAIWire(f"openai+https://{rest}")

@@ -1,13 +1,13 @@
-"""`ModelOptions` and tools as LiteLLM's arguments.
+"""Converts `ModelOptions` and tools to LiteLLM's arguments.
 
 Rules:
 
-1. What is unset is not sent; what a provider is known not to have (a seed at Anthropic) is left out.
-2. Options that rule each other out are resolved here, not by a refusal: a forced tool choice and a small `max_tokens`
-   beat thinking, thinking beats a temperature, and a tool loop that began without thinking ends without it.
-3. LiteLLM sends an argument that it is told to allow as a field of its own, beside what it makes of it. So it is told to
-   only where it makes nothing of the argument, and the name is the wire's own.
-4. Tools stay defined as long as the history holds calls, where the provider insists; "no tools now" is a tool choice.
+1. Unset options are not sent; an option that a provider does not have (a seed at Anthropic) is left out.
+2. Conflicting options are resolved instead of refused: a forced tool choice and a small `max_tokens` take precedence over
+   thinking, thinking over a temperature, and a tool loop that began without thinking ends without it.
+3. If LiteLLM is told to allow an argument, it sends the argument in addition to its own translation. So an argument is allowed
+   only if LiteLLM does not translate it and the name is the wire's own.
+4. If the provider insists, tools stay defined as long as the history contains calls; "no tools now" is a tool choice.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -32,27 +32,27 @@ __all__ = [
 ]
 
 LEAST_BUDGET = 1024
-"""The smallest budget that Anthropic takes, in tokens."""
+"""The smallest budget that Anthropic accepts, in tokens."""
 _BUDGETS = {"low": 1024, "medium": 2048, "high": 4096, "xhigh": 8192, "max": 16_384}
 _EVERYWHERE = ("low", "medium", "high")
-# Claude's, mostly of models that decide themselves how long to think: no budget has to be below `max_tokens` there.
+# Claude's, mostly of models that choose the length of thinking: their budget need not be below `max_tokens`.
 _OWN_EFFORTS = frozenset({"xhigh", "max"})
 # Wires that have the field `reasoning_effort`.
 _WITH_EFFORT = frozenset({"openai", "compatible", "reasoning"})
 _WITHOUT_SEED = frozenset({"anthropic", "bedrock"})
 _INSISTS_ON_TOOLS = frozenset({"anthropic", "bedrock"})
 _WITHOUT_NONE = frozenset({"bedrock"})
-# Servers that may not know "none", and call on: they are shown no tools.
+# Servers that may ignore "none", and call tools anyway: they get no tools.
 _BLIND_TO_NONE = frozenset({"compatible", "reasoning"})
 
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """What becomes of thinking in one request.
+    """The thinking of one request.
 
     Attributes:
-        arguments: What asks for it; empty if nothing is said.
-        barred: Whether it is certainly off, so that the thoughts of an open tool loop may not go back either.
+        arguments: The arguments that request it; empty for the default.
+        barred: Whether it is certainly off, so that the thoughts of an open tool loop must be left out too.
     """
 
     arguments: Mapping[str, Json]
@@ -64,16 +64,16 @@ BARRED = Thinking({}, barred=True)
 
 
 def thinking_out(request: ModelRequest, profile: WireProfile, model: str, supported: Container[str] = ()) -> Thinking:
-    """The arguments that ask for thinking as the options want it, or the finding that it has to be off.
+    """Return the arguments for the requested thinking, or `BARRED` if it must be off.
 
     Args:
-        request: What is asked.
-        profile: What the provider wants.
+        request: The request.
+        profile: The provider's rules.
         model: The model's name.
         supported: The arguments that LiteLLM itself translates for the model.
 
     Raises:
-        UsageError: The options name an effort that this family does not have.
+        UsageError: The options contain an effort that this family does not have.
 
     Example:
         >>> from agentflow.models.profiles import OPENAI
@@ -81,35 +81,35 @@ def thinking_out(request: ModelRequest, profile: WireProfile, model: str, suppor
         >>> thinking_out(request, OPENAI, "openai/gpt-5", {"reasoning_effort"}).arguments
         {'reasoning_effort': 'low'}
     """
-    asked = request.options.thinking
-    if asked is None:
+    wanted = request.options.thinking
+    if wanted is None:
         return _UNSAID
-    if isinstance(asked, str) and asked not in profile.efforts:
+    if isinstance(wanted, str) and wanted not in profile.efforts:
         efforts = ", ".join(map(repr, profile.efforts))
         raise UsageError(
-            f"ModelOptions(thinking={asked!r}) was asked of the model {model!r}, which takes {efforts}, True, False, or a "
-            "budget in tokens."
+            f"The model {model!r} does not support ModelOptions(thinking={wanted!r}). Use {efforts}, True, False, or a budget "
+            "in tokens."
         )
     if profile.asks == "switch":
-        return Thinking({"thinking": {"type": "disabled" if asked is False else "enabled"}})
-    if asked is False:
-        # The others do not think unless asked, or have no word for "off".
+        return Thinking({"thinking": {"type": "disabled" if wanted is False else "enabled"}})
+    if wanted is False:
+        # The others do not think by default, or cannot switch it off.
         return Thinking({"reasoning_effort": "none"}) if profile.family == "gemini" else BARRED
     if profile.thinking_binds:
         if _forces_a_tool(request) or _began_without_thought(request.messages, model):
             return BARRED
         limit = request.options.max_tokens
-        if limit is not None and asked not in _OWN_EFFORTS and limit <= budget_of(asked):
+        if limit is not None and wanted not in _OWN_EFFORTS and limit <= budget_of(wanted):
             half = max(LEAST_BUDGET, limit // 2)
             return Thinking(_with_budget(half, supported)) if limit > LEAST_BUDGET else BARRED
     takes_effort, takes_budget = "reasoning_effort" in supported, "thinking" in supported
-    if profile.asks == "budget" and (not takes_effort or (takes_budget and type(asked) is int)):
-        return Thinking(_with_budget(budget_of(asked), supported))
-    return Thinking(_with_effort(effort_of(asked), profile, supported))
+    if profile.asks == "budget" and (not takes_effort or (takes_budget and type(wanted) is int)):
+        return Thinking(_with_budget(budget_of(wanted), supported))
+    return Thinking(_with_effort(effort_of(wanted), profile, supported))
 
 
 def options_out(options: ModelOptions, profile: WireProfile, thinking: Thinking) -> dict[str, Json]:
-    """The arguments that stand for the options, tool choice aside.
+    """Return the arguments for the options, except the tool choice.
 
     Example:
         >>> from agentflow.models.profiles import OPENAI
@@ -131,39 +131,39 @@ def options_out(options: ModelOptions, profile: WireProfile, thinking: Thinking)
 
 
 def _with_budget(tokens: int, supported: Container[str]) -> dict[str, Json]:
-    asked: dict[str, Json] = {"thinking": {"type": "enabled", "budget_tokens": tokens}}
-    return asked if "thinking" in supported else {**asked, "allowed_openai_params": ["thinking"]}
+    wanted: dict[str, Json] = {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+    return wanted if "thinking" in supported else {**wanted, "allowed_openai_params": ["thinking"]}
 
 
 def _with_effort(effort: str, profile: WireProfile, supported: Container[str]) -> dict[str, Json]:
-    asked: dict[str, Json] = {"reasoning_effort": effort}
+    wanted: dict[str, Json] = {"reasoning_effort": effort}
     if "reasoning_effort" in supported or profile.family not in _WITH_EFFORT:
-        return asked
-    return {**asked, "allowed_openai_params": ["reasoning_effort"]}  # the provider decides
+        return wanted
+    return {**wanted, "allowed_openai_params": ["reasoning_effort"]}  # the provider decides
 
 
-def effort_of(asked: bool | int | str) -> str:
-    """How much thinking is asked for, as a word.
+def effort_of(wanted: bool | int | str) -> str:
+    """Return the requested thinking as an effort.
 
     Example:
         >>> effort_of(2000), effort_of(True)
         ('medium', 'medium')
     """
-    if isinstance(asked, str):
-        return asked
-    if asked is True:
+    if isinstance(wanted, str):
+        return wanted
+    if wanted is True:
         return "medium"
-    return next((word for word in _EVERYWHERE if asked <= _BUDGETS[word]), "high")
+    return next((word for word in _EVERYWHERE if wanted <= _BUDGETS[word]), "high")
 
 
-def budget_of(asked: bool | int | str) -> int:
-    """How much thinking is asked for, in tokens.
+def budget_of(wanted: bool | int | str) -> int:
+    """Return the requested thinking in tokens.
 
     Example:
         >>> budget_of("high")
         4096
     """
-    return asked if type(asked) is int else _BUDGETS[effort_of(asked)]
+    return wanted if type(wanted) is int else _BUDGETS[effort_of(wanted)]
 
 
 def _forces_a_tool(request: ModelRequest) -> bool:
@@ -171,9 +171,9 @@ def _forces_a_tool(request: ModelRequest) -> bool:
 
 
 def _began_without_thought(messages: Sequence[Msg], model: str) -> bool:
-    """Whether a tool loop is open whose first reply came without a thought that can be sent back.
+    """Return whether a tool loop is open and its first reply has no thought that can be sent back.
 
-    A loop goes back to the last user message that stands on its own; one behind results belongs to the loop.
+    A loop begins after the last separate user message; one after tool results belongs to the loop.
     """
     head: Msg | None = None
     results = False
@@ -197,7 +197,7 @@ def _is_sealed(block: ContentBlock, model: str) -> bool:
 
 
 class ToolMemory:
-    """Tool definitions as they go over the wire; each `ToolSpec` is written once.
+    """Tool definitions in the wire's format; each `ToolSpec` is converted once.
 
     Example:
         >>> from agentflow.models.profiles import OPENAI
@@ -213,7 +213,7 @@ class ToolMemory:
         self._known: dict[int, tuple[ToolSpec, dict[str, Json]]] = {}
 
     def arguments(self, request: ModelRequest, profile: WireProfile) -> dict[str, Json]:
-        """`tools` and `tool_choice` for the request; empty if there are none."""
+        """Return `tools` and `tool_choice` for the request; empty if there are none."""
         none = request.options.tool_choice == "none"
         if not request.tools or (none and profile.family in _WITHOUT_NONE):
             return _stubs(request.messages, profile)
@@ -225,7 +225,7 @@ class ToolMemory:
 
     def _definition(self, spec: ToolSpec) -> dict[str, Json]:
         entry = self._known.get(id(spec))
-        # An id is used again when its object is gone, so the object is kept and compared.
+        # The id of a deleted object is reused, so the object is kept and compared.
         if entry is None or entry[0] is not spec:
             if len(self._known) >= 1024:
                 self._known.clear()
@@ -250,7 +250,7 @@ def _choice(options: ModelOptions) -> Json:
 
 
 def _stubs(messages: Sequence[Msg], profile: WireProfile) -> dict[str, Json]:
-    """Definitions for a request without tools whose history holds calls, where the provider refuses such a history."""
+    """Return definitions for a request without tools and with calls in its history, if the provider refuses it otherwise."""
     if profile.family not in _INSISTS_ON_TOOLS:
         return {}
     names = dict.fromkeys(wire_name(use.name) for msg in messages if msg.role == "assistant" for use in msg.tool_uses)

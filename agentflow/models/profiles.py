@@ -1,9 +1,9 @@
-"""What one family of providers wants on the wire that another does not want.
+"""The differences between families of providers on the wire.
 
 Rules:
 
-1. The stored conversation is the same for everybody; what only one vendor wants happens in the copy made for the wire.
-2. A profile is chosen once per model, from LiteLLM's provider name and the model's name.
+1. The stored conversation is the same for all; a vendor's peculiarities are applied to the copy for the wire.
+2. A profile is chosen once per model, by LiteLLM's provider name and the model's name.
 """
 
 import re
@@ -18,27 +18,27 @@ __all__ = ["PROFILES", "Claude", "Family", "WireProfile", "claude", "profile_for
 Family: TypeAlias = Literal[
     "openai", "compatible", "anthropic", "gemini", "bedrock", "mistral", "deepseek", "reasoning"
 ]
-"""Who made a model, as far as its wire goes; `"compatible"` is any server that speaks OpenAI's, `"reasoning"` one whose model
-wants its reasoning back as text."""
+"""The maker of a model, for its wire; `"compatible"` is any server with OpenAI's wire, `"reasoning"` one with a model that
+expects its reasoning back as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireProfile:
-    """How a conversation is written for one family.
+    """The format of a conversation for one family.
 
     Attributes:
         family: The name.
         ids: The form of tool-use ids: `"plain"` is up to 40 letters, digits, `_` and `-`; `"nine"` is nine letters or
-            digits, as Mistral and the templates of its open models want; `"gemini"` is plain, except that LiteLLM's ids
-            with a thought signature stay as they are.
-        thinking: How thoughts of the same model go back: signed blocks, plain text beside tool calls, or not at all.
-        result_images: Whether a tool result may hold images; where not, they follow all results in a user message.
-        bridge: Whether a user message may not stand directly behind tool results (Mistral, templates of local servers).
-        merges: Whether LiteLLM itself merges neighbours of one role for this family.
-        thinking_binds: Whether thinking rules out a temperature and a forced tool choice (Anthropic).
-        asks: How thinking is asked for: with an effort only, with an effort or a token budget, or with a mere switch.
-        efforts: The efforts that thinking can be asked for with.
-        speaks: What a reply is: one message, or, over OpenAI's `/responses`, items: each thought, text and call in its place.
+            digits, for Mistral and the templates of its open models; `"gemini"` is plain, except that LiteLLM's ids with a
+            thought signature stay unchanged.
+        thinking: How thoughts of the same model are sent back: signed blocks, plain text beside tool calls, or not at all.
+        result_images: Whether a tool result may contain images; if not, they follow all results in a user message.
+        bridge: Whether a user message directly after tool results is refused (Mistral, templates of local servers).
+        merges: Whether LiteLLM itself joins adjacent messages of one role for this family.
+        thinking_binds: Whether thinking excludes a temperature and a forced tool choice (Anthropic).
+        asks: How thinking is requested: with an effort only, with an effort or a token budget, or with a switch.
+        efforts: The supported efforts.
+        speaks: The form of a reply: one message, or, over OpenAI's `/responses`, items: thoughts, texts and calls in order.
     """
 
     family: Family
@@ -54,7 +54,7 @@ class WireProfile:
 
 
 OPENAI = WireProfile(family="openai", efforts=("minimal", "low", "medium", "high", "xhigh"))
-# Behind OpenAI's wire may stand a chat template that lets user and assistant alternate strictly, or Mistral's.
+# A server with OpenAI's wire may use a chat template that requires user and assistant to alternate, or Mistral's.
 COMPATIBLE = WireProfile(family="compatible", ids="nine", bridge=True, efforts=EFFORTS)
 ANTHROPIC = WireProfile(
     family="anthropic",
@@ -69,7 +69,7 @@ GEMINI = WireProfile(family="gemini", ids="gemini", result_images=True, merges=T
 BEDROCK = WireProfile(family="bedrock", result_images=True, merges=True)
 MISTRAL = WireProfile(family="mistral", ids="nine", bridge=True)
 DEEPSEEK = WireProfile(family="deepseek", thinking="text", asks="switch", efforts=EFFORTS)
-# Models that want their reasoning back, behind hosts that know no switch.
+# Models that expect their reasoning back, on hosts without a switch for thinking.
 REASONING = WireProfile(family="reasoning", thinking="text", efforts=EFFORTS)
 
 PROFILES: dict[Family, WireProfile] = {
@@ -87,7 +87,7 @@ def profile_for(provider: str, model: str, api_base: str | None = None) -> WireP
     Args:
         provider: LiteLLM's name of the provider.
         model: The model's name, with or without the provider.
-        api_base: Where the provider is, if it was said.
+        api_base: The provider's URL, if it was set.
 
     Example:
         >>> profile_for("vertex_ai", "claude-sonnet-4-5").family
@@ -114,12 +114,12 @@ def profile_for(provider: str, model: str, api_base: str | None = None) -> WireP
 
 
 class Claude(NamedTuple):
-    """What a generation of Claude takes.
+    """The abilities of a generation of Claude.
 
     Attributes:
-        adaptive: It decides itself how much to think, by an effort (from 4.6).
-        budgets: It takes a budget of tokens for thinking (below 4.7).
-        ceiling: How many tokens a reply may have at most.
+        adaptive: It chooses its amount of thinking, by an effort (since 4.6).
+        budgets: It accepts a token budget for thinking (before 4.7).
+        ceiling: The maximum number of tokens of a reply.
     """
 
     adaptive: bool
@@ -131,11 +131,11 @@ _GENERATION = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2})(?!\d))?")
 
 
 def claude(model: str, row: Mapping[str, object]) -> Claude:
-    """The generation of a Claude model; one whose name does not tell it counts as new.
+    """Return the generation of a Claude model; an unrecognised name counts as new.
 
     Args:
         model: Its name.
-        row: What LiteLLM's list says of it; where that is nothing, the name decides.
+        row: Its row in LiteLLM's list; if it is empty, the name decides.
 
     Example:
         >>> claude("claude-opus-4-20250514", {}), claude("claude-opus-4-6", {}).budgets, claude("claude-fable-5", {}).budgets

@@ -1,14 +1,14 @@
-"""Providers' failures as `ModelError`: may the same request succeed later, after how long, and what to do about it.
+"""Converts providers' failures to `ModelError`: whether and when to retry, and advice.
 
 Rules:
 
-1. No client is imported: the classes of LiteLLM and its clients are told by name, facts are read from the chain of causes.
-   `ProviderError` is what our own wires were told.
-2. `x-should-retry` beats the status, the provider's permanent reasons beat both.
-3. No error shows a credential: neither the message nor a cause, whose text, arguments and fields every traceback and error
-   reporter prints.
-4. A message is one line that says which model, what happened, and what to do: all that the provider said (the reason often
-   stands in its last line), without JSON, HTML, rulers and class names.
+1. No client is imported: the classes of LiteLLM and its clients are recognised by name, and facts are read from the chain of
+   causes. `ProviderError` is the failure of a direct wire.
+2. `x-should-retry` takes precedence over the status, and a provider's permanent reasons over both.
+3. No error shows a credential: neither the message nor a cause, since every traceback and error reporter prints a cause's text,
+   arguments and fields.
+4. A message is one line with the model, the problem and advice. It contains all of the provider's text (the reason is often in
+   the last line), without JSON, HTML, rulers and class names.
 """
 
 import os
@@ -64,12 +64,12 @@ _PERMANENT = frozenset(
         "NotUnderstoodError",
     }
 )
-# Names of aiohttp, httpx and ours for what is no address: no attempt will reach it.
+# Exceptions of aiohttp, httpx and agentflow for invalid URLs: retrying does not help.
 _NO_ADDRESS = frozenset({"WrongSettingError", "InvalidURL", "NonHttpUrlClientError", "UnsupportedProtocol"})
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 _QUOTA = ("insufficient_quota", "exceeded your current quota", "credit balance is too low", "billing_hard_limit")
 _BROKEN_REQUEST = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
-# Local servers answer 500 to what they will never take: a chat template fails, or a model without eyes is shown an image.
+# Local servers answer 500 to requests that never work: a failing chat template, or an image for a text-only model.
 _NEVER = (
     "roles must alternate",
     "system role not supported",
@@ -94,15 +94,15 @@ _OVERFLOW = (
     "exceed context limit",
     "exceeds the available context size",  # llama.cpp
 )
-_NO_EVENTS = "without a stream of events"  # `http.refusal` says it of a page, and of JSON that is no reply
+_NO_EVENTS = "without a stream of events"  # in `http.refusal`, for a page, or JSON that is not a reply
 _NOT_HERE = ("bound to a different conversation", "invalid_encrypted_content")
 _POLICY = ("content_policy_violation", "content management policy", "responsibleaipolicyviolation")
-# What LiteLLM's catch-all class hides when the fault is in a program and not on the line.
+# Exceptions that LiteLLM's catch-all class wraps if the fault is in a program rather than the connection.
 _FAULTS = (ImportError, AttributeError, NameError, TypeError, KeyError, IndexError, AssertionError)
 _LINE = ("httpx", "httpcore", "aiohttp", "anyio", "ssl", "openai")
 
-# Each of these runs over texts of others, of any length, so none may take more than linear time: no repetition begins where
-# another attempt has just run through the same characters (tests/words/test_hostile_texts.py).
+# Each of these runs over external text of any length, so it must take linear time: no repetition may begin where another
+# attempt has just matched the same characters (tests/words/test_hostile_texts.py).
 _CLASS_PREFIX = re.compile(r"^\s*(?:litellm\.)?[A-Za-z_]*(?:Error|Exception|Timeout)\b\s*(?:-|:)?\s+")
 _TRAILER = re.compile(
     r"(?:Handle with `litellm\.|Original exception:|Traceback \(most recent|Error_str:|"
@@ -125,11 +125,11 @@ _MOST_PREFIXES = 5
 
 
 class ProviderError(Exception):
-    """What a provider answered in place of a reply, or in the midst of one.
+    """A provider's answer instead of a reply, or within one.
 
     Args:
-        message: Its words.
-        status_code: The HTTP status; None: it came in the stream.
+        message: Its text.
+        status_code: The HTTP status; None if it came in the stream.
         headers: The answer's headers, names in lower case.
         body: The error's own fields (`type`, `code`).
     """
@@ -150,7 +150,7 @@ class ProviderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What the chain of exceptions says."""
+    """The facts in a chain of exceptions."""
 
     names: frozenset[str]
     status: int | None
@@ -169,18 +169,17 @@ def model_error(
     now: Callable[[], float] = time.time,
     place: str | None = None,
 ) -> ModelError:
-    """The `ModelError` that a client's exception stands for.
+    """Convert a client's exception to a `ModelError`.
 
-    Raise it as it is, outside of the `except` block: its `__cause__` is the exception, or a copy without credentials where
-    the exception, or what led to it, shows one.
+    It should be raised outside of the `except` block: its `__cause__` is the exception, or a copy without credentials if the
+    exception or its chain shows one.
 
     Args:
-        error: What LiteLLM, or a wire of ours, raised.
+        error: The exception of LiteLLM or a direct wire.
         model: The model's name, for the message.
-        secrets: What must not be shown: some servers echo the key that they refuse. The keys of the environment are known
-            here.
-        now: Seconds since the epoch; dates in headers are relative to it.
-        place: The URL of the request, for failures that a wrong one explains.
+        secrets: Texts to hide: some servers echo the key that they refuse. Keys in the environment are hidden anyway.
+        now: Returns the seconds since the epoch; dates in headers are relative to it.
+        place: The URL of the request, for failures that a wrong URL explains.
 
     Example:
         >>> model_error(ConnectionResetError("reset by peer"), "openai/gpt-5").retryable
@@ -202,7 +201,7 @@ def model_error(
 
 
 def secrets_in(named: Mapping[str, object]) -> Iterator[str]:
-    """The credentials in what is sent, at every depth, whole and without a scheme such as `Bearer` before them.
+    """Find the credentials in named values, at every depth, with and without a scheme such as `Bearer`.
 
     Example:
         >>> list(secrets_in({"servers": [{"authorization_token": "abc"}], "authorization": "Bearer xyz", "user": "u"}))
@@ -222,7 +221,7 @@ def secrets_in(named: Mapping[str, object]) -> Iterator[str]:
 
 
 def _safe(error: BaseException, secrets: Sequence[str]) -> BaseException:
-    """The error, or a copy that shows no secret, if something in its chain does."""
+    """Return the error, or a copy without secrets if its chain shows one."""
     if all(_shows_none(link, secrets) for link in chain_of(error)):
         return error
     text = without_secrets(str(error), secrets)
@@ -238,13 +237,13 @@ def _safe(error: BaseException, secrets: Sequence[str]) -> BaseException:
 def _shows_none(link: BaseException, secrets: Sequence[str]) -> bool:
     try:
         shown = f"{link} {link!r} {link.args!r} {vars(link)!r}"
-    except Exception:  # noqa: BLE001, RUF100 - what cannot be looked at is not shown
+    except Exception:  # noqa: BLE001, RUF100 - an exception that cannot be checked is replaced
         return False
     return without_secrets(shown, secrets) == shown
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
-    """The error, its causes and contexts, and what groups hold."""
+    """Yield the error, its causes and contexts, and the members of groups."""
     found, waiting = set[int](), [error]
     while waiting:
         link = waiting.pop()
@@ -268,12 +267,12 @@ def _masked(value: object, secrets: Sequence[str]) -> object:
 
 
 def is_secret(name: str) -> bool:
-    """Whether what bears this name (a variable, a header, an argument) is a credential."""
+    """Return whether a variable, header or argument of this name is a credential."""
     return _SECRET_NAME.search(name) is not None
 
 
 def is_bound_elsewhere(error: ModelError) -> bool:
-    """Whether the provider refused a thought: what stood before it has changed, or its seal is of another key's account."""
+    """Return whether the provider refused a thought: the messages before it changed, or another account's key sealed it."""
     cause = error.__cause__
     return cause is not None and any(
         phrase in _raw_text(link).lower() for link in _chain(cause) for phrase in _NOT_HERE
@@ -281,17 +280,17 @@ def is_bound_elsewhere(error: ModelError) -> bool:
 
 
 def broken_stream(model: str) -> ModelError:
-    """The error of a stream that ended without saying why."""
+    """Create the error of a stream that ended without a finish reason."""
     return ModelError(
-        f"{model} broke off: the stream ended without a finish reason, so the reply may be incomplete. Try again; retries= "
-        "says how often the library does so by itself.",
+        f"{model} broke off: the stream ended without a finish reason, so the reply may be incomplete. Try again, or set "
+        "retries= for automatic retries.",
         retryable=True,
         model=model,
     )
 
 
 def no_key(model: str, variable: str) -> ModelError:
-    """The error of a request that nobody could sign."""
+    """Create the error of a request without a key."""
     return ModelError(
         f"There is no API key for {model}: set the environment variable {variable}, or pass api_key=.",
         status=401,
@@ -304,7 +303,7 @@ def _facts(error: BaseException) -> _Facts:
     chain = [*_chain(error)]
     line_fault = any(isinstance(link, OSError) or type(link).__module__.split(".")[0] in _LINE for link in chain[1:])
     head = chain[0]
-    # A break in mid-stream wraps what really happened.
+    # An error within a stream wraps the original one.
     if isinstance(inner := field(head, "original_exception"), BaseException):
         chain.insert(0, inner)
     names = frozenset(cls.__name__ for cls in type(chain[0]).__mro__)
@@ -335,7 +334,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status(chain: list[BaseException]) -> int | None:
-    """The HTTP status as it came: LiteLLM's outer classes write their own over it (529 becomes 500)."""
+    """Return the original HTTP status: LiteLLM's outer classes replace it by their own (529 becomes 500)."""
     for link in reversed(chain):
         if type(link).__name__.endswith("HTTPStatusError"):
             status = field(field(link, "response"), "status_code")
@@ -365,17 +364,17 @@ def _headers(chain: list[BaseException]) -> dict[str, str]:
 
 
 def _said(link: BaseException, *causes: BaseException) -> str:
-    told = field(link, "message")
-    text = told if isinstance(told, str) and told else str(link)
-    if "{'error'" in text:  # a body as OpenAI's client prints it, which keeps it too
+    message = field(link, "message")
+    text = message if isinstance(message, str) and message else str(link)
+    if "{'error'" in text:  # a body as OpenAI's client prints it, which is also in a field
         bodies = [field(cause, "body") for cause in (link, *causes)]
-        words = (field(body, "message") or field(field(body, "error"), "message") for body in bodies)
-        return next((word for word in words if isinstance(word, str)), text)
+        found = (field(body, "message") or field(field(body, "error"), "message") for body in bodies)
+        return next((one for one in found if isinstance(one, str)), text)
     return text
 
 
 def _raw_text(link: BaseException) -> str:
-    body, code = field(link, "body"), vars(link).get("code")  # aiohttp has a property of this name, which warns
+    body, code = field(link, "body"), vars(link).get("code")  # aiohttp's property of this name emits a warning
     extra = " ".join(str(part) for part in (field(body, "type"), field(body, "code"), code) if part)
     text = _said(link)
     return f"{text}\n{extra}" if extra else text
@@ -398,34 +397,33 @@ def _retryable(facts: _Facts) -> bool:
 
 
 def _clean(text: str) -> str:
-    """The provider's own words, on one line."""
-    words = text
-    for _ in range(4):  # a proxy wraps what it was told
-        told = _told_in_json(words)
-        words = _TRAILER.sub("", words)
-        if told is None and (told := _told_in_json(words)) is None:
+    """Extract the provider's own text, on one line."""
+    for _ in range(4):  # a proxy wraps the answer that it got
+        inner = _message_in_json(text)
+        text = _TRAILER.sub("", text)
+        if inner is None and (inner := _message_in_json(text)) is None:
             break
-        words = told
+        text = inner
     for _ in range(_MOST_PREFIXES):
-        words = _CLASS_PREFIX.sub("", words, count=1)
-    if "<html" in words.lower():
-        words = _TAG.sub(" ", words.replace("b'", "").replace("\\n'", ""))
-    lines = [line for line in _OBJECT.sub("", words).splitlines() if not _RULER.match(line)]
-    words = _without_stray_quotes(" ".join(" ".join(lines).split()).strip(" ."))
-    if len(words) <= _LONGEST:
-        return words
-    return f"{words[: _LONGEST // 2]} … {words[-_LONGEST // 2 :]}"
+        text = _CLASS_PREFIX.sub("", text, count=1)
+    if "<html" in text.lower():
+        text = _TAG.sub(" ", text.replace("b'", "").replace("\\n'", ""))
+    lines = [line for line in _OBJECT.sub("", text).splitlines() if not _RULER.match(line)]
+    text = _without_stray_quotes(" ".join(" ".join(lines).split()).strip(" ."))
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
 
 
-def _without_stray_quotes(words: str) -> str:
-    """The words without quotation marks around them, or half a pair of them at an end; `No module named 'x'` stays whole."""
+def _without_stray_quotes(text: str) -> str:
+    """Remove quotation marks around a text, or an unpaired one at an end; `No module named 'x'` stays unchanged."""
     for quote in "'\"":
-        if words.count(quote) % 2 or (words.count(quote) == 2 and words[0] == words[-1] == quote):
-            words = words.strip(quote).strip(" .")
-    return words
+        if text.count(quote) % 2 or (text.count(quote) == 2 and text[0] == text[-1] == quote):
+            text = text.strip(quote).strip(" .")
+    return text
 
 
-def _told_in_json(text: str) -> str | None:
+def _message_in_json(text: str) -> str | None:
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
         return None
@@ -433,16 +431,16 @@ def _told_in_json(text: str) -> str | None:
         value: object = from_json(text[start : end + 1])
     except ValueError:
         return None
-    told = field(field(value, "error"), "message") or field(value, "message") or field(value, "error")
-    return told if isinstance(told, str) else None
+    message = field(field(value, "error"), "message") or field(value, "message") or field(value, "error")
+    return message if isinstance(message, str) else None
 
 
 def _message(facts: _Facts, model: str, wait: float | None, place: str | None) -> str:
     low, said = facts.raw.lower(), facts.text
     if "llm provider not provided" in low or "LiteLLMUnknownProvider" in facts.names:
         return (
-            f"LiteLLM knows no provider for the model {model!r}. Name models 'provider/model', such as 'openai/gpt-5', "
-            f"or 'openai/{model.split('/')[-1]}' with api_base= for a server that speaks OpenAI's wire."
+            f"LiteLLM does not know the provider of the model {model!r}. Name models 'provider/model', such as 'openai/gpt-5', "
+            f"or 'openai/{model.split('/')[-1]}' with api_base= for a server with OpenAI's wire."
         )
     where = f" ({facts.status})" if facts.status is not None else ""
     if _unknown(facts):
@@ -455,7 +453,7 @@ def _message(facts: _Facts, model: str, wait: float | None, place: str | None) -
 
 
 def _unknown(facts: _Facts) -> bool:
-    """Whether the provider does not know who asks."""
+    """Return whether the provider refused the credentials, or there are none."""
     return facts.keyless or facts.status == 401 or "AuthenticationError" in facts.names
 
 
@@ -491,14 +489,14 @@ def _fault(facts: _Facts) -> ModelFault | None:
     return "rate_limit" if facts.status == 429 else None
 
 
-_CHANGE = "Change what it names: the messages, the tools, options= or params=."
+_CHANGE = "Change the messages, tools, options= or params= that it names."
 _UNREACHED = "Check api_base=, that a server listens there, and the proxy variables (HTTPS_PROXY, NO_PROXY)."
-_LATER = "The fault is the provider's: try again later, raise retries=, or add ModelFallback of agentflow.plugins."
+_LATER = "The provider is at fault: try again later, raise retries=, or add ModelFallback of agentflow.plugins."
 _FAULT_CURES: dict[ModelFault, str] = {
     "quota": "Add credit to the account, or use the key of another one.",
-    "context_overflow": "Send less: SummaryCompaction and ClearOldResults of agentflow.plugins shorten what is sent.",
+    "context_overflow": "Send less: SummaryCompaction and ClearOldResults of agentflow.plugins shorten the conversation.",
     "content_policy": "Change the messages, or use another model.",
-    "rate_limit": "Send fewer (RateLimit of agentflow.plugins), raise retries= and max_wait=, or ask for a higher limit.",
+    "rate_limit": "Send fewer (RateLimit of agentflow.plugins), raise retries= and max_wait=, or request a higher limit.",
 }
 _STATUS_CURES = {
     400: _CHANGE,
@@ -512,22 +510,22 @@ _STATUS_CURES = {
 _KIND_CURES = {
     "did not answer in time": "Check that the server is up, or raise timeout=.",
     "could not be reached or broke off": _UNREACHED,
-    "answered in a form that is not known": "Check that api_base= speaks this wire.",
+    "answered in an unknown form": "Check that api_base= is a server with this wire.",
     "refused the request": _CHANGE,
-    "could not be called": "If that does not tell what to change, its cause does: error.__cause__.",
+    "could not be called": "See its cause for the reason: error.__cause__.",
 }
 
 
 def _cure(facts: _Facts, kind: str, place: str | None) -> str:
-    """What to do about it, after a space; "": nobody knows."""
+    """Return the advice, after a space; empty if there is none."""
     low, fault = facts.raw.lower(), _fault(facts)
     if fault in _FAULT_CURES:
         return f" {_FAULT_CURES[fault]}"
     cure = _STATUS_CURES.get(facts.status or 0) or _KIND_CURES.get(kind, "")
     if "ProviderError" in facts.names and facts.status is None and _NO_EVENTS in low:
-        cure = "Check that api_base= is the root of an API that speaks this wire (often .../v1)."
+        cure = "Check that api_base= is the root of an API with this wire (often .../v1)."
     elif facts.status is not None and 300 <= facts.status < 400:
-        cure = "If that address is right, write it as api_base=."
+        cure = "If that URL is right, set it as api_base=."
     elif not cure and kind == "failed":
         cure = _LATER if _retryable(facts) else _CHANGE
     if place is not None and "api_base=" in cure:
@@ -535,7 +533,7 @@ def _cure(facts: _Facts, kind: str, place: str | None) -> str:
     return f" {cure}" if cure else ""
 
 
-_FAULT_SAID: dict[ModelFault, str] = {
+_FAULT_TEXTS: dict[ModelFault, str] = {
     "quota": "has no quota left",
     "context_overflow": "cannot hold the conversation in its context window",
     "content_policy": "refused the content",
@@ -545,8 +543,8 @@ _FAULT_SAID: dict[ModelFault, str] = {
 
 def _kind(facts: _Facts) -> str:
     fault = _fault(facts)
-    if fault in _FAULT_SAID and facts.status != 413:
-        return _FAULT_SAID[fault]
+    if fault in _FAULT_TEXTS and facts.status != 413:
+        return _FAULT_TEXTS[fault]
     if facts.status in _KINDS:
         return _KINDS[facts.status]
     if facts.status == 408 or facts.names & {"Timeout", "TimeoutError"}:
@@ -556,7 +554,7 @@ def _kind(facts: _Facts) -> str:
     if "ProviderError" in facts.names:
         return "failed"
     if "NotUnderstoodError" in facts.names:
-        return "answered in a form that is not known"
+        return "answered in an unknown form"
     if "APIConnectionError" in facts.names and not facts.fault:
         return "could not be reached or broke off"
     if facts.names & {"InternalServerError", "ServiceUnavailableError"}:

@@ -1,12 +1,12 @@
-"""The events of OpenAI's `/responses` as `ModelChunk`s.
+"""Converts the events of OpenAI's `/responses` to `ModelChunk`s.
 
 Rules:
 
-1. Events and items have a `type`; one that is not known here is skipped. An item that asks the client for something which no
-   agent here does (a click, a shell command) is an error: the reply would look finished.
-2. A call is told by its place in the output: gateways write another `item_id` on each event.
-3. What a server says only in an event that repeats it (a text, arguments, an item), it has said.
-4. The last event says how it ended: there is no other end mark.
+1. Events and items have a `type`; an unknown one is skipped. An item that requests something from the client which agents do
+   not support (a click, a shell command) is an error: the reply would look complete.
+2. A call is identified by its index in the output: gateways write another `item_id` on each event.
+3. A text, call or item that a server sends only in an event that should repeat it is read from that event.
+4. The last event has the outcome: there is no other end mark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from agentflow.chunks import ModelChunk, ToolUseDelta, text_chunk
 from agentflow.messages import Citation
 from agentflow.models.chunks_in import media_in
-from agentflow.models.loose import NotUnderstoodError, count, field, items, json_text, place, skipped, words
+from agentflow.models.loose import NotUnderstoodError, as_text, count, field, items, json_text, place, skipped
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_out import seal
 from agentflow.models.wire import anything
@@ -28,13 +28,13 @@ from agentflow.specs import Usage
 
 __all__ = ["ItemsReader"]
 
-_CUT = {"max_output_tokens": "length", "content_filter": "content_filter"}
-# The errors of a reply that is under way which the same request meets again; the others may pass.
+_INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
+# Errors within a reply that the same request would cause again; all others are temporary.
 _LASTING = re.compile(r"invalid_|image_|unsupported_|empty_|context_length|bio_policy|cyber_policy|data_residency")
 
 
 _CALLS = frozenset({"function_call", "custom_tool_call"})
-# Items of tools that the vendor runs: what they led to is in the text.
+# Items of tools that the vendor runs: their results are in the text.
 _RUN_BY_VENDOR = frozenset(
     {
         "image_generation_call",
@@ -69,20 +69,20 @@ class _Details(msgspec.Struct, gc=False):
     reason: str | None = None
 
 
-class _Read(msgspec.Struct, gc=False):
+class _InputDetails(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class _Written(msgspec.Struct, gc=False):
+class _OutputDetails(msgspec.Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
 class _Usage(msgspec.Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: _Read | None = None
-    output_tokens_details: _Written | None = None
+    input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
 
 
 class _Response(msgspec.Struct, gc=False):
@@ -116,8 +116,8 @@ class ItemsReader:
     """Reads one reply.
 
     Args:
-        model: The model's name, written on its thoughts.
-        priced: Makes the chunk of what was used.
+        model: The model's name, for its thoughts.
+        priced: Creates the chunk for the usage.
 
     Example:
         >>> reader = ItemsReader("openai/gpt-5.4", lambda usage: ModelChunk(usage=usage))
@@ -153,8 +153,8 @@ class ItemsReader:
         self.ended = False
 
     def read(self, data: bytes) -> Sequence[ModelChunk]:
-        """The chunks in one event."""
-        if data == b"[DONE]":  # of servers that end every stream so
+        """Return the chunks of one event."""
+        if data == b"[DONE]":  # some servers end every stream with it
             self.ended = True
             return ()
         try:
@@ -187,7 +187,7 @@ class ItemsReader:
         return (text_chunk(text),)
 
     def _repeated(self, event: _Event) -> Sequence[ModelChunk]:
-        """What an event says as a whole, if no fragments of it came; or the end."""
+        """Read an event that repeats earlier fragments, if there were none; or the end."""
         match event.type:
             case "response.output_text.done" | "response.refusal.done":
                 found = () if self._in_part else self._text(event.text or event.refusal)
@@ -215,7 +215,7 @@ class ItemsReader:
         return ModelChunk(tool_uses=(ToolUseDelta(place, arguments=arguments),))
 
     def _place(self, event: _Event) -> int:
-        """Which call of the reply it is; where nothing tells, the last one, or the first piece of the next."""
+        """Return the index of the event's call; without any information, the last call, or the next one if there is none."""
         mark = event.output_index if event.output_index is not None else event.item_id
         if mark is None and event.item is not None:
             mark = event.item.id or len(self._calls)
@@ -224,7 +224,7 @@ class ItemsReader:
         return self._calls.setdefault(mark, len(self._calls))
 
     def _done(self, event: _Event, item: _Item) -> Sequence[ModelChunk]:
-        """What an item says at its end that was not said before."""
+        """Return the parts of a completed item that no earlier event contained."""
         match item.type:
             case "message":
                 said, self._in_part, self._in_item = self._in_part + self._in_item, 0, 0
@@ -245,7 +245,7 @@ class ItemsReader:
                 return () if block is None else (ModelChunk(blocks=(block,)),)
             case kind:
                 if kind in _FOR_THE_CLIENT:
-                    raise NotUnderstoodError(f"an item of type {kind!r} asks for something that no agent here does")
+                    raise NotUnderstoodError(f"an item of type {kind!r} requests something that agents do not support")
                 if kind not in _RUN_BY_VENDOR:
                     skipped(self._model, f"an item of type {kind!r}")
                 return ()
@@ -256,15 +256,15 @@ class ItemsReader:
         found: list[ModelChunk] = []
         if len(self._calls) > known:
             found.append(self._begin(event, item))
-        elif place not in self._named:  # its fragments came first
+        elif place not in self._named:  # its fragments came before its start
             found.append(self._begin(event, item))
             self._silent.pop(place, None)
         if place in self._silent and (arguments := item.arguments or item.input or self._silent[place]):
-            found.append(self._call(event, arguments))  # some servers send it whole, and no fragments
+            found.append(self._call(event, arguments))  # some servers send it whole, without fragments
         return found
 
     def _content(self, item: _Item) -> list[ModelChunk]:
-        """A message that came whole."""
+        """Read a message that came whole."""
         found: list[ModelChunk] = []
         for part in item.content or ():
             if text := _said(part):
@@ -281,17 +281,17 @@ class ItemsReader:
         response = event.response
         match event.type:
             case "response.completed":
-                unsaid = self._unsaid(response)
+                unsaid = self._missing_parts(response)
                 return [*unsaid, *self._finished("tool_calls" if self._calls else "stop", response)]
             case "response.incomplete":
-                unsaid = self._unsaid(response)
+                unsaid = self._missing_parts(response)
                 details = response.incomplete_details if response is not None else None
                 reason = (details.reason if details is not None else None) or "max_output_tokens"
-                return [*unsaid, *self._finished(_CUT.get(reason, reason), response)]
+                return [*unsaid, *self._finished(_INCOMPLETE.get(reason, reason), response)]
             case "response.failed":
                 raise _failure((response.error if response is not None else None) or {})
             case "response.cancelled":
-                raise _failure({"message": "it was cancelled at the vendor's"})
+                raise _failure({"message": "it was cancelled at the vendor"})
             case "error":
                 raise _failure(event.error or {"code": event.code, "message": event.message})
             case _:
@@ -299,8 +299,8 @@ class ItemsReader:
                     raise _failure(event.error)
                 return ()
 
-    def _unsaid(self, response: _Response | None) -> list[ModelChunk]:
-        """What the last event says that no event before it said."""
+    def _missing_parts(self, response: _Response | None) -> list[ModelChunk]:
+        """Return the parts of the last event that no earlier event contained."""
         found = [
             ModelChunk(tool_uses=(ToolUseDelta(place, arguments=arguments),))
             for place, arguments in self._silent.items()
@@ -321,7 +321,7 @@ class ItemsReader:
         found = [ModelChunk(finish_reason=reason)]
         if response is not None and (used := response.usage) is not None:
             read, written = used.input_tokens_details, used.output_tokens_details
-            told = Usage(
+            usage = Usage(
                 input_tokens=used.input_tokens or 0,
                 output_tokens=used.output_tokens or 0,
                 cache_read_tokens=(read.cached_tokens or 0) if read is not None else 0,
@@ -329,19 +329,19 @@ class ItemsReader:
                 reasoning_tokens=(written.reasoning_tokens or 0) if written is not None else 0,
                 model_calls=1,
             )
-            found.append(self._priced(told))
+            found.append(self._priced(usage))
         return found
 
 
 def _said(part: object) -> str:
-    return words(field(part, "text"), "text") or words(field(part, "refusal"), "refusal")
+    return as_text(field(part, "text"), "text") or as_text(field(part, "refusal"), "refusal")
 
 
 def _loose(value: object) -> _Event:
-    """An event whose fields are of other types: what is known of it, field by field; the rest is not looked at.
+    """Read an event with fields of unexpected types, field by field; unknown fields are ignored.
 
     Raises:
-        NotUnderstoodError: A field that carries meaning holds what nobody can read.
+        NotUnderstoodError: A field that carries meaning is unreadable.
     """
     kind = field(value, "type")
     if not isinstance(kind, str):
@@ -362,9 +362,12 @@ def _loose(value: object) -> _Event:
             | "response.reasoning_text.delta"
             | "response.custom_tool_call_input.delta"
         ):
-            event.delta = words(field(value, "delta"), "delta")
+            event.delta = as_text(field(value, "delta"), "delta")
         case "response.output_text.done" | "response.refusal.done":
-            event.text, event.refusal = words(field(value, "text"), "text"), words(field(value, "refusal"), "refusal")
+            event.text, event.refusal = (
+                as_text(field(value, "text"), "text"),
+                as_text(field(value, "refusal"), "refusal"),
+            )
         case "response.output_item.added" | "response.output_item.done":
             event.item = _loose_item(field(value, "item"))
         case "response.output_text.annotation.added":
@@ -388,10 +391,10 @@ def _loose_item(value: object) -> _Item:
     item = _Item(kind if isinstance(kind, str) else repr(kind), _text_or_none(field(value, "id")))
     match kind:
         case "function_call" | "custom_tool_call":
-            item.call_id = words(field(value, "call_id"), "the id of a tool call")
-            item.name = words(field(value, "name"), "the name of a tool call")
+            item.call_id = as_text(field(value, "call_id"), "the id of a tool call")
+            item.name = as_text(field(value, "name"), "the name of a tool call")
             item.arguments = json_text(field(value, "arguments"))
-            item.input = words(field(value, "input"), "the input of a tool call")
+            item.input = as_text(field(value, "input"), "the input of a tool call")
         case "message" | "reasoning":
             item.content, item.summary = [*items(field(value, "content"))], [*items(field(value, "summary"))]
             item.encrypted_content = _text_or_none(field(value, "encrypted_content"))
@@ -408,13 +411,13 @@ def _loose_response(value: object) -> _Response:
     reason = _text_or_none(field(field(value, "incomplete_details"), "reason"))
     usage = None
     if isinstance(used, dict):
-        told = cast("dict[str, object]", used)
-        read, written = told.get("input_tokens_details"), told.get("output_tokens_details")
+        fields = cast("dict[str, object]", used)
+        read, written = fields.get("input_tokens_details"), fields.get("output_tokens_details")
         usage = _Usage(
-            count(told.get("input_tokens")),
-            count(told.get("output_tokens")),
-            _Read(count(field(read, "cached_tokens")), count(field(read, "cache_write_tokens"))),
-            _Written(count(field(written, "reasoning_tokens"))),
+            count(fields.get("input_tokens")),
+            count(fields.get("output_tokens")),
+            _InputDetails(count(field(read, "cached_tokens")), count(field(read, "cache_write_tokens"))),
+            _OutputDetails(count(field(written, "reasoning_tokens"))),
         )
     return _Response(
         [*items(field(value, "output"))],
@@ -426,5 +429,5 @@ def _loose_response(value: object) -> _Response:
 
 def _failure(error: dict[str, Any]) -> ProviderError:
     code = str(error.get("code") or error.get("type") or "")
-    said = str(error.get("message") or code or "it failed, and did not say why")
+    said = str(error.get("message") or code or "it failed without a reason")
     return ProviderError(said, 400 if _LASTING.match(code) else None, {}, error)

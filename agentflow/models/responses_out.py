@@ -1,11 +1,12 @@
-"""A converted conversation, and what is asked beside it, in the words of OpenAI's `/responses`.
+"""Converts a conversation and its options to the format of OpenAI's `/responses`.
 
 Rules:
 
-1. It begins where LiteLLM begins: with messages in the words of chat completions. What is legal was settled there.
-2. Nothing is kept at the vendor's (`store` is false): thoughts come sealed, and go back so, before what they led to.
-3. Of what goes back only thoughts have the vendor's ids: an id makes it ask for its neighbours, which a hook may have taken
-   out.
+1. The input is in the format of chat completions, as for LiteLLM; the order of messages is already legal.
+2. The vendor stores nothing (`store` is false): thoughts come sealed, and are sent back sealed, before the items that follow
+   them.
+3. Only thoughts are sent back with the vendor's ids: an id makes the vendor expect the adjacent items, which a hook may have
+   removed.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from agentflow.models.profiles import WireProfile
 
 __all__ = ["over_responses", "responses_body", "seal"]
 
-# `Any`: items hold JSON.
+# `Any`: items contain JSON.
 Item = dict[str, Any]
 
 _SEALED_THOUGHTS = "reasoning.encrypted_content"
 
 
 def over_responses(profile: WireProfile) -> WireProfile:
-    """The same family's profile over this endpoint.
+    """Return the same family's profile for this endpoint.
 
     Example:
         >>> from agentflow.models.profiles import OPENAI
@@ -38,8 +39,8 @@ def over_responses(profile: WireProfile) -> WireProfile:
     return replace(profile, speaks="items", merges=True, bridge=False, result_images=profile.family == "openai")
 
 
-def seal(id: str, encrypted: str) -> str:  # noqa: A002 - the wire's own word
-    """What a thought is signed with: its id, and what the vendor alone reads.
+def seal(id: str, encrypted: str) -> str:  # noqa: A002 - the wire's own name
+    """Return the signature of a thought: its id, and its content encrypted for the vendor.
 
     Example:
         >>> seal("rs_1", "gAAA")
@@ -49,26 +50,26 @@ def seal(id: str, encrypted: str) -> str:  # noqa: A002 - the wire's own word
 
 
 def responses_body(
-    model: str, asked: Prepared, options: Mapping[str, Json], params: Mapping[str, Any], *, reasons: bool
+    model: str, prepared: Prepared, options: Mapping[str, Json], params: Mapping[str, Any], *, reasons: bool
 ) -> Item:
-    """A whole request.
+    """Build a whole request.
 
     Args:
-        model: The server's word for the model.
-        asked: The request in the words of chat completions.
-        options: The options in those words.
-        params: Further fields of each request, in the words of this endpoint.
-        reasons: Whether the model thinks, and hands out what it thought under seal.
+        model: The server's name for the model.
+        prepared: The request in the format of chat completions.
+        options: The options in that format.
+        params: Further fields of each request, in the format of this endpoint.
+        reasons: Whether it is a reasoning model with sealed thoughts.
 
     Raises:
-        UsageError: It holds what this endpoint has no word for.
+        UsageError: This endpoint does not support a part of the request.
     """
     if "stop" in options:
         raise UsageError(
-            f"The model {model!r} was asked over /responses with stop sequences, which that endpoint does not have. Leave "
-            "options.stop out, or cut the text in a hook."
+            f"The model {model!r} has stop sequences, which /responses does not support. Leave options.stop out, or shorten "
+            "the text in a hook."
         )
-    instructions, items = _items(asked.messages, model)
+    instructions, items = _items(prepared.messages, model)
     body: Item = {"model": model, "input": items, "stream": True, "store": False}
     if instructions:
         body["instructions"] = instructions
@@ -80,14 +81,14 @@ def responses_body(
             body[theirs] = options[ours]
     if "reasoning_effort" in options:
         body["reasoning"] = {"effort": options["reasoning_effort"], "summary": "auto"}
-    if isinstance(asked.form, dict):
-        form: Any = asked.form
+    if isinstance(prepared.form, dict):
+        form: Any = prepared.form
         body["text"] = {**body.get("text", {}), "format": {"type": "json_schema", **form["json_schema"]}}
-    return {**body, **_tool_fields(asked.tools), **asked.cache}
+    return {**body, **_tool_fields(prepared.tools), **prepared.cache}
 
 
 def _items(messages: Iterable[WireMessage], model: str) -> tuple[str, list[Item]]:
-    """The instructions, and the items behind them."""
+    """Return the instructions, and the items after them."""
     instructions: list[str] = []
     items: list[Item] = []
     thought: set[str] = set()
@@ -101,21 +102,21 @@ def _items(messages: Iterable[WireMessage], model: str) -> tuple[str, list[Item]
                 items[-1]["output"] = _content(content, model)
             case "assistant":
                 for item in (_said(cast("Item", part)) for part in cast("list[Json]", content)):
-                    if item.get("encrypted_content") == "":  # another wire's seal
+                    if item.get("encrypted_content") == "":  # the seal is another wire's
                         continue
-                    if item.get("id") not in thought:  # what a hook has doubled is refused
+                    if item.get("id") not in thought:  # the vendor refuses duplicates, which a hook can cause
                         items.append(item)
                     if "id" in item:
                         thought.add(item["id"])
             case _:
                 items.append({"role": role, "content": _content(content, model)})
-    if not items:  # it wants some input
+    if not items:  # some input is required
         return "", [{"role": "system", "content": "\n\n".join(instructions)}]
     return "\n\n".join(instructions), items
 
 
 def _said(part: Item) -> Item:
-    """What the model said, thought or called."""
+    """Convert a part of an assistant's message."""
     match part["type"]:
         case "function":
             made = part["function"]
@@ -146,19 +147,19 @@ def _part(part: Item, model: str) -> Json:
             return {"type": "input_file", "file_url" if place.startswith("http") else "file_id": place}
         case "input_audio":
             raise UsageError(
-                f"The model {model!r} was sent a sound over /responses, which does not take any; leave the block out."
+                f"The model {model!r} was sent audio over /responses, which does not support it. Leave the block out."
             )
         case _:
             return {"type": "input_text", "text": part["text"]}
 
 
-def _tool_fields(asked: Mapping[str, Json]) -> Item:
-    """`tools` and `tool_choice`; a function is strict here unless it says that it is not."""
-    if "tools" not in asked:
+def _tool_fields(prepared: Mapping[str, Json]) -> Item:
+    """Return `tools` and `tool_choice`; a function is strict here by default."""
+    if "tools" not in prepared:
         return {}
-    functions = [tool["function"] for tool in cast("list[Item]", asked["tools"])]
+    functions = [tool["function"] for tool in cast("list[Item]", prepared["tools"])]
     fields: Item = {"tools": [{"type": "function", **function, "strict": False} for function in functions]}
-    choice = asked.get("tool_choice")
+    choice = prepared.get("tool_choice")
     if choice is not None:
         named = cast("Item", choice["function"])["name"] if isinstance(choice, dict) else None
         fields["tool_choice"] = choice if named is None else {"type": "function", "name": named}

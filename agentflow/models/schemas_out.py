@@ -1,12 +1,12 @@
-"""JSON schemas as each provider takes them for an answer; the rules are rows (`schema_rules.tsv`).
+"""Fits JSON schemas for answers to each provider; the rules are rows (`schema_rules.tsv`).
 
 Rules:
 
-1. What a provider does not take is said in words, in the description beside it: the model reads it, and the answer is held
-   against the whole form anyway.
-2. A schema becomes narrower or wider, never another: an answer that fits both is legal for the whole form.
-3. An object with open keys (`dict[str, int]`) cannot be closed: the schema then goes without `strict`.
-4. Where a schema cannot be said at all (it contains itself, or Anthropic is to take open keys), nothing is sent but words.
+1. A keyword that a provider does not support is moved to the description as text: the model reads it, and the answer is
+   validated against the complete schema anyway.
+2. A schema becomes narrower or wider, but is never replaced: an answer that fits both is valid for the complete schema.
+3. An object with open keys (`dict[str, int]`) cannot be closed: the schema is then sent without `strict`.
+4. If a schema cannot be expressed (it is recursive, or has open keys for Anthropic), only a description is sent.
 
 The marks of the rows: D is the vendor's documentation, I an issue that quotes the refusal, B common knowledge.
 """
@@ -39,14 +39,14 @@ Flag: TypeAlias = Literal["supports_response_schema", "supports_native_structure
 
 
 class Answers(NamedTuple):
-    """How a family answers in a form.
+    """A family's mode for answers by a schema.
 
     Attributes:
-        flag: What LiteLLM's list of models calls the mode; None: the family has none that takes a schema.
-        beside_tools: A pattern of the models in which it goes with tools; `""` is all of them, None is none.
-        rules: Whose rows of `schema_rules.tsv` hold.
-        source: Where that stands.
-        loose: Whether it also takes a schema whose objects are not all closed.
+        flag: The mode's name in LiteLLM's list of models; None: the family has no mode that takes a schema.
+        beside_tools: A pattern of the models that combine it with tools; `""` is all of them, None is none.
+        rules: The family of the rows in `schema_rules.tsv` that apply.
+        source: The source of this information.
+        loose: Whether a schema with open objects is accepted too.
     """
 
     flag: Flag | None
@@ -69,25 +69,25 @@ FAMILIES: Final[Mapping[Family, Answers]] = {
         "unsupported'",
     ),
     "mistral": Answers("supports_response_schema", None, "openai", "docs.mistral.ai custom structured output"),
-    # Behind OpenAI's wire may stand anything; vLLM, SGLang, llama.cpp and LM Studio take a schema, which a user may ask for.
+    # A compatible server may be anything; vLLM, SGLang, llama.cpp and LM Studio support a schema, which a user may request.
     "compatible": Answers(None, None, "openai", "docs.vllm.ai structured_outputs"),
     "bedrock": Answers(None, None, "", "LiteLLM makes a tool of it"),
     "deepseek": Answers(None, None, "", "api-docs.deepseek.com json_mode: an object, no schema"),
     "reasoning": Answers(None, None, "", "differs from host to host"),
 }
-"""How each family answers in a form."""
+"""Each family's mode for answers by a schema."""
 
 
 class SchemaRule(NamedTuple):
-    """What becomes of a keyword.
+    """The treatment of a keyword.
 
     Attributes:
-        family: Whose rule it is.
+        family: The family.
         keyword: The keyword of JSON schema.
-        action: `note`: it is said in words. `drop`: it is left out. `close`: objects are closed. `all`: every property is
-            required. `only:a,b`: other values are said in words. `refuse`: the schema cannot be sent.
-        mark: How well it is known.
-        source: Where it stands.
+        action: `note`: it becomes text. `drop`: it is left out. `close`: objects are closed. `all`: every property is
+            required. `only:a,b`: other values become text. `refuse`: the schema cannot be sent.
+        mark: The kind of source.
+        source: The source.
     """
 
     family: str
@@ -99,7 +99,7 @@ class SchemaRule(NamedTuple):
 
 @cache
 def schema_rules() -> tuple[SchemaRule, ...]:
-    """The rows."""
+    """Return the rules."""
     return tuple([SchemaRule(*row) for row in rows("schema_rules.tsv")])
 
 
@@ -109,12 +109,12 @@ def _actions(family: str) -> Mapping[str, str]:
 
 
 def answers_of(family: Family, model: str, known: Mapping[str, object]) -> tuple[bool, bool]:
-    """Whether a model answers by a schema, and whether it does so beside tools.
+    """Return whether a model supports answers by a schema, and whether also together with tools.
 
     Args:
-        family: Whose model it is.
+        family: The model's family.
         model: Its name.
-        known: What LiteLLM's list says of it.
+        known: Its row in LiteLLM's list.
 
     Example:
         >>> answers_of("gemini", "gemini/gemini-2.5-pro", {"supports_response_schema": True})
@@ -126,10 +126,10 @@ def answers_of(family: Family, model: str, known: Mapping[str, object]) -> tuple
 
 
 class Fitted(NamedTuple):
-    """A schema as a provider takes it.
+    """A schema for a provider.
 
     Attributes:
-        schema: The schema; None: it cannot be said there.
+        schema: The schema; None if it cannot be expressed.
         strict: Whether every object in it is closed.
     """
 
@@ -138,7 +138,7 @@ class Fitted(NamedTuple):
 
 
 def fitted(schema: Mapping[str, Any], family: Family) -> Fitted:
-    """Make a schema fit what a family's JSON-schema mode takes.
+    """Fit a schema to a family's JSON-schema mode.
 
     Example:
         >>> fitted({"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}}, "anthropic").schema
@@ -159,7 +159,7 @@ class _Fitting:
         self.strict = True
 
     def node(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """One schema, and those in it."""
+        """Fit one schema, with its subschemas."""
         made: dict[str, Any] = {}
         notes: list[str] = []
         for key, value in schema.items():
@@ -196,14 +196,14 @@ class _Fitting:
 
 
 def _plain(value: Any) -> Any:
-    """A copy of plain dicts and lists."""
+    """Copy plain dicts and lists."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in cast("Mapping[str, Any]", value).items()}
     return [_plain(inner) for inner in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
 
 
 def response_format(schema: Mapping[str, Any], family: Family) -> Json:
-    """The argument that asks for an answer by a schema; None: the family is told in words (`in_words`).
+    """Return the argument for an answer by a schema; None if the family needs a description instead (`in_words`).
 
     Example:
         >>> response_format({"title": "Bill", "type": "object", "properties": {}}, "openai")["json_schema"]["name"]
@@ -217,7 +217,7 @@ def response_format(schema: Mapping[str, Any], family: Family) -> Json:
 
 
 def in_words(schema: Mapping[str, Any]) -> str:
-    """The same for a model that takes no schema.
+    """Describe a schema for a model without a mode for it.
 
     Example:
         >>> in_words({"type": "object"})

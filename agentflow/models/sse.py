@@ -1,12 +1,12 @@
-"""Server-sent events, from the bytes of reads that respect neither events nor characters.
+"""Reads server-sent events from chunks of bytes that respect neither events nor characters.
 
 Rules:
 
-1. What comes out is the `data` of each whole event. Comments, names, ids and other fields are passed over: both vendors
-   repeat in the data what they name.
-2. Lines end in LF, CR LF or CR; several `data` lines of an event are one text with line feeds; a mark of UTF-8 at the start
-   is no text.
-3. An event that grows beyond the limit is an error: a server cannot fill the memory.
+1. The result is the `data` of each complete event. Comments, names, ids and other fields are skipped: both vendors repeat them
+   in the data.
+2. Lines end in LF, CR LF or CR; several `data` lines of an event are joined with line feeds; a byte order mark at the start is
+   skipped.
+3. An event larger than the limit is an error: a server must not exhaust the memory.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _MARK = b"\xef\xbb\xbf"
 
 
 class EventTooLargeError(ValueError):
-    """A server sends an event without an end."""
+    """A server sent an event that is too large."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the server sent an event of more than {limit:,} bytes; the limit is max_event=")
@@ -43,10 +43,10 @@ class EventReader:
         self._begun = self._ends_in_cr = False
 
     def feed(self, part: bytes) -> Sequence[bytes]:
-        """The data of the events that this read completes.
+        """Return the data of the events that this chunk completes.
 
         Raises:
-            EventTooLargeError: The event that is under way has passed the limit.
+            EventTooLargeError: The current event is larger than the limit.
         """
         if not self._begun:
             part = self._without_mark(part)
@@ -58,7 +58,7 @@ class EventReader:
             if rest:
                 held += rest
         else:
-            start = max(0, len(held) - 1)  # the first of the two line feeds may have come before
+            start = max(0, len(held) - 1)  # the first of the two line feeds may be in an earlier chunk
             held += part
             end = held.rfind(b"\n\n", start)
             found = end >= 0
@@ -70,7 +70,7 @@ class EventReader:
         return _data(whole) if found else ()
 
     def rest(self) -> Sequence[bytes]:
-        """The data of an event that the end of the stream has completed, where servers leave out the blank line."""
+        """Return the data of an event that the end of the stream completes, if the server left out the blank line."""
         whole = bytes(self._held)
         self._held.clear()
         return _data(whole)
@@ -86,7 +86,7 @@ class EventReader:
         return part.removeprefix(_MARK)
 
     def _with_line_feeds(self, part: bytes) -> bytes:
-        """The same with LF for each end of a line; a CR at the end of a read is one, and an LF behind it belongs to it."""
+        """Replace each line ending by LF; after a CR at the end of a chunk, an LF in the next one belongs to it."""
         if self._ends_in_cr and part.startswith(b"\n"):
             part = part[1:]
             self._ends_in_cr = False
@@ -96,7 +96,7 @@ class EventReader:
 
 
 def _data(whole: bytes) -> list[bytes]:
-    """The data of each event in text that ends where an event does."""
+    """Return the data of each event in complete events."""
     found: list[bytes] = []
     if whole.startswith(b"data: "):  # OpenAI's wire: each event is one line
         found = whole[6:].split(b"\n\ndata: ")

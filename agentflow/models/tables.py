@@ -1,4 +1,4 @@
-"""Rules as rows: the tables (`*.tsv`) beside this module."""
+"""Reads tables of rules (`*.tsv`) in this folder."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ __all__ = ["rows"]
 
 
 def rows(table: str) -> list[list[str]]:
-    """The rows of a table, without its head.
+    """Read the rows of a table, without its header.
 
     Example:
         >>> rows("content_rules.tsv")[0][:2]

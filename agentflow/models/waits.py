@@ -1,4 +1,4 @@
-"""How long a provider asks to wait: headers and messages in all the forms that they come in."""
+"""Reads how long a provider asks to wait, from headers and messages in all known forms."""
 
 import re
 import time
@@ -27,14 +27,14 @@ _RESETS = (
 
 
 def requested_wait(headers: Mapping[str, str], message: str = "", now: Callable[[], float] = time.time) -> float | None:
-    """The seconds that an error answer asks to wait, or None.
+    """Return the seconds that an error answer asks to wait, or None.
 
-    Read in this order: `retry-after-ms`, `retry-after`, the message, the resets of limits that are used up.
+    In this order: `retry-after-ms`, `retry-after`, the message, the resets of exhausted limits.
 
     Args:
         headers: The answer's headers; names in lower case.
         message: The error's text.
-        now: Seconds since the epoch; dates are relative to it.
+        now: Returns the seconds since the epoch; dates are relative to it.
 
     Example:
         >>> requested_wait({"retry-after": "2.5"})
@@ -47,8 +47,8 @@ def requested_wait(headers: Mapping[str, str], message: str = "", now: Callable[
             return max(0.0, milliseconds / 1000)
     if (asked := headers.get("retry-after")) is not None and (wait := _moment(asked, now)) is not None:
         return wait
-    if (told := _told(message)) is not None:
-        return told
+    if (wait := _wait_in(message)) is not None:
+        return wait
     return _reset(headers, now)
 
 
@@ -61,7 +61,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _duration(text: str) -> float | None:
-    """A duration as Go writes it: `12ms`, `1s`, `6m0s`, `1h2m3.5s`."""
+    """Read a duration in Go's format: `12ms`, `1s`, `6m0s`, `1h2m3.5s`."""
     found = _DURATION.match(text.strip())
     if found is None or not text.strip():
         return None
@@ -70,12 +70,12 @@ def _duration(text: str) -> float | None:
 
 
 def _moment(text: str, now: Callable[[], float]) -> float | None:
-    """Seconds, a duration, an HTTP date or an RFC 3339 date, as seconds from now."""
+    """Read seconds, a duration, an HTTP date or an RFC 3339 date, as seconds from now."""
     if (number := _number(text)) is not None:
         return max(0.0, number)
     if (duration := _duration(text)) is not None:
         return duration
-    from email.utils import parsedate_to_datetime  # 4 ms that a program without such waits never needs
+    from email.utils import parsedate_to_datetime  # takes 4 ms, and is rarely needed
 
     for parse in (parsedate_to_datetime, _rfc3339):
         try:
@@ -91,7 +91,7 @@ def _rfc3339(text: str) -> datetime:
     return datetime.fromisoformat(text.strip())
 
 
-def _told(message: str) -> float | None:
+def _wait_in(message: str) -> float | None:
     if (delay := _RETRY_DELAY.search(message)) is not None:
         return float(delay[1])
     found = _IN_TEXT.search(message)
@@ -107,13 +107,13 @@ def _told(message: str) -> float | None:
 
 
 def _reset(headers: Mapping[str, str], now: Callable[[], float]) -> float | None:
-    """The longest reset among the limits that are used up."""
+    """Return the longest reset of the exhausted limits."""
     waits: list[float] = []
     for reset, remaining in _RESETS:
         left = _number(headers.get(remaining))
         if (when := headers.get(reset)) is None or (left is not None and left > 0):
             continue
-        # Azure says -1 where it does not know.
+        # Azure sends -1 if it does not know.
         if (wait := _moment(when, now)) is not None and not when.strip().startswith("-"):
             waits.append(wait)
     return max(waits, default=None)

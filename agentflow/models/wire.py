@@ -1,11 +1,11 @@
-"""What the direct wires share: a request as bytes, the answer's events as chunks, failures as `ModelError`.
+"""The base class of the direct wires: a request as bytes, the answer's events as chunks, failures as `ModelError`.
 
 Rules:
 
-1. A wire says what it sends and how it reads one event; the way there and back is the same for all.
-2. A key is sent to the host that it belongs to: the vendor's own, or the one that the vendor's variable for it names.
-3. The connection is closed at once on every path but one: a reply that was read to its end leaves it for the next.
-4. What breaks behind the finish reason costs the usage, not the reply.
+1. A wire builds its request and reads one event; everything else is shared.
+2. A key is sent only to its host: the vendor's own, or the one in the vendor's variable for the URL.
+3. The connection is closed at once on every path but one: a reply that was read to its end keeps it for the next request.
+4. A failure after the finish reason costs the usage, not the reply.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ _decode = msgspec.json.Decoder().decode
 def _encode(body: object) -> bytes:
     try:
         return _json.encode(body)
-    except UnicodeEncodeError:  # half a surrogate pair, in what a person or a hook wrote
+    except UnicodeEncodeError:  # half of a surrogate pair, in a text of a user or a hook
         return dumps(body).encode()
 
 
 class Vendor(NamedTuple):
-    """Whose wire it is.
+    """The vendor of a wire.
 
     Attributes:
         provider: LiteLLM's name of the vendor, the first part of a model's name.
-        base: Where its API is.
-        bases: The variables that name another place.
-        keys: The variables that hold the key, the first one found counts.
-        other_keys: The same for servers of others.
+        base: The URL of its API.
+        bases: Environment variables for another URL.
+        keys: Environment variables for the key; the first one that is set is used.
+        other_keys: The same for other servers.
     """
 
     provider: str
@@ -77,7 +77,7 @@ class Vendor(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A model's name in its parts."""
+    """The parts of a model's name."""
 
     name: str
     model: str
@@ -89,44 +89,44 @@ class Reader(Protocol):
 
     finish_reason: str | None
     ended: bool
-    """Whether the end mark has come."""
+    """Whether the end mark was read."""
 
     def read(self, data: bytes) -> Iterable[ModelChunk]:
-        """The chunks in one event.
+        """Return the chunks of one event.
 
         Raises:
             ProviderError: The event is an error.
-            NotUnderstoodError: It carries meaning in a form that is not known.
-            msgspec.DecodeError: It is no JSON.
+            NotUnderstoodError: It has meaningful data in an unknown form.
+            msgspec.DecodeError: It is not JSON.
         """
         ...
 
 
 class DirectWire(Adapter):
-    """A model behind a wire of our own.
+    """A model reached without LiteLLM.
 
     Args:
-        name: The model's name, with or without the vendor's before it.
-        api_base: Where the server is; by default the vendor's own, or what the vendor's variable says.
-        api_key: The key; by default the vendor's variable.
-        retries: Extra attempts when a call fails in a way that may pass.
-        max_wait: Longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
-        timeout: Longest silence of the provider, in seconds, before the reply and between its pieces.
-        connect_timeout: Longest time to connect, in seconds, the TLS handshake included; `timeout`, if that is shorter.
-        headers: HTTP headers to send along.
+        name: The model's name, with or without the vendor's name before it.
+        api_base: The server's URL; by default the vendor's own, or the vendor's environment variable.
+        api_key: The key; by default the vendor's environment variable.
+        retries: Extra attempts if a call fails temporarily.
+        max_wait: The longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
+        timeout: The longest silence of the provider, in seconds, before the reply and between its chunks.
+        connect_timeout: The longest time to connect, in seconds, TLS handshake included; `timeout`, if that is shorter.
+        headers: Additional HTTP headers.
         params: Further fields of each request.
-        family: Whose model it is, where the name does not tell: behind a proxy or a gateway.
+        family: The model's family, if the name does not show it: for a proxy or a gateway.
         tls: How the server's certificate is checked: an `ssl.SSLContext`, True (by `SSL_CERT_FILE` or `SSL_CERT_DIR`, else by
-            the system's certificates) or False (not).
+            the system's certificates) or False (no check).
         max_event: The largest event of a stream, in bytes.
-        sleep: How to wait between attempts.
+        sleep: The function that waits between attempts.
     """
 
     __slots__ = ("_connect_timeout", "_conversation", "_max_event", "_model", "_row", "_tls")
 
     vendor: ClassVar[Vendor]
     _tells_errors: ClassVar[bool] = False
-    """Whether the wire has a place for it that a tool has failed."""
+    """Whether the wire has a field for a failed tool."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class DirectWire(Adapter):
             sleep=sleep,
         )
         if api_base is not None and (wrong := _wrong_in(api_base)) is not None:
-            raise UsageError(f"{self!r} was built with api_base={without_password(api_base)!r}; {wrong}.")
+            raise UsageError(f"{self!r}: api_base={without_password(api_base)!r} is invalid: {wrong}.")
         self._connect_timeout = connect_timeout
         self._tls = tls
         self._max_event = max_event
@@ -169,23 +169,23 @@ class DirectWire(Adapter):
 
     @classmethod
     def _parts(cls, name: str) -> Named:
-        """What a name says: the whole of it, the server's word for the model, and where the server is."""
+        """Split a name: the whole name, the server's name for the model, and the server's URL."""
         model = name.removeprefix(f"{cls.vendor.provider}/")
         return Named(f"{cls.vendor.provider}/{model}", model, None)
 
     async def answer_modes(self) -> AnswerModes:
-        """How this model can be made to answer in a form."""
+        """Return the ways in which this model can be made to answer in a schema."""
         family = (await self._known()).profile.family
         return modes_of(family, self._name, self._row)
 
     @property
     def context_limit(self) -> int | None:
-        """The size of its window in tokens, as LiteLLM's list says."""
+        """The size of its context window in tokens, from LiteLLM's list."""
         self._converter()
         return limit_of(self._row)
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
-        """How many tokens a request has, before it is sent."""
+        """Count a request's tokens before it is sent."""
         return await count_here(request, self._name, (await self._known()).profile.family)
 
     async def _ready(self, request: ModelRequest) -> Conversation:
@@ -193,13 +193,13 @@ class DirectWire(Adapter):
         return await self._known()
 
     async def _known(self) -> Conversation:
-        """The converter of this model; the list of models is read in a thread."""
+        """Return the model's converter; the list of models is read in a thread."""
         if self._conversation is None:
             await asyncio.to_thread(listed, self.vendor.provider, self._model)
         return self._converter()
 
     def _converter(self) -> Conversation:
-        """The converter of this model; made once, when it is asked for the first time."""
+        """Return the model's converter; created on first use."""
         if self._conversation is None:
             base = self._elsewhere()
             own = PROFILES[self._family] if self._family is not None else None
@@ -210,12 +210,12 @@ class DirectWire(Adapter):
         return self._conversation
 
     def _fitted(self, profile: WireProfile) -> WireProfile:
-        """The family's profile as this model has it."""
+        """Adapt the family's profile to this model."""
         return profile
 
     async def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:
         extra = request.options.extra
-        body = {**self._body(request, conversation), **self._in_its_words(extra)}
+        body = {**self._body(request, conversation), **self._extra_fields(extra)}
         reader = noting_origin(self._url(), self._reader(conversation))
         response: aiohttp.ClientResponse | None = None
         failure: ModelError | None = None
@@ -255,13 +255,13 @@ class DirectWire(Adapter):
             if response is not None:
                 response.close()
         if failure is not None:
-            raise failure  # here, and not within the block above: it would drag along what it replaces
+            raise failure  # outside the `except` block, so that the original error is not its context
 
-    async def _asked(self, url: str, body: Mapping[str, object]) -> Mapping[str, object]:
-        """What another address of the vendor's answers: an object.
+    async def _post_json(self, url: str, body: Mapping[str, object]) -> Mapping[str, object]:
+        """Send a request to another URL of the vendor, and return its answer, an object.
 
         Raises:
-            ModelError: It refused, could not be reached, or answered something else.
+            ModelError: It refused, could not be reached, or sent another kind of answer.
         """
         failure: ModelError
         try:
@@ -285,10 +285,10 @@ class DirectWire(Adapter):
         raise failure
 
     def _failed(self, error: Exception, url: str, extra: Mapping[str, object] = EMPTY) -> ModelError:
-        """What a failure on the way means.
+        """Convert a failure of a request.
 
-        Its cause has no traceback: those frames are aiohttp's, and what shows the values of their variables shows the headers
-        that were sent.
+        Its cause has no traceback: the frames are aiohttp's, and tools that show the values of variables would show the
+        headers.
         """
         for link in chain_of(error):
             link.__traceback__ = None
@@ -297,19 +297,19 @@ class DirectWire(Adapter):
 
     @abstractmethod
     def _url(self) -> str:
-        """Where requests go."""
+        """Return the URL of requests."""
 
     @abstractmethod
     def _body(self, request: ModelRequest, conversation: Conversation) -> dict[str, object]:
-        """What is sent."""
+        """Build the body of a request."""
 
-    def _in_its_words(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Further fields of a request, without what is none."""
+    def _extra_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return further fields of a request, except arguments that are not fields."""
         return {name: value for name, value in fields.items() if name != "extra_headers"}
 
     @abstractmethod
     def _signed(self) -> dict[str, str]:
-        """The headers of the vendor, with the key.
+        """Return the vendor's headers, with the key.
 
         Raises:
             ModelError: There is no key.
@@ -317,11 +317,11 @@ class DirectWire(Adapter):
 
     @abstractmethod
     def _reader(self, conversation: Conversation) -> Reader:
-        """Reads one reply."""
+        """Create the reader of one reply."""
 
     @property
     def key_variables(self) -> tuple[str, ...]:
-        """The variables in which the key is looked for, if none is given."""
+        """The environment variables for the key, if `api_key` is not set."""
         foreign = self._api_base is not None and _host(self._api_base) != _host(self.vendor.base)
         return self.vendor.other_keys if foreign else self.vendor.keys
 
@@ -330,17 +330,19 @@ class DirectWire(Adapter):
         return next((base for name in cls.vendor.bases if (base := os.environ.get(name))), None)
 
     def _elsewhere(self) -> str | None:
-        """Where the server is, if it is not the vendor's own address."""
+        """Return the server's URL if it is not the vendor's own."""
         return self._api_base or self._base_of_environment()
 
     def _base(self) -> str:
         return (self._elsewhere() or self.vendor.base).rstrip("/")
 
     def _key(self) -> str | None:
-        """The key; None: the server is another's, and nobody named one."""
+        """Return the key; None if the server is not the vendor's and no key is set."""
         variables = self.key_variables
         given = (self._api_key, *map(os.environ.get, variables))
-        key = next((key for one in given if one and (key := one.strip())), None)  # a file's last line feed is no key
+        key = next(
+            (key for one in given if one and (key := one.strip())), None
+        )  # a file's last line feed is not part of it
         if key is None and variables is self.vendor.keys:
             raise no_key(self._name, variables[0])
         return key
@@ -350,13 +352,13 @@ class DirectWire(Adapter):
 
 
 def anything(data: bytes) -> object:
-    """Decode an event whatever its fields hold; an event without data is None.
+    """Decode an event, whatever its fields contain; an event without data is None.
 
-    msgspec refuses half of a surrogate pair, which a server sends that has cut a text within a character. The other half comes
-    in a later event; `fold` puts them together.
+    msgspec refuses half of a surrogate pair, which a server sends if it splits a text within a character. The other half comes
+    in a later event; `fold` joins them.
 
     Raises:
-        msgspec.DecodeError: The event is no JSON.
+        msgspec.DecodeError: The event is not JSON.
     """
     if not data.strip():
         return None
@@ -370,27 +372,27 @@ def anything(data: bytes) -> object:
 
 
 def _begins_a_stream(part: bytes) -> bool:
-    """Whether it is a stream of events in spite of what its head says."""
+    """Return whether it is a stream of events despite its content type."""
     return part.removeprefix(b"\xef\xbb\xbf").startswith((b"data:", b"event:", b"id:", b"retry:", b":"))
 
 
 def _malformed(error: Exception) -> ProviderError:
-    return ProviderError(f"an event of the stream is no JSON of this wire: {error}")
+    return ProviderError(f"an event of the stream is not JSON of this wire: {error}")
 
 
 def _wrong_in(url: str) -> str | None:
-    """Why no request can go to an address; None: one can, if there is a server."""
+    """Explain why a URL is invalid; None if it is valid."""
     if not url.startswith(("http://", "https://")):
-        return "it begins with http:// or https://"
+        return "it must begin with http:// or https://"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        return f"that is no address: {error}"
+        return f"it is not a URL: {error}"
     if not host or port == 0 or any(character.isspace() for character in url):
         return "it has no host, port 0, or a space"
     if parts.query or parts.fragment:
-        return "it has a query or a fragment, and the endpoint's path is added at its end"
+        return "it has a query or a fragment, but the endpoint's path is added at its end"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Plugins: ready-made hooks (`docs/plugins/`). Each is loaded when it is first asked for."""
+"""Plugins: ready-made hooks (`docs/plugins/`), each loaded on first use."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What the plugins about tool calls share: arguments in one form, and which calls are answered by one run of a tool."""
+"""Shared by the plugins for tool calls: arguments in canonical form, and calls that one run of a tool answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_core import to_json, to_jsonable_python
 from agentflow.events import PreActing
 from agentflow.messages import ToolResultBlock, ToolUseBlock
 
-__all__ = ["Repeats", "asked_once", "canonical", "repeated"]
+__all__ = ["Repeats", "ask_once", "canonical", "repeated"]
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ _FLAT = frozenset({str, int, float, bool, type(None)})
 
 
 def canonical(use: ToolUseBlock) -> str:
-    """The arguments as JSON that does not depend on order or blanks; text that is no JSON stands for itself.
+    """Return the arguments as JSON without differences in order or blanks; text that is not JSON is returned unchanged.
 
     Example:
         >>> canonical(ToolUseBlock.from_json("t1", "add", '{"b": 2, "a": 1}'))
@@ -28,8 +28,8 @@ def canonical(use: ToolUseBlock) -> str:
     """
     if use.input_error is not None:
         return use.raw
-    given = use.input
-    data: Any = {name: given[name] for name in sorted(given)}
+    arguments = use.input
+    data: Any = {name: arguments[name] for name in sorted(arguments)}
     if not _FLAT.issuperset(map(type, data.values())):
         data = _in_order(to_jsonable_python(data, fallback=str))
     return to_json(data, inf_nan_mode="constants").decode()
@@ -45,21 +45,19 @@ def _in_order(value: Any) -> Any:
 
 
 class Cache(Protocol):
-    """What answers a call with what the same call gave.
+    """Answers a call with the result of an earlier equal call.
 
-    `shares`: of the same calls that come at once, one runs.
+    `shares`: of equal calls at the same time, one runs.
     """
 
     @property
     def shares(self) -> bool: ...
 
     def key_of_call(self, event: PreActing) -> str:
-        """The same for the same calls; empty: it leaves this one alone."""
-        ...
+        """Return a key that equal calls share; empty if the call is not cached."""
 
     async def known(self, key: str, event: PreActing) -> ToolResultBlock | None:
-        """What it holds."""
-        ...
+        """Return the cached result."""
 
 
 @dataclass
@@ -67,12 +65,11 @@ class Repeats:
     """The calls of a run that a cache answers, beside those that run; not stored with a session.
 
     Attributes:
-        cache: What answers calls; None: nothing does.
+        cache: The cache; None if there is none.
         ran: The keys of the calls that have run.
-        kept: What calls are to be answered with, by their ids: the key and the result.
-        asking: The questions to a person that are open, or were answered, by call, round and key; each with the tool call
-            that it is about.
-        follows: The calls that were allowed by the answer for another one, and which.
+        kept: The cached results of calls, by their ids: key and result.
+        asking: The questions to a person, open or answered, by call, round and key; each with its tool call.
+        follows: The calls that were allowed by the answer for another one, and that one.
         done: The calls that have been answered or have failed.
     """
 
@@ -86,7 +83,7 @@ class Repeats:
 
 
 async def repeated(event: PreActing) -> bool:
-    """Whether a call is answered with what the same call gave earlier in this run; then that is kept for it."""
+    """Return whether an equal call ran earlier in this run; its result is then kept for the call."""
     repeats = event.context.state[Repeats]
     cache = repeats.cache
     key = "" if cache is None else cache.key_of_call(event)
@@ -99,27 +96,27 @@ async def repeated(event: PreActing) -> bool:
     return True
 
 
-async def asked_once(event: PreActing, ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask about a call; of the same calls in a round that a cache runs once, about the first, whose answer holds for all."""
+async def ask_once(event: PreActing, ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask about a call; if a cache runs equal calls of a round once, the answer about the first applies to all."""
     repeats = event.context.state[Repeats]
     cache = repeats.cache
     key = "" if cache is None or not cache.shares else cache.key_of_call(event)
     if not key:
         return await ask()
-    place, use_id = (event.call_id, event.iteration, key), event.tool_use.id
-    while (known := repeats.asking.get(place)) is not None and known[0] not in repeats.done:
+    key_of_question, use_id = (event.call_id, event.iteration, key), event.tool_use.id
+    while (known := repeats.asking.get(key_of_question)) is not None and known[0] not in repeats.done:
         first, asking = known
         answer: T | None = await asyncio.shield(asking)
         if answer is not None:
             repeats.follows[use_id] = first
             return answer
     asking = asyncio.get_running_loop().create_future()
-    repeats.asking[place] = use_id, asking
+    repeats.asking[key_of_question] = use_id, asking
     try:
         answer = await ask()
         asking.set_result(answer)
         return answer
     finally:
-        if not asking.done():  # it was cancelled, or has failed: the next one asks
-            del repeats.asking[place]
+        if not asking.done():  # it was cancelled or failed: the next call asks
+            del repeats.asking[key_of_question]
             asking.set_result(None)

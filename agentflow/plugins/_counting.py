@@ -1,10 +1,10 @@
-"""What the plugins about long conversations share: rounds, sizes, token counts, and a conversation as plain text.
+"""Shared by the plugins for long conversations: rounds, sizes, token counts, and a conversation as plain text.
 
 Rules:
 
-1. A cut is made at the start of a unit only, so a tool call is never parted from its results.
-2. LiteLLM is loaded on first need, in a thread: its import takes seconds.
-3. No request leaves the machine for a count.
+1. A conversation is split only at the start of a unit, so a tool call is never separated from its results.
+2. LiteLLM is loaded on first use, in a thread: its import takes seconds.
+3. Counting sends no requests.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CountTokens: TypeAlias = Callable[[str, str], int]
 """A token counter: the text, the model's name; returns the number of tokens."""
 
 _DATA_TOKENS = 1500
-"""What an image or a file counts for: about what vendors charge for a picture of a megapixel."""
+"""The tokens of an image or a file: about what vendors charge for a picture of one megapixel."""
 
 _OVERFLOW = (
     "cannot hold the conversation in its context window",
@@ -59,7 +59,7 @@ _OVERFLOW = (
 
 
 def head_length(messages: Sequence[Msg]) -> int:
-    """How many system messages stand at the start."""
+    """Return the number of system messages at the start."""
     for index, msg in enumerate(messages):
         if msg.role != "system":
             return index
@@ -67,13 +67,13 @@ def head_length(messages: Sequence[Msg]) -> int:
 
 
 def unit_starts(messages: Sequence[Msg], start: int = 0) -> list[int]:
-    """Where units begin: an assistant's message with the user's messages before it and the results behind it.
+    """Return the starts of units: an assistant's message with the user messages before it and the results after it.
 
-    User's messages at the end that nobody has answered are no unit of their own: they belong to none, and stay.
+    User messages at the end without an answer belong to no unit, and stay.
 
     Args:
         messages: The conversation.
-        start: Where to begin.
+        start: The first index to look at.
 
     Example:
         >>> unit_starts([Msg.user("a"), Msg.assistant("b"), Msg.user("c"), Msg.assistant("d"), Msg.user("e")])
@@ -94,7 +94,7 @@ def unit_starts(messages: Sequence[Msg], start: int = 0) -> list[int]:
 
 
 def last_request(messages: Sequence[Msg]) -> Msg | None:
-    """The last thing that a user really said: the last user's message that nobody has made up."""
+    """Return the user's last real message: the last one that is not synthetic."""
     for index in range(len(messages) - 1, -1, -1):
         msg = messages[index]
         if msg.role == "user" and "synthetic" not in msg.metadata:
@@ -103,7 +103,7 @@ def last_request(messages: Sequence[Msg]) -> Msg | None:
 
 
 def tail(messages: Sequence[Msg], start: int) -> tuple[Msg, ...]:
-    """The messages from a place on; a slice of a view of the history would copy all of it first."""
+    """Return the messages from an index on; slicing a view of the history would copy all of it first."""
     return tuple([messages[index] for index in range(max(0, start), len(messages))])
 
 
@@ -111,7 +111,7 @@ def tail(messages: Sequence[Msg], start: int) -> tuple[Msg, ...]:
 
 
 def most_tokens(messages: Iterable[Msg]) -> int:
-    """A number that the tokens of the messages do not exceed: a token is a byte or more."""
+    """Return an upper bound for the tokens of messages: a token is at least one byte."""
     total = 0
     for msg in messages:
         total += 8
@@ -143,7 +143,7 @@ def _bytes(text: str) -> int:
 
 
 class RequestSize:
-    """How long a run's requests are, in characters; what a request shares with the last one is not counted again.
+    """The length of a run's requests in characters; the part shared with the last request is not counted again.
 
     Example:
         >>> RequestSize().of([Msg.user("abcd"), Msg.assistant("ef")])
@@ -158,10 +158,10 @@ class RequestSize:
         self._total = 0
 
     def of(self, messages: Sequence[Msg]) -> int:
-        """The characters of a request."""
+        """Return the characters of a request."""
         if not isinstance(messages, MessageView):
             return sum(map(_characters, messages))
-        lasting = messages.shared(messages)  # what is laid behind is part of this request only
+        lasting = messages.shared(messages)  # the messages after it are part of this request only
         begin, total = (
             (self._length, self._total) if messages.shared(self._counted) == self._length <= lasting else (0, 0)
         )
@@ -175,13 +175,13 @@ class RequestSize:
 
 @dataclass
 class RequestSizes:
-    """How long a run's requests are, by hook; not stored with a session."""
+    """The lengths of a run's requests, by hook; not stored with a session."""
 
     def __post_init__(self) -> None:
         self.by_hook: dict[int, RequestSize] = {}
 
     def of(self, hook: object, messages: Sequence[Msg]) -> int:
-        """The characters of a request, as a hook sees it."""
+        """Return the characters of a request, as a hook sees it."""
         size = self.by_hook.get(id(hook))
         if size is None:
             size = self.by_hook[id(hook)] = RequestSize()
@@ -206,7 +206,7 @@ def _characters(msg: Msg) -> int:
 
 
 async def count_tokens(messages: Sequence[Msg], model: str, count: CountTokens | None = None) -> int:
-    """The tokens of messages, by the given counter or by LiteLLM's; a rough guess where neither can tell."""
+    """Count the tokens of messages, using the given counter or LiteLLM's; estimate them if LiteLLM fails."""
     text = render(messages)
     data = sum(_data_blocks(msg) for msg in messages) * _DATA_TOKENS
     if count is not None:
@@ -225,14 +225,14 @@ def _data_blocks(msg: Msg) -> int:
 def _counted(text: str, model: str) -> int:
     try:
         return litellm_library.count_tokens(model, text)
-    except Exception:  # any: tokenizers raise what they like, and a guess is better than no answer
+    except Exception:  # tokenizers raise anything, and an estimate is better than no answer
         return len(text) // 4 + 1
 
 
 def is_context_overflow(error: BaseException) -> bool:
-    """Whether a model failed because the conversation does not fit its context window.
+    """Return whether a model failed because the conversation does not fit its context window.
 
-    Models of one's own may not say it in `ModelError.kind`; then the words of the error and of its causes tell.
+    A custom model may not set `ModelError.kind`; then the texts of the error and its causes decide.
 
     Example:
         >>> is_context_overflow(ModelError("openai/gpt-5 cannot hold the conversation in its context window (400)."))
@@ -256,11 +256,11 @@ def is_context_overflow(error: BaseException) -> bool:
 async def fitting(
     source: ModelSource, shorter: Callable[[], Awaitable[Sequence[Msg] | None]]
 ) -> AsyncIterator[ModelChunk]:
-    """The chunks of a reply, asked for once more where the conversation does not fit.
+    """Yield the chunks of a reply; if the conversation does not fit, request it once more.
 
     Args:
         source: The model call.
-        shorter: Makes a shorter request; None: it cannot, and the error stands.
+        shorter: Makes a shorter request; None: it is not possible, and the error is raised.
     """
     chunks = source.open()
     try:
@@ -291,7 +291,7 @@ async def fitting(
 
 
 def clipped(text: str, longest: int | None) -> str:
-    """The start and the end of a text that is too long, with what is left out between them counted.
+    """Return the start and the end of a text that is too long, with the number of characters left out.
 
     Example:
         >>> clipped("abcdefghij", 6)
@@ -305,13 +305,13 @@ def clipped(text: str, longest: int | None) -> str:
 
 
 def render(messages: Iterable[Msg], clip: int | None = None) -> str:
-    """A conversation as text, for a model that is to read it and not to continue it.
+    """Return a conversation as text, for a model that should read it rather than continue it.
 
-    As text it goes to any model: no tools have to be declared, no thoughts are signed, no call waits for an answer.
+    As text it suits any model: no tools have to be declared, no thoughts are signed, no call is unanswered.
 
     Args:
         messages: The conversation; thoughts are left out.
-        clip: The most characters of one block.
+        clip: The maximum number of characters of one block.
 
     Example:
         >>> print(render([Msg.user("1 + 2?"), Msg.assistant(ToolUseBlock("t1", "add", {"a": 1, "b": 2}))]))
@@ -322,10 +322,10 @@ def render(messages: Iterable[Msg], clip: int | None = None) -> str:
 
 
 class Rendering:
-    """A conversation as text that grows: what was rendered of the last one is not rendered again.
+    """A growing conversation as text: messages rendered before are not rendered again.
 
     Args:
-        clip: The most characters of one block.
+        clip: The maximum number of characters of one block.
     """
 
     __slots__ = ("_clip", "_lasting", "_lines", "_rendered")
@@ -337,7 +337,7 @@ class Rendering:
         self._rendered: Sequence[Msg] = ()
 
     def of(self, messages: Sequence[Msg]) -> str:
-        """The conversation without its system prompt, as `render` gives it."""
+        """Return the conversation without its system prompt, as `render` does."""
         if not isinstance(messages, MessageView):
             return render(messages[head_length(messages) :], self._clip)
         lasting = messages.shared(messages)

@@ -1,4 +1,4 @@
-"""What plugins ask of an event or a chunk before they act on it: does this tool, this model, this piece concern them?"""
+"""Tests of plugins on an event or a chunk: tool and model names, visible chunks."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["names", "says_something", "spec_of", "writes"]
 
 
 def names(patterns: Sequence[str], name: str) -> bool:
-    """Whether one of the patterns fits a name.
+    """Return whether one of the patterns matches a name.
 
     Example:
         >>> names(("read_*", "list_*"), "read_file")
         True
     """
-    if "*" in patterns or name in patterns:  # what most say, at a tenth of the cost
+    if "*" in patterns or name in patterns:  # the most frequent cases, at a tenth of the cost
         return True
     return fits(tuple(patterns), name)
 
 
 def says_something(chunk: ModelChunk) -> bool:
-    """Whether a reader sees anything of the reply in this chunk."""
+    """Return whether this chunk shows a reader a part of the reply."""
     return bool(chunk.text or chunk.tool_uses or chunk.thinking or chunk.blocks)
 
 
 def spec_of(event: PreActing) -> ToolSpec | None:
-    """The tool that is asked for, as a model sees it; None for an unknown one."""
+    """Return the requested tool as a model sees it; None if it is unknown."""
     name = event.tool_use.name
     for spec in event.agent.tools:
         if spec.name == name:
@@ -39,6 +39,6 @@ def spec_of(event: PreActing) -> ToolSpec | None:
 
 
 def writes(event: PreActing) -> bool:
-    """Whether the tool that is asked for may change something; an unknown one may."""
+    """Return whether the requested tool may change something; true for an unknown one."""
     spec = spec_of(event)
     return spec is None or spec.writes

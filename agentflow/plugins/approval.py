@@ -1,13 +1,13 @@
-"""`Approval`: a person decides whether a tool may run, once, for the session, or for good.
+"""`Approval`: a person decides whether a tool may run: once, for the session, or always.
 
 Rules:
 
-1. Deny rules before allow rules before asking. What no rule names is asked about, unknown tools included; a call whose
-   arguments are no JSON is not, as it cannot run.
-2. Nobody there to ask means no: no asker, an asker that fails or is interrupted, a terminal that is closed.
-3. An answer is remembered where it was given: `"session"` in the session's state, `"always"` in the store that the user passed,
-   or in this instance. Nothing is global.
-4. It is a guard: it judges the call as all other hooks left it, and what was allowed is what runs.
+1. Deny rules come before allow rules, and both before asking. A call without a matching rule is asked about, even if its tool
+   is unknown; a call whose arguments are not JSON is not, since it cannot run.
+2. If no person can answer, the answer is no: no asker, an asker that fails or is interrupted, a closed terminal.
+3. An answer is remembered in its scope: `"session"` in the session's state, `"always"` in the set that the user passed, or in
+   this instance. Nothing is global.
+4. It is a guard: it judges the call after all other hooks, and exactly the allowed call runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agentflow.ground.logs import ids_of, log_failure, logger
 from agentflow.ground.shown import one_line
 from agentflow.hooks.hook import Hook
 from agentflow.messages import ToolUseBlock
-from agentflow.plugins._calls import asked_once, repeated
+from agentflow.plugins._calls import ask_once, repeated
 from agentflow.verdicts import Approve, Deny, Suspend
 
 __all__ = ["Allow", "Approval", "ApprovalRequest", "Asker", "Choice", "Decision", "Granted", "Refuse", "Rule"]
@@ -35,14 +35,14 @@ Choice: TypeAlias = Literal["once", "session", "always", "no"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which calls a rule is about; made by `Allow` and `Refuse`.
+    """A rule for calls, created with `Allow` or `Refuse`.
 
     Attributes:
         tool: A pattern for the tool's name, such as `"read_*"`.
-        arguments: Patterns for arguments by name, compared with their text; a missing argument never fits.
-        when: Has the last word on calls that fit: a function of the call.
-        allows: Whether fitting calls may run.
-        reason: What the model is told of a refusal.
+        arguments: Patterns for arguments by name, compared with their text; a missing argument never matches.
+        when: A function of the call that must also return true.
+        allows: Whether matching calls may run.
+        reason: The reason for the model, if the rule refuses.
     """
 
     tool: str
@@ -52,23 +52,23 @@ class Rule:
     reason: str = ""
 
     def fits(self, use: ToolUseBlock) -> bool:
-        """Whether the rule is about this call."""
+        """Return whether the rule matches this call."""
         if use.name != self.tool and not fnmatchcase(use.name, self.tool):
             return False
-        given = use.input
+        arguments = use.input
         for name, pattern in self.arguments.items():
-            if name not in given or not fnmatchcase(_text(given[name]), pattern):
+            if name not in arguments or not fnmatchcase(_text(arguments[name]), pattern):
                 return False
         return self.when is None or self.when(use)
 
 
 def Allow(tool: str, *, when: Callable[[ToolUseBlock], bool] | None = None, **arguments: str) -> Rule:  # noqa: N802 - a word of the rule language
-    """Calls that may run without asking.
+    """Create a rule for calls that may run without asking.
 
     Args:
         tool: A pattern for the tool's name.
-        when: A function of the call that must say yes too.
-        arguments: A pattern for each argument that matters. A `*` matches anything, `/` and spaces included.
+        when: A function of the call that must also return true.
+        arguments: A pattern for each relevant argument. A `*` matches anything, including `/` and spaces.
 
     Example:
         >>> Allow("write_file", path="/tmp/*").fits(ToolUseBlock("t1", "write_file", {"path": "/etc/passwd"}))
@@ -80,7 +80,8 @@ def Allow(tool: str, *, when: Callable[[ToolUseBlock], bool] | None = None, **ar
 def Refuse(  # noqa: N802
     tool: str, reason: str = "", *, when: Callable[[ToolUseBlock], bool] | None = None, **arguments: str
 ) -> Rule:
-    """Calls that must not run, whatever else says so; the arguments are those of `Allow`, and the reason is for the model."""
+    """Create a rule for calls that must not run, whatever other rules say; arguments as for `Allow`, the reason is for the
+    model."""
     return Rule(tool, arguments, when, allows=False, reason=reason)
 
 
@@ -90,16 +91,16 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """What an asker is asked.
+    """The request that an asker shows.
 
     Attributes:
         agent: The agent's name.
         tool_use: The call.
-        session_id: Where it is made.
-        why: Why it is asked about.
-        scope: What `"session"` and `"always"` would cover, such as the tool's name.
-        choices: The answers that count.
-        settled: Says whether a lasting answer to another question has allowed this call meanwhile.
+        session_id: The call's session.
+        why: Why approval is needed.
+        scope: The scope of `"session"` and `"always"`, such as the tool's name.
+        choices: The accepted answers.
+        settled: Returns whether a lasting answer to another question has allowed this call meanwhile.
     """
 
     agent: str
@@ -125,34 +126,34 @@ class Decision:
 
 
 Asker: TypeAlias = Callable[[ApprovalRequest], "Awaitable[Decision | Choice | bool] | Decision | Choice | bool"]
-"""Asks somebody: a function, `async` or not, of the request. `True` is `"once"`, `False` is `"no"`."""
+"""Asks a person: a function of the request, `async` or not. `True` is `"once"`, `False` is `"no"`."""
 
 
 @dataclass
 class Granted:
-    """What was allowed for a session; kept with it, as `session_state[Granted]`.
+    """The scopes allowed for a session; kept with it, as `session_state[Granted]`.
 
     Attributes:
-        scopes: What `"session"` was said to.
+        scopes: The scopes that were answered with `"session"`.
     """
 
     scopes: list[str] = field(default_factory=list[str])
 
 
 class Approval(Hook):
-    """Asks before a tool runs.
+    """Asks for approval before a tool runs.
 
-    Nobody is asked about a call that `ToolCache` answers with what the same call gave earlier in the run, and of the same calls
-    in one round, which it runs once, somebody is asked about the first. Deny rules hold for all of them.
+    A call that `ToolCache` answers from an earlier equal call of the run needs no approval, and of equal calls in one round,
+    which it runs once, only the first does. Deny rules apply to all of them.
 
-    Priority 60 (checks), a guard: editing hooks have had their say. A resumed call that was approved passes; deny rules hold
-    even then.
+    Priority 60 (checks), a guard: it comes after editing hooks. A resumed call that was approved passes, unless a deny rule
+    matches.
 
     Args:
         rules: `Allow(...)` and `Refuse(...)`, in any order.
-        ask: Asks somebody, such as `TerminalAsker()`. None: what no rule allows is refused, or suspended.
-        suspend: Where nobody can be asked now, end the call and wait: `agent.resume(session, {id: Approve()})`.
-        always: Where `"always"` is remembered: a set of texts that the user keeps; this instance by default.
+        ask: Asks a person, such as `TerminalAsker()`. None: a call that no rule allows is refused, or suspended.
+        suspend: If true, a call that needs approval is suspended until `agent.resume(session, {id: Approve()})`.
+        always: Where `"always"` is remembered: a set of strings that the user keeps; this instance by default.
 
     Example:
         >>> approval = Approval([Allow("add"), Refuse("delete_*", "never delete")])
@@ -180,10 +181,10 @@ class Approval(Hook):
         self.rules = tuple(rules)
         for rule in self.rules:
             if not isinstance(rule, Rule):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
-                raise UsageError(f"Approval: a rule is Allow(...) or Refuse(...), not {rule!r:.60}.")
+                raise UsageError(f"Approval: a rule must be Allow(...) or Refuse(...), not {rule!r:.60}.")
         if ask is not None and suspend:
             raise UsageError(
-                "Approval(ask=..., suspend=True): either somebody is asked now, or the call waits. Pass one."
+                "Approval(ask=..., suspend=True): pass either ask= (a person decides now) or suspend= (the call waits)."
             )
         self.ask = ask
         self.suspend = suspend
@@ -195,14 +196,14 @@ class Approval(Hook):
         refusal = self.refused(use)
         if refusal is not None:
             return Deny(refusal)
-        if isinstance(event.approval, Approve) or use.input_error is not None:  # malformed: it will not run anyway
+        if isinstance(event.approval, Approve) or use.input_error is not None:  # malformed calls do not run anyway
             return event
         if self.allowed(use):
             return event
-        return self._asked(event, use)
+        return self._ask(event, use)
 
-    async def _asked(self, event: PreActing, use: ToolUseBlock) -> PreActing | Deny | Suspend:
-        """Whether somebody has allowed it, or does now."""
+    async def _ask(self, event: PreActing, use: ToolUseBlock) -> PreActing | Deny | Suspend:
+        """Look for a remembered answer, and ask if there is none."""
         scope = self.covers(use)
         granted = event.context.session_state[Granted].scopes
 
@@ -213,14 +214,14 @@ class Approval(Hook):
             event.context.approve(use.id)
             return event
         if (self.suspend or self.ask is not None) and await repeated(event):
-            return event  # the tool does not run: what it gave in this run is given again
+            return event  # the tool does not run: a cached result of this run is used
         if self.suspend:
             return Suspend({"tool": use.name, "input": dict(use.input), "why": self.why(use)})
         if self.ask is None:
-            return Deny(f"{use.name} needs an approval, and nobody can be asked ({self.why(use)})")
+            return Deny(f"{use.name} needs an approval, but there is no asker ({self.why(use)})")
         choices: tuple[Choice, ...] = ("once", "session", "always", "no") if scope else ("once", "no")
         request = ApprovalRequest(event.agent.name, use, event.session_id, self.why(use), scope, choices, settled)
-        decision = await asked_once(event, lambda: self._decision(request))
+        decision = await ask_once(event, lambda: self._decision(request))
         if decision.choice == "no" or decision.choice not in choices:
             return Deny(decision.reason or f"{use.name} was not approved")
         if decision.choice == "session" and scope not in granted:
@@ -230,43 +231,43 @@ class Approval(Hook):
         event.context.approve(use.id)
         return event
 
-    # ---- what a subclass may say in its own words
+    # ---- methods that a subclass may override
 
     def refused(self, use: ToolUseBlock) -> str | None:
-        """Why the call must not run; None where no deny rule fits."""
+        """Return why the call must not run; None if no deny rule matches."""
         for rule in self.rules:
             if not rule.allows and rule.fits(use):
                 return rule.reason or f"{use.name} is not allowed here"
         return None
 
     def allowed(self, use: ToolUseBlock) -> bool:
-        """Whether the call may run without asking."""
-        for rule in self.rules:  # noqa: SIM110 - a generator costs as much as a rule
+        """Return whether the call may run without asking."""
+        for rule in self.rules:  # noqa: SIM110 - a generator would double the cost of a rule
             if rule.allows and rule.fits(use):
                 return True
         return False
 
     def covers(self, use: ToolUseBlock) -> str:
-        """What a lasting answer covers, as a text that can be kept; empty: such answers are not offered."""
+        """Return the scope of a lasting answer, as a text to remember; empty: no lasting answers are offered."""
         return use.name
 
     def why(self, use: ToolUseBlock) -> str:
-        """Why it is asked about."""
+        """Return why approval is needed."""
         return "no rule allows it"
 
     async def _decision(self, request: ApprovalRequest) -> Decision:
         assert self.ask is not None
         name = request.tool_use.name
         try:
-            asked = self.ask(request)
-            answer = cast("object", await asked if isinstance(asked, Awaitable) else asked)
+            pending = self.ask(request)
+            answer = cast("object", await pending if isinstance(pending, Awaitable) else pending)
         except asyncio.CancelledError:
             raise
         except Exception as error:
             log_failure(
                 "WARNING", error, "approval of {}: the asker failed, so the call is refused", name, where=request
             )
-            return Decision("no", f"{name} needs an approval, and nobody could be asked ({type(error).__name__})")
+            return Decision("no", f"{name} needs an approval, but the asker failed ({type(error).__name__})")
         if isinstance(answer, Decision):
             return answer
         if answer is True:
@@ -278,7 +279,7 @@ class Approval(Hook):
                 return Decision(cast("Choice", answer))
             case _:
                 logger.bind(**ids_of(request)).warning(
-                    "approval of {}: the asker answered {!r}, which is no choice, so the call is refused",
+                    "approval of {}: the asker answered {!r}, which is not a choice, so the call is refused",
                     one_line(name),
                     answer,
                 )

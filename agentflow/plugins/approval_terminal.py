@@ -1,10 +1,10 @@
-"""`TerminalAsker`: asks for approvals at the terminal that the program was started in.
+"""`TerminalAsker`: asks for approvals at the terminal of the program.
 
 Rules:
 
-1. One question at a time, in order of arrival, however many agents, calls, loops and askers ask.
-2. A closed input, an input that is no terminal, and Ctrl-C mean no.
-3. What a model wrote is shown with its control characters escaped: it cannot move the cursor, or draw a question of its own.
+1. One question at a time, in order of arrival, over all agents, calls, event loops and askers.
+2. A closed input, an input that is not a terminal, and Ctrl-C mean no.
+3. A model's text is shown with control characters escaped: it cannot move the cursor, or imitate a question.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ __all__ = ["Questions", "TerminalAsker", "questions"]
 _KEYS: dict[str, Choice] = {"y": "once", "s": "session", "a": "always", "n": "no"}
 _LONGEST = 20_000
 _LOOK = 0.1
-"""Seconds between looks whether the question still stands."""
+"""Seconds between two checks whether the question is still open."""
 _TAKEN = 1.0
-"""Seconds that the next question waits at most for the answer to this one to count."""
+"""The maximum number of seconds that the next question waits until the answer to this one takes effect."""
 
 
 class Questions:
-    """Whether a question stands at the terminal: what draws there meanwhile would draw over it, and others wait.
+    """Tracks whether a question is open at the terminal, so that other output waits.
 
     Attributes:
-        stand: How many do.
-        turn: Whose turn it is to ask, in order of arrival; held for one question.
+        stand: The number of open questions.
+        turn: A lock held for one question, in order of arrival.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Questions:
         self._watchers: list[Callable[[], object]] = []
 
     def watch(self, begins: Callable[[], object]) -> Callable[[], None]:
-        """Have a function called before a question is shown, in the asker's thread; what is returned ends that."""
+        """Call a function before a question is shown, in the asker's thread; the returned function ends that."""
         with self._lock:
             self._watchers.append(begins)
 
@@ -64,8 +64,8 @@ class Questions:
         return unwatch
 
     @contextmanager
-    def asked(self) -> Generator[None]:
-        """For the time of one question."""
+    def open(self) -> Generator[None]:
+        """Mark a question as open for the length of the block."""
         with self._lock:
             self.stand += 1
             watchers = tuple(self._watchers)
@@ -79,7 +79,7 @@ class Questions:
 
 
 questions = Questions()
-"""Those of this process; it has one terminal."""
+"""The questions of this process, which has one terminal."""
 
 
 class TerminalAsker:
@@ -87,8 +87,8 @@ class TerminalAsker:
 
     Args:
         read: Reads one line, `""` at the end of the input; `sys.stdin.readline` by default.
-        write: Where the question goes; `sys.stderr` by default.
-        interactive: Whether somebody can answer; by default, whether standard input is a terminal.
+        write: The stream for the question; `sys.stderr` by default.
+        interactive: Whether a person can answer; by default, whether standard input is a terminal.
 
     Example:
         >>> asker = TerminalAsker(read=lambda: "n too risky\\n", interactive=True)
@@ -105,40 +105,40 @@ class TerminalAsker:
         self._interactive = interactive
 
     async def __call__(self, request: ApprovalRequest) -> Decision:
-        """Ask, and wait for the answer; the loop goes on meanwhile.
+        """Ask, and wait for the answer without blocking the event loop.
 
-        A question whose call is cancelled is taken back: the line that its reader may still get is dropped.
+        If the call is cancelled, its question is withdrawn, and a line that its reader still gets is dropped.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Decision] = loop.create_future()
-        gone, taken = threading.Event(), threading.Event()
+        withdrawn, taken = threading.Event(), threading.Event()
 
         def ask() -> None:
             try:
-                decision = Decision("once") if request.settled() else self._asked(request, gone)
-                with suppress(RuntimeError):  # the loop has gone, and the call with it
+                decision = Decision("once") if request.settled() else self._ask(request, withdrawn)
+                with suppress(RuntimeError):  # the loop is closed, and the call gone
                     loop.call_soon_threadsafe(_settle, answer, decision)
-                    taken.wait(_TAKEN)  # the next question must see what this answer has settled
+                    taken.wait(_TAKEN)  # the next question must see the effect of this answer
             finally:
                 questions.turn.release()
 
         await questions.turn.acquire()
-        # A daemon: a reader that waits for a line must not keep the program from ending.
+        # A daemon thread: waiting for a line must not keep the program from exiting.
         threading.Thread(target=ask, name="agentflow: approval", daemon=True).start()
         try:
             return await answer
         finally:
-            gone.set()
+            withdrawn.set()
             loop.call_soon(taken.set)
             if not answer.done() or answer.cancelled():
                 self._say("\n  (taken back: the call was cancelled)")
 
-    def _asked(self, request: ApprovalRequest, gone: threading.Event) -> Decision:
+    def _ask(self, request: ApprovalRequest, withdrawn: threading.Event) -> Decision:
         try:
             if not self._can_ask():
                 return Decision("no", f"{request.tool_use.name} needs an approval, and there is no terminal to ask at")
-            with questions.asked():
-                return self._dialogue(request, gone)
+            with questions.open():
+                return self._dialogue(request, withdrawn)
         except (Exception, KeyboardInterrupt) as error:
             return Decision("no", f"{request.tool_use.name} was not approved ({type(error).__name__} at the terminal)")
 
@@ -147,15 +147,15 @@ class TerminalAsker:
             return self._interactive
         return self._read is not None or (sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty())  # pyright: ignore[reportUnnecessaryComparison] - None without a console
 
-    def _dialogue(self, request: ApprovalRequest, gone: threading.Event) -> Decision:
-        if self._read is None and termios is not None:  # what was typed before the question is no answer
+    def _dialogue(self, request: ApprovalRequest, withdrawn: threading.Event) -> Decision:
+        if self._read is None and termios is not None:  # discard input typed before the question
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
         self._say(question(request))
         offered = [key for key, choice in _KEYS.items() if choice in request.choices]
         while True:
             self._say(f"  {_legend(request, offered)}: ", end="")
-            line = self._read() if self._read is not None else _line_of_terminal(gone)
-            if gone.is_set():
+            line = self._read() if self._read is not None else _line_of_terminal(withdrawn)
+            if withdrawn.is_set():
                 return Decision("no")
             if not line:
                 return Decision("no", f"{request.tool_use.name} was not approved (the input is closed)")
@@ -165,7 +165,7 @@ class TerminalAsker:
                 return Decision("no", reason.strip())
             if choice is not None and not reason:
                 return Decision(choice)
-            self._say("  That is none of the answers.")
+            self._say("  Please enter one of the answers above.")
 
     def _say(self, text: str, end: str = "\n") -> None:
         write = self._write or sys.stderr
@@ -181,12 +181,12 @@ def _choice(key: str, offered: list[str]) -> Choice | None:
     return None
 
 
-def _line_of_terminal(gone: threading.Event) -> str:
-    """A line of standard input; empty once the question is taken back."""
+def _line_of_terminal(withdrawn: threading.Event) -> str:
+    """Read a line of standard input; empty once the question is withdrawn."""
     if termios is None:
         return sys.stdin.readline()
-    while not select.select([sys.stdin], [], [], _LOOK)[0]:  # so that a question taken back eats no line
-        if gone.is_set():
+    while not select.select([sys.stdin], [], [], _LOOK)[0]:  # so that a withdrawn question does not consume a line
+        if withdrawn.is_set():
             return ""
     return sys.stdin.readline()
 
@@ -198,17 +198,17 @@ def _settle(answer: asyncio.Future[Decision], decision: Decision) -> None:
 
 def _legend(request: ApprovalRequest, offered: list[str]) -> str:
     scope = exactly(request.scope)
-    words = {
+    legends = {
         "y": "y = once",
         "s": f"s = {scope} in this session",
         "a": f"a = {scope} always",
         "n": "n [reason] = no",
     }
-    return ", ".join(words[key] for key in offered)
+    return ", ".join(legends[key] for key in offered)
 
 
 def exactly(text: str) -> str:
-    """The text as it is, character by character; cut in the middle where it is very long."""
+    """Return the exact text, with control characters escaped; the middle of a very long text is left out."""
     if len(text) > _LONGEST:
         half = _LONGEST // 2
         text = f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"
@@ -216,7 +216,7 @@ def exactly(text: str) -> str:
 
 
 def question(request: ApprovalRequest) -> str:
-    """The call as text: the tool, then each argument; what is longer than a line stands indented below its name."""
+    """Return the call as text: the tool, then each argument; multi-line values are indented below their name."""
     use = request.tool_use
     lines = [f"\n{exactly(request.agent)} wants to run {exactly(use.name)} ({exactly(request.why)})"]
     for name, value in use.input.items():

@@ -1,18 +1,16 @@
-"""`ToolCache` and `ModelCache`: what was asked before is answered from memory or disk.
+"""`ToolCache` and `ModelCache`: repeated work is answered from memory or disk.
 
 Rules:
 
-1. A hit takes the work's place in `around`, behind the whole chain: approvals and guards have judged the call before. (An
-   `Answer` on the Pre event would do for a tool, but would skip the guards behind it, and it would make one chunk of a
-   model's reply.)
-2. Only what went well is kept: no errors, no denied or suspended results, no replies that are empty or were cut off.
+1. A hit replaces the work in `around`, after the whole chain: approvals and guards have already judged the call. (An `Answer`
+   on the Pre event would work for a tool, but would skip the guards after it, and would turn a model's reply into one chunk.)
+2. Only successful work is kept: no errors, no denied or suspended results, no replies that are empty or incomplete.
 3. A failing store (a full disk, a locked file) costs the hit, never the call; it is logged.
-4. Times are read from the run's clock. One cache serves any number of agents, event loops and threads; a `path` serves
-   several processes.
+4. Times are the run's clock. One cache serves any number of agents, event loops and threads; a `path` serves several processes.
 
-In memory they are the values themselves, which nobody can change. On disk they are rows of JSON in one SQLite table, through
-Python's own `sqlite3`: diskcache would be the usual choice, but has had no release since 2023 and reads pickles by default,
-which runs whatever somebody writes into the file.
+In memory, values are kept as they are, since they are immutable. On disk they are rows of JSON in one SQLite table, using
+Python's `sqlite3`: diskcache would be the usual choice, but has had no release since 2023 and reads pickles by default, so
+anyone who can write to the file could run code.
 """
 
 from __future__ import annotations
@@ -57,15 +55,15 @@ __all__ = ["CacheUse", "ModelCache", "ToolCache"]
 T = TypeVar("T")
 _FORMAT = "agentflow-cache-3"
 _SHORT_KEY = 400
-"""Characters; no digest is as short as what a `ToolCache` tells runs apart by, so the two cannot be mistaken."""
+"""Characters; digests are longer than the keys that a `ToolCache` keeps as text, so the two cannot be confused."""
 
 
 @dataclass(slots=True)
 class CacheUse:
-    """What the caches did in a run: `event.context.state[CacheUse]`.
+    """The use of caches in a run: `event.context.state[CacheUse]`.
 
     Attributes:
-        hits: Answers given from a cache.
+        hits: Answers from a cache.
         misses: Work that had to be done.
         shared: Hits that waited for the same work in another call or turn.
     """
@@ -76,7 +74,7 @@ class CacheUse:
 
 
 class _Memory:
-    """The latest used entries, in this process; they are values that nobody can change."""
+    """The most recently used entries, in this process; the values are immutable."""
 
     def __init__(self, ttl: float | None, size: int) -> None:
         self._ttl = math.inf if ttl is None else ttl
@@ -104,7 +102,7 @@ class _Memory:
 
 
 class _Disk:
-    """The latest used entries, in an SQLite file; a connection for each access, in a thread."""
+    """The most recently used entries, in an SQLite file; a connection for each access, in a thread."""
 
     _TABLE = (
         "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, text TEXT, expires REAL, used REAL) WITHOUT ROWID"
@@ -126,7 +124,7 @@ class _Disk:
         connection = sqlite3.connect(self._path, timeout=10)
         try:
             connection.execute(self._TABLE)
-        except BaseException:  # it may be no database
+        except BaseException:  # it may not be a database
             connection.close()
             raise
         return connection
@@ -157,13 +155,13 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 class _Cached:
-    """A store of values of one type; its failures are logged and cost nothing but the hit."""
+    """A store of values of one type; its failures are logged and cost only the hit."""
 
     def __init__(self, hook: str, kind: Any, ttl: float | None, size: int, path: str | Path | None) -> None:
         if size < 1 or (ttl is not None and ttl <= 0):
             raise UsageError(
-                f"{hook}(ttl={ttl}, size={size}) could keep nothing; give a size of 1 or more, and a ttl above 0 or None (for "
-                "ever)."
+                f"{hook}(ttl={ttl}, size={size}) would keep nothing. Use a size of 1 or more, and a ttl above 0 or None (no "
+                "limit)."
             )
         self._hook = hook
         self._kind = kind
@@ -171,11 +169,11 @@ class _Cached:
         self._disk = None if path is None else _Disk(Path(path), ttl, size)
 
     def key_of(self, text: str) -> str:
-        """The key of what a text says: a short one that stays in memory stands for itself, of all others the digest does."""
+        """Return the key for a text: a short text that stays in memory is its own key, any other is hashed."""
         return text if self._memory is not None and len(text) <= _SHORT_KEY else _hash(text)
 
     async def get(self, key: str, clock: Clock) -> Any:
-        """The value, or None."""
+        """Return the value, or None."""
         if self._memory is not None:
             return self._memory.get(key, clock.monotonic())
         assert self._disk is not None
@@ -187,7 +185,7 @@ class _Cached:
             return None
 
     async def put(self, key: str, value: object, clock: Clock) -> None:
-        """Keep a value."""
+        """Store a value."""
         if self._memory is not None:
             self._memory.put(key, value, clock.monotonic())
             return
@@ -198,23 +196,21 @@ class _Cached:
             logger.warning("{} could not be written, so the work will be done again: {!r}", self._hook, error)
 
 
-_led: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("agentflow_cache_led", default=())
-"""The work that this code runs within: waiting for it here would be for ever."""
-
-
+_leading: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("agentflow_cache_led", default=())
+"""The work that the current code is part of: waiting for it would deadlock."""
 _Place: TypeAlias = tuple[asyncio.AbstractEventLoop, str]
 
 
 class _Flights:
-    """Work that is going on, so that whoever asks for the same waits for it."""
+    """Work in progress, so that equal work waits for it."""
 
     def __init__(self) -> None:
         self._going: dict[_Place, asyncio.Future[Any] | None] = {}
-        """None: nobody waits for it yet."""
+        """None: nothing waits for it yet."""
 
     def other(self, place: _Place) -> Awaitable[Any] | None:
-        """The same work, to be waited for, which gives what it gave (None: it failed); None: it goes on nowhere else."""
-        if place not in self._going or place in _led.get():
+        """Return the same work in progress, to wait for its value (None: it failed); None if there is none."""
+        if place not in self._going or place in _leading.get():
             return None
         going = self._going[place]
         if going is None:
@@ -222,18 +218,18 @@ class _Flights:
         return asyncio.shield(going)
 
     async def lead(self, place: _Place, work: Awaitable[T]) -> T:
-        """Do the work, and tell who waits for it."""
-        led = _led.get()
+        """Do the work, and pass the value to those waiting for it."""
+        led = _leading.get()
         if place in led:
             return await work
         self._going[place] = None
         value: T | None = None
-        token = _led.set((*led, place))
+        token = _leading.set((*led, place))
         try:
             value = await work
             return value
         finally:
-            _led.reset(token)
+            _leading.reset(token)
             waited = self._going.pop(place)
             if waited is not None:
                 waited.set_result(value)
@@ -255,24 +251,24 @@ def _spec(spec: ToolSpec) -> tuple[object, ...]:
 
 
 class ToolCache(Hook):
-    """The result of a tool that was run with the same arguments before takes the place of running it again.
+    """Answers a tool call with the result of an earlier call with the same arguments.
 
-    Two runs are the same if name, description and parameters of the tool and its arguments (in whatever order) are. What
-    else the result depends on, such as the user, must be said with `vary`: a cache is shared by all who share the hook. The
-    pieces of a streaming tool are not shown again; where such a tool is run as a turn (`turn.yielding()`, a queue), its values
-    are what is wanted, so the cache lets it be.
+    Two calls are equal if name, description and parameters of the tool and the arguments (in any order) are. If the result
+    depends on anything else, such as the user, `vary` should return it: all agents with the hook share the cache. The chunks of
+    a streaming tool are not replayed; if such a tool runs as a turn (`turn.yielding()`, a queue), it is not cached, since its
+    values matter.
 
     Priority 120 (behaviour): a hit needs no retry and no rate limit.
 
     Args:
-        ttl: Seconds for which a result is good; None: for ever.
-        size: How many results are kept; the least recently used go first.
-        path: A file to keep them in; None: memory.
-        tools: Patterns of tool names. None: the tools that only read (`type="read"` or `"research"`). Tools that write are
-            cached only if a pattern names them.
-        vary: More that the result depends on, as JSON-like data.
-        single_flight: Whether the same run in another call or turn is waited for instead of doing it twice.
-        priority: Where it wraps.
+        ttl: Seconds for which a result is valid; None: no limit.
+        size: The maximum number of results; the least recently used are removed first.
+        path: A file for the results; None: memory.
+        tools: Patterns of tool names. None: the read-only tools (`type="read"` or `"research"`). A tool that writes is cached
+            only if a pattern names it.
+        vary: Returns further data that the result depends on, as JSON-like data.
+        single_flight: If true, equal calls at the same time wait for one run.
+        priority: The priority of the hook.
 
     Example:
         >>> twice = [ToolUseBlock("t1", "add", {"a": 1, "b": 2}), ToolUseBlock("t2", "add", {"b": 2, "a": 1})]
@@ -306,7 +302,7 @@ class ToolCache(Hook):
         self.priority = priority
 
     def on_event(self, event: HookEvent) -> HookEvent:
-        """Tell hooks that ask a person which calls do not run."""
+        """Register the cache, so that hooks that ask a person know which calls do not run."""
         if isinstance(event, PreActing):
             event.context.state[Repeats].cache = self
         return event
@@ -319,15 +315,15 @@ class ToolCache(Hook):
 
     @property
     def shares(self) -> bool:
-        """Whether of the same calls that come at once one runs."""
+        """Whether equal calls at the same time share one run."""
         return self._flights is not None
 
     def key_of_call(self, event: PreActing) -> str:
-        """The same for the same calls; empty: the cache leaves this one alone."""
+        """Return a key that equal calls share; empty if the call is not cached."""
         return self._key(event) if self._covers(event) else ""
 
     async def known(self, key: str, event: PreActing) -> ToolResultBlock | None:
-        """What the cache holds."""
+        """Return the cached result."""
         return await self._cached.get(key, event.context.clock)
 
     def _covers(self, event: PreActing) -> bool:
@@ -369,7 +365,7 @@ class ToolCache(Hook):
             if other is None:
                 if repeats.follows.get(event.tool_use.id) in repeats.done:
                     raise ToolError(
-                        "The same call failed or was cancelled. This one did not run: it was allowed with that one. Call again."
+                        "The same call failed or was cancelled. This one did not run: they were approved together. Call again."
                     )
                 value = await self._flights.lead(place, self._work(source, key, clock, repeats))
                 use.misses += 1
@@ -379,7 +375,7 @@ class ToolCache(Hook):
                 use.hits += 1
                 use.shared += 1
                 return value
-            # The other one failed or was cut: that is its own affair, so here the tool gets its own chance.
+            # The other call failed or was cancelled, so this one runs the tool itself.
 
     async def _work(self, source: Mono[ToolResultBlock], key: str, clock: Clock, repeats: Repeats) -> Any:
         result = await source.resolve()
@@ -390,33 +386,32 @@ class ToolCache(Hook):
 
 
 def _streams(event: PreActing) -> bool:
-    """Whether the values go to a reader as they are made, so that the result is only the last of them.
+    """Return whether values go to a reader as they are produced, so that the result is only the last of them.
 
-    That is so in a turn that no model asked for (it belongs to no iteration) of a tool that streams.
+    That is the case for a streaming tool in a turn that no model requested (it belongs to no iteration).
     """
     name = event.tool_use.name
     return any(spec.streaming for spec in event.agent.tools if spec.name == name)
 
 
 class ModelCache(Hook):
-    """The reply to a request that was made before is given again, chunk by chunk as it came, at no cost.
+    """Answers a repeated request with the earlier reply, chunk by chunk, at no cost.
 
-    Two requests are the same if the model, the messages (without ids and metadata), the tools and all options are. That is
-    worth it in tests, evaluations and demos, and for agents that are asked the same by many; a reply that was sampled is
-    given again just the same. Telling requests apart costs 3 µs for each message that was not in the run's last request.
+    Two requests are equal if the model, the messages (without ids and metadata), the tools and all options are. This is useful
+    in tests, evaluations and demos, and for agents that get the same questions often; a sampled reply is repeated unchanged.
+    Comparing requests costs 3 µs for each message that was not in the run's last request.
 
-    Priority 120 (behaviour): inside `ModelFallback`, so a reply is kept under the name of the model that gave it; outside
-    `ModelRetry` and `RateLimit`. What hooks of higher priority change in the chunks is kept, what those of lower priority
-    change is not. The hook must know the request as it will be sent, so outside `Redaction`, which changes it, the first
-    call fails.
+    Priority 120 (behaviour): inside `ModelFallback`, so a reply is kept under the name of its model; outside `ModelRetry` and
+    `RateLimit`. Changes of hooks with higher priority to the chunks are kept, those of hooks with lower priority are not. The
+    hook must see the request as it is sent, so outside `Redaction`, which changes it, the first call fails.
 
     Args:
-        ttl: Seconds for which a reply is good; None: for ever.
-        size: How many replies are kept; the least recently used go first.
-        path: A file to keep them in; None: memory.
+        ttl: Seconds for which a reply is valid; None: no limit.
+        size: The maximum number of replies; the least recently used are removed first.
+        path: A file for the replies; None: memory.
         models: Patterns of model names.
-        vary: More that the reply depends on, as JSON-like data.
-        priority: Where it wraps.
+        vary: Returns further data that the reply depends on, as JSON-like data.
+        priority: The priority of the hook.
 
     Example:
         >>> model, cache = ScriptedModel(["Only once."]), ModelCache()
@@ -450,9 +445,9 @@ class ModelCache(Hook):
             return source
         if source.private:
             raise UsageError(
-                f"ModelCache (priority {self.priority}) wraps a model call into which a hook further in (such as Redaction) "
-                "puts words of one session, so its replies may not be kept for another. Give it a higher priority than that "
-                "hook: ModelCache(priority=...); agent.hooks.describe() prints the order."
+                f"ModelCache (priority {self.priority}) wraps a model call in which a hook further in (such as Redaction) "
+                "inserts text of one session, so its replies must not be kept for others. Give it a higher priority than "
+                "that hook: ModelCache(priority=...); agent.hooks.describe() prints the order."
             )
         return Flux(lambda: self._run(source, event))
 
@@ -478,8 +473,8 @@ class ModelCache(Hook):
                 yield chunk
         finally:
             await close(chunks)
-        if covered and _is_whole(recorded):
-            await self._cached.put(key, _free(recorded), context.clock)
+        if covered and _is_complete(recorded):
+            await self._cached.put(key, _replayable(recorded), context.clock)
 
     def _key(self, event: PreReasoning, request: ModelRequest) -> str:
         digests = event.context.state[_Digests].by_hook
@@ -489,19 +484,19 @@ class ModelCache(Hook):
         return digest.of(request, self._vary(event) if self._vary is not None else None)
 
 
-def _is_whole(chunks: Sequence[ModelChunk]) -> bool:
+def _is_complete(chunks: Sequence[ModelChunk]) -> bool:
     reasons = [chunk.finish_reason for chunk in chunks if chunk.finish_reason is not None]
     return any(says_something(chunk) for chunk in chunks) and reasons[-1:] != ["length"]
 
 
-def _free(chunks: Sequence[ModelChunk]) -> tuple[ModelChunk, ...]:
-    """The chunks as they are given again: no restart, no usage."""
+def _replayable(chunks: Sequence[ModelChunk]) -> tuple[ModelChunk, ...]:
+    """Return the chunks for replay, without restarts and usage."""
     kept = [replace(chunk, usage=None, restart=False) for chunk in chunks]
     return tuple(chunk for chunk in kept if chunk != ModelChunk())
 
 
 class _Digest:
-    """Tells requests of a run apart: what a request shares with the last one is not read again."""
+    """Computes the keys of a run's requests; the part shared with the last request is not read again."""
 
     def __init__(self) -> None:
         self._begin()
@@ -510,12 +505,11 @@ class _Digest:
         self._read: Sequence[Msg] = ()
         self._lasting = 0
         self._hash = hashlib.sha256(_FORMAT.encode())
-        self._places: dict[
-            str, int
-        ] = {}  # ids of calls differ from run to run; what counts is which call a result answers
+        # Ids of calls differ between runs; the key uses the position of the call that a result answers.
+        self._places: dict[str, int] = {}
 
     def of(self, request: ModelRequest, vary: object) -> str:
-        """The key of a request."""
+        """Return the key of a request."""
         messages = request.messages
         lasting = messages.shared(messages) if isinstance(messages, MessageView) else 0
         if not isinstance(messages, MessageView) or messages.shared(self._read) != self._lasting:
@@ -525,7 +519,7 @@ class _Digest:
         self._read, self._lasting = messages, lasting
         whole, rest = self._hash.copy(), tail(messages, lasting)
         calls = any(msg.tool_uses or msg.tool_results for msg in rest)
-        places = dict(self._places) if calls else self._places  # what is laid behind is part of this request only
+        places = dict(self._places) if calls else self._places  # `rest` is part of this request only
         for msg in rest:
             whole.update(_line(_message(msg, places)))
         tools = [_spec(spec) for spec in request.tools]

@@ -1,4 +1,4 @@
-"""`ClearOldResults`: old tool results are taken out of requests, and stay in the history."""
+"""`ClearOldResults`: old tool results are removed from requests, and stay in the history."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["ClearOldResults"]
 PLACEHOLDER = "[An old result of {name} was taken out here ({size} characters). Call the tool again if it is needed.]"
 
 
-class _Known:
-    """What is known of the last request, so that only what came to it is looked at."""
+class _Results:
+    """The tool results of the last request, so that only new messages are examined."""
 
     def __init__(self) -> None:
         self.messages: Sequence[Msg] = ()
@@ -35,11 +35,11 @@ class _Known:
         self.cleared: dict[int, Msg] = {}
         self.replacements = Replacements()
 
-    def take_in(self, messages: Sequence[Msg], least: int) -> None:
-        """Find the results of tools in a request, and which may be cleared; what it shares with the last one is known."""
+    def update(self, messages: Sequence[Msg], least: int) -> None:
+        """Find the tool results in a request, and those large enough to clear; the part shared with the last one is known."""
         begin, before = messages.shared(self.messages) if isinstance(messages, MessageView) else 0, self.messages
         if self.cleared and not (isinstance(before, MessageView) and begin == before.shared(before)):
-            self.replacements, self.cleared, self.judged = Replacements(), {}, 0  # it is another conversation
+            self.replacements, self.cleared, self.judged = Replacements(), {}, 0  # another conversation
         if self.places and self.places[-1] >= begin:
             self.places = [index for index in self.places if index < begin]
             self.judged = min(self.judged, len(self.places))
@@ -58,29 +58,29 @@ class _Known:
 
 @dataclass
 class _Rounds:
-    """The rounds of a run's last request, by hook; not stored with a session."""
+    """The tool results of a run's last request, by hook; not stored with a session."""
 
     def __post_init__(self) -> None:
-        self.by_hook: dict[int, _Known] = {}
+        self.by_hook: dict[int, _Results] = {}
 
 
 class ClearOldResults(Hook):
-    """Old tool results in a request are replaced by a short placeholder. History, events and reply keep them.
+    """Replaces old tool results in requests by a short placeholder. History, events and reply keep them.
 
-    Rounds are cleared in steps: between two steps the start of the request stays the same, byte for byte, so a
-    provider's prompt cache keeps working.
+    Rounds are cleared in steps: between two steps the start of the request stays the same, byte for byte, so a provider's
+    prompt cache keeps working.
 
-    It also works when the provider says that the conversation is too long: it clears what it may at once, half of the rounds
-    that `keep` leaves alone if need be, and asks once more.
+    If the provider reports that the conversation is too long, it clears all it may at once, if necessary also half of the
+    rounds that `keep` protects, and sends the request once more.
 
     Priority 400 (behaviour).
 
     Args:
-        keep: The last so many rounds of tools are left alone.
-        min_chars: Shorter results are left alone: a placeholder would save nothing.
-        step: So many rounds are cleared at a time.
-        except_tools: Patterns of tools whose results are never cleared, such as `"read_offloaded"`.
-        placeholder: What stands in their place; `{name}` and `{size}` are filled in.
+        keep: The number of most recent tool rounds that are never cleared.
+        min_chars: Results shorter than this are not cleared: a placeholder would save nothing.
+        step: The number of rounds to clear at a time.
+        except_tools: Patterns of tools with results that are never cleared, such as `"read_offloaded"`.
+        placeholder: The replacement; `{name}` and `{size}` are filled in.
 
     Example:
         >>> agent = Agent("reader", "openai/gpt-5", tools=[search], hooks=[ClearOldResults(keep=3, min_chars=400)])
@@ -102,8 +102,8 @@ class ClearOldResults(Hook):
     ) -> None:
         if keep < 0 or step < 1 or min_chars < 0:
             raise UsageError(
-                f"ClearOldResults(keep={keep}, min_chars={min_chars}, step={step}): keep and min_chars are 0 or more, "
-                "step is 1 or more."
+                f"ClearOldResults(keep={keep}, min_chars={min_chars}, step={step}): keep and min_chars must be 0 or more, "
+                "step must be 1 or more."
             )
         self.keep = keep
         self.min_chars = min_chars
@@ -112,12 +112,12 @@ class ClearOldResults(Hook):
         self.placeholder = placeholder
 
     def on_event(self, event: PreReasoning) -> PreReasoning:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
-        """Clear what is old enough."""
+        """Clear the results that are old enough."""
         messages, by_hook = event.input_messages, event.context.state[_Rounds].by_hook
         rounds = by_hook.get(id(self))
         if rounds is None:
-            rounds = by_hook[id(self)] = _Known()
-        rounds.take_in(messages, self.min_chars)
+            rounds = by_hook[id(self)] = _Results()
+        rounds.update(messages, self.min_chars)
         old = (len(rounds.places) - self.keep) // self.step * self.step
         if old > rounds.judged and rounds.large:
             self._clear(rounds, old)
@@ -132,7 +132,7 @@ class ClearOldResults(Hook):
         return event
 
     def around(self, event: HookEvent, source: Any) -> Observable[Any]:
-        """Ask once more, with fewer results, if the conversation does not fit; where there are none, leave it."""
+        """Send the request once more with fewer results if the conversation does not fit and any can be cleared."""
         if not isinstance(event, PreReasoning):
             return source
         rounds = event.context.state[_Rounds].by_hook.get(id(self))
@@ -142,16 +142,16 @@ class ClearOldResults(Hook):
 
     async def _shorter(self, event: PreReasoning, source: ModelSource) -> Sequence[Msg] | None:
         rounds = event.context.state[_Rounds].by_hook[id(self)]
-        there, before = len(rounds.places), len(rounds.cleared)
-        self._clear(rounds, max(0, there - self.keep))
-        if len(rounds.cleared) == before:
-            self._clear(rounds, there - min(self.keep, max(1, there // 2)))
+        rounds_before, cleared_before = len(rounds.places), len(rounds.cleared)
+        self._clear(rounds, max(0, rounds_before - self.keep))
+        if len(rounds.cleared) == cleared_before:
+            self._clear(rounds, rounds_before - min(self.keep, max(1, rounds_before // 2)))
         cleared = {msg.id: msg for msg in rounds.cleared.values()}
         messages = tuple([cleared.get(msg.id, msg) for msg in source.request.messages])
-        return None if len(rounds.cleared) == before else messages
+        return None if len(rounds.cleared) == cleared_before else messages
 
-    def _clear(self, rounds: _Known, old: int) -> None:
-        """Clear the first so many rounds; later requests of the run keep them so."""
+    def _clear(self, rounds: _Results, old: int) -> None:
+        """Clear the first rounds; later requests of the run keep them cleared."""
         for index in rounds.places[rounds.judged : old]:
             if index in rounds.large and (cleared := self._cleared(rounds.messages[index])) is not None:
                 rounds.cleared[index] = cleared

@@ -1,10 +1,10 @@
-"""`SummaryCompaction`: when a conversation gets long, requests carry a summary of its start in place of the start.
+"""`SummaryCompaction`: in a long conversation, requests contain a summary instead of the oldest part.
 
 Rules:
 
-1. A cut is made between whole rounds only; the history keeps the originals.
-2. The last summary is part of what the next one is made from.
-3. A summary that cannot be made changes nothing, and is not tried again at once.
+1. The conversation is split only between whole rounds; the history keeps the originals.
+2. A new summary is made from the last one and the following messages.
+3. If a summary cannot be made, nothing changes, and the next attempt waits.
 """
 
 from __future__ import annotations
@@ -54,49 +54,49 @@ _SHORT_CLIP = 300
 
 @dataclass
 class _Cooldown:
-    """How many requests of the session pass before compaction is thought of again."""
+    """The number of requests of the session before the next compaction is considered."""
 
     left: int = 0
 
 
 @dataclass
 class _Request:
-    """What a run's last request was made of, before other hooks have changed it. Nothing of it is stored with a session."""
+    """A run's last request, before changes by other hooks; not stored with a session."""
 
     def __post_init__(self) -> None:
         self.messages: Sequence[Msg] = ()
         self.short: dict[int, tuple[Sequence[Msg], int]] = {}
-        """By hook: a request that was short for certain, and the bound of its tokens."""
+        """By hook: a request that is certainly short, and the bound of its tokens."""
 
 
-class _Compacted(NamedTuple):
-    """What a compaction makes of a request."""
+class _Compaction(NamedTuple):
+    """A compacted request: the summary's messages, and the kept ones."""
 
     instead: tuple[Msg, ...]
     kept: tuple[Msg, ...]
 
 
 class SummaryCompaction(Hook):
-    """When a request gets too long, its older rounds are replaced by a summary, in this and in later requests.
+    """Replaces the older rounds of long requests by a summary, in this and in later requests.
 
-    The history keeps the originals. The summary is a user's note, marked `metadata["synthetic"] == "compaction"`; the last
-    thing that the user asked for stays word for word. A side model call writes it, billed to the run. If that fails,
-    requests stay as they are, and `cooldown` requests go by before the next try.
+    The history keeps the originals. The summary is a user message marked `metadata["synthetic"] == "compaction"`; the user's
+    last request stays word for word. A side model call writes it, billed to the run. If that fails, requests stay unchanged,
+    and the next attempt follows after `cooldown` requests.
 
-    It also works when the provider says that the conversation is too long: it compacts, and asks once more.
+    If the provider reports that the conversation is too long, it compacts it, and sends the request once more.
 
-    Priority 40 (system): it has to see what is stored, before other hooks change the request.
+    Priority 40 (system): it must see the stored messages, before other hooks change the request.
 
     Args:
-        at_tokens: Compact a request of more tokens.
-        at_messages: Compact a request of more messages (the system prompt not counted).
-        keep_rounds: The last so many rounds stay as they are. A round is a reply with the results that it asked for.
-        model: Who writes the summary: a model or its name; the agent's own by default.
+        at_tokens: Compact a request with more tokens.
+        at_messages: Compact a request with more messages (not counting the system prompt).
+        keep_rounds: The number of most recent rounds to keep. A round is a reply with its tool results.
+        model: The model for the summary, or its name; the agent's own by default.
         prompt: The instructions. The last summary and the conversation follow, as text.
-        cooldown: Requests that go by after a try, good or bad.
-        clip: The most characters of one message that the summarising model is shown.
-        count: A token counter, `(text, model's name) -> tokens`; LiteLLM's by default. Where a provider has reported the
-            usage of the last reply, only what came after it is counted.
+        cooldown: The number of requests between two attempts, successful or not.
+        clip: The maximum number of characters of one message shown to the summarising model.
+        count: A token counter, `(text, model's name) -> tokens`; LiteLLM's by default. If a provider has reported the usage of
+            the last reply, only the messages after it are counted.
 
     Example:
         >>> agent = Agent("coder", "openai/gpt-5", tools=[search], hooks=[SummaryCompaction(at_tokens=100_000)])
@@ -127,7 +127,7 @@ class SummaryCompaction(Hook):
             ("clip", clip, 1),
         ):
             if value is not None and value < least:
-                raise UsageError(f"SummaryCompaction({name}={value}): it is at least {least}.")
+                raise UsageError(f"SummaryCompaction({name}={value}) must be at least {least}.")
         self.at_tokens = at_tokens
         self.at_messages = at_messages
         self.keep_rounds = keep_rounds
@@ -163,9 +163,9 @@ class SummaryCompaction(Hook):
             event.context.state[_Request].messages = event.input_messages
 
     def _surely_short(self, messages: Sequence[Msg], request: _Request) -> bool:
-        """The cheap check, for most requests: the counts, and a bound that needs no tokenizer.
+        """Check cheaply, for most requests: the number of messages, and a bound that needs no tokenizer.
 
-        A request usually is the last one and a little more: then only that is looked at.
+        A request usually extends the last one: then only the new part is examined.
         """
         if self.at_messages is not None and len(messages) > self.at_messages:
             return False
@@ -182,7 +182,7 @@ class SummaryCompaction(Hook):
         return True
 
     def _bound(self, messages: Sequence[Msg]) -> int:
-        """A number that the tokens of a request do not exceed: what the last reply's usage says, and what came after it."""
+        """Return an upper bound for a request's tokens: the last reply's usage, and a bound for the messages after it."""
         known, since = _reported(messages)
         return known + most_tokens(tail(messages, since))
 
@@ -196,10 +196,10 @@ class SummaryCompaction(Hook):
             known += await count_tokens(tail(messages, since), model, self.count)
         return known > self.at_tokens
 
-    # ---- when the provider says it is too long
+    # ---- if the provider reports that it is too long
 
     def around(self, event: HookEvent, source: Any) -> Observable[Any]:
-        """Ask once more, with a shorter conversation, if this one does not fit."""
+        """Send the request once more, with a shorter conversation, if this one does not fit."""
         if not isinstance(event, PreReasoning):
             return source
         return Flux(partial(fitting, source, partial(self._shorter, event, source)))
@@ -213,8 +213,8 @@ class SummaryCompaction(Hook):
 
     async def _compact(
         self, context: RunContext, messages: Sequence[Msg], keep: int, *, overflow: bool = False
-    ) -> _Compacted | None:
-        """Summarise and cut; None where there is nothing to cut, or no summary."""
+    ) -> _Compaction | None:
+        """Summarise the oldest part; None if it is too short to split, or there is no summary."""
         messages = tuple(messages)
         head = head_length(messages)
         cut = _cut(messages, head, keep, halve=overflow)
@@ -224,7 +224,7 @@ class SummaryCompaction(Hook):
         offset = _offset(messages[head], head, context.history)
         if offset is None:
             logger.bind(**ids_of(context)).warning(
-                "a request does not begin with the history: something else has compacted or changed it"
+                "a request does not begin with the history: another hook has compacted or changed it"
             )
             return None
         old, kept = messages[head:cut], messages[cut:]
@@ -232,7 +232,7 @@ class SummaryCompaction(Hook):
             summary = await self._summary(context, old)
             instead = _instead(summary, old, kept, offset + cut, offset + len(messages), context.new_id("msg_"))
             context.compact(offset + cut, instead, by=self.name)
-        except Exception as error:  # any: the side call is a model, and a model's failure must not harm the run
+        except Exception as error:  # a failure of the side model call must not harm the run
             log_failure(
                 "WARNING",
                 error,
@@ -242,14 +242,14 @@ class SummaryCompaction(Hook):
             )
             return None
         logger.bind(**ids_of(context)).info("session {}: compacted {}", context.session_id, context.compaction)
-        return _Compacted(instead, kept)
+        return _Compaction(instead, kept)
 
     async def _summary(self, context: RunContext, old: Sequence[Msg]) -> str:
         clip = self.clip
         while True:
-            told = Msg.user(f"The conversation:\n{render(old, clip)}")
+            conversation = Msg.user(f"The conversation:\n{render(old, clip)}")
             try:
-                reply = await context.complete((Msg.system(self.prompt), told), model=self.model, source=SOURCE)
+                reply = await context.complete((Msg.system(self.prompt), conversation), model=self.model, source=SOURCE)
             except Exception as error:
                 if clip <= _SHORT_CLIP or not is_context_overflow(error):
                     raise
@@ -257,26 +257,26 @@ class SummaryCompaction(Hook):
                 continue
             if summary := reply.text.strip():
                 return summary
-            raise AgentFlowError("The model that was asked for a summary wrote nothing.")
+            raise AgentFlowError("The model wrote an empty summary.")
 
 
 def _billed(messages: Sequence[Msg]) -> bool:
-    """Whether one of the messages tells what its request has cost."""
-    for msg in messages:  # noqa: SIM110 - a generator costs as much as the look
+    """Return whether one of the messages has the usage of its request."""
+    for msg in messages:  # noqa: SIM110 - a generator would double the cost
         if msg.usage is not None and msg.usage.input_tokens:
             return True
     return False
 
 
 def _mark(msg: Msg) -> dict[str, int] | None:
-    """What a summary's message says of the cut that it stands for."""
+    """Return the mark of a summary's message: the part of the history that it replaces."""
     return cast("dict[str, int] | None", msg.metadata.get(SOURCE)) if msg.metadata.get("synthetic") == SOURCE else None
 
 
 def _reported(messages: Sequence[Msg]) -> tuple[int, int]:
-    """The size of the conversation as the last reply's usage tells it, and where what it does not tell begins.
+    """Return the size of the conversation by the last reply's usage, and the index of the first message after it.
 
-    A reply that is older than the last compaction was made from a longer request: its usage tells nothing.
+    A reply from before the last compaction had a longer request, so its usage does not apply.
     """
     head = head_length(messages)
     mark = _mark(messages[head]) if head < len(messages) else None
@@ -289,7 +289,7 @@ def _reported(messages: Sequence[Msg]) -> tuple[int, int]:
 
 
 def _offset(first: Msg, head: int, history: Sequence[Msg]) -> int | None:
-    """What to add to a place in the request to have the place in the history; None where that cannot be told."""
+    """Return the difference between indices in the history and in the request; None if it is unknown."""
     mark = _mark(first)
     if mark is not None:
         return mark["until"] - head - mark["messages"]
@@ -297,7 +297,7 @@ def _offset(first: Msg, head: int, history: Sequence[Msg]) -> int | None:
 
 
 def _cut(messages: Sequence[Msg], head: int, keep: int, *, halve: bool) -> int | None:
-    """Where to cut so that the last rounds stay; None if nothing would be gained."""
+    """Return the index at which to split so that the last rounds stay; None if nothing would be gained."""
     mark = _mark(messages[head]) if head < len(messages) else None
     start = head + (mark["messages"] if mark is not None else 0)
     units = unit_starts(messages, start)
@@ -311,20 +311,20 @@ def _cut(messages: Sequence[Msg], head: int, keep: int, *, halve: bool) -> int |
 def _instead(
     summary: str, old: Sequence[Msg], kept: Sequence[Msg], until: int, stored: int, id_: str
 ) -> tuple[Msg, ...]:
-    """What stands for the cut part: the summary, and the user's last words if they would be lost."""
-    asked = last_request(old) if last_request(kept) is None else None
+    """Return the replacement of the summarised part: the summary, and the user's last request if it would be lost."""
+    request = last_request(old) if last_request(kept) is None else None
     notes = FrozenDict(
         {
             "synthetic": SOURCE,
-            SOURCE: FrozenDict({"until": until, "messages": 1 if asked is None else 2, "stored": stored}),
+            SOURCE: FrozenDict({"until": until, "messages": 1 if request is None else 2, "stored": stored}),
         }
     )
-    told = Msg("user", (TextBlock(INTRODUCTION.format(summary=summary)),), id=id_, metadata=notes)
-    return (told,) if asked is None else (told, asked)
+    note = Msg("user", (TextBlock(INTRODUCTION.format(summary=summary)),), id=id_, metadata=notes)
+    return (note,) if request is None else (note, request)
 
 
-def _spliced(messages: Sequence[Msg], compacted: _Compacted) -> tuple[Msg, ...]:
-    """The request as other hooks have left it, with the compaction in place of its start."""
+def _spliced(messages: Sequence[Msg], compacted: _Compaction) -> tuple[Msg, ...]:
+    """Put the compaction into the request as other hooks have changed it."""
     head = tuple(messages[: head_length(messages)])
     ids = [msg.id for msg in messages]
     first = next((ids.index(msg.id) for msg in compacted.kept if msg.id in ids), None)

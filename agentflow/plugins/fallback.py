@@ -1,11 +1,11 @@
-"""`ModelFallback`: when a model fails, the next one of a chain answers.
+"""`ModelFallback`: if a model fails, the next one of a chain answers.
 
 Rules:
 
-1. The chain is the model that was asked for, then the ones given here, in order; each is asked once.
-2. Cancellation, `Veto`, `UsageError` and what hooks do wrong never make it go on.
-3. When all have failed, the last error is raised, with a note that names what each of them said.
-4. The only thing kept on the hook is which model rests until when (`cooldown`); agents and threads may share it.
+1. The chain is the requested model, then the given ones, in order; each is called once.
+2. Cancellation, `Veto`, `UsageError` and hooks' own errors never cause a fallback.
+3. If all have failed, the last error is raised, with a note of every failure.
+4. The hook's only state is the cooldown of each model; agents and threads may share it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from agentflow.reactive.iterators import close
 from agentflow.reactive.signals import SourceTimeoutError
 from agentflow.specs import Clock
 
-__all__ = ["Answered", "ModelChoices", "ModelFallback", "another_may_do"]
+__all__ = ["ModelAnswer", "ModelChoices", "ModelFallback", "another_may_do"]
 
 
 @frozen
-class Answered:
-    """Who answered one model call.
+class ModelAnswer:
+    """The model that answered one model call.
 
     Attributes:
-        model: The name of the model that did.
+        model: The name of the model that answered.
         iteration: The round of reasoning.
-        failed: The models that were asked before it: name, and type and text of the error.
-        skipped: The models that were not asked because they rest after a failure.
+        failed: The models that failed before: name, and type and text of the error.
+        skipped: The models that were skipped because of their cooldown.
     """
 
     model: str
@@ -53,13 +53,13 @@ class Answered:
 
 @dataclass(slots=True)
 class ModelChoices:
-    """Who answered in a run: `event.context.state[ModelChoices].answered`, one entry for each call that was answered."""
+    """The models that answered in a run: `event.context.state[ModelChoices].answered`, one entry for each answered call."""
 
-    answered: list[Answered] = field(default_factory=list[Answered])
+    answered: list[ModelAnswer] = field(default_factory=list[ModelAnswer])
 
 
 def another_may_do(error: Exception) -> bool:
-    """Whether the next model is asked by default: after any `ModelError`, a broken connection, or a passed time limit.
+    """Return whether to try the next model by default: after any `ModelError`, a broken connection, or a time limit.
 
     Example:
         >>> another_may_do(ModelError("context window full")), another_may_do(KeyError("bug"))
@@ -67,7 +67,7 @@ def another_may_do(error: Exception) -> bool:
     """
     if isinstance(error, AgentFlowError):
         return isinstance(error, ModelError | SourceTimeoutError)
-    return isinstance(error, OSError)  # TimeoutError and ConnectionError are
+    return isinstance(error, OSError)  # includes TimeoutError and ConnectionError
 
 
 _NOBODY: frozenset[str] = frozenset()
@@ -75,22 +75,22 @@ _NOBODY: frozenset[str] = frozenset()
 
 class _Candidate(NamedTuple):
     name: str
-    model: str | Model | None  # None: the one that was asked for
+    model: str | Model | None  # None: the requested one
 
 
 class ModelFallback(Hook):
-    """When the model fails, the next one of a chain is asked the same.
+    """If a model fails, sends the same request to the next one of a chain.
 
-    Priority 110 (behaviour): outside `ModelCache`, `ModelRetry` and `RateLimit`, which so work for each model of the chain.
+    Priority 110 (behaviour): outside `ModelCache`, `ModelRetry` and `RateLimit`, so these apply to each model of the chain.
 
     Args:
-        models: Names or models, in the order in which they are asked.
-        after_first_chunk: When a part of the reply was seen already: `"restart"` it with the next model (its first chunk
-            says `restart=True`), or `"raise"` the error.
-        cooldown: Seconds for which a model that failed is asked last (longer, if the provider asked for a longer wait);
-            counted for all agents that share the hook. None: no cooldown.
-        fallback_if: Which errors make it go on; None: `another_may_do`.
-        priority: Where it wraps.
+        models: Names or models, in the order in which they are tried.
+        after_first_chunk: If a part of the reply was delivered already: `"restart"` it with the next model (its first chunk has
+            `restart=True`), or `"raise"` the error.
+        cooldown: Seconds for which a model that failed is tried last (longer, if the provider asked for a longer wait); shared
+            by all agents with the hook. None: no cooldown.
+        fallback_if: Decides which errors cause a fallback; None: `another_may_do`.
+        priority: The priority of the hook.
 
     Example:
         >>> first = ScriptedModel([ModelError("down", retryable=True)], name="first")
@@ -112,15 +112,15 @@ class ModelFallback(Hook):
         priority: int = 110,
     ) -> None:
         if not models:
-            raise UsageError("ModelFallback() was built without a model to fall back to; name at least one.")
+            raise UsageError("ModelFallback() needs at least one model to fall back to.")
         if cooldown is not None and cooldown < 0:
             raise UsageError(
-                f"ModelFallback(cooldown={cooldown:g}): give seconds of 0 or more, or None for no cooldown."
+                f"ModelFallback(cooldown={cooldown:g}): use seconds of 0 or more, or None for no cooldown."
             )
         self._models = tuple(_Candidate(model if isinstance(model, str) else model.name, model) for model in models)
         self._after = after_first_chunk
         self._cooldown = cooldown
-        self._goes_on = fallback_if or another_may_do
+        self._falls_back = fallback_if or another_may_do
         self._rests: dict[str, float] = {}  # single reads and writes only, so threads need no lock
         self.priority = priority
 
@@ -158,26 +158,26 @@ class ModelFallback(Hook):
                     raise
             else:
                 skipped = tuple([one.name for one in candidates[place:] if one.name in resting]) if resting else ()
-                self._note(context, Answered(candidate.name, event.iteration, tuple(failed), skipped))
+                self._note(context, ModelAnswer(candidate.name, event.iteration, tuple(failed), skipped))
                 return
             finally:
                 await close(chunks)
 
     def _passes_on(self, error: Exception) -> bool:
-        return not isinstance(error, UsageError | Veto | HookError) and self._goes_on(error)
+        return not isinstance(error, UsageError | Veto | HookError) and self._falls_back(error)
 
-    def _note(self, context: RunContext, answered: Answered) -> None:
+    def _note(self, context: RunContext, answered: ModelAnswer) -> None:
         self._rests.pop(answered.model, None)
         context.state[ModelChoices].answered.append(answered)
 
     def _rest(self, name: str, error: Exception, clock: Clock) -> None:
         if self._cooldown is None or not self._passes_on(error):
             return
-        asked = error.retry_after if isinstance(error, ModelError) else None
-        self._rests[name] = clock.monotonic() + max(self._cooldown, asked or 0.0)
+        wait = error.retry_after if isinstance(error, ModelError) else None
+        self._rests[name] = clock.monotonic() + max(self._cooldown, wait or 0.0)
 
     def _in_order(self, chain: tuple[_Candidate, ...], clock: Clock) -> tuple[tuple[_Candidate, ...], frozenset[str]]:
-        """The candidates, those that rest last, and the names of those that do."""
+        """Return the candidates, those in their cooldown last, and the names of the latter."""
         if not self._rests:
             return chain, _NOBODY
         now = clock.monotonic()

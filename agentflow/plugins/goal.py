@@ -1,4 +1,4 @@
-"""`GoalJudge`: an answer that does not reach the goal sends the agent back to work, a bounded number of times."""
+"""`GoalJudge`: an answer that does not reach the goal sends the agent back to work, a limited number of times."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ SOURCE = "goal_judge"
 
 
 class Judgement(BaseModel):
-    """What a judge says.
+    """A judge's result.
 
     Attributes:
         done: Whether the answer is accepted.
-        reason: What is missing; the agent is told.
+        reason: The shortcoming; the agent reads it.
     """
 
     done: bool
@@ -39,17 +39,17 @@ class Judgement(BaseModel):
 
 
 Judge: TypeAlias = Callable[[PostReasoning], "Judgement | bool | str | Awaitable[Judgement | bool | str | None] | None"]
-"""A judge of your own. True or None accepts; False or a reason (a text) sends back; or a `Judgement`."""
+"""A custom judge. True or None accepts; False or a reason (a string) sends back; or a `Judgement`."""
 
 
 @dataclass
 class GoalState:
-    """How the judging of a run stands: `event.context.state[GoalState]`.
+    """The state of judging in a run: `event.context.state[GoalState]`.
 
     Attributes:
         verdict: `"met"`, `"unmet"`, or `"unjudged"` (no answer yet, or the judge failed).
-        reason: The judge's last words.
-        sent_back: How often the agent was sent back, by all judges together.
+        reason: The judge's last reason.
+        sent_back: How many times the agent was sent back, by all judges together.
     """
 
     verdict: Literal["met", "unmet", "unjudged"] = "unjudged"
@@ -58,8 +58,8 @@ class GoalState:
 
 
 @dataclass
-class _Asked:
-    """The last request of the run, and how often each judge of this process has sent back; not stored with a session."""
+class _Judging:
+    """The last request of the run, and the rejections of each judge in this process; not stored with a session."""
 
     def __post_init__(self) -> None:
         self.messages: Sequence[Msg] = ()
@@ -67,23 +67,23 @@ class _Asked:
 
 
 class GoalJudge(Hook):
-    """An answer without tool calls is judged; if the goal is not reached, the agent goes back to work with the reason.
+    """Judges answers without tool calls; if the goal is not reached, the agent continues with the reason.
 
-    A rejected answer stays in the history, the reason stands behind it as a user's note marked
-    `metadata["synthetic"] == "goal_judge"`. After `max_rounds` rejections the next answer is accepted whatever it is. The
-    accepted answer carries `metadata["goal"]`: `"met"`, `"unmet"` (then also `"goal_reason"`), or `"unjudged"`. A judge that
-    fails, or answers nonsense, accepts. Each rejection spends one of the agent's `max_iterations`.
+    A rejected answer stays in the history, followed by the reason as a user message marked `metadata["synthetic"] ==
+    "goal_judge"`. After `max_rounds` rejections, any answer is accepted. The accepted answer has `metadata["goal"]`: `"met"`,
+    `"unmet"` (then also `"goal_reason"`), or `"unjudged"`. If a judge fails, or its answer is invalid, the answer is accepted.
+    Each rejection uses one of the agent's `max_iterations`.
 
     Priority 200 (behaviour).
 
     Args:
         criterion: When the goal is reached: a text for the judging model, or a function of the `PostReasoning` event that
             returns True, False, the reason for sending back, or a `Judgement`.
-        model: Who judges by a text: a model or its name; the agent's own by default.
-        max_rounds: How often the agent is sent back at most.
+        model: The judging model, or its name; the agent's own by default.
+        max_rounds: The maximum number of rejections.
         prompt: The judging model's instructions. The task, the criterion, the last results and the answer follow.
-        clip: The most characters of one message that are shown to the judging model.
-        timeout: Seconds that one judgement may take.
+        clip: The maximum number of characters of one message shown to the judging model.
+        timeout: The time limit of one judgement, in seconds.
 
     Example:
         >>> def cites(event):
@@ -106,14 +106,16 @@ class GoalJudge(Hook):
         timeout: float | None = 60.0,
     ) -> None:
         if max_rounds < 0:
-            raise UsageError(f"GoalJudge(max_rounds={max_rounds}): it is a number of rejections, 0 or more.")
+            raise UsageError(f"GoalJudge(max_rounds={max_rounds}) must be 0 or more.")
         if isinstance(criterion, str):
             if not criterion.strip():
                 raise UsageError(
-                    "GoalJudge(criterion) is empty; say in words when the goal is reached, or pass a function."
+                    "GoalJudge(criterion) is empty. Describe when the goal is reached, or pass a function."
                 )
         elif model is not None:
-            raise UsageError("GoalJudge: model= judges by a text; a function judges by itself. Pass one of the two.")
+            raise UsageError(
+                "GoalJudge: model= needs a text as criterion. Pass either a text or a function, without model=."
+            )
         self.criterion = criterion
         self.model = model
         self.max_rounds = max_rounds
@@ -122,16 +124,16 @@ class GoalJudge(Hook):
         self.timeout = timeout
 
     def concerns(self, reply: Msg) -> bool:
-        """Answers without tool calls."""
+        """Return whether the reply is an answer without tool calls."""
         return not reply.tool_uses
 
     def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
         self, event: PreReasoning | PostReasoning
     ) -> PreReasoning | PostReasoning | Awaitable[Again | None]:
-        """Note what was asked; judge the answer."""
+        """Remember the request; judge the answer."""
         if isinstance(event, PreReasoning):
             if isinstance(self.criterion, str):
-                event.context.state[_Asked].messages = event.input_messages
+                event.context.state[_Judging].messages = event.input_messages
             return event
         answer = event.reasoning_result
         if event.purpose == "summary" or answer.tool_uses or not answer.text.strip():
@@ -142,7 +144,7 @@ class GoalJudge(Hook):
         state = event.context.state[GoalState]
         try:
             judgement = await self._judge(event)
-        except Exception as error:  # any: a judge is somebody's code or somebody's model
+        except Exception as error:  # a judge is user code or a model
             log_failure(
                 "WARNING", error, "a goal judge failed; the answer of {} is accepted", event.agent.name, where=event
             )
@@ -154,8 +156,8 @@ class GoalJudge(Hook):
             state.verdict = "met"
         else:
             state.verdict = "unmet"
-            rejections = event.context.state[_Asked].rejections
-            # What was not counted here was counted before the run was suspended, and resumed in another process.
+            rejections = event.context.state[_Judging].rejections
+            # A difference to the stored count comes from before a suspension, in another process.
             before = rejections.setdefault(id(self), state.sent_back - sum(rejections.values()))
             if before < self.max_rounds:
                 rejections[id(self)] = before + 1
@@ -171,9 +173,9 @@ class GoalJudge(Hook):
         if not isinstance(self.criterion, str):
             found: object = self.criterion(event)
             return _judgement(await cast("Awaitable[object]", found) if inspect.isawaitable(found) else found)
-        messages = event.context.state[_Asked].messages
-        asked = last_request(messages)
-        task = asked.text if asked is not None else ""
+        messages = event.context.state[_Judging].messages
+        request = last_request(messages)
+        task = request.text if request is not None else ""
         happened = render([msg for msg in tail(messages, len(messages) - 6) if msg.role == "tool"], self.clip) or "none"
         question = (
             f"The task:\n{clipped(task, self.clip)}\n\nThe criterion:\n{self.criterion}\n\n"
@@ -204,16 +206,16 @@ def _judgement(found: object) -> Judgement:
     if isinstance(found, Judgement):
         return found
     raise UsageError(
-        f"The function of a GoalJudge returned {type(found).__name__}; legal are True, False, None, a text (the reason for "
-        "sending back) and a Judgement."
+        f"The function of a GoalJudge returned {type(found).__name__}. Return True, False, None, a string (the reason for "
+        "sending back) or a Judgement."
     )
 
 
 def _parsed(text: str) -> Judgement | None:
-    """The verdict in a model's reply; words or a fence around the object are passed over."""
+    """Return the verdict in a model's reply; text or a fence around the object is ignored."""
     start, end = text.find("{"), text.rfind("}")
     try:
         return Judgement.model_validate_json(text[start : end + 1] if 0 <= start < end else text)
     except ValidationError:
-        logger.warning("a goal judge answered nonsense, so the answer is accepted: {!r}", text[:200])
+        logger.warning("a goal judge's answer is invalid, so the answer is accepted: {!r}", text[:200])
         return None

@@ -1,14 +1,14 @@
-"""`UsageLimits`: how much may be spent on tokens, money, calls and time; checked before the work that would pass a limit.
+"""`UsageLimits`: limits on tokens, cost, calls and time, checked before the work that would exceed them.
 
 Rules:
 
-1. A limit is checked before each model call and each tool; what has begun is never cut.
-2. It is a guard: it judges what the other hooks made of the request, and its `around` is inside theirs, so each attempt
-   of a retry and each fallback passes here.
-3. What is spent is what the run was billed: sub-agents and side calls are in it.
-4. A limit that cannot be evaluated fails closed: a bill without a price is an error, unless the user has said what it costs
-   or that it does not matter. Tokens that a provider does not report are estimated.
-5. What is shared between runs changes under a lock, which is never held while waiting.
+1. A limit is checked before each model call and each tool; running work is never interrupted.
+2. It is a guard: it judges the request after the other hooks, and its `around` is inside theirs, so each attempt of a retry and
+   each fallback passes it.
+3. The amounts are those that the run was billed, including sub-agents and side calls.
+4. A limit that cannot be evaluated fails closed: a bill without a price is an error, unless the user has set the price or
+   chosen to ignore it. Tokens that a provider does not report are estimated.
+5. State shared between runs changes under a lock, which is never held across an `await`.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _WHERE: dict[Per, str] = {"run": "this run", "session": "this session", "hook": 
 
 @dataclass(slots=True)
 class Spent:
-    """What was spent under a limit.
+    """The amounts spent under a limit.
 
     Attributes:
         input_tokens: Prompt tokens.
         output_tokens: Completion tokens.
-        cost: US dollars; of replies without a price nothing, where `unknown_price="ignore"`.
+        cost: US dollars; a reply without a price counts nothing if `unknown_price="ignore"`.
         model_calls: Model calls that began, failed attempts included.
         tool_calls: Tool runs that began, failed attempts included.
-        seconds: Working time of calls; time between a suspended call and its resume is not in it.
+        seconds: Working time of calls; the time between a suspension and its resume does not count.
     """
 
     input_tokens: int = 0
@@ -75,16 +75,16 @@ class Spent:
 
 @dataclass(slots=True)
 class SessionSpent:
-    """What was spent in a session: `agent.session("id").state[SessionSpent].by_key`."""
+    """The amounts spent in a session: `agent.session("id").state[SessionSpent].by_key`."""
 
     by_key: dict[str, Spent] = field(default_factory=dict[str, Spent])
 
 
 @dataclass(slots=True)
 class _Meter:
-    """How far one run has been counted.
+    """The counters of one run.
 
-    `unbilled`: attempts that were counted when they began and will be on the bill; they are not counted again then.
+    `unbilled`: attempts that were counted at their beginning, so they are not counted again with the bill.
     `unpriced`: a model that was billed without a price.
     """
 
@@ -103,7 +103,7 @@ class _Meters:
 
 
 _roots: ContextVar[Mapping[UsageLimits, RunContext] | None] = ContextVar("agentflow_limited_runs", default=None)
-"""The run that the code running here is billed to, by limit: set around each tool, so a sub-agent finds its caller."""
+"""The run that pays for the current code, by limit: set around each tool, so a sub-agent finds its caller."""
 
 
 _ELSEWHERE: Final = {
@@ -113,40 +113,40 @@ _ELSEWHERE: Final = {
     **dict.fromkeys(("max_tool_calls", "tool_calls_limit"), "tool_calls"),
     **dict.fromkeys(("timeout", "max_seconds", "max_time"), "seconds"),
 }
-"""What other libraries call a limit, and what it is called here."""
+"""Other libraries' names for limits, and the names here."""
 
 
 class UsageLimits(SideWrapper):
-    """Ends a call before it spends more than it may. The reason names the limit and the amount.
+    """Ends a call before it exceeds a limit. The reason names the limit and the amount.
 
-    A model call that is not allowed any more is answered with `Stop`: the reply's outcome is `stopped`, its text the reason.
-    A tool that is not allowed any more is denied: the model reads the reason, and may answer with what it has. An attempt that
-    `ModelRetry` or `ToolRetry` may not make leaves the failure of the one before. Other hooks that ask the model again (a
-    fallback, `source.retry`) are denied: then the reply's outcome is `denied`.
+    If a model call is no longer allowed, the call ends with `Stop`: the reply's outcome is `stopped`, its text the reason. If
+    a tool is no longer allowed, it is denied: the model reads the reason, and can answer with its results so far. If
+    `ModelRetry` or `ToolRetry` must not make another attempt, the earlier failure remains. Other hooks that call the model
+    again (a fallback, `source.retry`) are denied: then the reply's outcome is `denied`.
 
-    What a reply will cost is not known before it is made: the call that passes a token or cost limit is the last one, and is
-    not cut. With `count_input=True` the request's own tokens are counted before it is sent.
+    The cost of a reply is known only afterwards: the call that exceeds a token or cost limit is the last one, and is
+    completed. With `count_input=True`, the request's own tokens are counted before it is sent.
 
-    Priority 90 (checks), a guard. It applies inside sub-agents too (`scope="tree"`), where it counts for the run at the top.
-    One instance serves any number of agents and runs.
+    Priority 90 (checks), a guard. It applies inside sub-agents too (`scope="tree"`), and counts for the run at the top. One
+    instance serves any number of agents and runs.
 
     Args:
-        tokens: Most input and output tokens together.
-        input_tokens: Most input tokens.
-        output_tokens: Most output tokens.
-        cost: Most US dollars.
-        prices: What models cost for which no price is known: a pattern for the model's name to dollars for a million tokens
-            of input and of output, such as `{"openai+http://*": (0.20, 0.80)}`; `(0, 0)` is a model of your own.
-        unknown_price: What becomes of a reply without a price, where there is a limit on `cost`: `"refuse"` raises a
-            `UsageError`, as the limit would mean nothing; `"ignore"` counts it as nothing.
-        model_calls: Most model calls, attempts of retries, sub-agents and side calls included.
-        tool_calls: Most tool runs, attempts of retries included.
-        seconds: Most seconds of work, by the run's clock.
-        per: What the limits are for: each run (a call and its resumes), each session, or all runs of this instance.
+        tokens: The maximum number of input and output tokens together.
+        input_tokens: The maximum number of input tokens.
+        output_tokens: The maximum number of output tokens.
+        cost: The maximum cost in US dollars.
+        prices: Prices of models without a known price: a pattern for the model's name to dollars per million tokens of input
+            and of output, such as `{"openai+http://*": (0.20, 0.80)}`; use `(0, 0)` for a model of your own.
+        unknown_price: The treatment of a reply without a price if there is a limit on `cost`: `"refuse"` raises a
+            `UsageError`, since the limit would have no effect; `"ignore"` counts nothing.
+        model_calls: The maximum number of model calls, including retries, sub-agents and side calls.
+        tool_calls: The maximum number of tool runs, including retries.
+        seconds: The maximum working time in seconds, by the run's clock.
+        per: The scope of the limits: each run (a call and its resumes), each session, or all runs of this instance.
         count_input: Count the tokens of each request before it is sent, with LiteLLM's counter (loaded on first use).
-        count: A counter of your own in its place: text and model's name to a number.
-        key: What a session's account is called. By default it is made of the limits, so that two `UsageLimits` do not share
-            one; name it, and the account lives on when the limits change.
+        count: A custom counter instead: text and model's name to a number.
+        key: The name of a session's account. By default it is derived from the limits, so that two `UsageLimits` do not share
+            an account; if you set it, the account survives a change of the limits.
 
     Example:
         >>> limits = UsageLimits(tokens=200_000, cost=0.50, tool_calls=40, seconds=300)
@@ -193,16 +193,16 @@ class UsageLimits(SideWrapper):
         shown = ", ".join(f"{name}={value!r}" for name, value in limits.items())
         if not limits or any(value < 0 for value in limits.values()):
             raise UsageError(
-                f"UsageLimits({shown}): it takes at least one limit, and none below 0. Limits: {', '.join(given)}."
+                f"UsageLimits({shown}) needs at least one limit, and none below 0. Limits: {', '.join(given)}."
             )
         if per not in _WHERE:
-            raise UsageError(f"UsageLimits(per={per!r}): legal are 'run', 'session' and 'hook'.")
+            raise UsageError(f"UsageLimits(per={per!r}): use 'run', 'session' or 'hook'.")
         if unknown_price not in get_args(UnknownPrice):
-            raise UsageError(f"UsageLimits(unknown_price={unknown_price!r}): legal are 'refuse' and 'ignore'.")
+            raise UsageError(f"UsageLimits(unknown_price={unknown_price!r}): use 'refuse' or 'ignore'.")
         self.prices = {pattern: _checked_price(pattern, price) for pattern, price in (prices or {}).items()}
         if cost is None and (self.prices or unknown_price != "refuse"):
             raise UsageError(
-                "UsageLimits: prices= and unknown_price= are about a limit on cost, and there is none; add cost=."
+                "UsageLimits: prices= and unknown_price= have no effect without a limit on cost. Add cost=."
             )
         self.unknown_price: UnknownPrice = unknown_price
         self.limits: Mapping[str, float] = limits
@@ -219,7 +219,7 @@ class UsageLimits(SideWrapper):
 
     @property
     def spent(self) -> Spent:
-        """What all runs of this instance have spent, as far as it is `per="hook"`."""
+        """The amounts spent by all runs of this instance, if it is `per="hook"`."""
         with self._lock:
             total = self._total
             return Spent(
@@ -232,7 +232,7 @@ class UsageLimits(SideWrapper):
             )
 
     def on_event(self, event: PreCall | PreReasoning | PreActing | CallEnded) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to four events
-        """Count what was spent, and check before work begins."""
+        """Count the amounts spent, and check before work begins."""
         root = self._root(event.context)
         meter = self._meter(root)
         if isinstance(event, PreReasoning):
@@ -260,12 +260,12 @@ class UsageLimits(SideWrapper):
     async def _tokens_of(self, event: PreReasoning) -> int:
         messages = list(event.input_messages)
         if event.tools:
-            told = [[spec.name, spec.description, spec.parameters] for spec in event.tools]
-            messages.append(Msg.system(to_json(told, fallback=str).decode()))
+            specs = [[spec.name, spec.description, spec.parameters] for spec in event.tools]
+            messages.append(Msg.system(to_json(specs, fallback=str).decode()))
         return await count_tokens(messages, event.model, self._count)
 
     def around(self, event: Any, source: Any) -> Observable[Any]:
-        """Count each attempt as it begins; one too many is refused."""
+        """Count each attempt as it begins; refuse one beyond the limit."""
         if isinstance(event, PreReasoning):
             context = event.context
             root = self._root(context)
@@ -277,7 +277,7 @@ class UsageLimits(SideWrapper):
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: ModelSource
     ) -> Flux[ModelChunk]:
-        """Look at the price of what hooks and tools ask a model on the side."""
+        """Check the price of side model calls of hooks and tools."""
         return Flux(partial(self._ask, self._root(context), context, chunks, True)) if self._bills else chunks
 
     async def _ask(
@@ -313,7 +313,7 @@ class UsageLimits(SideWrapper):
                     meter.unbilled += 1
             if finished and bill is None and self._bills:
                 bill = self._estimate(root, meter, context, inner, written)
-            if bill is not None and bill.cost is None:  # of a torn attempt, as far as it was reported
+            if bill is not None and bill.cost is None:  # also for a broken attempt, if it reported usage
                 self._note_unpriced(root, meter, inner, bill)
             await close(chunks)
         if meter.unpriced is not None:
@@ -322,7 +322,7 @@ class UsageLimits(SideWrapper):
     def _estimate(
         self, root: RunContext, meter: _Meter, context: RunContext, inner: ModelSource, written: int
     ) -> Usage:
-        """What a reply took whose provider reports nothing: four characters are a token."""
+        """Estimate the usage of a reply if the provider does not report it: four characters are a token."""
         size = context.state[RequestSizes].of(self, inner.request.messages)
         with self._lock:
             bill = Usage(max(1, size // 4), max(1, written // 4))
@@ -332,7 +332,7 @@ class UsageLimits(SideWrapper):
         return bill
 
     def _note_unpriced(self, root: RunContext, meter: _Meter, inner: ModelSource, bill: Usage | None) -> None:
-        """Price a reply whose bill has no price; where that cannot be done, the run's account is worth nothing."""
+        """Price a reply that was billed without a price; if that is impossible, mark the run's account as unusable."""
         if bill is None or bill.cost is not None or "cost" not in self.limits:
             return
         model = inner.request.model
@@ -346,9 +346,9 @@ class UsageLimits(SideWrapper):
 
     def _unpriced(self, model: str) -> UsageError:
         return UsageError(
-            f"{self.name}(cost={self.limits['cost']:g}) cannot count what this run costs: no price is known for the model "
-            f"{model!r}. Say what it costs, prices={{{model!r}: (0.20, 0.80)}} (dollars for a million tokens of input and of "
-            "output), or that it does not matter, unknown_price='ignore'."
+            f"{self.name}(cost={self.limits['cost']:g}) cannot count the cost of this run: no price is known for the model "
+            f"{model!r}. Set its price with prices={{{model!r}: (0.20, 0.80)}} (dollars per million tokens of input and of "
+            "output), or ignore it with unknown_price='ignore'."
         )
 
     async def _run_tool(self, root: RunContext, inner: Mono[Any]) -> Any:
@@ -364,7 +364,7 @@ class UsageLimits(SideWrapper):
     # ---- the account
 
     def _root(self, context: RunContext) -> RunContext:
-        """The run that is billed: the caller's, for a sub-agent."""
+        """Return the run that is billed: for a sub-agent, the caller's."""
         return (_roots.get() or {}).get(self, context) if context.source else context
 
     def _passed(
@@ -375,7 +375,8 @@ class UsageLimits(SideWrapper):
         expected: int = 0,
         begin: Literal["model_calls", "tool_calls", ""] = "",
     ) -> str | None:
-        """The limit that the next work would pass, as a sentence; None and counted as begun (`begin`) if there is none."""
+        """Return the limit that the next work would exceed, as a sentence; otherwise count the work as begun, and return
+        None."""
         if meter.unpriced is not None:
             raise self._unpriced(meter.unpriced)
         with self._lock:
@@ -395,13 +396,13 @@ class UsageLimits(SideWrapper):
             return None
 
     def _reason(self, name: str, used: float, limit: float, more: int) -> str:
-        what = name.replace("_", " ")
+        label = name.replace("_", " ")
         if name == "cost":
             amount = f"${used:.4f} of ${limit:.4f}"
         elif name == "seconds":
             amount = f"{used:.1f} of {limit:g} seconds"
         else:
-            amount = f"{used:,} of {limit:,} {what}"
+            amount = f"{used:,} of {limit:,} {label}"
         text = f"Usage limit reached: {amount} are used in {_WHERE[self.per]}"
         return f"{text}, and the next request needs about {more:,} more." if more else f"{text}."
 
@@ -410,7 +411,7 @@ class UsageLimits(SideWrapper):
         meter = meters.get(self.key)
         if meter is None:
             meter = meters[self.key] = _Meter()
-        if meter.call_id != root.call_id:  # a resumed call is billed from nothing, and the time between is not work
+        if meter.call_id != root.call_id:  # a resumed call has a new bill, and the time before it does not count
             meter.call_id, meter.seen, meter.at, meter.unbilled = root.call_id, Usage(), root.clock.monotonic(), 0
             meter.expected.clear()
         return meter
@@ -424,7 +425,7 @@ class UsageLimits(SideWrapper):
         return meter.spent if self.per == "run" else self._account(root)
 
     def _sync(self, root: RunContext, meter: _Meter) -> Spent:
-        """Take in what was billed since the last look."""
+        """Add the amounts billed since the last call."""
         spent = meter.spent if self.per == "run" else self._account(root)
         now, usage, seen = root.clock.monotonic(), root.usage, meter.seen
         spent.seconds += now - meter.at
@@ -447,6 +448,6 @@ def _checked_price(pattern: str, price: object) -> tuple[float, float]:
             return float(into), float(out)
         case _:
             raise UsageError(
-                f"UsageLimits(prices={{{pattern!r}: {price!r:.60}}}): a price is two numbers, dollars for a million tokens of "
-                "input and of output, such as (0.20, 0.80)."
+                f"UsageLimits(prices={{{pattern!r}: {price!r:.60}}}): a price must be two numbers, dollars per million tokens "
+                "of input and of output, such as (0.20, 0.80)."
             )

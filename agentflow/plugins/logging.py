@@ -1,10 +1,10 @@
-"""`EventLog`: one line for each event of a run, readable or JSON, through loguru.
+"""`EventLog`: one line for each event of a run, readable or JSON, using loguru.
 
 Rules:
 
-1. One event, one line: line breaks in what was said are escaped, long values are cut.
-2. A line is made only if a sink takes its level.
-3. It observes, and changes nothing. It hides nothing either: keep secrets out with a redacting hook, which runs before it.
+1. One event, one line: line breaks in texts are escaped, long values are shortened.
+2. A line is built only if a sink accepts its level.
+3. It observes, and changes nothing. It hides nothing either: to keep secrets out, use a redacting hook, which runs before it.
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ LEVELS: Mapping[type[Event], str | None] = {
     ActingChunk: None,
     TurnValue: None,
 }
-"""The level of each event; the nearest class counts, None is not logged. What went wrong is raised to WARNING or ERROR."""
+"""The level of each event; the nearest base class counts, None is not logged. Failures are raised to WARNING or ERROR."""
 
 _MAY_GO_WRONG = frozenset({Error, CallEnded, PostActing})
 _PLAIN = re.compile(r"[^\s\"=]+")
 
 
 class _Place:
-    """What all lines of one call have in common: where it happens, and loggers that know its ids.
+    """Shared by all lines of one call: the beginning of the line, and loggers bound to its ids.
 
-    Binding a logger anew for each line would cost as much as a part of the line.
+    Binding a logger again for each line would be expensive.
     """
 
     __slots__ = ("loggers", "where")
@@ -90,8 +90,8 @@ class _Place:
 
 
 @dataclass
-class _Began:
-    """When the call began, by the run's clock (None for a resumed one), and its place in each log; not stored."""
+class _CallStart:
+    """The call's start by the run's clock (None for a resumed call), and its place in each log; not stored."""
 
     def __post_init__(self) -> None:
         self.at: float | None = None
@@ -99,22 +99,22 @@ class _Began:
 
 
 class EventLog(Hook):
-    """Writes one line for each event: where, what, and how long and how dear it was.
+    """Writes one line for each event, with its source, fields, duration and cost.
 
-    A line begins with the agent (for a sub-agent its path), the session where it has a name of its own, and the round:
-    `assistant ada#2 PostActing tool=add id=t1 state=success result=3 ms=0.4`. The ids of run, call and session are
-    bound to the record (`record["extra"]`), for sinks that want them.
+    A line begins with the agent (for a sub-agent its path), the session if it has a name of its own, and the round:
+    `assistant ada#2 PostActing tool=add id=t1 state=success result=3 ms=0.4`. The ids of run, call and session are bound to the
+    record (`record["extra"]`), for sinks that need them.
 
-    Priority 900 (output), an observer. It follows the run into sub-agents (`scope="tree"`). One instance serves any number
-    of agents and runs.
+    Priority 900 (output), an observer. It follows the run into sub-agents (`scope="tree"`). One instance serves any number of
+    agents and runs.
 
     Args:
-        levels: Levels by event class or base class, laid over `LEVELS`; None turns an event off. A level that is named
-            here is final: it is not raised when something went wrong.
+        levels: Levels by event class or base class, in addition to `LEVELS`; None turns an event off. A level set here is
+            final: it is not raised for failures.
         only: Log these events only.
-        chunks: Log the pieces of replies and tools too, one line each, as DEBUG.
-        json: Write each line as a JSON object, for machines; with values whole, not cut.
-        clip: The most characters of a value in a readable line.
+        chunks: Log the chunks of replies and tools too, one line each, as DEBUG.
+        json: Write each line as a JSON object, for machines; values are not shortened.
+        clip: The maximum number of characters of a value in a readable line.
         scope: `"own"` leaves sub-agents out.
         log: A loguru logger of your own, such as `logger.bind(service="desk")`.
 
@@ -140,16 +140,16 @@ class EventLog(Hook):
         log: Logger = logger,
     ) -> None:
         if clip < 1:
-            raise UsageError(f"EventLog(clip={clip}): it is a number of characters, at least 1.")
+            raise UsageError(f"EventLog(clip={clip}) must be at least 1 character.")
         self.json = json
         self.clip = clip
         self.scope = scope
         self._log = log
         fixed = dict(levels or {})
-        pieces = {ReasoningChunk: "DEBUG", ActingChunk: "DEBUG", TurnValue: "DEBUG"} if chunks else {}
+        chunk_levels = {ReasoningChunk: "DEBUG", ActingChunk: "DEBUG", TurnValue: "DEBUG"} if chunks else {}
         self._final = frozenset([kind for kind in EVENT_TYPES if issubclass(kind, tuple(fixed))])
         levels_of = {
-            kind: _nearest(kind, fixed if kind in self._final else {**LEVELS, **pieces}) for kind in EVENT_TYPES
+            kind: _nearest(kind, fixed if kind in self._final else {**LEVELS, **chunk_levels}) for kind in EVENT_TYPES
         }
         wanted = tuple(EVENT_TYPES if only is None else only)
         for level in fixed.values():
@@ -158,16 +158,16 @@ class EventLog(Hook):
             kind: level for kind, level in levels_of.items() if level is not None and issubclass(kind, wanted)
         }
         shown = list(self._shown)
-        if CallEnded in shown and PreCall not in shown:  # the end tells how long the call took
+        if CallEnded in shown and PreCall not in shown:  # the last line contains the call's duration
             shown.append(PreCall)
-        # Per instance here: what is not logged is not built.
+        # Per instance: events that are not logged are not created.
         self.events = tuple(shown)  # pyright: ignore[reportAttributeAccessIssue]
 
     def on_event(self, event: HookEvent) -> None:
         """Write the line."""
         kind = event.sealed_form
         context = event.context
-        began = context.state[_Began]
+        began = context.state[_CallStart]
         if kind is PreCall:
             began.at = context.clock.monotonic()
         level = self._shown.get(kind)
@@ -181,8 +181,8 @@ class EventLog(Hook):
             bound = place.loggers[kind] = self._bound(event)
         bound.log(level, _Line(self, event, level, place.where))  # pyright: ignore[reportCallIssue, reportArgumentType] - loguru takes anything, and asks for its text if a sink takes the level
 
-    def _enter(self, event: HookEvent, began: _Began) -> _Place:
-        """The beginning of a call's lines."""
+    def _enter(self, event: HookEvent, began: _CallStart) -> _Place:
+        """Create the beginning of a call's lines."""
         frame = event.frame
         where = one_line(frame.source or frame.agent.name)
         if not frame.source and frame.session_id != where:
@@ -202,13 +202,13 @@ class EventLog(Hook):
         )
 
     def line_of(self, event: HookEvent, level: str, where: str) -> str:
-        """The line, as a person or a machine reads it."""
+        """Return the line, readable or as JSON."""
         if self.json:
             return self._json(event, level)
         clip, name = self.clip, event.sealed_form.__name__
         line = f"{where}#{event.iteration} {name}" if event.iteration else f"{where} {name}"
-        for field, value in _told(event).items():
-            if type(value) is str:  # as nearly all are, and one word
+        for field, value in _fields(event).items():
+            if type(value) is str:  # nearly all values are single words
                 plain = len(value) <= clip and (value.isalnum() or value.isidentifier())
             else:
                 plain = type(value) is int or type(value) is float
@@ -219,7 +219,7 @@ class EventLog(Hook):
         return line
 
     def _json(self, event: HookEvent, level: str) -> str:
-        told: Fields = {
+        fields: Fields = {
             "time": event.time,
             "level": level,
             "event": event.sealed_form.__name__,
@@ -230,13 +230,13 @@ class EventLog(Hook):
             "call_id": event.call_id,
             "iteration": event.iteration,
             "seq": event.seq,
-            **_told(event),
+            **_fields(event),
         }
-        return printable_json(json_lib.dumps(told, ensure_ascii=False, default=_text))
+        return printable_json(json_lib.dumps(fields, ensure_ascii=False, default=_text))
 
 
 class _Line:
-    """A message that is made when loguru asks for its text: when a sink takes its level."""
+    """A message that is built when loguru asks for its text, if a sink accepts its level."""
 
     __slots__ = ("_event", "_level", "_log", "_where")
 
@@ -251,13 +251,13 @@ class _Line:
 
 
 def fields_of(event: HookEvent) -> Fields:
-    """What a line says of an event, by name; in JSON and in readable lines alike.
+    """Return an event's fields by name, the same in JSON and in readable lines.
 
     Example:
         >>> fields_of(PreActing(tool_use=ToolUseBlock("t1", "add", {"a": 1})))
         {'tool': 'add', 'id': 't1', 'input': '{"a":1}'}
     """
-    match event:  # the events of every round come first
+    match event:  # the most frequent events first
         case PreActing() | ActingChunk() | PostActing():
             return _acting(event)
         case PostReasoning():
@@ -269,8 +269,8 @@ def fields_of(event: HookEvent) -> Fields:
             return {"input": _texts(event.input_messages), "history": len(event.history)}
         case PreReasoning():
             purpose = event.purpose if event.purpose != "reason" else None
-            told: Fields = {"model": event.model, "messages": len(event.input_messages), "tools": len(event.tools)}
-            return told if purpose is None else {**told, "purpose": purpose}
+            fields: Fields = {"model": event.model, "messages": len(event.input_messages), "tools": len(event.tools)}
+            return fields if purpose is None else {**fields, "purpose": purpose}
         case ReasoningChunk():
             chunk = event.incremental_chunk
             calls = "".join(f"{part.name or ''}{part.arguments}" for part in chunk.tool_uses)
@@ -281,21 +281,21 @@ def fields_of(event: HookEvent) -> Fields:
         case PostToolRound():
             return {"results": ", ".join(f"{result.name} {result.state}" for result in event.tool_results)}
         case PostCall():
-            told = {"outcome": event.outcome, "text": event.final_message.shown}
-            return {**told, "ms": _ms(event.duration_ms)}
+            fields = {"outcome": event.outcome, "text": event.final_message.shown}
+            return {**fields, "ms": _ms(event.duration_ms)}
         case Error():
-            told = {"phase": event.phase.value, "fatal": event.fatal, "error": _error(event.error)}
-            return {**told, "hook": event.hook, "tool": event.tool_use.name if event.tool_use is not None else None}
+            fields = {"phase": event.phase.value, "fatal": event.fatal, "error": _error(event.error)}
+            return {**fields, "hook": event.hook, "tool": event.tool_use.name if event.tool_use is not None else None}
         case CallEnded():
-            told = {"outcome": event.outcome, "error": _error(event.error), "model_calls": event.usage.model_calls}
-            return {**told, **_usage(event.usage)}
+            fields = {"outcome": event.outcome, "error": _error(event.error), "model_calls": event.usage.model_calls}
+            return {**fields, **_usage(event.usage)}
         case MessagesAdded():
             return {"origin": event.origin, "messages": len(event.messages), "text": _texts(event.messages)}
         case PrePut() | PostPut() | PreTurn() | TurnValue() | PostTurn():
             return _turn(event)
         case Paused() | Resumed():
             return {}
-        case _:  # pyright: ignore[reportUnnecessaryComparison] - the types say all, and a checker holds them to it
+        case _:  # pyright: ignore[reportUnnecessaryComparison] - checked by the type checker
             assert_never(event)
 
 
@@ -314,22 +314,22 @@ def _acting(event: PreActing | ActingChunk | PostActing) -> Fields:
 
 def _turn(event: PrePut | PostPut | PreTurn | TurnValue | PostTurn) -> Fields:
     turn: TurnView = event.turn
-    told: Fields = {"turn": turn.id, "tool": turn.tool_use.name}
+    fields: Fields = {"turn": turn.id, "tool": turn.tool_use.name}
     match event:
         case TurnValue():
-            return {**told, "value": _text(event.value)}
+            return {**fields, "value": _text(event.value)}
         case PostTurn():
             took: Fields = {} if turn.duration_ms is None else {"ms": _ms(turn.duration_ms)}
-            return {**told, "stop_reason": turn.stop_reason, **took, "error": _error(event.error)}
+            return {**fields, "stop_reason": turn.stop_reason, **took, "error": _error(event.error)}
         case _:
-            return {**told, "input": turn.tool_use.raw}
+            return {**fields, "input": turn.tool_use.raw}
 
 
-def _told(event: HookEvent) -> Fields:
-    """All that a line says of an event."""
+def _fields(event: HookEvent) -> Fields:
+    """Return all fields of an event's line."""
     fields = fields_of(event)
     if isinstance(event, CallEnded):
-        fields.update(_took(event))
+        fields.update(_duration(event))
     elif isinstance(event, PostReasoning):
         done = event.frame.context.compaction
         if done is not None and done.iteration == event.iteration:
@@ -339,9 +339,9 @@ def _told(event: HookEvent) -> Fields:
     return fields
 
 
-def _took(event: CallEnded) -> Fields:
-    """How long the call took, at its end; a resumed one does not say."""
-    began = event.context.state[_Began].at
+def _duration(event: CallEnded) -> Fields:
+    """Return the duration of a call; empty for a resumed one."""
+    began = event.context.state[_CallStart].at
     return {} if began is None else {"ms": _ms((event.context.clock.monotonic() - began) * 1000)}
 
 
@@ -356,7 +356,7 @@ def _decision_of(event: Event) -> Fields:
 
 
 def _raised(event: HookEvent, level: str) -> str:
-    """What went wrong is shown at a level that says so."""
+    """Raise the level of failures."""
     match event:
         case Error():
             return "ERROR" if event.fatal else "WARNING"
@@ -373,8 +373,8 @@ def _raised(event: HookEvent, level: str) -> str:
 
 
 def _usage(usage: Usage) -> Fields:
-    told: Fields = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-    return told if usage.cost is None else {**told, "cost": round(usage.cost, 6)}
+    fields: Fields = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+    return fields if usage.cost is None else {**fields, "cost": round(usage.cost, 6)}
 
 
 def _calls(uses: Sequence[ToolUseBlock]) -> str:
@@ -386,7 +386,7 @@ def _texts(messages: Iterable[Msg]) -> str:
 
 
 def _ms(duration: float) -> float:
-    return round(duration * 10) / 10  # `round(duration, 1)` goes by way of a text, and takes ten times as long
+    return round(duration * 10) / 10  # `round(duration, 1)` formats a text, and takes ten times as long
 
 
 def _error(error: BaseException | None) -> str | None:
@@ -398,12 +398,12 @@ def _text(value: object) -> str:
         return value
     try:
         return str(value)
-    except Exception as error:  # any: what a tool hands out is not ours
+    except Exception as error:  # the `__str__` of a tool's value may fail
         return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
 
 
 def _shown(value: object, clip: int) -> str:
-    """A value in a readable line: bare where it is one word, else quoted, always on one line."""
+    """Return a value for a readable line: bare if it is one word, else quoted, always on one line."""
     number = type(value) is int or type(value) is float
     text = str(value) if number else _text(value)
     if isinstance(value, bool):
@@ -431,6 +431,6 @@ def _check_level(log: Logger, level: str | None) -> None:
         log.level(level)
     except ValueError as error:
         raise UsageError(
-            f"EventLog(levels=...): loguru has no level {level!r}; it has TRACE, DEBUG, INFO, SUCCESS, WARNING, ERROR and "
-            "CRITICAL, and those that were added with logger.level(name, no=...)."
+            f"EventLog(levels=...): loguru has no level {level!r}. Use TRACE, DEBUG, INFO, SUCCESS, WARNING, ERROR, CRITICAL, "
+            "or a level added with logger.level(name, no=...)."
         ) from error

@@ -1,4 +1,4 @@
-"""`OffloadResults`: big tool results are put aside; the model sees a preview, and a tool reads the rest."""
+"""`OffloadResults`: long tool results are stored elsewhere; the model gets a preview, and a tool to read the rest."""
 
 from __future__ import annotations
 
@@ -30,27 +30,26 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass
-class _Kept:
-    """What a session has put aside in memory; it is not stored with the session: big texts do not belong there."""
+class _Stored:
+    """The texts that a session has stored in memory; not saved with the session, since they are large."""
 
     def __post_init__(self) -> None:
         self.texts: dict[str, str] = {}
 
 
 class OffloadResults(Hook):
-    """A tool result that is too long is put aside. History and model get its start and an id; the rest is read by tool.
+    """Stores a tool result that is too long elsewhere. History and model get its start and an id; a tool reads the rest.
 
-    Where it goes: into the session's memory (the default; gone with the session), into files
-    (`directory/SESSION/ID.txt`), or into a mapping of yours, by (session id, id). One session cannot read what another
-    has put aside. Pictures and files in a result stay where they are.
+    The storage is the session's memory (the default; lost with the session), files (`directory/SESSION/ID.txt`), or a mapping
+    of yours, by (session id, id). A session cannot read another session's texts. Images and files in a result stay in it.
 
-    Priority 910 (output), behind `Redaction`: what has been taken out of a result is not put aside either.
+    Priority 910 (output), after `Redaction`: data removed from a result is not stored either.
 
     Args:
-        over_chars: Longer texts are put aside.
-        preview_chars: So much of the start is shown.
-        directory: Where files go; made when the first is written. `forget(session_id)` deletes a session's files.
-        store: In place of a directory: any mutable mapping, such as one that forgets old entries.
+        over_chars: Longer texts are stored elsewhere.
+        preview_chars: The length of the preview.
+        directory: The folder of the files; created with the first one. `forget(session_id)` deletes a session's files.
+        store: Instead of a directory, any mutable mapping, such as one that drops old entries.
 
     Example:
         >>> agent = Agent("reader", "openai/gpt-5", tools=[search], hooks=[OffloadResults(over_chars=20_000)])
@@ -72,8 +71,8 @@ class OffloadResults(Hook):
             raise UsageError("OffloadResults takes directory= or store=, not both.")
         if not 0 <= preview_chars <= over_chars or over_chars < 1:
             raise UsageError(
-                f"OffloadResults(over_chars={over_chars}, preview_chars={preview_chars}): a preview is at most as long as "
-                "a text that is left whole, and over_chars is at least 1."
+                f"OffloadResults(over_chars={over_chars}, preview_chars={preview_chars}): preview_chars must not exceed "
+                "over_chars, and over_chars must be at least 1."
             )
         self.over_chars = over_chars
         self.preview_chars = preview_chars
@@ -81,21 +80,21 @@ class OffloadResults(Hook):
         self.store = store
 
     def on_event(self, event: PostActing) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
-        """Put a long result aside."""
+        """Store a long result elsewhere."""
         result = event.tool_result
         if event.tool_use.name == READER or len(result.text) <= self.over_chars:
             return event
-        return self._put_aside(event, result.text)
+        return self._offload(event, result.text)
 
-    async def _put_aside(self, event: PostActing, text: str) -> PostActing:
+    async def _offload(self, event: PostActing, text: str) -> PostActing:
         id_ = _id_for(event.tool_use.id)
         try:
             await self._write(event.context, id_, text)
-        except Exception as error:  # any: a full disk, a store of somebody's
+        except Exception as error:  # such as a full disk, or a failing custom store
             log_failure(
                 "WARNING",
                 error,
-                "a result of {} ({} characters) could not be put aside and is kept whole",
+                "a result of {} ({} characters) could not be offloaded and is kept whole",
                 event.tool_use.name,
                 len(text),
                 where=event,
@@ -107,27 +106,27 @@ class OffloadResults(Hook):
         return event
 
     def tools(self) -> Iterable[Tool[..., Any]]:
-        """The tool that reads what was put aside."""
+        """Return the tool that reads stored results."""
         return (self.read_offloaded,)
 
     @tool(type="read")
     async def read_offloaded(self, context: RunContext, id: str, offset: int = 0, length: int = 4_000) -> str:  # noqa: A002
-        """Read a part of a long tool result that was put aside.
+        """Read a part of a long tool result that was stored.
 
         Args:
-            id: The id that stands under the preview of the result.
-            offset: Where to begin, in characters.
-            length: How many characters.
+            id: The id below the preview of the result.
+            offset: The first character.
+            length: The number of characters.
         """
         text = await self._read(context, id) if _ID.fullmatch(id) else None
         if text is None:
             raise ToolArgumentError(
-                f"No result is put aside under the id {id!r:.80} in this conversation. Use an id from a preview, or call the "
-                "tool that gave the result again."
+                f"No result is stored under the id {id!r:.80} in this conversation. Use an id from a preview, or call the tool "
+                "that returned the result again."
             )
         if offset < 0 or length < 1:
             raise ToolArgumentError(
-                f"offset={offset}, length={length}: offset is 0 or more and length 1 or more; the result has {len(text)} "
+                f"offset={offset}, length={length}: offset must be 0 or more and length 1 or more; the result has {len(text)} "
                 "characters."
             )
         end = min(offset + min(length, self.over_chars), len(text))
@@ -141,7 +140,7 @@ class OffloadResults(Hook):
             session_id: The session's id.
 
         Returns:
-            How many results were deleted.
+            The number of deleted results.
         """
         if self.directory is None:
             return 0
@@ -153,24 +152,24 @@ class OffloadResults(Hook):
         elif self.store is not None:
             self.store[context.session_id, id_] = text
         else:
-            context.session_state[_Kept].texts[id_] = text
+            context.session_state[_Stored].texts[id_] = text
 
     async def _read(self, context: RunContext, id_: str) -> str | None:
         if self.directory is not None:
             return await asyncio.to_thread(_read_file, self._folder(context.session_id) / f"{id_}.txt")
         if self.store is not None:
             return self.store.get((context.session_id, id_))
-        return context.session_state[_Kept].texts.get(id_)
+        return context.session_state[_Stored].texts.get(id_)
 
     def _folder(self, session_id: str) -> Path:
-        """A folder of its own for each session, whatever characters its id holds."""
+        """Return the folder of a session, for ids with any characters."""
         assert self.directory is not None
         digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         return self.directory / f"{_UNSAFE.sub('-', session_id)[:40]}-{digest}"
 
 
 def _id_for(tool_use_id: str) -> str:
-    """The call's own id, as it is unique in the conversation and the same in a replay; made safe where it has to be."""
+    """Return the call's own id, which is unique in the conversation and the same in a replay; hashed if it is not safe."""
     if _ID.fullmatch(tool_use_id):
         return tool_use_id
     return hashlib.sha256(tool_use_id.encode("utf-8", "surrogatepass")).hexdigest()[:24]

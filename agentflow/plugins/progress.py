@@ -1,4 +1,4 @@
-"""`NoProgress`: an agent that makes the same calls again and again is told so once, and then stopped."""
+"""`NoProgress`: an agent that repeats the same calls is warned once, and then stopped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Signature: TypeAlias = "tuple[str, ...]"
 
 @dataclass(slots=True)
 class _Repeats:
-    """What the run did last, how often in a row, and how often it was told."""
+    """The run's last calls, how many times in a row they came, and how many warnings followed."""
 
     last: _Signature = ()
     count: int = 0
@@ -35,22 +35,22 @@ class _Repeats:
 
 
 class NoProgress(Hook):
-    """Watches for the same tool calls over and over.
+    """Detects repeated tool calls.
 
-    When a reply asks for the same set of calls (names and arguments; ids and order do not matter) for the `same`-th time in a
-    row, the calls are not run: the model is told (`Again`, a note marked `metadata["synthetic"] == "no_progress"`). If its
-    next reply is the same once more, the call is stopped: outcome `stopped`, and the reason names the calls. Other calls in
-    between start the count over, and so does each run. Where another hook keeps sending an answer back and the model has no
-    other, the `same`-th equal answer stops the call; that answer is the reply.
+    If a reply makes the same set of calls (names and arguments; ids and order do not matter) for the `same`-th time in a row,
+    the calls are not run: the model gets a warning (`Again`, a note marked `metadata["synthetic"] == "no_progress"`). If its
+    next reply makes the same calls once more, the call is stopped: outcome `stopped`, and the reason names the calls.
+    Different calls in between reset the count, and so does each run. If another hook keeps rejecting an answer and the model
+    repeats it, the `same`-th equal answer stops the call, and is the reply.
 
     Priority 110 (behaviour). One instance serves any number of agents and runs.
 
     Args:
-        same: How many equal replies in a row are too many, this one included; at least 2.
-        nudges: How often the model is told before it is stopped, 0 or more. Each time spends one of `max_iterations`.
-        ignore: Patterns of tools that may be called with the same arguments as often as it takes, such as `"wait_*"`. A
-            reply with such a call is not counted, and starts the count over.
-        nudge: What the model is told; `{count}` and `{calls}` are filled in.
+        same: The number of equal replies in a row that is too many, including the current one; at least 2.
+        nudges: The number of warnings before the stop, 0 or more. Each uses one of `max_iterations`.
+        ignore: Patterns of tools that may be repeated with the same arguments, such as `"wait_*"`. A reply with such a call is
+            not counted, and resets the count.
+        nudge: The warning; `{count}` and `{calls}` are filled in.
 
     Example:
         >>> agent = Agent("researcher", "openai/gpt-5", tools=[search], hooks=[NoProgress(same=3, ignore=["poll_*"])])
@@ -61,14 +61,14 @@ class NoProgress(Hook):
 
     def __init__(self, same: int = 3, *, nudges: int = 1, ignore: Sequence[str] = (), nudge: str = NUDGE) -> None:
         if same < 2 or nudges < 0:
-            raise UsageError(f"NoProgress(same={same}, nudges={nudges}): same is 2 or more, nudges 0 or more.")
+            raise UsageError(f"NoProgress(same={same}, nudges={nudges}): same must be 2 or more, nudges 0 or more.")
         self.same = same
         self.nudges = nudges
         self.ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
         self.nudge = nudge
 
     def on_event(self, event: PostReasoning) -> Again | Stop | None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
-        """Compare the reply with those before it."""
+        """Compare the reply with the earlier ones."""
         if event.purpose == "summary":
             return None
         reply, state = event.reasoning_result, event.context.state[_Repeats]
@@ -89,11 +89,11 @@ class NoProgress(Hook):
         return Stop(f"Stopped without progress: the same calls {state.count} times in a row: {calls}.")
 
     def _signature(self, reply: Msg) -> _Signature:
-        """What makes two replies the same; empty for one that does not count."""
+        """Return a key that equal replies share; empty for a reply that does not count."""
         uses = reply.tool_uses
         if not uses:
-            words = reply.text.strip()
-            return ("", words) if words else ()
+            text = reply.text.strip()
+            return ("", text) if text else ()
         if self.ignore and any(fnmatchcase(use.name, pattern) for use in uses for pattern in self.ignore):
             return ()
         if len(uses) == 1:

@@ -1,17 +1,17 @@
-"""`RateLimit`: so many model calls or tokens a minute, or tool runs, for all agents that share the hook.
+"""`RateLimit`: a limit on model calls, tokens or tool runs per period, for all agents that share the hook.
 
 Rules:
 
-1. First come, first served: whoever comes has its place booked at once and sleeps until it is due, on its run's clock.
-2. A wait that is cancelled gives its place back to those who come later; whoever waits already keeps its time.
-3. Tokens are booked by an estimate and settled by what the provider reports, in both directions.
-4. One hook is one budget, for any number of agents, event loops and threads of one process; other processes have their
-   own. The clocks of the agents that share it must tell the same time (`monotonic`), as system clocks do.
+1. First come, first served: each caller books its place at once, and sleeps until it is due, on its run's clock.
+2. A cancelled wait returns its place to later callers; callers that wait already keep their time.
+3. Tokens are booked by an estimate and corrected by the provider's report, in both directions.
+4. One hook is one budget, for any number of agents, event loops and threads of one process; other processes have their own. The
+   clocks of the agents that share it must agree (`monotonic`), as system clocks do.
 
-The arithmetic is pyrate-limiter's: its GCRA (a token bucket kept as one number) is a pure function of state, time and
-amount. So it needs no event loop, follows a virtual clock exactly, and can book ahead and take back. That was the
-choice: aiolimiter belongs to one event loop and its clock, `limits` reads the system's time and keeps one entry for each
-token, and neither can settle.
+The arithmetic is pyrate-limiter's: its GCRA (a token bucket stored as one number) is a pure function of state, time and amount.
+So it needs no event loop, follows a virtual clock exactly, and can book ahead and cancel. The alternatives cannot: aiolimiter
+belongs to one event loop and its clock, `limits` reads the system's time and keeps one entry for each token, and neither can
+correct a booking.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _GCRA = GCRA()
 
 @dataclass(slots=True)
 class RateLimitWaits:
-    """What a run waited for rate limits: `event.context.state[RateLimitWaits]`.
+    """A run's waits for rate limits: `event.context.state[RateLimitWaits]`.
 
     Attributes:
-        count: How often it had to wait.
-        seconds: For how long altogether.
+        count: The number of waits.
+        seconds: Their total length.
     """
 
     count: int = 0
@@ -63,7 +63,7 @@ class RateLimitWaits:
 
 
 def estimated_tokens(request: ModelRequest) -> int:
-    """About how many tokens a request's messages have: four characters each.
+    """Estimate the tokens of a request's messages: four characters each.
 
     Example:
         >>> from agentflow.ports.model import ModelRequest
@@ -74,7 +74,7 @@ def estimated_tokens(request: ModelRequest) -> int:
 
 
 class _Bucket:
-    """A budget that refills evenly. Not thread-safe by itself."""
+    """A budget that refills evenly; not thread-safe."""
 
     def __init__(self, limit: int, per: float, burst: int | None) -> None:
         self._rates = [Rate(limit, max(1, round(per * 1000)), burst)]
@@ -82,9 +82,9 @@ class _Bucket:
         self._state = _GCRA.initial(self._rates)
 
     def book(self, now: float, amount: int) -> float:
-        """Take an amount, ahead of time if need be; a negative one is given back. Returns the seconds until it is due.
+        """Book an amount, ahead of time if necessary; a negative one is returned. Returns the seconds until it is due.
 
-        More than the bucket holds is taken in parts, so that it is late instead of impossible.
+        More than the bucket's size is booked in parts, so that it is late instead of impossible.
         """
         begin = due = math.ceil(now * 1000)
         while amount:
@@ -99,26 +99,26 @@ class _Bucket:
 
 
 class RateLimit(Hook):
-    """Model calls wait until the budget has room for them; with `tools=`, runs of these tools do instead.
+    """Makes model calls wait until the budget allows them; with `tools=`, runs of these tools instead.
 
-    A bucket holds the whole budget at first and refills evenly: with `calls=60, per=60` sixty calls go out at once and
-    then one a second. `burst=1` spaces them evenly from the start. Providers keep such buckets too.
+    A bucket is full at first and refills evenly: with `calls=60, per=60`, sixty calls go out at once and then one a second.
+    `burst=1` spaces them evenly from the start. Providers use such buckets too.
 
-    Priority 140 (behaviour): inside `ModelCache` (a hit costs nothing) and `ModelRetry` (each attempt counts), outside the
-    time limits of hooks with a higher priority, which so do not count the wait. `PostReasoning.duration_ms` does;
-    `RateLimitWaits` says how much it was.
+    Priority 140 (behaviour): inside `ModelCache` (a hit costs nothing) and `ModelRetry` (each attempt counts), outside the time
+    limits of hooks with a higher priority, which therefore do not count the wait. `PostReasoning.duration_ms` does;
+    `RateLimitWaits` has its length.
 
     Args:
         calls: Calls per period.
         tokens: Tokens per period, input and output; for model calls only.
         per: The period, in seconds.
-        burst: The most calls that may go out at once; None: `calls`.
-        tools: Patterns of tool names: then the budget is for these tools, and model calls are left alone.
-        models: Patterns of model names that the budget is for.
-        max_wait: Longest wait, in seconds. One that would be longer is an error at once: a retryable `ModelError` (or a
-            `ToolError`) that says when to come back. None: any wait.
-        estimate: What a request will probably cost, in tokens; None: `estimated_tokens`.
-        priority: Where it wraps.
+        burst: The maximum number of calls at once; None: `calls`.
+        tools: Patterns of tool names: if given, the budget applies to these tools, and not to model calls.
+        models: Patterns of the model names that the budget applies to.
+        max_wait: The longest wait, in seconds. If it would be longer, an error is raised at once: a retryable `ModelError` (or
+            a `ToolError`) with the time to wait. None: any wait.
+        estimate: Estimates the tokens of a request; None: `estimated_tokens`.
+        priority: The priority of the hook.
 
     Example:
         >>> limit = RateLimit(calls=500, tokens=200_000, per=60)
@@ -149,23 +149,23 @@ class RateLimit(Hook):
         self._models = tuple(models)
         self._max_wait = max_wait
         self._estimate = estimate
-        self._lock = threading.Lock()  # held for microseconds, never while waiting
+        self._lock = threading.Lock()  # held for microseconds, never across an await
         self.priority = priority
-        # Per instance here: work that it has no budget for is not wrapped.
+        # Per instance: work without a budget is not wrapped.
         self.wraps = (PreActing,) if self._tools else (PreReasoning,)  # pyright: ignore[reportAttributeAccessIssue]
 
     @staticmethod
     def _check(calls: int | None, tokens: int | None, per: float, burst: int | None, tools: tuple[str, ...]) -> None:
-        given = f"RateLimit(calls={calls}, tokens={tokens}, per={per:g}, burst={burst}, tools={tools})"
+        shown = f"RateLimit(calls={calls}, tokens={tokens}, per={per:g}, burst={burst}, tools={tools})"
         if calls is None and tokens is None:
-            raise UsageError(f"{given} limits nothing; set calls=, tokens= or both.")
+            raise UsageError(f"{shown} limits nothing. Set calls=, tokens= or both.")
         if any(number is not None and number < 1 for number in (calls, tokens, burst)) or per <= 0:
-            raise UsageError(f"{given}: calls, tokens and burst are 1 or more, and per is above 0.")
+            raise UsageError(f"{shown}: calls, tokens and burst must be 1 or more, and per above 0.")
         if burst is not None and calls is None:
-            raise UsageError(f"{given}: burst is about calls, which are not limited here.")
+            raise UsageError(f"{shown}: burst limits calls, so it needs calls=.")
         if tools and tokens is not None:
             raise UsageError(
-                f"{given}: tools cost no tokens. Use one RateLimit for the tools and another for model calls."
+                f"{shown}: tools cost no tokens. Use one RateLimit for the tools and another for model calls."
             )
 
     def around(self, event: HookEvent, source: Any) -> Observable[Any]:
@@ -182,17 +182,17 @@ class RateLimit(Hook):
         wait = self._book(event.context.clock.monotonic(), 1, 0)
         if wait > 0 and not await self._waited(event.context, wait, 0):
             raise ToolError(
-                f"Tool {event.tool_use.name!r} was not run: its rate limit has no room before {wait:.1f} s from now. Try again "
-                "then, or go on without it."
+                f"Tool {event.tool_use.name!r} was not run: its rate limit has no room for another {wait:.1f} s. Try again "
+                "then, or continue without it."
             )
         return await source.resolve()
 
     def _begin(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
-        """Book an attempt; where there is nothing to wait for, and no tokens to count, the reply passes as it is."""
+        """Book an attempt; without a wait and tokens to count, the reply passes through."""
         booked = 0
         if self._tokens is not None:
             request = source.request
-            if self._estimate is None:  # what the last request of the run held is not counted again
+            if self._estimate is None:  # the part shared with the run's last request is not counted again
                 booked = max(1, context.state[RequestSizes].of(self, request.messages) // 4)
             else:
                 booked = self._estimate(request)
@@ -207,7 +207,7 @@ class RateLimit(Hook):
         request = source.request
         if wait > 0 and not await self._waited(context, wait, booked):
             raise ModelError(
-                f"Model {request.model!r} was not asked: the rate limit has no room before {wait:.1f} s from now, and "
+                f"Model {request.model!r} was not called: the rate limit has no room for another {wait:.1f} s, and "
                 f"RateLimit(max_wait={self._max_wait:g}) does not wait that long.",
                 retryable=True,
                 retry_after=wait,
@@ -223,14 +223,14 @@ class RateLimit(Hook):
                     latest = chunk.usage.total_tokens
                 yield chunk
         finally:
-            # Without a report the estimate stands: nobody knows what a torn reply cost.
+            # Without a report the estimate stays: the cost of an interrupted reply is unknown.
             if self._tokens is not None and spent + latest:
                 with self._lock:
                     self._tokens.book(context.clock.monotonic(), spent + latest - booked)
             await close(chunks)
 
     async def _waited(self, context: RunContext, wait: float, tokens: int) -> bool:
-        """Wait until what was booked is due; False, and it is given back, where that is too long."""
+        """Wait until the booking is due; if that is too long, cancel the booking and return False."""
         clock = context.clock
         if self._max_wait is not None and wait > self._max_wait:
             self._book(clock.monotonic(), -1, -tokens)

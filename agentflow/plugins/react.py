@@ -1,4 +1,4 @@
-"""ReAct thoughts: before it acts, the agent says what it is up to. With a call of its own, or by instruction only."""
+"""ReAct thoughts: before it acts, the agent states its intent, in a call of its own or by instruction only."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Thoughts:
 
 
 @dataclass
-class _Told:
-    """The conversation as it was told to the thinking model, by hook; not stored with a session."""
+class _Renderings:
+    """The conversation as text for the thinking model, by hook; not stored with a session."""
 
     def __post_init__(self) -> None:
         self.by_hook: dict[int, Rendering] = {}
@@ -48,31 +48,32 @@ class _Told:
 
 @dataclass
 class _Heads:
-    """System prompts as they came and as they were sent, by hook; not stored with a session."""
+    """System prompts before and after the addition, by hook; not stored with a session."""
 
     def __post_init__(self) -> None:
         self.by_hook: dict[int, tuple[tuple[Msg, ...], tuple[Msg, ...]]] = {}
 
 
 class ReActThoughts(Hook):
-    """Before each reply of the model, a side call states the intent; the reply is made in the light of it.
+    """Before each reply of the model, a side call states the intent, and the model sees it.
 
-    A kept thought is a note in the history (a user's message, which every provider takes there), marked
-    `metadata["synthetic"] == "thought"`, and consumers see it in `MessagesAdded`. A transient one is part of the one request.
-    Both stand in `event.context.state[Thoughts].texts`.
-    A thought that fails or takes too long is left out; the run goes on.
+    A kept thought is a note in the history (a user message, which every provider accepts), marked `metadata["synthetic"] ==
+    "thought"`, and consumers see it in `MessagesAdded`. A transient one is part of a single request. Both are in
+    `event.context.state[Thoughts].texts`.
 
-    It costs one more model call per round, with the whole conversation in it: what that costs grows with the conversation, as
-    the call does that the thought is for. `ChainOfThought` asks the model itself, and costs a few tokens.
+    If a thought fails or takes too long, it is left out, and the run continues.
+
+    It costs one more model call per round, with the whole conversation, so its cost grows with the conversation.
+    `ChainOfThought` instructs the model itself instead, and costs a few tokens.
 
     Priority 310 (behaviour).
 
     Args:
-        model: Who thinks: a model or its name; the agent's own by default.
+        model: The thinking model, or its name; the agent's own by default.
         prompt: The instructions. The tools and the conversation follow, as text.
         keep: Store the thoughts in the history.
-        clip: The most characters of one message that are shown to the thinking model.
-        timeout: Seconds that a thought may take.
+        clip: The maximum number of characters of one message shown to the thinking model.
+        timeout: The time limit of a thought, in seconds.
 
     Example:
         >>> agent = Agent("researcher", "openai/gpt-5", tools=[search], hooks=[ReActThoughts(keep=False)])
@@ -98,17 +99,16 @@ class ReActThoughts(Hook):
         self.timeout = timeout
 
     async def on_event(self, event: PreReasoning) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
-        """Think, and lay the thought behind the conversation."""
+        """Think, and add the thought after the conversation."""
         if event.purpose == "summary":
             return
         context, messages = event.context, event.input_messages
         tools = "\n".join(f"- {spec.name}: {spec.description}" for spec in event.tools) or "- none"
-        renderings = context.state[_Told].by_hook
+        renderings = context.state[_Renderings].by_hook
         rendering = renderings.get(id(self))
         if rendering is None:
             rendering = renderings[id(self)] = Rendering(self.clip)
-        told = rendering.of(messages)
-        question = f"The tools:\n{tools}\n\nThe conversation:\n{told}"
+        question = f"The tools:\n{tools}\n\nThe conversation:\n{rendering.of(messages)}"
         reply = await context.complete((Msg.system(self.prompt), Msg.user(question)), model=self.model, source=SOURCE)
         text = reply.text.strip()
         if not text:
@@ -118,7 +118,7 @@ class ReActThoughts(Hook):
 
 
 class ChainOfThought(Hook):
-    """The model is told to write a thought before it calls a tool; what it writes is recorded.
+    """Instructs the model to write a thought before it calls a tool, and records the thoughts.
 
     The instruction is added to the system prompt of each request, always the same, and never stored. The thought is the text
     of the reply that calls the tools: consumers see it in `ReasoningChunk` and `PostReasoning`, the history keeps it, and
@@ -139,15 +139,15 @@ class ChainOfThought(Hook):
 
     def __init__(self, prompt: str = CHAIN_OF_THOUGHT) -> None:
         if not prompt.strip():
-            raise UsageError("ChainOfThought(prompt=...) is empty; it is the instruction that the model gets.")
+            raise UsageError("ChainOfThought(prompt=...) is empty. Pass the instruction for the model.")
         self.prompt = prompt
 
     def concerns(self, reply: Msg) -> bool:
-        """Replies that call tools."""
+        """Return whether the reply calls tools."""
         return bool(reply.tool_uses)
 
     def on_event(self, event: PreReasoning | PostReasoning) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
-        """Ask for the thought, and record it."""
+        """Add the instruction, or record the thought."""
         if isinstance(event, PreReasoning):
             if event.purpose == "reason" and event.tools:
                 event.input_messages = self._with_prompt(event.input_messages, event.context.state[_Heads].by_hook)
@@ -167,7 +167,7 @@ class ChainOfThought(Hook):
         return messages.with_head(grown)
 
     def _grown(self, head: tuple[Msg, ...]) -> tuple[Msg, ...]:
-        """The system messages with the instruction in the last one: several wires take one system message only."""
+        """Add the instruction to the last system message: several wires support one system message only."""
         if not head:
             return (Msg.system(self.prompt),)
         last = head[-1]

@@ -1,4 +1,4 @@
-"""`Reflection`: after a round of tools a model looks at the results, and the agent reads what it noticed."""
+"""`Reflection`: after a round of tools, a model reviews the results, and the agent reads its remarks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ SOURCE = "reflection"
 
 
 @dataclass
-class _Asked:
-    """The last request of the run, and the task that stands in it. It is not stored with a session."""
+class _LastRequest:
+    """The last request of the run, and its task; not stored with a session."""
 
     def __post_init__(self) -> None:
         self.messages: Sequence[Msg] = ()
@@ -33,7 +33,7 @@ class _Asked:
         self.task: Msg | None = None
 
     def find_task(self) -> Msg | None:
-        """The last thing that the user really said; only what came to the request since the last search is looked at."""
+        """Return the user's last real message; only messages added since the last search are examined."""
         messages = self.messages
         known = messages.shared(self.searched) if isinstance(messages, MessageView) else 0
         if known < (self.searched.shared(self.searched) if isinstance(self.searched, MessageView) else 1):
@@ -44,22 +44,22 @@ class _Asked:
 
 
 class Reflection(Hook):
-    """After a round of tools, a side model call reflects on the results; the agent reads it with its next request.
+    """After a round of tools, a side model call reviews the results; the agent reads the review with its next request.
 
-    The reflection stands behind the results as a user's note, marked `metadata["synthetic"] == "reflection"`. Its cost is
-    added to the run. If it fails or takes too long, the run goes on without it: it is logged, and told as a non-fatal
+    The review follows the results as a user message, marked `metadata["synthetic"] == "reflection"`. Its cost is added to the
+    run. If it fails or takes too long, the run continues without it; the failure is logged, and reported as a non-fatal
     `Error`.
 
     Priority 300 (behaviour).
 
     Args:
-        model: Who reflects: a model or its name; the agent's own by default.
+        model: The reviewing model, or its name; the agent's own by default.
         prompt: The instructions. The task, the calls and their results follow.
-        every: Reflect after every so many replies of the model; 1 is after each round of tools.
-        keep: Store the reflection in the history (consumers then see it in `MessagesAdded`); False: it is part of the
-            next request only.
-        clip: The most characters of one result that are shown to the reflecting model.
-        timeout: Seconds that a reflection may take.
+        every: Review after every n-th reply of the model; 1 is after each round of tools.
+        keep: Store the review in the history (consumers then see it in `MessagesAdded`); False: it is part of the next request
+            only.
+        clip: The maximum number of characters of one result shown to the reviewing model.
+        timeout: The time limit of a review, in seconds.
 
     Example:
         >>> agent = Agent("coder", "openai/gpt-5", tools=[search], hooks=[Reflection(model="openai/gpt-5-mini")])
@@ -80,7 +80,7 @@ class Reflection(Hook):
         timeout: float | None = 60.0,
     ) -> None:
         if every < 1:
-            raise UsageError(f"Reflection(every={every}): it is a number of replies, at least 1.")
+            raise UsageError(f"Reflection(every={every}) must be at least 1 reply.")
         self.model = model
         self.prompt = prompt
         self.every = every
@@ -91,9 +91,9 @@ class Reflection(Hook):
     def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
         self, event: PreReasoning | PostToolRound
     ) -> PreReasoning | PostToolRound | Awaitable[None]:
-        """Note the request before a round, reflect behind it."""
+        """Remember the request before a round, and reflect after it."""
         if isinstance(event, PreReasoning):
-            event.context.state[_Asked].messages = event.input_messages
+            event.context.state[_LastRequest].messages = event.input_messages
             return event
         if event.iteration % self.every or any(result.state == "suspended" for result in event.tool_results):
             return event
@@ -101,8 +101,8 @@ class Reflection(Hook):
 
     async def _reflect(self, event: PostToolRound) -> None:
         context = event.context
-        asked = context.state[_Asked].find_task()
-        task = asked.text if asked is not None else ""
+        request = context.state[_LastRequest].find_task()
+        task = request.text if request is not None else ""
         happened = render((Msg.assistant(event.tool_uses), Msg.tool(event.tool_results)), self.clip)
         question = f"The task:\n{clipped(task, self.clip)}\n\nThe last round:\n{happened}"
         reply = await context.complete((Msg.system(self.prompt), Msg.user(question)), model=self.model, source=SOURCE)

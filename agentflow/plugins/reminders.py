@@ -1,9 +1,9 @@
-"""`SystemReminder` and `DynamicContext`: additions to a request that are gone with the next one.
+"""`SystemReminder` and `DynamicContext`: additions to a single request.
 
 Rules:
 
-1. What is added is part of one request only. It is never stored, so it cannot pile up in the history.
-2. A provider that fails costs its addition, not the call.
+1. An addition is part of one request only. It is never stored, so it cannot accumulate in the history.
+2. If a provider fails, its addition is missing, but the call continues.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ from agentflow.transcript import with_appended
 __all__ = ["DynamicContext", "FileContent", "Place", "Provider", "SystemReminder", "current_time"]
 
 Provider: TypeAlias = Callable[[PreReasoning], "str | Awaitable[str | None] | None"]
-"""Gives a text for a request; None or an empty text adds nothing."""
+"""Returns a text for a request; None or an empty text adds nothing."""
 
 Place: TypeAlias = Literal["end", "system"]
-"""`"end"`: behind the last message; `"system"`: behind the system prompt, which ends a provider's prompt cache early."""
+"""`"end"`: after the last message; `"system"`: after the system prompt, which limits a provider's prompt cache to that
+prompt."""
 
 
 class SystemReminder(Hook):
-    """Reminds the model of something, now and then, without leaving a trace in the history.
+    """Reminds the model of something from time to time, without a trace in the history.
 
-    The reminder stands behind the last message of the request, in a `<system-reminder>` tag, as a user's message marked
+    The reminder follows the last message of the request, in a `<system-reminder>` tag, as a user message marked
     `metadata["synthetic"] == "reminder"`. The summary at the iteration limit gets none.
 
     Priority 350 (behaviour). One instance serves any number of agents and runs.
 
     Args:
-        text: The reminder, or a function of the `PreReasoning` event that gives it (it may be async).
-        every: Remind with the first model call of a run and every so many after it; 1 is each time.
-        when: Remind only if this function of the event says so; together with `every` both must agree.
+        text: The reminder, or a function of the `PreReasoning` event that returns it (it may be async).
+        every: Remind with the first model call of a run and every n-th after it; 1 is each time.
+        when: Remind only if this function of the event returns true; `every` must match as well.
         tag: The tag around it; empty for none.
 
     Example:
@@ -64,14 +65,14 @@ class SystemReminder(Hook):
         tag: str = "system-reminder",
     ) -> None:
         if every < 1:
-            raise UsageError(f"SystemReminder(every={every}): it is a number of model calls, at least 1.")
+            raise UsageError(f"SystemReminder(every={every}) must be at least 1 model call.")
         self.text = text
         self.every = every
         self.when = when
         self.tag = tag
 
     def on_event(self, event: PreReasoning) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
-        """Add the reminder, if it is time."""
+        """Add the reminder, if it is due."""
         if event.purpose == "summary" or (event.iteration - 1) % self.every:
             return None
         if self.when is not None and not self.when(event):
@@ -87,17 +88,17 @@ class SystemReminder(Hook):
 
 
 class DynamicContext(Hook):
-    """Adds to each request what is true just then: the time, files, anything that a function can tell.
+    """Adds current information to each request: the time, files, or the result of any function.
 
-    It stands behind the last message in a `<context>` tag, as a user's message marked
-    `metadata["synthetic"] == "context"`, or behind the system prompt (`place="system"`).
+    It follows the last message in a `<context>` tag, as a user message marked `metadata["synthetic"] == "context"`, or follows
+    the system prompt (`place="system"`).
 
     Priority 340 (behaviour). One instance serves any number of agents and runs.
 
     Args:
-        providers: Functions of the `PreReasoning` event that give a text or None; they may be async. `current_time()` and
+        providers: Functions of the `PreReasoning` event that return a text or None; they may be async. `current_time()` and
             `FileContent(path)` are such functions.
-        place: Where it goes.
+        place: Where it is added.
         tag: The tag around it; empty for none.
 
     Example:
@@ -115,29 +116,29 @@ class DynamicContext(Hook):
                 f"DynamicContext takes functions of the PreReasoning event, such as current_time(); got {providers!r:.80}."
             )
         if place not in ("end", "system"):
-            raise UsageError(f"DynamicContext(place={place!r}): legal are 'end' and 'system'.")
+            raise UsageError(f"DynamicContext(place={place!r}): use 'end' or 'system'.")
         self.providers = providers
         self.place: Place = place
         self.tag = tag
 
     def on_event(self, event: PreReasoning) -> Awaitable[None] | None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
-        """Ask the providers, and add what they tell."""
+        """Call the providers, and add their texts."""
         texts: list[str] = []
         for at, provider in enumerate(self.providers):
-            told = provider(event)
-            if not (told is None or isinstance(told, str)):
-                return self._later(event, texts, told, at + 1)
-            if told:
-                texts.append(told)
+            text = provider(event)
+            if not (text is None or isinstance(text, str)):
+                return self._later(event, texts, text, at + 1)
+            if text:
+                texts.append(text)
         self._add(event, texts)
         return None
 
     async def _later(self, event: PreReasoning, texts: list[str], first: Awaitable[str | None], rest: int) -> None:
-        """Wait for the first provider that has to be waited for, and ask the rest of them."""
+        """Await the first async provider, and call the remaining ones."""
         texts.append(await first or "")
         for provider in self.providers[rest:]:
-            told = provider(event)
-            texts.append((told if told is None or isinstance(told, str) else await told) or "")
+            text = provider(event)
+            texts.append((text if text is None or isinstance(text, str) else await text) or "")
         self._add(event, [text for text in texts if text])
 
     def _add(self, event: PreReasoning, texts: list[str]) -> None:
@@ -148,12 +149,12 @@ class DynamicContext(Hook):
             _add_to_system(event, text)
 
 
-def current_time(tz: tzinfo = timezone.utc, format: str = "%A, %d %B %Y, %H:%M %Z") -> Provider:  # noqa: A002, UP017 - strftime's word; the name that shows in help()
-    """A provider of the time, by the run's clock.
+def current_time(tz: tzinfo = timezone.utc, format: str = "%A, %d %B %Y, %H:%M %Z") -> Provider:  # noqa: A002, UP017 - strftime's name; the name that help() shows
+    """Create a provider of the time, by the run's clock.
 
     Args:
-        tz: The time zone: `zoneinfo.ZoneInfo("Europe/Rome")`, for example.
-        format: As `strftime` takes it. Down to the minute: what changes with every second is never the same request twice.
+        tz: The time zone, such as `zoneinfo.ZoneInfo("Europe/Rome")`.
+        format: A format of `strftime`. Minutes should be enough: with seconds, no two requests would be the same.
 
     Example:
         >>> agent = Agent("assistant", "openai/gpt-5", hooks=[DynamicContext(current_time())])
@@ -165,21 +166,21 @@ def current_time(tz: tzinfo = timezone.utc, format: str = "%A, %d %B %Y, %H:%M %
     def now(event: PreReasoning) -> str:
         nonlocal known
         time = event.context.clock.now()
-        second, told = known
+        second, text = known
         if not steady or second != int(time):
-            told = f"It is {datetime.fromtimestamp(time, tz).strftime(format)}."
-            known = int(time), told
-        return told
+            text = f"It is {datetime.fromtimestamp(time, tz).strftime(format)}."
+            known = int(time), text
+        return text
 
     return now
 
 
 class FileContent:
-    """A provider of a file's text; the file is read again when it has changed. A file that is not there adds nothing.
+    """A provider of a file's text; the file is read again if it has changed. A missing file adds nothing.
 
     Args:
         path: The file, in UTF-8.
-        limit: The most characters; what is longer is cut, and says so.
+        limit: The maximum number of characters; a longer text is truncated, with a note.
 
     Example:
         >>> hook = DynamicContext(FileContent("AGENTS.md"), FileContent("todo.txt", limit=2_000))
@@ -187,13 +188,13 @@ class FileContent:
 
     def __init__(self, path: str | PathLike[str], *, limit: int = 50_000) -> None:
         if limit < 1:
-            raise UsageError(f"FileContent(limit={limit}): it is a number of characters, at least 1.")
+            raise UsageError(f"FileContent(limit={limit}) must be at least 1 character.")
         self.path = Path(path)
         self.limit = limit
         self._known: tuple[object, str] | None = None
 
     async def __call__(self, event: PreReasoning) -> str | None:
-        """The file as it is now."""
+        """Return the file's current text."""
         del event
         return await asyncio.to_thread(self._look)
 
@@ -210,14 +211,14 @@ class FileContent:
             text = file.read(self.limit + 1)
         if len(text) > self.limit:
             text = f"{text[: self.limit]}\n(cut after {self.limit} characters)"
-        told = f'<file path="{self.path}">\n{text.rstrip()}\n</file>'
-        self._known = stamp, told
-        return told
+        shown = f'<file path="{self.path}">\n{text.rstrip()}\n</file>'
+        self._known = stamp, shown
+        return shown
 
 
 def _tagged(text: str | None, tag: str) -> str:
     if text is not None and not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a user's function
-        raise UsageError(f"A reminder or provider gives a text or None, not {type(text).__name__}.")
+        raise UsageError(f"A reminder or provider must return a string or None, not {type(text).__name__}.")
     if not text or not text.strip():
         return ""
     return f"<{tag}>\n{text}\n</{tag}>" if tag else text

@@ -1,16 +1,16 @@
-"""Hooks that try again: `ModelRetry` a model call, `ToolRetry` a tool.
+"""Retry hooks: `ModelRetry` for model calls, `ToolRetry` for tools.
 
-What is tried again, and after how long, says the `RetryPolicy` (`agentflow.ports.retry`).
+The `RetryPolicy` (`agentflow.ports.retry`) decides on retries and their waits.
 
 Rules:
 
-1. Waiting is done on the run's clock, and cancelling the call ends it at once.
-2. Nothing is kept on the hook: one instance serves any number of agents and calls.
-3. Where another attempt is refused (`Veto`, of a limit, say), the failure that it was to make good is raised, not the refusal.
+1. Waits use the run's clock, and cancelling the call ends them at once.
+2. The hooks have no state: one instance serves any number of agents and calls.
+3. If another attempt is refused (`Veto`, of a limit for example), the earlier failure is raised instead of the refusal.
 
-Two layers can try again, and their attempts multiply. A model adapter asks `retries + 1` times by itself (three times by
-default) before its error comes here, so `ModelRetry(attempts=3)` around it makes up to nine requests. Where this hook is
-to decide, build the model with `LiteLLMModel(name, retries=0)`. Likewise `@tool(retries=...)` and `ToolRetry`.
+Retries can happen on two levels, and their attempts multiply. A model adapter makes `retries + 1` attempts itself (three by
+default) before its error arrives here, so `ModelRetry(attempts=3)` around it makes up to nine requests. If this hook should
+decide, create the model with `LiteLLMModel(name, retries=0)`. The same applies to `@tool(retries=...)` and `ToolRetry`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,23 @@ from agentflow.ports.retry import Attempts, RetryPolicy, model_may_recover, tool
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 
-__all__ = ["AfterFirstChunk", "ModelRetry", "Retried", "Retries", "ToolRetry", "model_may_recover", "tool_may_recover"]
+__all__ = [
+    "AfterFirstChunk",
+    "ModelRetry",
+    "Retries",
+    "RetryRecord",
+    "ToolRetry",
+    "model_may_recover",
+    "tool_may_recover",
+]
 
 AfterFirstChunk = Literal["restart", "raise"]
-"""What a failure does when the reader has seen a part of the reply: `"restart"` it, or `"raise"` the error."""
+"""The reaction to a failure after a part of the reply was delivered: `"restart"` it, or `"raise"` the error."""
 
 
 @dataclass(frozen=True, slots=True)
-class Retried:
-    """One failure that was answered with another attempt.
+class RetryRecord:
+    """A failure that was followed by another attempt.
 
     Attributes:
         what: The model's or tool's name.
@@ -59,52 +67,52 @@ class Retried:
 
 @dataclass(slots=True)
 class Retries:
-    """What was tried again in a run: `event.context.state[Retries].made`."""
+    """The retries of a run: `event.context.state[Retries].made`."""
 
-    made: list[Retried] = field(default_factory=list[Retried])
+    made: list[RetryRecord] = field(default_factory=list[RetryRecord])
 
 
 @dataclass(slots=True)
-class _Shown:
-    """The tool uses of a run of which somebody has seen a piece."""
+class _Streamed:
+    """The tool uses of a run with delivered chunks."""
 
     uses: set[str] = field(default_factory=set[str])
 
 
 def _noting(context: RunContext, what: str) -> Callable[[int, BaseException, float], None]:
     def note(attempt: int, error: BaseException, waited: float) -> None:
-        entry = Retried(what, attempt, f"{type(error).__name__}: {error}", waited)
+        entry = RetryRecord(what, attempt, f"{type(error).__name__}: {error}", waited)
         context.state[Retries].made.append(entry)
 
     return note
 
 
 def _raise_first(failed: Exception | None, error: Exception) -> None:
-    """Raise what failed first, where another attempt was refused (by a limit, say): the refusal is a note on it.
+    """If another attempt was refused, raise the earlier failure with a note on the refusal.
 
     Raises:
-        Exception: What failed first.
+        Exception: The earlier failure.
     """
     if failed is not None and isinstance(error, Veto):
-        failed.add_note(Aside(f"It was not tried again: {error.reason}"))
+        failed.add_note(Aside(f"There was no retry: {error.reason}"))
         raise failed from failed.__cause__
 
 
 class ModelRetry(Hook):
-    """A model call that fails in a way that may pass is made again.
+    """Retries a model call that failed temporarily.
 
-    Priority 130 (behaviour): inside `ModelFallback` and `ModelCache`, outside `RateLimit`, so each attempt asks the rate
-    limit. A hook of higher priority wraps each attempt, one of lower priority all of them.
+    Priority 130 (behaviour): inside `ModelFallback` and `ModelCache`, outside `RateLimit`, so the rate limit applies to each
+    attempt. A hook with a higher priority wraps each attempt, one with a lower priority all of them.
 
     Args:
-        attempts: Attempts altogether, the first one included.
-        after_first_chunk: When a part of the reply was seen already: `"restart"` it (the next chunk says `restart=True`), or
+        attempts: The number of attempts, including the first one.
+        after_first_chunk: If a part of the reply was delivered already: `"restart"` it (the next chunk has `restart=True`), or
             `"raise"` the error.
-        first_wait: About the first wait, in seconds; it doubles from there.
-        max_wait: Longest wait, in seconds. If the provider asks for more, the error is raised at once.
-        jitter: Up to this many seconds are added to a wait, so that many callers do not come back together.
-        retry_if: Which errors to try again; None: `model_may_recover`.
-        priority: Where it wraps.
+        first_wait: The approximate first wait, in seconds; each further wait is twice as long.
+        max_wait: The longest wait, in seconds. If the provider asks for more, the error is raised at once.
+        jitter: Up to this many seconds are added to a wait, so that many callers do not retry together.
+        retry_if: Decides which errors to retry; None: `model_may_recover`.
+        priority: The priority of the hook.
 
     Example:
         >>> model = ScriptedModel([ModelError("overloaded", retryable=True, retry_after=0), "Here I am."])
@@ -175,21 +183,21 @@ class ModelRetry(Hook):
 
 
 class ToolRetry(Hook):
-    """A tool that fails in a way that may pass is run again.
+    """Retries a tool that failed temporarily.
 
-    Priority 130 (behaviour). Tools that write are left alone unless `writes=True`: a failure does not tell whether they
-    took effect. A tool whose pieces somebody has seen is not run again either.
+    Priority 130 (behaviour). Tools that write are not retried unless `writes=True`: a failure does not show whether they took
+    effect. A tool with delivered chunks is not retried either.
 
     Args:
-        attempts: Attempts altogether, the first one included.
+        attempts: The number of attempts, including the first one.
         tools: Patterns of tool names.
-        writes: Whether tools that write (and tools nobody knows) are run again too; they can hand
-            `ToolContext.idempotency_key`, which stays the same, to the service they call.
-        first_wait: About the first wait, in seconds; it doubles from there.
-        max_wait: Longest wait, in seconds.
+        writes: If true, tools that write (and unknown tools) are retried too; they can pass `ToolContext.idempotency_key`,
+            which stays the same, to the service they call.
+        first_wait: The approximate first wait, in seconds; each further wait is twice as long.
+        max_wait: The longest wait, in seconds.
         jitter: Up to this many seconds are added to a wait.
-        retry_if: Which errors to try again; None: `tool_may_recover`.
-        priority: Where it wraps.
+        retry_if: Decides which errors to retry; None: `tool_may_recover`.
+        priority: The priority of the hook.
 
     Example:
         >>> tries = []
@@ -234,9 +242,9 @@ class ToolRetry(Hook):
         self.priority = priority
 
     def on_event(self, event: HookEvent) -> HookEvent:
-        """Note whose pieces were shown."""
+        """Remember the tool uses with delivered chunks."""
         if isinstance(event, ActingChunk):
-            event.context.state[_Shown].uses.add(event.tool_use.id)
+            event.context.state[_Streamed].uses.add(event.tool_use.id)
         return event
 
     def around(self, event: HookEvent, source: Any) -> Observable[Any]:
@@ -261,7 +269,7 @@ class ToolRetry(Hook):
                     _raise_first(failed, error)
                     use, context = event.tool_use, event.context
                     attempts = attempts or self._policy.start(context.clock.sleep, _noting(context, use.name))
-                    if use.id in context.state[_Shown].uses or not await attempts.another(error):
+                    if use.id in context.state[_Streamed].uses or not await attempts.another(error):
                         raise
                     failed = error
         finally:

@@ -1,15 +1,18 @@
-"""`ShellApproval`: shell commands are taken apart, and each part is judged.
+"""`ShellApproval`: shell commands are split into parts, and each part is judged.
 
 Rules:
 
-1. The whole runs without asking only if all of it is understood, each of its parts is allowed, and none might be what a deny
-   rule names.
-2. One part that a deny rule names refuses the whole, approved or not. In what is not understood, the name anywhere does.
-3. What is not of the small part of the grammar that `shell_parts` understands, or not known before it runs, is asked about.
-4. A rule is compared with words, not with text: `git status` does not allow `git status; rm x` or `git statusx`. A `*` of an
-   allow rule is no option.
+1. A script runs without asking only if all of it is understood, each of its parts is allowed, and no part could match a deny
+   rule.
+2. One part that matches a deny rule refuses the whole script, approved or not. In a script that is not understood, the name
+   anywhere in it does.
+3. Syntax outside the small part of the grammar that `shell_parts` understands, and values unknown before the run, are asked
+   about.
+4. A rule is compared by words: `git status` does not allow `git status; rm x` or `git statusx`. A `*` in an allow rule does not
+   match options.
 
-A seat belt, no sandbox: what an allowed command does with its arguments is its own affair. Allow what is harmless with any.
+It is a safety net, not a sandbox: it does not judge what an allowed command does with its arguments. You should allow only
+commands that are harmless with any arguments.
 """
 
 from __future__ import annotations
@@ -30,24 +33,25 @@ __all__ = ["ShellApproval"]
 
 
 class ShellApproval(Approval):
-    """Asks before a shell command runs, unless rules say yes or no to each of its parts.
+    """Asks before a shell command runs, unless rules decide about each of its parts.
 
-    A rule is a command in words. `*` as a word is any number of words that do not begin with `-`; `**` is any words, options
-    too; inside a word `*` stands for any characters. `"git log *"` allows `git log` with names of commits and files,
-    `"git log"` only that. Deny rules cover whatever follows, options too, and a command by any path (`rm` is `/bin/rm` too).
-    Files that are written and read by redirection are parts too: `"> /tmp/*"`, `"< *"`; so are assignments: `"LANG=* sort *"`.
+    A rule is a command. A separate `*` matches any number of words that do not begin with `-`; `**` matches any words,
+    including options; inside a word, `*` matches any characters. `"git log *"` allows `git log` with names of commits and
+    files, `"git log"` only that. Deny rules apply with any further arguments and options, and to a command by any path
+    (`rm` is `/bin/rm` too). Redirections to and from files are parts too: `"> /tmp/*"`, `"< *"`; so are assignments: `"LANG=*
+    sort *"`.
 
-    Lasting answers (`"session"`, `"always"`) hold for the same text only. A command of more than 8,000 characters is asked
-    about, or refused where there are deny rules: it cannot be parsed in a bounded time.
+    Lasting answers (`"session"`, `"always"`) apply to the same text only. A command of more than 8,000 characters is asked
+    about, or refused if there are deny rules: it cannot be parsed in a limited time.
 
     Priority 61 (checks), a guard. Needs the extra `shell` (tree-sitter).
 
     Args:
-        tools: Patterns of the tools that take a shell command; other tools are not looked at.
-        argument: The argument that holds it.
-        shell: Which shell the tool runs it with, as `[shell, "-c", command]`: `"bash"`, or `"sh"` for any POSIX shell.
-        allow: Rules for what runs without asking.
-        deny: Rules for what never runs.
+        tools: Patterns of the tools that take a shell command; other tools are ignored.
+        argument: The argument with the command.
+        shell: The shell that the tool uses, as `[shell, "-c", command]`: `"bash"`, or `"sh"` for any POSIX shell.
+        allow: Rules for commands that run without asking.
+        deny: Rules for commands that never run.
         ask: As in `Approval`, like the rest.
 
     Example:
@@ -76,24 +80,22 @@ class ShellApproval(Approval):
     ) -> None:
         super().__init__(ask=ask, suspend=suspend, always=always)
         if isinstance(tools, str) or isinstance(allow, str) or isinstance(deny, str):
-            raise UsageError("ShellApproval: tools=, allow= and deny= take lists of texts, not one text.")
+            raise UsageError("ShellApproval: tools=, allow= and deny= take lists of strings, not a string.")
         if any(" " in name for name in tools):
             raise UsageError(
-                f"ShellApproval({list(tools)!r}): what comes first are names of tools, and no tool's name has a space. "
-                "Commands that may run are allow=[...]."
+                f"ShellApproval({list(tools)!r}): the first argument is a list of tool names, which contain no spaces. "
+                "Pass allowed commands as allow=[...]."
             )
         if shell not in get_args(Shell):
-            raise UsageError(
-                f"ShellApproval(shell={shell!r}): legal are 'bash' and 'sh'; other shells read other grammars."
-            )
+            raise UsageError(f"ShellApproval(shell={shell!r}): use 'bash' or 'sh'; other shells have other grammars.")
         self.only_tools = tuple(tools)
         self.argument = argument
         self.shell: Shell = shell
         self._allow = tuple(_words(rule) for rule in allow)
-        self._deny = tuple(_Denied(_words(rule)) for rule in deny)
+        self._deny = tuple(_DenyRule(_words(rule)) for rule in deny)
 
     def refused(self, use: ToolUseBlock) -> str | None:
-        """Why the command must not run: what a deny rule names."""
+        """Return why the command must not run, if it matches a deny rule."""
         script = self._script(use)
         if self._deny and len(script.text) > LONGEST:
             return f"the shell command has {len(script.text)} characters, and rules are applied to {LONGEST} at most"
@@ -104,18 +106,18 @@ class ShellApproval(Approval):
         return None
 
     def allowed(self, use: ToolUseBlock) -> bool:
-        """Whether every part may run without asking."""
+        """Return whether every part may run without asking."""
         return self._objection(self._script(use)) is None
 
     def covers(self, use: ToolUseBlock) -> str:
-        """Lasting answers hold for this text, as long as it is understood."""
+        """Return the command's text as the scope of lasting answers; empty if it is not understood."""
         script = self._script(use)
         if script.doubt is not None or any(part.doubt is not None for part in script.parts):
             return ""
         return f"{use.name}: {use.input[self.argument]}"
 
     def why(self, use: ToolUseBlock) -> str:
-        """What is in doubt, or the first part that no rule allows."""
+        """Return the doubt, or the first part that no rule allows."""
         return self._objection(self._script(use)) or super().why(use)
 
     def _script(self, use: ToolUseBlock) -> Script:
@@ -125,7 +127,7 @@ class ShellApproval(Approval):
         return read_script(command, self.shell)
 
     def _objection(self, script: Script) -> str | None:
-        """Why a script may not run without asking."""
+        """Return why a script must not run without asking."""
         if script.doubt is not None:
             return script.doubt
         objections = (self._objection_to(part) for part in script.parts)
@@ -148,16 +150,18 @@ def _words(rule: str) -> list[str]:
     except ValueError as error:
         raise UsageError(f"ShellApproval: the rule {rule!r} cannot be split into words: {error}") from error
     if not words or words[0] in _STARS:
-        raise UsageError(f"ShellApproval: the rule {rule!r} begins with the name of a command, such as 'git log *'.")
+        raise UsageError(
+            f"ShellApproval: the rule {rule!r} must begin with the name of a command, such as 'git log *'."
+        )
     return words
 
 
-# ---- comparing words
+# ---- matching
 
 
 _STARS = ("*", "**")
 _Step: TypeAlias = Callable[[Sequence[str], int, Word], Iterable[int]]
-"""Gets a rule, a place in it, and the next word of the command; returns the places where the word after that may be."""
+"""Takes a rule, a position in it, and the next word of the command; returns the possible positions of the following word."""
 
 
 def _matches(rule: Sequence[str], words: Sequence[Word], step: _Step) -> bool:
@@ -178,7 +182,7 @@ def _past_stars(rule: Sequence[str], places: Iterable[int]) -> set[int]:
 
 
 def _allowing(rule: Sequence[str], place: int, word: Word) -> tuple[int, ...]:
-    """For certain: an unknown word may be an option, and a `*` is none, unless it stands behind `--`."""
+    """Match for certain: an unknown word may be an option, and a `*` does not match options, except after `--`."""
     if place == len(rule):
         return ()
     pattern = rule[place]
@@ -193,7 +197,7 @@ def _allowing(rule: Sequence[str], place: int, word: Word) -> tuple[int, ...]:
 
 
 def _naming(rule: Sequence[str], place: int, word: Word) -> tuple[int, ...]:
-    """For certain, options included."""
+    """Match for certain, options included."""
     if place == len(rule):
         return ()
     if rule[place] in _STARS:
@@ -202,11 +206,11 @@ def _naming(rule: Sequence[str], place: int, word: Word) -> tuple[int, ...]:
 
 
 def _maybe_naming(rule: Sequence[str], place: int, word: Word) -> Iterable[int]:
-    """An unknown word may be no word, or several."""
+    """Match possibly: an unknown word may be no word, or several."""
     return range(place, len(rule) + 1) if isinstance(word, Some) else _naming(rule, place, word)
 
 
-class _Denied:
+class _DenyRule:
     """A deny rule."""
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -215,7 +219,7 @@ class _Denied:
         self._mention = _mention(words)
 
     def named_in(self, script: Script) -> str | None:
-        """What of the script is denied; None where nothing is, for all that can be known."""
+        """Return the denied part of the script; None if nothing is certainly denied."""
         for part in script.parts:
             if any(_matches(self._words, form, _naming) for form in _forms(part)):
                 return f"runs {part.text!r}"
@@ -225,12 +229,13 @@ class _Denied:
         return None
 
     def may_be(self, part: Part) -> bool:
-        """Whether a part might turn out to be what the rule says."""
+        """Return whether a part could match the rule."""
         return any(_matches(self._words, form, _maybe_naming) for form in _forms(part))
 
 
 def _forms(part: Part) -> list[tuple[Word, ...]]:
-    """A command as deny rules see it: as it is, without assignments, by its name without the path; a file by its real path."""
+    """Return the forms of a command for deny rules: as it is, without assignments, by its name without the path; for a file,
+    its real path."""
     words = part.words
     while len(words) > 1 and isinstance(words[0], str) and re.match(r"\w+=", words[0]):
         words = words[1:]
@@ -246,7 +251,7 @@ def _forms(part: Part) -> list[tuple[Word, ...]]:
 
 
 def _mention(words: Sequence[str]) -> re.Pattern[str]:
-    """Finds a rule's words in a text, one behind the other."""
+    """Create a pattern that finds a rule in a text."""
     redirection = words[0] in ("<", ">")
     text = words[0] if redirection else rf"(?<![\w.-]){_glob(words[0])}"
     between = r"\s*" if redirection else r"\s+"

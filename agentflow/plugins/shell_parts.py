@@ -1,13 +1,14 @@
-"""A shell script of a small part of the grammar, taken apart into what it runs and which files it opens.
+"""Splits a shell script, in a small part of the grammar, into the commands it runs and the files it opens.
 
 Rules:
 
-1. Understood is a positive list: plain words, quotes, `$x` and `${x}` as whole words, assignments of known words, `|`,
-   `&&`, `||`, `;`, new lines, and redirections to a file that is named. bash and dash read these alike. All else is a doubt.
-2. tree-sitter's grammar of bash finds the words. Each has to be of a form that a shell cannot read in another way, with nothing
-   but blanks and known operators between them: what the parser misreads is a doubt, and no command that is overlooked.
-3. Commands that run others (`timeout 5 make`) are the command that they run, where nothing but plain words leads to it.
-4. A word with an expansion may become anything: an option, several words, none.
+1. The supported syntax is a positive list: plain words, quotes, `$x` and `${x}` as whole words, assignments of known words,
+   `|`, `&&`, `||`, `;`, new lines, and redirections to a named file. bash and dash read these alike. Everything else is a
+   doubt.
+2. tree-sitter's bash grammar finds the tokens. Each must have a form that a shell cannot read in another way, with only blanks
+   and known operators between them: a misparse becomes a doubt rather than an overlooked command.
+3. A command that runs another one (`timeout 5 make`) is judged as that command, if only plain arguments precede it.
+4. A word with an expansion may become anything: an option, several words, or none.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Shell: TypeAlias = Literal["bash", "sh"]
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """A word, or several, or none, that are not known before the script runs; `text` is how it is written."""
+    """A word, or several, or none, unknown before the script runs; `text` is its source."""
 
     text: str
 
@@ -41,12 +42,12 @@ Word: TypeAlias = str | Some
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One thing that a script does.
+    """One action of a script.
 
     Attributes:
         words: The command's words, assignments first; `(">", "file")` for a redirection.
-        text: How it is written.
-        doubt: Why it cannot be judged; None where it can.
+        text: Its source.
+        doubt: Why it cannot be judged; None if it can.
     """
 
     words: tuple[Word, ...]
@@ -56,12 +57,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What is known about a script.
+    """The analysis of a script.
 
     Attributes:
         text: The script.
-        parts: What it does, in order; empty where that is in doubt.
-        doubt: Why it cannot be judged; None where its parts can.
+        parts: Its actions, in order; empty if it cannot be judged.
+        doubt: Why it cannot be judged; None if its parts can.
     """
 
     text: str
@@ -70,13 +71,13 @@ class Script:
 
 
 LONGEST: Final = 8_000
-"""Characters of a script that is judged: tree-sitter's time for what is no script grows faster than the text."""
+"""The longest script to judge, in characters: tree-sitter's time for invalid scripts grows faster than their length."""
 _BARE = r"[A-Za-z0-9_%+,./:=@^-]|(?<=[A-Za-z0-9])~"
 _SINGLE = r"'[^']*'"
 _DOUBLE = r'"(?:[^"$`\\]|\\.)*"'
 _PIECE = re.compile(rf"(?:{_BARE})+|{_SINGLE}|{_DOUBLE}")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-# One repetition over what begins differently: a repetition of repetitions takes exponential time where a word is not plain.
+# One repetition over distinct beginnings: nested repetitions would take exponential time for a word that is not plain.
 _PLAIN_WORD = re.compile(rf"(?:{_BARE}|{_SINGLE}|{_DOUBLE})+")
 _EXPANSION = re.compile(rf"\$(?:{_NAME}|\{{{_NAME}\}})")
 _QUOTED_EXPANSION = re.compile(rf'"{_EXPANSION.pattern}"')
@@ -86,7 +87,7 @@ _APPENDED = re.compile(rf"{_NAME}\+=")
 _WORDS: Final = frozenset(
     ("word", "number", "concatenation", "string", "raw_string", "simple_expansion", "expansion", "variable_assignment")
 )
-"""Nodes that are one word; what is inside of them is judged by its text."""
+"""Nodes that are one word; their content is judged by its text."""
 _BETWEEN: Final = frozenset(("|", "||", "&&", ";"))
 _REDIRECTIONS: Final[dict[Shell, frozenset[str]]] = {
     "sh": frozenset(("<", ">", ">>", ">&")),
@@ -96,7 +97,7 @@ _REDIRECTIONS: Final[dict[Shell, frozenset[str]]] = {
 _WRAPPERS: Final = frozenset(
     ("builtin", "command", "doas", "env", "exec", "nice", "nohup", "sudo", "time", "timeout", "xargs")
 )
-"""Commands that run the command behind them."""
+"""Commands that run the command after them."""
 _JUDGED_TOO: Final = frozenset(("doas", "sudo"))
 """Wrappers that need a rule of their own."""
 _RUN_OTHERS: Final = frozenset(
@@ -105,27 +106,27 @@ _RUN_OTHERS: Final = frozenset(
     source ssh stdbuf strace su taskset trap unshare watch zsh
     """.split()  # noqa: SIM905 - reads better than quotes
 )
-"""Commands that may run what their arguments say: deny rules look into these."""
+"""Commands that may run their arguments: deny rules look into these."""
 _CHANGES_THE_SHELL: Final = frozenset(
     """
     . alias bind compgen complete compopt coproc declare enable eval export fc getopts hash history let local mapfile read
     readarray readonly set shopt source trap typeset unalias unset
     """.split()  # noqa: SIM905
 )
-"""Builtins after which a later command may be another one: they assign variables, run a text, or change what names mean."""
+"""Builtins that can change later commands: they assign variables, run a text, or redefine names."""
 _HARMLESS: Final = frozenset(
     """
     : [ bg break caller cd chdir continue dirs disown echo exit false fg help jobs kill logout popd printf pushd pwd return
     shift suspend test times true type ulimit umask wait
     """.split()  # noqa: SIM905
 )
-"""All other builtins of bash and dash: commands like any other, except for what `_doubt` says of some."""
+"""All other builtins of bash and dash: treated like any command, with exceptions in `_doubt`."""
 BUILTINS: Final = _CHANGES_THE_SHELL | _HARMLESS | {"builtin", "command", "exec"}
-"""The builtins that are known; each belongs to one of the kinds."""
+"""All known builtins; each belongs to one of the kinds."""
 _TAKES_VARIABLES: Final = frozenset(("[", "printf", "test", "wait"))
-"""Builtins that take names of variables. In bash `test -v 'a[$(rm x)]'` runs what is inside."""
+"""Builtins that take names of variables. In bash, `test -v 'a[$(rm x)]'` runs the command inside."""
 _COUNTS: Final = re.compile(r"%[-#0 +'I]*[\d*]*(?:\.[\d*]*)?[hlLjztq]*n")
-"""The conversion of bash's printf that assigns how much was written."""
+"""The conversion of bash's printf that assigns the number of characters written."""
 _FIND_RUNS: Final = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
 
@@ -135,11 +136,11 @@ def _parser() -> Parser:
 
 
 def read_script(script: str, shell: Shell = "bash") -> Script:
-    """Take a script apart.
+    """Split a script into parts.
 
     Args:
         script: The text for the shell.
-        shell: Which shell will read it; `"sh"` is any POSIX shell, dash included.
+        shell: The shell that will run it; `"sh"` is any POSIX shell, dash included.
 
     Example:
         >>> [part.text for part in read_script("LANG=C git log 'a b' | head -1 > out").parts]
@@ -150,9 +151,9 @@ def read_script(script: str, shell: Shell = "bash") -> Script:
     if not script.strip():
         return Script(script, doubt="it is empty")
     if len(script) > LONGEST:
-        return Script(script, doubt=f"it has {len(script)} characters; {LONGEST} are the most that are judged")
+        return Script(script, doubt=f"it has {len(script)} characters; at most {LONGEST} are judged")
     if not all(letter.isprintable() or letter in "\t\n" for letter in script):
-        return Script(script, doubt="it holds control characters, or others that cannot be seen")
+        return Script(script, doubt="it contains control characters or other invisible characters")
     try:
         source = script.encode()
         root = _parser().parse(source).root_node
@@ -167,7 +168,7 @@ def read_script(script: str, shell: Shell = "bash") -> Script:
 
 
 class _DoubtError(Exception):
-    """Something that is not understood for certain."""
+    """A part of the script is not understood for certain."""
 
     def __init__(self, text: str, why: str) -> None:
         super().__init__(f"{text!r}: {why}")
@@ -183,7 +184,7 @@ class _Token:
 
 
 def _tokens(root: Node, source: bytes, shell: Shell) -> Iterator[_Token]:
-    """Words and operators in order, each checked by itself and by what stands before it."""
+    """Yield words and operators in order, each checked by itself and with the preceding token."""
     end, last = 0, ""
     for node in _leaves(root):
         text, gap = _text(node), source[end : node.start_byte].decode()
@@ -191,21 +192,21 @@ def _tokens(root: Node, source: bytes, shell: Shell) -> Iterator[_Token]:
             raise _DoubtError(gap.strip(), "it is not judged")
         if "\n" in gap:
             if last == "redirection":
-                raise _DoubtError(text, "it stands on another line than the redirection")
+                raise _DoubtError(text, "it is on another line than the redirection")
             yield _Token("\n", "between")
         touches = not gap and last != ""
         if node.type in _WORDS:
             if not (_PLAIN_WORD.fullmatch(text) or _EXPANSION.fullmatch(text) or _QUOTED_EXPANSION.fullmatch(text)):
-                raise _DoubtError(text, "a word is judged if it is plain, quoted, or one variable and nothing else")
+                raise _DoubtError(text, "a word is judged only if it is plain, quoted, or a single variable")
             if touches and last == "word":
-                raise _DoubtError(text, "where the word begins is not certain")
+                raise _DoubtError(text, "the beginning of the word is ambiguous")
             last = "word"
             yield _Token(text, "word")
         elif node.type == "file_descriptor" and re.fullmatch("[0-9]", text) and not (touches and last == "word"):
             last = "descriptor"
         elif node.type in _REDIRECTIONS[shell]:
             if (touches and last == "word") or (gap and last == "descriptor"):
-                raise _DoubtError(text, "there has to be a blank before a redirection, and none behind its number")
+                raise _DoubtError(text, "a redirection needs a blank before it, and none after its number")
             last = "redirection"
             yield _Token(text, "redirection")
         elif node.type in _BETWEEN:
@@ -244,7 +245,7 @@ def _text(node: Node) -> str:
 
 
 def _parts(tokens: Sequence[_Token]) -> Iterator[Part]:
-    """Commands and redirections; between two operators there is one command."""
+    """Yield commands and redirections; there is one command between two operators."""
     words: list[str] = []
     files: list[Part] = []
     position = 0
@@ -260,7 +261,7 @@ def _parts(tokens: Sequence[_Token]) -> Iterator[Part]:
                 words, files = [], []
             case "redirection":
                 if position == len(tokens) or tokens[position].kind != "word":
-                    raise _DoubtError(token.text, "no file stands behind it")
+                    raise _DoubtError(token.text, "no file follows it")
                 files.extend(_redirection(token.text, tokens[position].text))
                 position += 1
     yield from _command(words)
@@ -273,7 +274,7 @@ def _redirection(operator: str, written: str) -> Iterator[Part]:
         if not re.fullmatch("[0-9]", written):
             raise _DoubtError(text, "it is not judged")
     elif isinstance(target, str) and re.match("/dev/(?:tcp|udp)/", target):
-        raise _DoubtError(text, "bash makes it a connection")
+        raise _DoubtError(text, "bash opens a network connection for it")
     elif target != "/dev/null":
         yield Part(("<" if operator == "<" else ">", target), text)
 
@@ -283,7 +284,7 @@ def _command(written: Sequence[str]) -> Iterator[Part]:
         return
     count = next((i for i, text in enumerate(written) if not _ASSIGNMENT.match(text)), len(written))
     if count < len(written) and _APPENDED.match(written[count]):
-        raise _DoubtError(written[count], "shells differ on it")
+        raise _DoubtError(written[count], "shells interpret it differently")
     words = tuple(_value(text) for text in written)
     if count == len(written):
         yield from (Part((word,), text) for word, text in zip(words, written, strict=True))
@@ -292,42 +293,42 @@ def _command(written: Sequence[str]) -> Iterator[Part]:
 
 
 def _value(written: str) -> Word:
-    """What a word says, without its quotes."""
+    """Return the value of a word, without its quotes."""
     if _EXPANSION.fullmatch(written) or _QUOTED_EXPANSION.fullmatch(written):
         return Some(written)
-    said: list[str] = []
-    for piece in _PIECE.finditer(written):
-        text = piece[0]
+    values: list[str] = []
+    for match in _PIECE.finditer(written):
+        text = match[0]
         if text[0] == '"':
-            said.append(re.sub(r'\\([$`"\\])', r"\1", text[1:-1]))
+            values.append(re.sub(r'\\([$`"\\])', r"\1", text[1:-1]))
         else:
-            said.append(text[1:-1] if text[0] == "'" else text)
-    return "".join(said)
+            values.append(text[1:-1] if text[0] == "'" else text)
+    return "".join(values)
 
 
 def _run(assignments: tuple[Word, ...], words: tuple[Word, ...], text: str) -> Iterator[Part]:
-    """A command, and the one that it runs in its turn."""
+    """Yield a command, and the command that it runs."""
     while True:
         everything, name, arguments = (*assignments, *words), words[0], words[1:]
         if isinstance(name, Some):
             yield Part(everything, text, "the command's name is not known before it runs")
         elif "/" in name and name.rpartition("/")[2] in _WRAPPERS:
-            yield Part(everything, text, "what it runs is not judged behind a path")
+            yield Part(everything, text, "a wrapper with a path is not judged")
         elif name in _WRAPPERS and arguments and not (name == "command" and arguments[0] in ("-v", "-V")):
-            inner = _behind(name, arguments)
+            inner = _wrapped(name, arguments)
             if inner is not None:
                 if name in _JUDGED_TOO:
                     yield Part(everything, text)
                 words = inner
                 continue
-            yield Part(everything, text, f"what {name} runs is not judged behind options")
+            yield Part(everything, text, f"{name} with options is not judged")
         else:
             yield Part(everything, text, _doubt(name, arguments))
         return
 
 
-def _behind(name: str, arguments: tuple[Word, ...]) -> tuple[Word, ...] | None:
-    """The words of the command that a wrapper runs."""
+def _wrapped(name: str, arguments: tuple[Word, ...]) -> tuple[Word, ...] | None:
+    """Return the command that a wrapper runs."""
     if name == "timeout":
         if not isinstance(arguments[0], str) or not re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", arguments[0]):
             return None
@@ -338,7 +339,7 @@ def _behind(name: str, arguments: tuple[Word, ...]) -> tuple[Word, ...] | None:
 
 
 def _printf_assigns(arguments: tuple[Word, ...]) -> bool:
-    """Whether printf may assign a variable: by an option, or by a conversion of its format."""
+    """Return whether printf may assign a variable: by an option, or by a conversion of its format."""
     if not arguments or isinstance(arguments[0], Some) or arguments[0].startswith("-"):
         return True
     return _COUNTS.search(arguments[0].replace("%%", "")) is not None
@@ -346,7 +347,7 @@ def _printf_assigns(arguments: tuple[Word, ...]) -> bool:
 
 def _doubt(name: str, arguments: tuple[Word, ...]) -> str | None:
     if name in _CHANGES_THE_SHELL:
-        return f"what {name} does to the shell is not judged"
+        return f"the effect of {name} on the shell is not judged"
     known = [word for word in arguments if isinstance(word, str)]
     if name == "printf" and _printf_assigns(arguments):
         return "printf may assign a variable"
@@ -355,13 +356,13 @@ def _doubt(name: str, arguments: tuple[Word, ...]) -> str | None:
     if name == "jobs" and arguments:
         return "jobs may run a command"
     if name in _TAKES_VARIABLES and (len(known) < len(arguments) or any(re.search(r"[\[$`]", word) for word in known)):
-        return f"{name} may run what stands in a variable's name"
+        return f"{name} may run a command in a variable's name"
     if name == "find" and (len(known) < len(arguments) or not _FIND_RUNS.isdisjoint(known)):
-        return "what find runs is not judged"
+        return "commands run by find are not judged"
     return None
 
 
 def runs_others(part: Part) -> bool:
-    """Whether a command may run what its arguments say."""
+    """Return whether a command may run its arguments."""
     names = (word.rpartition("/")[2] for word in part.words if isinstance(word, str) and not _ASSIGNMENT.match(word))
     return next(names, "") in _RUN_OTHERS

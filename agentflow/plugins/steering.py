@@ -1,9 +1,9 @@
-"""`Steering`: what somebody says while an agent works gets in at the next place where a message may stand.
+"""`Steering`: messages sent while an agent works are added as soon as the conversation allows it.
 
 Rules:
 
-1. A message is dropped from its box only when it is known to be stored; so none is lost, and none is stored twice.
-2. `send` may be called from any task and any thread; it never waits, and nothing is taken out of the box but by a call.
+1. A message is removed from its queue only after it is stored; so none is lost, and none is stored twice.
+2. `send` may be called from any task and any thread; it never waits, and only calls take messages out of the queue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SOURCE = "steering"
 
 @dataclass(slots=True)
 class _Waiting:
-    """A message in its box; `offered`: the call that it was given to, which has not said yet that it is stored."""
+    """A queued message; `offered`: the call that has it but has not yet reported it as stored."""
 
     msg: Msg
     offered: str = ""
@@ -34,22 +34,22 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Sent:
-    """How often a run was sent back to work after its answer."""
+    """How many times a run was sent back to work after its answer."""
 
     back: int = 0
 
 
 class Steering(Hook):
-    """Lets somebody speak to an agent that is working.
+    """Lets you send messages to an agent that is working.
 
-    A message gets in before the next model call, behind the results of the tools that are running. One that comes while the
-    model writes its answer gets in behind the answer, and the agent goes on working. One that comes later opens the
-    session's next call. Each is stored as a user's message marked `metadata["synthetic"] == "steering"`.
+    A message is added before the next model call, after the results of running tools. If it arrives while the model writes its
+    answer, it is added after the answer, and the agent continues. If it arrives later, it opens the session's next call. Each
+    is stored as a user message marked `metadata["synthetic"] == "steering"`.
 
-    Priority 30 (system). One instance serves any number of agents and sessions; boxes are told apart by the session's id.
+    Priority 30 (system). One instance serves any number of agents and sessions; the queues are separate by session id.
 
     Args:
-        max_back: How often a run may be sent back to work after its answer. What comes later waits for the next call.
+        max_back: How many times a run may be sent back to work after its answer. Later messages wait for the next call.
 
     Example:
         >>> steering = Steering()
@@ -65,7 +65,7 @@ class Steering(Hook):
 
     def __init__(self, max_back: int = 10) -> None:
         if max_back < 0:
-            raise UsageError(f"Steering(max_back={max_back}): it is a number of times, 0 or more.")
+            raise UsageError(f"Steering(max_back={max_back}) must be 0 or more.")
         self.max_back = max_back
         self._boxes: dict[str, list[_Waiting]] = {}
         self._running: dict[str, tuple[str, str]] = {}
@@ -73,25 +73,25 @@ class Steering(Hook):
         self._several = False
         self._lock = threading.Lock()
 
-    # ---- for those who speak
+    # ---- the sender's side
 
     def send(self, message: str | Msg, *, session: str | Session | None = None) -> Msg:
-        """Say something to the agent in a session.
+        """Send a message to the agent in a session.
 
         Args:
-            message: A text or a user's message.
-            session: The session or its id (an agent's implicit session is named like the agent). It can be left out while
+            message: A text or a user message.
+            session: The session or its id (an agent's implicit session is named like the agent). It can be omitted while
                 exactly one session is running, or if this instance has only ever seen one.
 
         Returns:
             The message as it will be stored.
 
         Raises:
-            UsageError: It is no user's message, or it is not clear which session is meant.
+            UsageError: It is not a user message, or the session is ambiguous.
         """
         msg = Msg.user(message) if isinstance(message, str) else message
         if msg.role != "user":
-            raise UsageError(f"Steering.send takes a text or a user's message, not one of role {msg.role!r}.")
+            raise UsageError(f"Steering.send takes a string or a user message, not one with the role {msg.role!r}.")
         if "synthetic" not in msg.metadata:
             msg = with_metadata(msg, synthetic=SOURCE)
         with self._lock:
@@ -100,14 +100,14 @@ class Steering(Hook):
         return msg
 
     def waiting(self, session: str | Session | None = None) -> tuple[Msg, ...]:
-        """What has been sent and not been stored, oldest first; of one session, or of all."""
+        """Return the messages that were sent but not stored yet, oldest first; of one session, or of all."""
         name = _id(session)
         with self._lock:
             boxes = self._boxes.values() if name is None else [self._boxes.get(name, [])]
             return tuple([entry.msg for box in boxes for entry in box])
 
     def take_back(self, session: str | Session) -> tuple[Msg, ...]:
-        """Take out of a session's box what no call has been given yet; it will not be delivered.
+        """Withdraw the messages of a session that no call has yet; they will not be delivered.
 
         Returns:
             The messages, oldest first.
@@ -128,14 +128,14 @@ class Steering(Hook):
         if not running and self._seen is not None and not self._several:
             return self._seen
         where = f"calls are running in the sessions {', '.join(running)}" if running else "no call is running"
-        raise UsageError(f"Steering.send without session= while {where}: say which one is meant, session='some-id'.")
+        raise UsageError(f"Steering.send without session= while {where}. Name the session: session='some-id'.")
 
-    # ---- for the run
+    # ---- the run's side
 
     def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to five events
         self, event: PreCall | PreReasoning | PostReasoning | MessagesAdded | CallEnded
     ) -> Any:
-        """Hand over what waits."""
+        """Deliver waiting messages."""
         match event:
             case CallEnded():
                 self._ended(event)
@@ -155,7 +155,7 @@ class Steering(Hook):
         self._note_running(event)
         if name not in self._boxes:
             return
-        # A call that was cut off may have stored a message and not lived to tell.
+        # A call that was interrupted may have stored a message without reporting it.
         self._stored(name, {msg.id for msg in event.history})
         late = self._offer(name, event.call_id)
         if late:
@@ -167,7 +167,7 @@ class Steering(Hook):
         if event.purpose == "summary" or name not in self._boxes:
             return
         self._stored(name, {msg.id for msg in event.input_messages})
-        self._offered_in_vain(name, event.call_id)
+        self._return_unstored(name, event.call_id)
         found = self._offer(name, event.call_id)
         if found:
             event.context.inject(*found, source=SOURCE)
@@ -188,9 +188,9 @@ class Steering(Hook):
     def _ended(self, event: CallEnded) -> None:
         with self._lock:
             self._running.pop(event.call_id, None)
-        self._offered_in_vain(event.session_id, event.call_id)
+        self._return_unstored(event.session_id, event.call_id)
 
-    # ---- the boxes
+    # ---- the queues
 
     def _note_running(self, event: PreCall | PreReasoning) -> None:
         name = event.session_id
@@ -200,24 +200,24 @@ class Steering(Hook):
             self._seen = name
 
     def _bury(self, name: str, agent: str) -> None:
-        """A session's calls follow each other: one that has not said that it ended died with its event loop."""
+        """Clean up after a call that ended without an event, with its event loop: calls of a session never overlap."""
         with self._lock:
             dead = [call_id for call_id, place in self._running.items() if place == (name, agent)]
             for call_id in dead:
                 del self._running[call_id]
         for call_id in dead:
-            self._offered_in_vain(name, call_id)
+            self._return_unstored(name, call_id)
 
     def _offer(self, name: str, call_id: str) -> tuple[Msg, ...]:
-        """Give a call what no call has been given."""
+        """Offer a call the messages that no other call has."""
         with self._lock:
             found = [entry for entry in self._boxes.get(name, []) if not entry.offered]
             for entry in found:
                 entry.offered = call_id
             return tuple([entry.msg for entry in found])
 
-    def _offered_in_vain(self, name: str, call_id: str) -> None:
-        """What a call was given and has not stored waits again: another hook's verdict may have been stronger."""
+    def _return_unstored(self, name: str, call_id: str) -> None:
+        """Queue the messages again that a call got but did not store: another hook's verdict may have taken precedence."""
         with self._lock:
             for entry in self._boxes.get(name, []):
                 if entry.offered == call_id:

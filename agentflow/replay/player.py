@@ -25,9 +25,9 @@ from agentflow.loop.run import RunBase
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession, Session
 from agentflow.messages import ToolResultBlock, ToolUseBlock
-from agentflow.plugins.recorder.entry_builder import Making
+from agentflow.plugins.recorder.entry_builder import EntryBuilder
 from agentflow.plugins.recorder.hook import Recorder, run_of
-from agentflow.plugins.recorder.observations import Place, Seen
+from agentflow.plugins.recorder.observations import Observation, Place
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.reactive.iterators import close
@@ -100,7 +100,7 @@ class Player(Recorder):
         self._live = live
         self._tools = tools
         self._normalizer = LogNormalizer(self.new)
-        self._made = Making()
+        self._made = EntryBuilder()
         self._reads = adapter_of(WrittenEntry)
         self._put = self._record
         self._pairs: dict[str, str] = {}
@@ -232,7 +232,7 @@ class Player(Recorder):
             for _ in range(early):
                 task.cancel()
 
-    def _record(self, one: Seen) -> None:
+    def _record(self, one: Observation) -> None:
         """Record an observation and compare it."""
         made = self._made.lines((one,))
         self.lines += made

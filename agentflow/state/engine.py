@@ -1,8 +1,8 @@
-"""A database's connection: the URL checked, the tables brought up to date, one transaction at a time.
+"""A database connection: checks the URL, migrates the tables, runs one transaction at a time.
 
-SQLite runs in WAL mode, so that readers and a writer do not wait for each other, and a writing transaction takes its lock
-at once (`BEGIN IMMEDIATE`), so that it never fails half way for want of it. That mode needs two files beside the database:
-where none can be made, a database that nobody writes to is opened as one that does not change.
+SQLite runs in WAL mode, so readers and a writer do not block each other. A writing transaction takes its lock at once
+(`BEGIN IMMEDIATE`), so it never fails halfway while waiting for the lock. WAL mode needs two files beside the database: if
+they cannot be created, a database without writers is opened as immutable.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Database:
     """One database; used by one thread.
 
     Args:
-        url: Where it is.
-        timeout: How many seconds to wait for a connection or a lock.
-        power_safe: Whether a commit waits for the disk.
+        url: The database's URL.
+        timeout: Seconds to wait for a connection or a lock.
+        power_safe: If true, a commit waits for the disk.
 
     Raises:
-        StoreError: The URL is no database of the two kinds, or its driver is not installed.
+        StoreError: The URL is not a SQLite or PostgreSQL database, or its driver is not installed.
     """
 
     def __init__(self, url: str, timeout: float, power_safe: bool) -> None:
@@ -62,7 +62,7 @@ class Database:
             ) from error
         except (SQLAlchemyError, ValueError, TypeError) as error:
             said = without_password(printable(str(error).strip().partition("\n")[0])).rstrip(".:")
-            raise StoreError(f"{self.shown} cannot be used as a store: {said}. Legal are {_LEGAL}.") from error
+            raise StoreError(f"{self.shown} cannot be used as a store: {said}. Use {_LEGAL}.") from error
         return self._listening(engine)
 
     def _listening(self, engine: Engine) -> Engine:
@@ -80,28 +80,28 @@ class Database:
             commit = "" if self._power_safe else " -c synchronous_commit=off"
             waits = int(
                 self._timeout * 1000
-            )  # a process that is frozen in the midst of a transaction keeps no lock for longer
+            )  # a process that freezes inside a transaction releases its locks after this
             options["options"] = f"-c lock_timeout={waits} -c idle_in_transaction_session_timeout={waits}{commit}"
         return options
 
     def _set_up_sqlite(self, connection: sqlite3.Connection, _record: object) -> None:
-        connection.isolation_level = None  # transactions begin where `_begin_sqlite` says
+        connection.isolation_level = None  # `_begin_sqlite` begins the transactions
         connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
         connection.execute("PRAGMA foreign_keys = ON")
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.Error:  # a database that can only be read, or is none: reading and writing will tell
+        except sqlite3.Error:  # read-only, or not a database: the first query reports it
             return
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._power_safe else 'NORMAL'}")
 
     def begin(self, write: bool) -> AbstractContextManager[Connection]:
-        """Begin a transaction; it is committed at the end of the `with` block, or taken back where that raises."""
+        """Begin a transaction: committed at the end of the `with` block, rolled back if the block raises."""
         if not self._ready:
             self._prepare()
         return (self._writing if write else self._engine).begin()
 
     def _prepare(self) -> None:
-        """Bring the tables up to date, if they are not: a database that is can be one that may only be read."""
+        """Migrate the tables if they are out of date. Never writes otherwise: the database may be read-only."""
         try:
             with self._engine.begin() as connection:
                 version = schema_version(connection)
@@ -116,9 +116,9 @@ class Database:
         self._ready = True
 
     def _open_unchanging(self) -> bool:
-        """Open a SQLite file, in a folder where nothing can be made, for reading; whether that could help.
+        """Reopen a SQLite file in a read-only folder for reading; return False if that would not help.
 
-        Each transaction opens it anew, and SQLite refuses it when a writer has come: then there is a file beside it.
+        Each transaction opens the file again. If a writer has arrived, its file is beside the database, and SQLite refuses.
         """
         path = self._url.database
         if (
@@ -148,7 +148,7 @@ class Database:
         self._ready = False
 
     def forget(self) -> None:
-        """Leave the connections to the process that this one was forked from."""
+        """Leave the connections to the parent process after a fork."""
         self._engine.dispose(close=False)
 
 
@@ -157,7 +157,7 @@ def _checked(url: str) -> URL:
     driver = _DRIVERS.get(parsed.drivername, parsed.drivername)
     if driver not in _DRIVERS.values():
         raise StoreError(
-            f"SqlStore does not know the database {parsed.drivername!r} of {shown_url(parsed)!r}. Legal are {_LEGAL}."
+            f"SqlStore does not support the database {parsed.drivername!r} of {shown_url(parsed)!r}. Use {_LEGAL}."
         )
     return parsed.set(drivername=driver)
 

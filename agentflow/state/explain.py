@@ -1,4 +1,4 @@
-"""What databases say when they cannot, told as a `StoreError` that says what to do, and shows nothing of what is stored."""
+"""Turns database errors into a `StoreError` with advice, without any stored data in its text."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _ADVICE = (
     _Advice(
         ("readonly database", "read-only transaction", "read only"),
         (
-            "The database can only be read. Give the file and its folder write permission, or name another database. What is "
-            "stored can still be loaded."
+            "The database is read-only. Give the file and its folder write permission, or use another database. Stored "
+            "data can still be loaded."
         ),
     ),
     _Advice(
         ("disk is full", "disk full", "no space left", "could not extend file", "sqlite_ioerr_shmsize"),
         (
-            "There is no room left. Free space on the database's disk (or raise its size limit) and repeat the call. What is "
-            "stored can still be loaded."
+            "The disk is full. Free space on the database's disk (or raise its size limit) and repeat the call. Stored "
+            "data can still be loaded."
         ),
         retryable=True,
     ),
@@ -43,8 +43,8 @@ _ADVICE = (
     _Advice(
         ("database is locked", "lock timeout", "could not obtain lock", "deadlock", "idle-in-transaction"),
         (
-            "Another process held the database for too long. Repeat the call; if it happens often, give SqlStore a longer "
-            "timeout=, or use PostgreSQL."
+            "Another process held the database for too long. Repeat the call; if this happens often, give SqlStore a "
+            "longer timeout=, or use PostgreSQL."
         ),
         retryable=True,
     ),
@@ -57,15 +57,15 @@ _ADVICE = (
             "could not decode to utf-8",
         ),
         (
-            "The file is damaged, or is no SQLite database. `PRAGMA integrity_check` says where: REINDEX rebuilds an index; "
-            "else restore it from a backup, save what `.recover` of the sqlite3 shell finds, or name another file."
+            "The file is damaged, or is not a SQLite database. `PRAGMA integrity_check` shows the damage: REINDEX rebuilds "
+            "an index; otherwise restore a backup, save the output of `.recover` in the sqlite3 shell, or use another file."
         ),
     ),
     _Advice(
         ("disk i/o error",),
         (
-            "The disk could not be read or written. Check that it has room and repeat the call; if it has, the disk or its "
-            "file system fails: the system's log says how."
+            "The disk could not be read or written. Check that it has free space and repeat the call; if it has, the disk or "
+            "its file system is failing: see the system's log."
         ),
         retryable=True,
     ),
@@ -80,13 +80,13 @@ _ADVICE = (
             "invalid memory alloc request",
         ),
         (
-            "The server's files are damaged. REINDEX DATABASE rebuilds indexes (pg_amcheck says which are damaged); else "
-            "restore the database from a backup."
+            "The server's files are damaged. REINDEX DATABASE rebuilds indexes (pg_amcheck lists the damaged ones); "
+            "otherwise restore a backup."
         ),
     ),
     _Advice(
         ("password", "role ", "permission denied", "authentication"),
-        "The server does not let this user in. Check user, password and rights in the URL.",
+        "The server rejected this user. Check user, password and rights in the URL.",
     ),
     _Advice(
         ("does not exist",),
@@ -94,7 +94,7 @@ _ADVICE = (
     ),
     _Advice(
         ("no such table", "no such column", "has no column", "datatype mismatch"),
-        "The tables were changed by hand. Restore the database from a backup, or name another one.",
+        "The tables were changed by hand. Restore a backup, or use another database.",
     ),
     _Advice(
         (
@@ -107,46 +107,46 @@ _ADVICE = (
             "database system is",
             "network",
         ),
-        "The server cannot be reached. Check that it runs, and host and port in the URL; then repeat the call.",
+        "The server cannot be reached. Check that it is running, and the URL's host and port; then repeat the call.",
         retryable=True,
     ),
 )
 
-_UNKNOWN = _Advice((), "The database's own error is the cause of this one.")
+_UNKNOWN = _Advice((), "See the database's own error, the cause of this one.")
 _STORED = re.compile(r" with text '.*", re.DOTALL)
-"""Where SQLite shows the text that it cannot read."""
+"""The part of SQLite's message that quotes undecodable text."""
 
 
 def database_url(text: str, legal: str) -> URL:
-    """Read a database's URL.
+    """Parse a database URL.
 
     Args:
-        text: What a user has written.
-        legal: The forms that would be legal, for the error.
+        text: The URL as the user wrote it.
+        legal: The accepted forms, for the error.
 
     Raises:
-        StoreError: It is none; its password is not shown.
+        StoreError: The text is not a URL of a database; the error does not show its password.
     """
     try:
         url = make_url(text)
-    except (ArgumentError, ValueError, TypeError):  # none of them is chained: some show what they could not read
-        raise StoreError(f"{_unreadable(str(text))!r} is no database URL. Legal are {legal}.") from None
+    except (ArgumentError, ValueError, TypeError):  # not chained: some of them quote the text, with its password
+        raise StoreError(f"{_unreadable(str(text))!r} is not a database URL. Use {legal}.") from None
     if url.get_backend_name() == "sqlite" and url.host:
         path = f"{url.host}/{url.database}" if url.database else url.host
         raise StoreError(
-            f"{shown_url(url)!r} has two slashes, and a file of SQLite's has three: 'sqlite:///{path}', or four from the root "
-            f"of the disk: 'sqlite:////{path}'."
+            f"{shown_url(url)!r} has two slashes, but a SQLite file needs three: 'sqlite:///{path}', or four for an absolute "
+            f"path: 'sqlite:////{path}'."
         )
     if url.host is not None and "@" in url.host:
         raise StoreError(
-            f"{shown_url(url)!r} has an @ too many, so its parts cannot be told apart. Write the password with its special "
-            "characters escaped: urllib.parse.quote_plus(password)."
+            f"{shown_url(url)!r} contains an unescaped '@' in its password. Escape the password's special characters: "
+            "urllib.parse.quote_plus(password)."
         )
     return url
 
 
 def _unreadable(text: str) -> str:
-    """What nobody can parse, without what may be a password in it."""
+    """Return an invalid URL, with any possible password masked."""
     scheme, mark, rest = text.partition("://") if "://" in text else ("", "", text)
     user, at, place = rest.rpartition("@")
     name, colon, _ = (user if at else rest).partition(":")
@@ -156,22 +156,22 @@ def _unreadable(text: str) -> str:
 
 
 def shown_url(url: URL) -> str:
-    """A database's URL without its password, wherever in it that stands."""
+    """Return a database URL without its password, even if the password is in the query."""
     return without_password(url.render_as_string(hide_password=True))
 
 
 def explain(error: SQLAlchemyError, where: str, doing: str) -> StoreError:
-    """Make a `StoreError` of what the database said.
+    """Build a `StoreError` from a database error.
 
     Args:
         error: SQLAlchemy's error; it becomes the cause.
         where: The database's URL, without its password.
-        doing: What was being done.
+        doing: The operation that failed.
     """
     broken = error if isinstance(error, DBAPIError) else None
     said = _STORED.sub("", str(error if broken is None else broken.orig)).strip()
     first = without_password(printable(said.splitlines()[0])) if said else type(error).__name__
-    # SQLite says "disk I/O error" of a full disk and of a damaged file; the name of its code tells them apart.
+    # SQLite reports both a full disk and a damaged file as "disk I/O error"; the name of the error code differs.
     lower = f"{said} {getattr(broken and broken.orig, 'sqlite_errorname', '')}".lower()
     advice = next((one for one in _ADVICE if any(sign in lower for sign in one.signs)), _UNKNOWN)
     retryable = advice.retryable or (broken is not None and broken.connection_invalidated)

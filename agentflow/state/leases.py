@@ -1,8 +1,7 @@
-"""Leases: who may write a session, until when, by the database's clock (that of no machine that asks).
+"""Leases: the right to write a session until a time, by the database's clock rather than any client's.
 
-A lease has an **epoch**, which grows whenever it passes to another owner. Whoever writes under a lease names its owner and its
-epoch, and they are looked at in the transaction that writes: a process that was frozen for longer than its lease, and goes on,
-finds that the session is somebody else's, whatever it believes.
+A lease has an **epoch**, which increases whenever the lease passes to another owner. A writer names its owner and epoch, and
+the transaction that writes checks both: a process that was frozen for longer than its lease cannot write after it resumes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["drop_lease", "forget_leases", "held_leases", "holds_lease", "renew_l
 
 
 def _now(connection: Connection) -> ColumnElement[float]:
-    """Seconds since the epoch, as the database has them."""
+    """Return the database's time, in seconds since the epoch."""
     clocks = {
         "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
         "postgresql": "EXTRACT(EPOCH FROM clock_timestamp())::double precision",
@@ -28,7 +27,7 @@ def _now(connection: Connection) -> ColumnElement[float]:
 
 
 def take_lease(connection: Connection, session_id: str, owner: str, seconds: float) -> int | None:
-    """Take a session's lease, or renew one's own; returns its epoch, None where somebody else holds it."""
+    """Take a session's lease, or renew a lease of `owner`. Returns its epoch, or None if another owner holds it."""
     now = _now(connection)
     made: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(LEASES)
     until = now + seconds
@@ -42,31 +41,31 @@ def take_lease(connection: Connection, session_id: str, owner: str, seconds: flo
 
 
 def holds_lease(connection: Connection, session_id: str, owner: str, epoch: int) -> bool:
-    """Whether a lease has not passed to somebody else; until the end of the transaction it does not."""
+    """Check that a lease is still the owner's, and lock it until the end of the transaction."""
     mine = (LEASES.c.session_id == session_id) & (LEASES.c.owner == owner) & (LEASES.c.epoch == epoch)
     return connection.execute(select(LEASES.c.epoch).where(mine).with_for_update(read=True)).first() is not None
 
 
 def drop_lease(connection: Connection, session_id: str, owner: str) -> bool:
-    """Give a lease back; False where this owner does not hold it. (Its row stays, with its epoch.)"""
+    """Release a lease; return False if this owner does not hold it. The row stays, to keep its epoch."""
     mine = (LEASES.c.session_id == session_id) & (LEASES.c.owner == owner) & (LEASES.c.expires > 0)
     return connection.execute(update(LEASES).where(mine).values(expires=0)).rowcount > 0
 
 
 def held_leases(connection: Connection) -> frozenset[str]:
-    """The sessions whose lease somebody holds."""
+    """Return the sessions with a held lease."""
     query = select(LEASES.c.session_id).where(LEASES.c.expires > _now(connection))
     return frozenset(connection.execute(query).scalars())
 
 
 def forget_leases(connection: Connection, session_ids: Sequence[str]) -> None:
-    """Delete what is known of the leases of sessions that are gone, where nobody holds them."""
+    """Delete the lease rows of deleted sessions, except leases that are held."""
     free = LEASES.c.session_id.in_(session_ids) & (LEASES.c.expires <= _now(connection))
     connection.execute(delete(LEASES).where(free))
 
 
 def renew_lease(connection: Connection, session_id: str, owner: str, seconds: float) -> bool:
-    """Renew a lease; False where it is somebody else's now."""
+    """Renew a lease; return False if another owner has taken it."""
     mine = (LEASES.c.session_id == session_id) & (LEASES.c.owner == owner)
     until = _now(connection) + seconds
     return connection.execute(update(LEASES).where(mine).values(expires=until)).rowcount > 0

@@ -1,12 +1,11 @@
-"""How a database gets its tables, step by step, and from an older schema to the newest.
+"""Creates the tables of a database, and migrates an older schema to the newest, step by step.
 
 Rules:
 
-1. A migration that was released is never edited: what changes is the next one.
-2. All steps run in one transaction, under a lock, so that two processes may start at once, and one that dies leaves
-   nothing half done.
-3. A schema that is newer than this code is refused and left as it is.
-4. The SQL here is what SQLite and PostgreSQL share.
+1. A released migration is never edited: a change is a new migration.
+2. All steps run in one transaction, under a lock, so two processes may start at once, and a crash leaves nothing half done.
+3. A schema newer than this code is refused and left unchanged.
+4. The SQL is the subset that SQLite and PostgreSQL share.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def _journal(connection: Connection) -> None:
 
 
 def _leases(connection: Connection) -> None:
-    """Who may write a session, where writers wait for each other."""
+    """The owner of each session's lease, for `on_conflict="wait"`."""
     connection.execute(
         text(
             "CREATE TABLE agentflow_leases (session_id TEXT NOT NULL PRIMARY KEY, owner TEXT NOT NULL, "
@@ -52,12 +51,12 @@ def _leases(connection: Connection) -> None:
 
 
 def _epochs(connection: Connection) -> None:
-    """How often a lease has passed to another owner."""
+    """The number of times that a lease has passed to another owner."""
     connection.execute(text("ALTER TABLE agentflow_leases ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0"))
 
 
 def _run_logs(connection: Connection) -> None:
-    """Run logs, and their lines as they came."""
+    """Run logs, and their lines in the order of writing."""
     connection.execute(
         text(
             "CREATE TABLE agentflow_logs (run_id TEXT NOT NULL PRIMARY KEY, began DOUBLE PRECISION NOT NULL, "
@@ -80,10 +79,10 @@ SCHEMA_VERSION = len(MIGRATIONS)
 
 
 def schema_version(connection: Connection) -> int:
-    """The version of the database's schema; 0: it has none.
+    """Return the version of the database's schema; 0 if it has none.
 
     Raises:
-        StoreError: It is newer than this code, or no version of ours.
+        StoreError: The version is newer than this code, or is not one of agentflow's.
     """
     if not inspect(connection).has_table("agentflow_schema"):
         return 0
@@ -91,22 +90,22 @@ def schema_version(connection: Connection) -> int:
     version = found[0] if len(found) == 1 else None
     if not isinstance(version, int) or version < 0:
         raise StoreError(
-            f"The table agentflow_schema holds {found!r}, and must hold one version. The database was changed by hand, or is "
-            "damaged: restore it from a backup, or use another one."
+            f"The table agentflow_schema holds {found!r}, but must hold one version. The database was changed by hand or is "
+            "damaged: restore a backup, or use another database."
         )
     if version > SCHEMA_VERSION:
         raise StoreError(
-            f"The database has schema version {version}; this agentflow knows versions up to {SCHEMA_VERSION}. A newer one "
-            "has migrated it: upgrade agentflow here. Nothing was changed."
+            f"The database has schema version {version}; this agentflow supports versions up to {SCHEMA_VERSION}. A newer "
+            "agentflow has migrated it: upgrade agentflow here. Nothing was changed."
         )
     return version
 
 
 def migrate(connection: Connection, upto: int = SCHEMA_VERSION) -> None:
-    """Bring the schema up to date; the connection is in a transaction that the caller commits.
+    """Migrate the schema; the connection is in a transaction that the caller commits.
 
     Args:
-        connection: On SQLite the transaction must be a writing one (BEGIN IMMEDIATE).
+        connection: On SQLite, the transaction must be a writing one (BEGIN IMMEDIATE).
         upto: The version to stop at; for tests.
 
     Raises:

@@ -1,10 +1,10 @@
-"""The part of `SqlStore` that keeps run logs: each write is a row, and nobody waits for a disk but who wants to.
+"""The part of `SqlStore` that stores run logs: each write adds a row, in the worker's thread.
 
 Rules:
 
-1. A log's parts are numbered in the transaction that adds them, under a lock of the log's row: several processes may write
-   one log, and what was read up to a part is read whole.
-2. A part that is given twice (a connection broke, nobody knows when) is kept once.
+1. The parts of a log are numbered in the transaction that adds them, under a lock on the log's row: several processes may
+   write one log, and a reader always gets complete parts.
+2. A part that is sent twice (because a connection broke before the answer) is stored once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class KeepsLogs(ABC):
-    """Keeps run logs, as `LogStore` says."""
+    """Stores run logs; implements `LogStore`."""
 
     @abstractmethod
     def _ask(self, work: Callable[[], T]) -> Queued[T]: ...
@@ -52,13 +52,13 @@ class KeepsLogs(ABC):
                     f"Writing the log of run {run_id!r:.80}",
                     retry=True,
                 )
-            except IntegrityError:  # it was kept, and the answer was lost
+            except IntegrityError:  # an earlier attempt stored it, but its answer was lost
                 return
 
         return self._ask(work).shielded()
 
     def log_lines(self, run_id: str, begin: int = 0) -> Future[KeptLines]:
-        """The lines of a run's log; see `LogStore.log_lines`."""
+        """Return the lines of a run's log; see `LogStore.log_lines`."""
         mine = (LOG_PARTS.c.run_id == column_text(run_id)) & (LOG_PARTS.c.place > begin)
         query = select(LOG_PARTS.c.place, LOG_PARTS.c.lines).where(mine).order_by(LOG_PARTS.c.place)
 
@@ -71,11 +71,11 @@ class KeepsLogs(ABC):
         return self._ask(work).shielded()
 
     def logs(self) -> Future[list[KeptLog]]:
-        """All run logs, the last written first."""
+        """List all run logs, the last written first."""
         return self._ask(lambda: self._transact(_list_logs, "Listing the run logs", write=False)).shielded()
 
     def prune_logs(self, *, max_bytes: int | None = None, max_age: timedelta | None = None) -> Future[list[KeptLog]]:
-        """Delete the oldest run logs where they are too many; see `LogStore.prune_logs`.
+        """Delete the oldest run logs if they exceed a bound; see `LogStore.prune_logs`.
 
         Raises:
             UsageError: A bound is not above 0.
@@ -96,7 +96,7 @@ def _add_part(connection: Connection, run_id: str, writer: str, number: int, lin
         made: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(LOGS)
         made = made.values(run_id=run_id, began=now, updated=now, size=size, parts=1)
         made = made.on_conflict_do_update(index_elements=["run_id"], set_=grown)
-    else:  # a log that was deleted meanwhile stays so: without its beginning nobody can read it
+    else:  # a log that was deleted meanwhile stays deleted: without its first part it could not be read
         made = update(LOGS).where(LOGS.c.run_id == run_id).values(**grown)
     place = connection.execute(made.returning(LOGS.c.parts)).scalar()
     if place is not None:
@@ -111,6 +111,6 @@ def _list_logs(connection: Connection) -> list[KeptLog]:
 
 
 def _delete_log(connection: Connection, log: KeptLog) -> bool:
-    """Delete a log, if nobody has written to it meanwhile."""
+    """Delete a log unless it has been written to meanwhile."""
     same = (LOGS.c.run_id == log.run_id) & (LOGS.c.updated == log.updated) & (LOGS.c.size == log.size)
     return connection.execute(delete(LOGS).where(same)).rowcount > 0

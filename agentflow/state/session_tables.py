@@ -1,4 +1,4 @@
-"""The tables of `SqlStore`, as its newest schema has them. How they came about is told by `migrations`."""
+"""The tables of `SqlStore` in the newest schema; `migrations` creates them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SESSIONS = Table(
     "agentflow_sessions",
     _tables,
     Column("id", Text, primary_key=True),
-    Column("version", BigInteger, nullable=False),  # how many facts it has
+    Column("version", BigInteger, nullable=False),  # the number of its facts
     Column("status", Text, nullable=False),
     Column("updated", Float, nullable=False),  # seconds since the epoch
 )
@@ -34,8 +34,8 @@ LEASES = Table(
     _tables,
     Column("session_id", Text, primary_key=True),
     Column("owner", Text, nullable=False),
-    Column("expires", Float, nullable=False),  # by the database's clock; 0: given back
-    Column("epoch", BigInteger, nullable=False),  # how often it has passed to another owner
+    Column("expires", Float, nullable=False),  # by the database's clock; 0: released
+    Column("epoch", BigInteger, nullable=False),  # how many times another owner has taken it
 )
 
 LOGS = Table(
@@ -45,7 +45,7 @@ LOGS = Table(
     Column("began", Float, nullable=False),
     Column("updated", Float, nullable=False),
     Column("size", BigInteger, nullable=False),  # bytes
-    Column("parts", BigInteger, nullable=False),  # how many it has
+    Column("parts", BigInteger, nullable=False),  # the number of its parts
 )
 
 LOG_PARTS = Table(

@@ -1,14 +1,14 @@
-"""`SqlStore`: sessions and run logs in SQLite or PostgreSQL, by SQLAlchemy Core.
+"""`SqlStore`: sessions and run logs in SQLite or PostgreSQL, using SQLAlchemy Core.
 
 Needs `agentflow-hooks[sql]` (`agentflow-hooks[postgres]`).
 
 Rules:
 
-1. One row per fact, one transaction per append: a fact is stored whole or not at all.
-2. Versions are the law: an append that knows another version than the database writes nothing. A lease (`on_conflict="wait"`,
-   durable runs) spares writers the conflict; what is written under one that has passed to somebody else is refused too.
-3. One thread does the work, in the order in which it was asked for; the event loop never waits for a disk.
-4. Whatever a database says becomes a `StoreError` that says what to do; what is stored stays readable.
+1. One row per fact, one transaction per append: an append is stored completely or not at all.
+2. Versions decide: an append that expects another version than the database's writes nothing. A lease
+   (`on_conflict="wait"`, durable runs) spares writers that conflict; an append under a lost lease is refused as well.
+3. One thread does the work in the order of the requests; the event loop never waits for a disk.
+4. Every database error becomes a `StoreError` with advice; stored data stays readable.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ def _connection_lost(error: Exception) -> bool:
 
 _ONCE = RetryPolicy(attempts=1)
 _RECONNECT = RetryPolicy(who="SqlStore", attempts=2, first_wait=0, jitter=0, should_retry=_connection_lost)
-"""Work that may be done twice: once more, at once, over another connection."""
+"""For idempotent work: try again once, at once, over another connection."""
 
 
 class _Lease(Claim):
-    """A lease that is renewed until it is given back."""
+    """A lease that is renewed until it is released."""
 
     __slots__ = ("epoch", "give_back", "lost", "owner", "seconds", "session_id", "version")
 
@@ -94,24 +94,26 @@ class _Lease(Claim):
         self.lost = False
 
     def release(self) -> None:
-        """Let the next writer in."""
+        """Release the lease, so that the next writer can take it."""
         self.give_back(self)
 
 
 class SqlStore(KeepsLogs, SessionStore):
-    """Keeps sessions in a database, and run logs: `Recorder(store)`.
+    """Stores sessions in a database, and run logs with `Recorder(store)`.
 
     Args:
         url: `"sqlite:///agentflow.db"` (a file; three slashes for a relative path, four for an absolute one) or
             `"postgresql+psycopg://user:password@host/database"`.
-        on_conflict: What happens when two processes write one session. `"fail"`: the second one gets a
-            `SessionConflictError`; `"wait"`: calls wait for each other by a lease.
-        lease_seconds: How long a lease outlives a process that died; a living one renews it.
-        timeout: How many seconds to wait for a connection, or for another process's lock.
-        power_safe: Wait until a fact is safe from a power cut. False: only from a crash of the process, which is faster.
+        on_conflict: The rule for two processes that write the same session. `"fail"`: the second one gets a
+            `SessionConflictError`; `"wait"`: calls wait for each other, using a lease.
+        lease_seconds: How long a lease outlives a process that died; a live process renews its leases. It should exceed the
+            longest pause of a process.
+        timeout: Seconds to wait for a connection, or for another process's lock.
+        power_safe: If true, an append returns once its facts are safe from a power failure. If false, they are safe from a
+            crash of the process only, which is faster.
 
     Raises:
-        StoreError: The URL is no database of these two kinds, or its driver is not installed.
+        StoreError: The URL is not a SQLite or PostgreSQL database, or its driver is not installed.
 
     Example:
         >>> async with SqlStore("sqlite://") as store:  # in memory: for a test
@@ -131,13 +133,13 @@ class SqlStore(KeepsLogs, SessionStore):
         power_safe: bool = True,
     ) -> None:
         if on_conflict not in ("fail", "wait"):
-            raise UsageError(f"on_conflict={on_conflict!r}: it is 'fail' or 'wait'.")
+            raise UsageError(f"on_conflict={on_conflict!r} is not supported. Use 'fail' or 'wait'.")
         if not (lease_seconds > 0 and timeout > 0):
-            raise UsageError(f"lease_seconds={lease_seconds} and timeout={timeout} are seconds and must be above 0.")
+            raise UsageError(f"lease_seconds={lease_seconds} and timeout={timeout} must be above 0 seconds.")
         self._database = Database(url, timeout, power_safe)
         self._on_conflict = on_conflict
         self._lease_seconds = lease_seconds
-        self._leases: dict[str, _Lease] = {}  # by owner; touched by the worker's thread only
+        self._leases: dict[str, _Lease] = {}  # by owner; used by the worker's thread only
         self._outage = Outage(f"the store {self.url}, where leases have to be renewed,")
         self._worker: Worker | None = None
         self._pid = 0
@@ -189,7 +191,7 @@ class SqlStore(KeepsLogs, SessionStore):
         """Return all facts of a session, oldest first.
 
         Raises:
-            StoreError: A fact is damaged, missing or of a newer agentflow; the text says which one.
+            StoreError: A fact is damaged, missing or from a newer agentflow; the error names the fact.
         """
         check_id(session_id)
         return self._ask(lambda: self._load(session_id))
@@ -212,7 +214,7 @@ class SqlStore(KeepsLogs, SessionStore):
         return tuple(facts)
 
     def fact_times(self, session_id: str) -> Awaitable[list[float]]:
-        """When each fact of a session was written, oldest first, in seconds since the epoch."""
+        """Return the time at which each fact of a session was written, oldest first, in seconds since the epoch."""
         query = select(FACTS.c.time).where(FACTS.c.session_id == session_id).order_by(FACTS.c.version)
         return self._do(
             lambda connection: list(connection.execute(query).scalars()),
@@ -221,7 +223,7 @@ class SqlStore(KeepsLogs, SessionStore):
         )
 
     async def session_of(self, run_id: str) -> str | None:
-        """The session that a run was made in; None: no fact of it is stored."""
+        """Return the session that contains a run, or None if no fact of the run is stored."""
         query = select(FACTS.c.session_id).where(FACTS.c.run_id == column_text(run_id)).limit(1)
         return await self._do(
             lambda connection: connection.execute(query).scalar(), f"Looking for run {run_id!r}", write=False
@@ -230,7 +232,7 @@ class SqlStore(KeepsLogs, SessionStore):
     # ---- sessions
 
     async def sessions(self) -> list[SessionInfo]:
-        """All sessions, the last used first."""
+        """List all sessions, the last used first."""
         return await self._do(list_sessions, "Listing the sessions", write=False)
 
     async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
@@ -260,18 +262,18 @@ class SqlStore(KeepsLogs, SessionStore):
         await self._do(rename, f"Renaming session {session_id!r}", takes=new_id)
 
     async def delete(self, session_id: str) -> bool:
-        """Forget a session.
+        """Delete a session.
 
         Returns:
-            Whether it was there.
+            Whether the session existed.
         """
         check_id(session_id)
 
-        def gone(connection: Connection) -> bool:
+        def remove(connection: Connection) -> bool:
             forget_leases(connection, [session_id])
             return connection.execute(delete(SESSIONS).where(SESSIONS.c.id == session_id)).rowcount > 0
 
-        return await self._do(gone, f"Deleting session {session_id!r}")
+        return await self._do(remove, f"Deleting session {session_id!r}")
 
     async def prune(
         self,
@@ -280,9 +282,9 @@ class SqlStore(KeepsLogs, SessionStore):
         statuses: Collection[SessionStatus] = ("idle",),
         keep: Collection[str] = (),
     ) -> list[SessionInfo]:
-        """Delete the sessions that nobody has written to for some time; see `SessionStore.prune`.
+        """Delete the sessions without a write for some time; see `SessionStore.prune`.
 
-        One whose lease somebody holds (`on_conflict="wait"`) stays. A database's file does not shrink; its room is used again.
+        A session with a held lease (`on_conflict="wait"`) stays. The database file does not shrink; its space is reused.
         """
         before = prune_before(older_than, statuses)
         return await self._do(
@@ -290,7 +292,7 @@ class SqlStore(KeepsLogs, SessionStore):
         )
 
     async def export(self, session_id: str) -> dict[str, Any]:
-        """A session as JSON-compatible data."""
+        """Return a session as JSON-compatible data."""
         facts = await self.load(session_id)
         if not facts:
             raise no_session(session_id)
@@ -303,7 +305,7 @@ class SqlStore(KeepsLogs, SessionStore):
         return {**data, "inner": inner} if inner else data
 
     async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
-        """Take in what `export` or `Session.to_dict` made; see `SessionStore.import_`."""
+        """Import the data of `export` or `Session.to_dict`; see `SessionStore.import_`."""
         saved = session_from_dict(data)
         name = saved.id if session_id is None else session_id
         check_id(name)
@@ -325,7 +327,7 @@ class SqlStore(KeepsLogs, SessionStore):
     # ---- leases
 
     def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
-        """Wait for the session's lease (`on_conflict="wait"`, or `lease=`), in no set order; else None."""
+        """Wait for the session's lease (`on_conflict="wait"`, or `lease=`); None if none is needed. Waiters have no order."""
         if lease is None and self._on_conflict == "fail":
             return None
         return self._claimed(_Lease(session_id, self._lease_seconds if lease is None else lease, self._give_back))
@@ -357,15 +359,15 @@ class SqlStore(KeepsLogs, SessionStore):
         return lease
 
     async def lease(self, session_id: str, owner: str, seconds: float) -> bool:
-        """Take a session's lease, or renew one's own; it is not renewed by itself.
+        """Take a session's lease, or renew a lease of `owner`. It is not renewed automatically.
 
         Args:
             session_id: The session; it need not exist yet.
-            owner: Who holds it.
-            seconds: How long it holds, by the database's clock.
+            owner: The owner's id.
+            seconds: How long the lease lasts, by the database's clock.
 
         Returns:
-            Whether it is held now; False: somebody else holds it.
+            True if the owner holds the lease now; False if another owner does.
         """
         check_id(session_id)
         epoch = await self._do(
@@ -375,7 +377,7 @@ class SqlStore(KeepsLogs, SessionStore):
         return epoch is not None
 
     async def release(self, session_id: str, owner: str) -> bool:
-        """Give a lease back.
+        """Release a lease.
 
         Returns:
             Whether this owner held it.
@@ -396,11 +398,11 @@ class SqlStore(KeepsLogs, SessionStore):
         self._release(lease.session_id, lease.owner)
 
     def _until_renewal(self) -> float | None:
-        """How often leases have to be renewed; None: none is held."""
+        """Return the seconds between renewals, or None if no lease is held."""
         return min([lease.seconds for lease in self._leases.values()]) / 3 if self._leases else None
 
     def _renew(self) -> None:
-        """Keep what is held (called by the worker between pieces of work)."""
+        """Renew the leases that are held; the worker calls this between jobs."""
         held = list(self._leases.values())
 
         def renew(connection: Connection) -> list[_Lease]:
@@ -424,8 +426,8 @@ class SqlStore(KeepsLogs, SessionStore):
     def _ask(self, work: Callable[[], T]) -> Queued[T]:
         with self._starting:
             if self._closed:
-                raise StoreError(f"The store {self.url} is closed; make another SqlStore.")
-            if self._worker is None or self._pid != os.getpid():  # a forked child has no thread, nor its own connection
+                raise StoreError(f"The store {self.url} is closed. Create another SqlStore.")
+            if self._worker is None or self._pid != os.getpid():  # a forked child has no thread and no connection
                 if self._worker is not None:
                     self._database.forget()
                     self._leases = {}
@@ -437,16 +439,16 @@ class SqlStore(KeepsLogs, SessionStore):
     async def _do(
         self, work: Callable[[Connection], T], doing: str, *, write: bool = True, takes: str | None = None
     ) -> T:
-        def asked() -> T:
+        def transact() -> T:
             try:
                 return self._transact(work, doing, write=write)
-            except IntegrityError as error:  # somebody was faster
+            except IntegrityError as error:  # another writer was faster
                 raise id_taken(takes or "") from error
 
-        return await self._ask(asked)
+        return await self._ask(transact)
 
     def _transact(self, work: Callable[[Connection], T], doing: str, *, write: bool = True, retry: bool = False) -> T:
-        """Run work in one transaction (in the worker's thread)."""
+        """Run work in one transaction, in the worker's thread."""
         attempts = (_RECONNECT if retry or not write else _ONCE).start()
         while True:
             try:
@@ -459,7 +461,7 @@ class SqlStore(KeepsLogs, SessionStore):
                     raise explain(error, self.url, doing) from error
 
     async def close(self) -> None:
-        """Write what was asked for, give leases back, close the connections. A closed store stays closed."""
+        """Finish the queued work, release the leases, close the connections. A closed store stays closed."""
         with self._starting:
             if self._closed:
                 return
@@ -473,8 +475,8 @@ class SqlStore(KeepsLogs, SessionStore):
     def _finish(self) -> None:
         try:
             if self._leases:
-                given = update(LEASES).where(LEASES.c.owner.in_(list(self._leases))).values(expires=0)
-                self._transact(lambda connection: connection.execute(given), "Giving back leases")
+                release = update(LEASES).where(LEASES.c.owner.in_(list(self._leases))).values(expires=0)
+                self._transact(lambda connection: connection.execute(release), "Giving back leases")
         finally:
             self._database.dispose()
 

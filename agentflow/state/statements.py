@@ -1,4 +1,4 @@
-"""What a store does to its tables, within one transaction that the caller has begun."""
+"""The statements of a store, each within a transaction that the caller has begun."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ __all__ = [
 ]
 
 LONGEST_ID = 255
-_BATCH = 500  # SQLite took 999 values in a statement, before 3.32
-_TELLING = ("call_opened", "call_resumed", "round_closed", "round_suspended", "call_closed")
-"""The kinds of facts that say what status a session is in."""
+_BATCH = 500  # before 3.32, SQLite accepted at most 999 values in a statement
+_STATUS_KINDS = ("call_opened", "call_resumed", "round_closed", "round_suspended", "call_closed")
+"""The kinds of facts that determine a session's status."""
 
 
 class Record(NamedTuple):
@@ -56,32 +56,32 @@ class Record(NamedTuple):
 
 
 class Stale(Exception):  # noqa: N818 - a signal within one transaction
-    """The session is not at the version that the writer knows."""
+    """The session is not at the version that the writer expects."""
 
 
 def check_id(session_id: str) -> None:
-    """Refuse an id that cannot be a key in every database."""
+    """Refuse an id that is not a valid key in every database."""
     if not session_id or len(session_id) > LONGEST_ID or not session_id.isprintable():
         raise UsageError(
-            f"{session_id!r:.80} cannot be a session's id in a database: it has 1 to {LONGEST_ID} printable characters."
+            f"{session_id!r:.80} cannot be a session id in a database: use 1 to {LONGEST_ID} printable characters."
         )
 
 
 def cure(session_id: str, place: int) -> str:
-    """What to do about a session that cannot be read from some fact on."""
+    """Return advice for a session with an unreadable fact."""
     if place == 1:
-        return "Nothing before it is left: restore the session from a backup, or delete it."
-    return f"What was before it can be used: await store.fork({session_id!r}, 'new-id', at={place - 1})."
+        return "No fact before it is left: restore the session from a backup, or delete it."
+    return f"The facts before it can be used: await store.fork({session_id!r}, 'new-id', at={place - 1})."
 
 
 def record_of(fact: Fact) -> Record:
-    """A fact as a row."""
+    """Return a fact as a row."""
     run_id: str | None = getattr(fact, "run_id", None)
     return Record(column_text(run_id), column_text(fact_key(fact)), fact_kind(fact), fact_to_json(fact))
 
 
 def column_text(text: str | None) -> str | None:
-    """Fit for an index of any database: providers' ids may be kilobytes long, or hold what is no text."""
+    """Fit text into an index of any database: a provider's id may be kilobytes long, or contain control characters."""
     if text is None or (len(text) <= 200 and text.isprintable()):
         return text
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
@@ -101,12 +101,12 @@ def _insert(connection: Connection, session_id: str, records: Sequence[Record], 
 def append_at(
     connection: Connection, session_id: str, records: Sequence[Record], status: SessionStatus | None, expected: int
 ) -> None:
-    """Add facts at a version; `Stale` where the session has another one."""
+    """Add facts at a version; raise `Stale` if the session is at another one."""
     now = time.time()
     values: dict[str, Any] = {"version": expected + len(records), "updated": now}
     if expected == 0:
-        there = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).first()
-        if there is not None:
+        existing = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).first()
+        if existing is not None:
             raise Stale
         connection.execute(insert(SESSIONS).values(id=session_id, status=status or "idle", **values))
     else:
@@ -121,7 +121,7 @@ def append_at(
 def append_news(
     connection: Connection, session_id: str, records: Sequence[Record], status: SessionStatus | None
 ) -> None:
-    """Add at the end what is not there yet."""
+    """Append those facts that the session does not contain yet."""
     mine = SESSIONS.c.id == session_id
     found = connection.execute(select(SESSIONS.c.version).where(mine).with_for_update()).scalar()
     if found is None:
@@ -131,23 +131,23 @@ def append_news(
     query = select(FACTS.c.natural_key, FACTS.c.body).where(
         (FACTS.c.session_id == session_id) & FACTS.c.natural_key.in_(keys)
     )
-    there = {row.natural_key: row.body for row in connection.execute(query)}
+    existing = {row.natural_key: row.body for row in connection.execute(query)}
     for record in records:
-        if there.get(record.natural_key, record.body) != record.body:
+        if existing.get(record.natural_key, record.body) != record.body:
             raise fact_conflict(session_id, record.natural_key or "")
-    news = [record for record in records if record.natural_key not in there]
+    news = [record for record in records if record.natural_key not in existing]
     if news:
         append_at(connection, session_id, news, status, found)
 
 
 def check_delivered(connection: Connection, session_id: str, records: Sequence[Record], expected: int) -> None:
-    """An append found another version: fine if it is there already, at its place."""
+    """Accept an append that found another version only if its facts are stored already, at their places."""
     place = (FACTS.c.session_id == session_id) & FACTS.c.version.between(expected + 1, expected + len(records))
     bodies = connection.execute(select(FACTS.c.body).where(place).order_by(FACTS.c.version)).scalars().all()
     if list(bodies) == [record.body for record in records]:
         return
     found = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar() or 0
-    if found == expected:  # so it was a natural key
+    if found == expected:  # the conflict was a natural key
         keys = [record.natural_key for record in records if record.natural_key is not None]
         query = select(FACTS.c.natural_key).where((FACTS.c.session_id == session_id) & FACTS.c.natural_key.in_(keys))
         raise fact_conflict(session_id, connection.execute(query).scalar() or "")
@@ -155,7 +155,7 @@ def check_delivered(connection: Connection, session_id: str, records: Sequence[R
 
 
 def list_sessions(connection: Connection) -> list[SessionInfo]:
-    """All sessions, the last used first."""
+    """List all sessions, the last used first."""
     columns = [SESSIONS.c.id, SESSIONS.c.version, SESSIONS.c.updated, SESSIONS.c.status]
     query = select(*columns).order_by(SESSIONS.c.updated.desc(), SESSIONS.c.id)
     return [SessionInfo(*row) for row in connection.execute(query)]
@@ -164,13 +164,13 @@ def list_sessions(connection: Connection) -> list[SessionInfo]:
 def prune_sessions(
     connection: Connection, before: float, statuses: Collection[SessionStatus], keep: Collection[str]
 ) -> list[SessionInfo]:
-    """Delete what nobody has written to since a time, and nobody holds."""
+    """Delete sessions without a write since a time, except those with a held lease."""
     held = held_leases(connection)
     going = [info for info in prunable(list_sessions(connection), before, statuses, keep) if info.id not in held]
     gone: set[str] = set()
     for n in range(0, len(going), _BATCH):
         ids = [info.id for info in going[n : n + _BATCH]]
-        # Asked again: on PostgreSQL somebody may have written meanwhile.
+        # Checked again in the statement: on PostgreSQL another process may have written meanwhile.
         still = SESSIONS.c.id.in_(ids) & SESSIONS.c.status.in_(list(statuses)) & (SESSIONS.c.updated <= before)
         gone.update(connection.execute(delete(SESSIONS).where(still).returning(SESSIONS.c.id)).scalars())
         forget_leases(connection, ids)
@@ -193,7 +193,7 @@ def fork_session(connection: Connection, session_id: str, new_id: str, at: int |
     if not 1 <= stop <= version:
         raise no_point(session_id, version if at is None else at, version)
     kept = (FACTS.c.session_id == session_id) & (FACTS.c.version <= stop)
-    telling = kept & FACTS.c.kind.in_(_TELLING)
+    telling = kept & FACTS.c.kind.in_(_STATUS_KINDS)
     last = connection.execute(
         select(FACTS.c.kind, FACTS.c.body).where(telling).order_by(FACTS.c.version.desc()).limit(1)
     ).first()
@@ -211,7 +211,7 @@ def fork_session(connection: Connection, session_id: str, new_id: str, at: int |
 
 
 def _status_of(kind: str, body: str) -> SessionStatus:
-    """The status that the last telling fact leaves."""
+    """Return the session status after the last fact that determines it."""
     if kind != "call_closed":
         return "suspended" if kind == "round_suspended" else "unfinished"
     try:

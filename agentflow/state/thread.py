@@ -1,10 +1,10 @@
-"""One thread that does a store's work, in order: the event loop never waits for a disk, and writes never overtake.
+"""One thread that runs a store's work in order: the event loop never waits for a disk, and writes keep their order.
 
 Rules:
 
-1. Work is queued where it is asked for, also where no event loop runs, or from within a garbage collection.
-2. Who stops waiting (a cancelled call) does not stop the work: what was asked for is written.
-3. The thread ends with `close`, or with the process; what was asked for before is done first, a lease given back for one.
+1. Work may be queued anywhere, even without a running event loop, or from within a garbage collection.
+2. Cancelling a wait does not cancel the work: a requested write is done.
+3. The thread ends with `close`, or with the process; it first finishes the queued work, such as releasing a lease.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = ["Queued", "Worker"]
 T = TypeVar("T")
 
 _PATIENCE = 10.0
-"""Seconds that the end of the process waits for what was asked for: a database may be gone."""
+"""Seconds that the end of the process waits for queued work: the database may be unreachable."""
 
 
 class Queued(Awaitable[T], Generic[T]):
-    """Work that was asked for. Awaiting it gives its result; not awaiting it is fine."""
+    """Queued work. Awaiting it returns its result; awaiting it is optional."""
 
     __slots__ = ("future",)
 
@@ -42,7 +42,7 @@ class Queued(Awaitable[T], Generic[T]):
         return asyncio.wrap_future(self.shielded()).__await__()
 
     def shielded(self) -> concurrent.futures.Future[T]:
-        """A future of one who waits: cancelling it leaves the work alone."""
+        """Return a future for waiting: cancelling it does not cancel the work."""
         return _shielded(self.future)
 
 
@@ -63,13 +63,13 @@ def _shielded(future: concurrent.futures.Future[T]) -> concurrent.futures.Future
 
 
 class Worker:
-    """Runs functions in one thread, in the order in which they were asked for.
+    """Runs functions in one thread, in the order of the requests.
 
     Args:
         name: The thread's name.
-        idle: Called every `every()` seconds, between two pieces of work.
-        every: How often, as of now; None: never.
-        leave: Called last where the process ends and nobody has closed it.
+        idle: Called every `every()` seconds, between two jobs.
+        every: Returns the current interval; None: never.
+        leave: Called last if the process ends without `close`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Worker:
         queued: Queued[T] = Queued()
         if self._over:
             queued.future.set_exception(
-                StoreError("The process ends, and its stores have ended before: nothing was done.")
+                StoreError("The process is exiting and its stores are closed. Nothing was done.")
             )
         else:
             self._queue.put((work, queued))
@@ -122,13 +122,13 @@ class Worker:
             del asked, work, queued
 
     async def close(self) -> None:
-        """Do what was asked for, and end."""
+        """Finish the queued work, and stop the thread."""
         _working.discard(self)
         self._queue.put(None)
         await in_daemon(self._thread.join)
 
     def end(self, until: float) -> None:
-        """The process ends: do what was asked for, as far as there is time, and leave."""
+        """At the end of the process, finish the queued work within the time limit, and stop."""
         self.ask(self._leave)
         self._over = True
         self._queue.put(None)

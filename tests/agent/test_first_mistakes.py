@@ -166,7 +166,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a file with two slashes": (
         lambda: Agent("a", MODEL, store="sqlite://foo.db"),
-        "'sqlite://foo.db' has two slashes, and a file of SQLite's has three: 'sqlite:///foo.db'",
+        "'sqlite://foo.db' has two slashes, but a SQLite file needs three: 'sqlite:///foo.db'",
     ),
     "a text as script": (lambda: ScriptedModel("Hi"), "A script must be a list of replies: ScriptedModel(['Hi'])."),
     "a tool use without id": (lambda: ToolUseBlock("add", {"a": 1}), "name is a dict; was the id left out?"),

@@ -55,7 +55,7 @@ def test_what_litellm_carries_is_said_with_the_reason(
     assert "explicit in the name" in lines[0]
     assert "MISTRAL_API_KEY (not set) no direct wire" in lines[1]
     assert "all required variables are set it does not stream" in lines[2]
-    assert "it is no model for chat completions or /responses, but for audio_transcription" in lines[3]
+    assert "its mode is audio_transcription, not chat completions or /responses" in lines[3]
 
 
 def test_a_name_that_nobody_knows_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

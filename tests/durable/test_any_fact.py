@@ -19,7 +19,7 @@ from agentflow.testing import ScriptedModel
 class Untold:
     """Events go nowhere."""
 
-    async def tell(self, event: HookEvent) -> None:
+    async def publish(self, event: HookEvent) -> None:
         """Drop it."""
 
 

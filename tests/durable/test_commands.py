@@ -139,9 +139,9 @@ async def test_runs_print_no_control_characters(folder: Path, ran: Ran) -> None:
 def test_what_cannot_be_done_is_said_on_one_line(folder: Path, ran: Ran) -> None:
     """Wrong database, wrong run, wrong state, wrong agent, and the missing extra: code and a line, no traceback."""
     url = f"sqlite:///{folder / 'runs.db'}"
-    legal = "Legal are 'sqlite:///agentflow.db' (a file) or 'postgresql+psycopg://user:password@host/database'."
+    legal = "Use 'sqlite:///agentflow.db' (a file) or 'postgresql+psycopg://user:password@host/database'."
     code, _, said = ran("runs", "list", "--database", "nonsense")
-    assert (code, said) == (2, f"agentflow: 'nonsense' is no database URL. {legal}\n")
+    assert (code, said) == (2, f"agentflow: 'nonsense' is not a database URL. {legal}\n")
     code, _, said = ran("runs", "show", "nope", "--database", url)
     assert (code, said) == (2, "agentflow: There is no run 'nope' in this database; client.runs() lists them.\n")
     code, _, said = ran("worker", "durable_shop:nobody", "--database", url)

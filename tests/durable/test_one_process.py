@@ -126,7 +126,7 @@ async def test_a_second_worker_starts_where_the_first_one_ended(file_url: str) -
     async with durable_agent(file_url, ScriptedModel(["1", "2"])) as durable:
         async with durable.worker(poll=0.02):
             assert (await durable.call("Hi", session="s")).text == "1"
-            with pytest.raises(UsageError, match="a worker in this process already"):
+            with pytest.raises(UsageError, match="This process has a worker already"):
                 await durable.worker().__aenter__()
         async with durable.worker(poll=0.02):
             assert (await durable.call("Hi", session="s")).text == "2"
@@ -140,7 +140,7 @@ async def test_what_cannot_be_is_refused_with_what_can(tmp_path: Path, file_url:
     with pytest.raises(UsageError, match="needs a store that all workers reach"):
         DurableAgent(agent, file_url, store=MemoryStore())
     for wrong in ("nonsense", "sqlite://", "mysql://h/d"):
-        with pytest.raises(StoreError, match=r"Legal are 'sqlite:///agentflow\.db'"):
+        with pytest.raises(StoreError, match=r"Use a file or a server: 'sqlite:///agentflow\.db'"):
             await DurableClient(wrong).runs()
     with pytest.raises(StoreError, match="The folder must exist"):
         await DurableClient(f"sqlite:///{tmp_path / 'no' / 'where.db'}").runs()
@@ -163,7 +163,7 @@ async def test_tables_of_a_newer_agentflow_are_left_alone(file_url: str) -> None
     with engine.begin() as connection:
         connection.execute(text("UPDATE agentflow_durable_schema SET version = 99"))
     engine.dispose()
-    with pytest.raises(StoreError, match="have version 99; this agentflow knows versions up to 1"):
+    with pytest.raises(StoreError, match="have version 99; this agentflow supports versions up to 1"):
         await DurableClient(file_url).runs()
 
 

@@ -61,7 +61,7 @@ async def test_it_dies_at_once() -> None:
 async def test_it_dies_in_the_middle() -> None:
     """The model is told that the outcome is not known; the next call has a fresh process."""
     agent = await acted("dies", ACT, ToolUseBlock("t2", "act"))
-    assert ["Whether act took effect is not known" in result.text for result in results(agent)] == [True, True]
+    assert ["It is unknown whether act took effect" in result.text for result in results(agent)] == [True, True]
 
 
 async def test_it_sends_control_characters(logged: Lines) -> None:
@@ -126,7 +126,7 @@ async def test_its_names_and_schemas(logged: Lines) -> None:
 async def test_a_list_that_is_not_legal() -> None:
     """The SDK refuses it whole: the server cannot be used, and that is said once."""
     server = hostile("no_object")
-    with pytest.raises(ToolError, match=r"what is not legal: tools\.1\.inputSchema\.type"):
+    with pytest.raises(ToolError, match=r"sent an invalid answer: tools\.1\.inputSchema\.type"):
         await run(server)
     await server.close()
 
@@ -156,7 +156,7 @@ def test_its_patterns_hold_nobody() -> None:
     )
     assert lines[0].startswith('- a: should match the pattern "^(a+)+$"; got "aaa')
     assert lines[1].startswith(
-        "error The MCP server 'hostile' answered with what is not legal (tell): structured content does not fit: a"
+        "error The MCP server 'hostile' sent an invalid answer (tell): structured content does not match its schema: a"
     )
     assert lines[2:] == []
     for name, why in (("circle", "in a circle"), ("circle_out", "in a circle"), ("looks", "looks around")):

@@ -167,7 +167,7 @@ async def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
         agent = await run(server, ToolUseBlock("t1", "die_once", {"mark": mark}), ToolUseBlock("t2", "die"), ADD)
         once, died, added = results(agent)
         assert (once.text, died.state, added.text) == ("alive", "error", "3")
-        assert "Whether die took effect is not known" in died.text
+        assert "It is unknown whether die took effect" in died.text
 
 
 async def test_a_server_that_is_away_at_a_later_call() -> None:
@@ -196,7 +196,7 @@ async def test_a_server_that_cannot_be_reached(logged: Lines) -> None:
     refused = MCPServer.http("http://127.0.0.1:9/mcp", attempts=2, name="refused", required=False)
     agent = Agent("a", ScriptedModel(["Hi."]), tools=[refused])
     assert (await agent.call("Go")).text == "Hi."
-    assert any("goes on without the MCP server refused" in line for line in logged)
+    assert any("continues without the MCP server refused" in line for line in logged)
     await refused.close()
 
 
@@ -234,7 +234,7 @@ def test_wrong_options() -> None:
     for options in wrong:
         with pytest.raises(UsageError):
             MCPServer.stdio("x", **options)
-    with pytest.raises(UsageError, match="begins with http"):
+    with pytest.raises(UsageError, match="must begin with http"):
         MCPServer.http("ftp://x")
     with pytest.raises(UsageError, match="without NUL"):
         MCPServer.stdio("x", "a\0b")

@@ -98,7 +98,7 @@ async def test_its_tools_are_offered_if_asked(way: str) -> None:
         for name, arguments, expected in (
             ("look", {"at": "sun"}, "Denied: too bright"),
             ("look", {"to": "moon"}, "its arguments do not fit"),
-            ("pay", {"euros": 3}, "pay needs an approval, and nobody can be asked here."),
+            ("pay", {"euros": 3}, "pay needs an approval, but this client cannot ask its user."),
             ("broken", {}, "ConnectionError: postgresql://ann:***@db is away"),
             ("nothing", {}, "There is no tool 'nothing' here."),
         ):
@@ -128,8 +128,8 @@ async def test_what_fails_is_told(way: str) -> None:
     async with client(way) as made:
         for arguments, expected in (
             ({"message": "fail"}, "ConnectionError: the model is away"),
-            ({"message": " "}, "'message' is to be a text that is not empty."),
-            ({}, "'message' is to be a text that is not empty."),
+            ({"message": " "}, "'message' must be a non-empty string."),
+            ({}, "'message' must be a non-empty string."),
         ):
             result = await made.call_tool("scout", arguments)
             assert (result.is_error, text(result)) == (True, expected)
@@ -207,7 +207,7 @@ def test_a_tool_of_the_agents_name() -> None:
     async def twin() -> str:
         return ""
 
-    with pytest.raises(UsageError, match="has a tool of its own name"):
+    with pytest.raises(UsageError, match="has a tool with its own name"):
         agent_server(Agent("twin", ScriptedModel([]), tools=[twin]), tools=True)
 
 

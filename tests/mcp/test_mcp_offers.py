@@ -114,10 +114,10 @@ async def test_prompts_that_are_asked_for_wrongly(way: str) -> None:
             ("nothing", {}, INVALID_PARAMS, "There is no prompt 'nothing' here."),
             ("review", {}, INVALID_PARAMS, "review: missing ['code'], unknown []; it takes ['city', 'code', 'style']."),
             ("review", {"code": "x", "by": "y"}, INVALID_PARAMS, "unknown ['by']"),
-            ("review", {"code": "x", "style": "odd"}, INVALID_PARAMS, "style is one of ['short', 'long']"),
+            ("review", {"code": "x", "style": "odd"}, INVALID_PARAMS, "style must be one of ['short', 'long']"),
             ("review", {"code": "fail"}, INTERNAL_ERROR, "ConnectionError: postgresql://ann:***@db is away"),
-            ("wrong", {}, INTERNAL_ERROR, "wrong gave what is no prompt"),
-            ("silent", {}, INTERNAL_ERROR, "silent gave what is no prompt"),
+            ("wrong", {}, INTERNAL_ERROR, "wrong did not return a prompt"),
+            ("silent", {}, INTERNAL_ERROR, "silent did not return a prompt"),
         ):
             with pytest.raises(MCPError) as caught:
                 await made.get_prompt(name, arguments)
@@ -202,8 +202,8 @@ async def test_resources_that_cannot_be_read(way: str, tmp_path: Path) -> None:
             ("notes://..%2F..%2Fetc/text", INVALID_PARAMS, "text', day leads out of a folder"),
             ("notes://%2Fetc/text", INVALID_PARAMS, "leads out of a folder"),
             ("notes://a%00b/text", INVALID_PARAMS, "leads out of a folder"),
-            ("files://pipe", INTERNAL_ERROR, "files://pipe cannot be read: it is no file."),
-            ("files://gone", INTERNAL_ERROR, "files://gone cannot be read: it is no file."),
+            ("files://pipe", INTERNAL_ERROR, "files://pipe cannot be read: it is not a file."),
+            ("files://gone", INTERNAL_ERROR, "files://gone cannot be read: it is not a file."),
         ):
             with pytest.raises(MCPError) as caught:
                 await made.read_resource(uri)
@@ -285,19 +285,19 @@ def levels(level: Literal["a", 2]) -> str:  # type: ignore[valid-type]
     ("offered", "said"),
     [
         ({"prompts": [review, review]}, "two are named 'review'"),
-        ({"prompts": [lambda: "x"]}, "is no function with a name"),
-        ({"prompts": ["review"]}, "is no function with a name"),
-        ({"prompts": [several]}, "takes what has no name"),
+        ({"prompts": [lambda: "x"]}, "is not a function with a name"),
+        ({"prompts": ["review"]}, "is not a function with a name"),
+        ({"prompts": [several]}, "has no name of its own"),
         ({"prompts": [number]}, "count is a text"),
         ({"prompts": [unreadable]}, "annotations of unreadable cannot be read"),
         ({"prompts": [levels]}, "level is a text"),
-        ({"resources": {"notes": picture}}, "begins with a scheme"),
+        ({"resources": {"notes": picture}}, "must begin with a scheme"),
         ({"resources": {"notes://{": picture}}, "resources"),
-        ({"resources": {"notes://x": "notes.txt"}}, r"give a pathlib\.Path for a file"),
-        ({"resources": {"notes://{day}": Path("x")}}, "a file has an address without"),
+        ({"resources": {"notes://x": "notes.txt"}}, r"pass a pathlib\.Path for a file"),
+        ({"resources": {"notes://{day}": Path("x")}}, "the URI of a file must not contain"),
         ({"resources": {"notes://{days*}": number}}, "Explode modifier"),
-        ({"resources": {"notes://{day}": note}}, "parameters are those of the address"),
-        ({"resources": {"notes://{/session*}": conversation}}, "parameters are those of the address"),
+        ({"resources": {"notes://{day}": note}}, "parameters must be those of the URI"),
+        ({"resources": {"notes://{/session*}": conversation}}, "parameters must be those of the URI"),
     ],
 )
 def test_what_cannot_be_offered(offered: dict[str, Any], said: str) -> None:

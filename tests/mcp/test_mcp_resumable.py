@@ -150,11 +150,11 @@ async def test_an_application_that_is_not_wrapped(logged: Lines) -> None:
     async with served(app) as address, httpx2.AsyncClient(timeout=20) as client:
         with pytest.raises(httpx2.HTTPStatusError):
             await opened(client, f"{address}/mcp")
-    assert any("Serve streams.around(app), and not app." in line for line in logged)
+    assert any("Serve streams.around(app), instead of app." in line for line in logged)
 
 
 @pytest.mark.parametrize("events", [0, -1, 1.5, True, "many"])
 def test_a_number_of_events_that_is_none(events: Any) -> None:
     """It is refused."""
-    with pytest.raises(UsageError, match="a whole number of at least 1"):
+    with pytest.raises(UsageError, match="an integer of at least 1"):
         ResumableStreams(events)

@@ -278,7 +278,7 @@ async def test_every_refusal_is_a_model_error(
 
 
 CURES = [
-    (Fault.status(400), "Change what it names"),
+    (Fault.status(400), "Change the messages, tools, options= or"),
     (Fault.status(401), "or api_key="),
     (Fault.status(403), "Check that the key's account may use this model"),
     (Fault.status(404), "Check the model's name, and that api_base= is the root"),
@@ -286,7 +286,10 @@ CURES = [
     (Fault.status(429), "RateLimit of agentflow.plugins"),
     (Fault.status(429, code="insufficient_quota", message="You exceeded your current quota"), "Add credit"),
     (Fault.status(500), "ModelFallback of agentflow.plugins"),
-    (Fault.status(500, message="Conversation roles must alternate user/assistant"), "Change what it names"),
+    (
+        Fault.status(500, message="Conversation roles must alternate user/assistant"),
+        "Change the messages, tools, options= or params= that it names",
+    ),
     (Fault.context_overflow(), "SummaryCompaction and ClearOldResults of agentflow.plugins"),
     (Fault.html(502), "try again later, raise retries="),
 ]

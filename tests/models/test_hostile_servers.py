@@ -65,8 +65,8 @@ def model_at(wire: type[DirectWire], port: int) -> DirectWire:
     [
         (HEAD + b"\r\n" + EVENT[: EVENT.index(b"\xa9")], "is no JSON"),
         (HEAD + b'\r\ndata: {"type": "error", "choices": [], "error": {"message": "h\xc3"}}\n\n', "is no JSON"),
-        (HEAD + b'\r\ndata: {"more": ' + DEEP + b"\n\n", "is no JSON of this wire"),
-        (HEAD + b'\r\ndata: {"more": "\\ud83d", "choices": ' + DEEP + b"\n\n", "is no JSON of this wire"),
+        (HEAD + b'\r\ndata: {"more": ' + DEEP + b"\n\n", "is not JSON of this wire"),
+        (HEAD + b'\r\ndata: {"more": "\\ud83d", "choices": ' + DEEP + b"\n\n", "is not JSON of this wire"),
         (FAILED + DEEP, "failed (500)"),
         (HEAD + b"content-encoding: gzip\r\n\r\nno gzip", "gzip"),
         (b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\r\n<html>Log in</html>", "Log in"),
@@ -127,7 +127,7 @@ async def test_a_proxy_that_is_not_for_http(closed_clients: None, monkeypatch: p
     async with server(HEAD + b"\r\n" + EVENT) as (port, heads):
         monkeypatch.setenv("http_proxy", f"socks5://me:word@127.0.0.1:{port}")
         error = await failure(OpenAIWire("m", api_base="http://model.invalid/v1", api_key="k"))
-        assert "could not be called: http_proxy=socks5://… is not for HTTP" in str(error)
+        assert "could not be called: http_proxy=socks5://… is not an HTTP proxy" in str(error)
         assert (error.retryable, "word" in str(error), heads) == (False, False, [])
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         assert await said(model_at(OpenAIWire, port)) == "hé"

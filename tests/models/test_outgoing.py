@@ -95,7 +95,7 @@ async def test_any_compatible_server_gets_ids_of_nine(name: str) -> None:
 
 def test_an_unknown_family_is_refused() -> None:
     """The error lists the families."""
-    with pytest.raises(UsageError, match="a family is one of openai, compatible, anthropic"):
+    with pytest.raises(UsageError, match=r"unknown family\. Use one of openai, compatible, anthropic"):
         LiteLLMModel("openai/x", family="claude")  # pyright: ignore[reportArgumentType]
 
 

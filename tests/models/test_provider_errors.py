@@ -60,7 +60,7 @@ def test_the_message_is_one_clear_line() -> None:
     )
 
 
-CAUSE = " If that does not tell what to change, its cause does: error.__cause__."
+CAUSE = " See its cause for the reason: error.__cause__."
 
 
 @pytest.mark.parametrize(

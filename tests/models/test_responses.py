@@ -149,7 +149,7 @@ async def test_what_the_endpoint_has_no_word_for_is_refused_before_it_is_sent() 
     """Stop sequences and sounds are errors of whoever asks; a seed is left out, as for others without one."""
     sound = DataBlock("audio/wav", data="UklGRg==")
     async with WireServer.openai(["Hi"]) as server:
-        with pytest.raises(UsageError, match="stop sequences, which that endpoint does not have"):
+        with pytest.raises(UsageError, match="stop sequences, which /responses does not support"):
             await ask(wire(server), options=ModelOptions(stop=("END",)))
         with pytest.raises(UnsupportedContentError, match="takes no audio"):
             await ask(wire(server), Msg.user([sound]))
@@ -271,7 +271,7 @@ def failed(code: str, message: str = "It went wrong.") -> bytes:
         (b'{"type": "error", "code": "rate_limit_exceeded", "message": "Slow down."}', None, "Slow down."),
         (b'{"type": "error", "error": {"code": "invalid_image", "message": "No image."}}', 400, "No image."),
         (b'{"type": "error", "error": "odd"}', None, "odd"),
-        (b'{"type": "response.failed"}', None, "it failed, and did not say why"),
+        (b'{"type": "response.failed"}', None, "it failed without a reason"),
     ],
 )
 def test_events_that_end_a_reply_badly(event: bytes, status: int | None, message: str | None) -> None:

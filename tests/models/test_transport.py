@@ -169,7 +169,7 @@ async def test_https_to_a_port_that_does_not_answer_the_handshake() -> None:
         first = await refused(model_at(port, "https", connect_timeout=0.05))
         second = await refused(model_at(port, "https", timeout=0.06))
     assert (
-        f"no connection to https://127.0.0.1:{port} within 0.05 s (connect_timeout=); a server that speaks http"
+        f"no connection to https://127.0.0.1:{port} within 0.05 s (connect_timeout=); a server that expects http"
         in str(first)
     )
     assert "within 0.06 s (timeout=)" in str(second)
@@ -187,7 +187,7 @@ async def test_https_to_a_port_that_answers_in_http() -> None:
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
         error = await refused(model_at(listening.sockets[0].getsockname()[1], "https"))
         await close_clients()
-    assert "does not speak TLS; if the server is meant, name it with http://" in str(error)
+    assert "does not support TLS; if the server is correct, use http://" in str(error)
 
 
 # ---- heads and bodies

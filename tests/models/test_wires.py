@@ -242,7 +242,7 @@ def test_names() -> None:
     ):
         with pytest.raises(UsageError, match=r"built with api_base='http://.*; (that is no address|it has no host)"):
             AnthropicWire("m", api_base=wrong)
-    with pytest.raises(UsageError, match="that is no address: Invalid IPv6 URL"):
+    with pytest.raises(UsageError, match="it is not a URL: Invalid IPv6 URL"):
         OpenAIWire("openai+http://[::1#m")
     with pytest.raises(UsageError, match="empty name"):
         AnthropicWire("anthropic/")
@@ -394,7 +394,7 @@ async def test_nonsense_of_a_server_is_a_model_error(wire: str, answer: Fault, w
     assert re.search(words, str(error))
     assert len(str(error).splitlines()) == 1
     if words == "without a stream of events":
-        assert "Check that api_base= is the root of an API that speaks this wire" in str(error)
+        assert "Check that api_base= is the root of an API with this wire" in str(error)
         assert f"The request went to {base}" in str(error)
 
 

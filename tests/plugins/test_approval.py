@@ -176,8 +176,8 @@ async def _fails(request: ApprovalRequest) -> bool:
 @pytest.mark.parametrize(
     ("ask", "reason"),
     [
-        (None, "write needs an approval, and nobody can be asked (no rule allows it)"),
-        (_fails, "write needs an approval, and nobody could be asked (ConnectionError)"),
+        (None, "write needs an approval, but there is no asker (no rule allows it)"),
+        (_fails, "write needs an approval, but the asker failed (ConnectionError)"),
         (lambda request: "maybe", "write was not approved (the asker's answer was not understood)"),
         (lambda request: 1, "write was not approved (the asker's answer was not understood)"),
         (lambda request: None, "write was not approved"),

@@ -521,7 +521,7 @@ async def test_no_tool_acts_on_a_placeholder_whose_value_is_gone(tmp_path: Path)
             else:
                 await agent.call(f"Write to {MAIL}", session="s")
     assert sent == []
-    why = "what <email-1> stands for was known before a restart only, and is not kept; ask the user for it again"
+    why = "the value of <email-1> was lost with a restart; ask the user for it again"
     assert history(agent.session("s"))[2:] == [f"tool: t1 denied 'Denied: {why}'", "assistant: Who was it?"]
 
 

@@ -11,7 +11,7 @@ from wired import WIRES, Wired, normal
 from agentflow import Agent, Hook, Veto, tool
 from agentflow.errors import ModelError, UsageError
 from agentflow.events import PostCall, PreReasoning
-from agentflow.plugins.fallback import Answered, ModelChoices, ModelFallback
+from agentflow.plugins.fallback import ModelAnswer, ModelChoices, ModelFallback
 from agentflow.plugins.retry import ModelRetry
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.wire import Call, Fault, Say
@@ -27,7 +27,7 @@ class Keep(Hook):
     events = (PostCall,)
 
     def __init__(self) -> None:
-        self.answered: list[Answered] = []
+        self.answered: list[ModelAnswer] = []
 
     def on_event(self, event: Any) -> None:
         self.answered.extend(event.context.state[ModelChoices].answered)
@@ -178,10 +178,10 @@ def test_a_failed_model_rests_for_all_agents() -> None:
 
     assert run_virtual(spoken()) == ["Backup 1.", "Backup 2.", "Main again.", "And again."]
     assert keep.answered == [
-        Answered("backup", 1, (("main", "ModelError: down"),)),
-        Answered("backup", 1, (), ("main",)),
-        Answered("main", 1),
-        Answered("main", 1),
+        ModelAnswer("backup", 1, (("main", "ModelError: down"),)),
+        ModelAnswer("backup", 1, (), ("main",)),
+        ModelAnswer("main", 1),
+        ModelAnswer("main", 1),
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from agentflow import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.plugins._counting import Rendering, RequestSize, head_length, last_request, render
 from agentflow.plugins.cache import _Digest  # pyright: ignore[reportPrivateUsage]
-from agentflow.plugins.reflection import _Asked  # pyright: ignore[reportPrivateUsage]
+from agentflow.plugins.reflection import _LastRequest  # pyright: ignore[reportPrivateUsage]
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import ModelOptions
 from agentflow.transcript import MessageView, Replacements, Transcript
@@ -47,7 +47,7 @@ def requests(seed: int) -> list[MessageView]:
 @pytest.mark.parametrize("seed", range(200))
 def test_what_is_remembered_gives_what_the_whole_gives(seed: int) -> None:
     """Sizes, texts, keys and tasks of growing requests, with other heads, transient messages, cuts and replacements."""
-    size, rendering, digest, asked = RequestSize(), Rendering(20), _Digest(), _Asked()
+    size, rendering, digest, asked = RequestSize(), Rendering(20), _Digest(), _LastRequest()
     for view in requests(seed):
         whole = tuple(view)
         request = ModelRequest(view, (), ModelOptions(), "m")

@@ -132,7 +132,7 @@ async def test_an_id_is_no_path(id_: str, tmp_path: Path) -> None:
     await agent.call("Go", session="s")
     (result,) = model.requests[-1].messages[-1].tool_results
     assert result.state == "error"
-    assert "No result is put aside under the id" in result.text
+    assert "No result is stored under the id" in result.text
     assert "hidden" not in result.text
 
 

@@ -56,7 +56,7 @@ from agentflow.durable.agent import DurableAgent
 from agentflow.errors import ModelError, UsageError
 from agentflow.orchestration import ask, handoffs, workflow
 from agentflow.plugins import ModelFallback, ModelRetry, OpenTelemetry, Redaction, SummaryCompaction, ToolRetry
-from agentflow.plugins.opentelemetry import attributes as words
+from agentflow.plugins.opentelemetry import attributes as semconv
 from agentflow.plugins.opentelemetry.attributes import model_and_provider
 from agentflow.ports.answer_origin import AnswerOrigin, answer_origin, noting_origin
 from agentflow.ports.store import MemoryStore
@@ -875,7 +875,7 @@ NEWER = {"gen_ai.invoke_agent.duration", "gen_ai.execute_tool.duration"}
 
 async def test_the_words_are_those_of_the_conventions(traced: Traced, registry: set[str]) -> None:
     """Every attribute and metric is in the conventions' own lists, or begins with `agentflow.`; so are the values."""
-    constants = {value for value in vars(words).values() if isinstance(value, str) and value.startswith("gen_ai.")}
+    constants = {value for value in vars(semconv).values() if isinstance(value, str) and value.startswith("gen_ai.")}
     assert constants <= registry
     options = ModelOptions(temperature=0.5, max_tokens=9, top_p=0.9, stop=("x",), seed=1)
     usage = ModelChunk(usage=Usage(1, 2, 3, 4, 5, 0.5), finish_reason="stop")

@@ -319,7 +319,7 @@ def test_a_tool_without_room_tells_the_model() -> None:
 
     assert run_virtual(main())[2] == (
         "tool: t1 success 'seen'; t2 error \"Tool 'look' was not run: its rate limit has no room before 10.0 s from "
-        'now. Try again then, or go on without it."'
+        'Try again then, or continue without it."'
     )
 
 

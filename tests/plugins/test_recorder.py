@@ -305,7 +305,7 @@ async def test_explain_tells_of_edits_and_of_chunk_transforms(path: str) -> None
         "Shouts around PreActing: changed tool_result: 'success: 3' became 'success: LOUD'"
     ]
     assert recorder.explain(agent.session().messages[0].id).shaped == ()
-    assert str(recorder.explain("msg_unknown")) == "msg_unknown: the records do not tell of it"
+    assert str(recorder.explain("msg_unknown")) == "msg_unknown: not in the records"
 
 
 async def test_explain_tells_of_verdicts_that_stand_for_the_work() -> None:

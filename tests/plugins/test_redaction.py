@@ -25,7 +25,7 @@ from agentflow.plugins.guardrails import InputGuardrail
 from agentflow.plugins.recorder import Recorder
 from agentflow.plugins.redaction import Redaction
 from agentflow.plugins.redaction.detectors import DETECTORS, Detector
-from agentflow.plugins.redaction.text import Scanner, Streaming, Vault, scan
+from agentflow.plugins.redaction.text import Scanner, StreamScanner, Vault, scan
 from agentflow.ports.store import MemoryStore
 from agentflow.runlog.entries import RequestEntry
 from agentflow.specs import ModelOptions
@@ -168,7 +168,7 @@ def test_code_and_addresses_are_not_held() -> None:
         "| token | pass |\n|---|---|\nAKIA  basic   bearer    secret:  \n\n\n    password  \n    and so on and so on.\n"
     )
     scanner, shown = Scanner(DETECTORS), 0
-    stream = Streaming(lambda: scanner, masked)
+    stream = StreamScanner(lambda: scanner, masked)
     for at, letter in enumerate(text, 1):
         shown += len(stream.feed(letter))
         assert at - shown <= 25, text[shown:at]
@@ -558,7 +558,7 @@ def test_patterns_that_cannot_work_are_refused() -> None:
     ]:
         with pytest.raises(UsageError, match=words_):
             Redaction(patterns={kind: pattern})
-    with pytest.raises(UsageError, match="list of texts"):
+    with pytest.raises(UsageError, match="list of strings"):
         Redaction(values="secret")
 
 
@@ -670,7 +670,7 @@ def test_any_split_gives_the_same_text_and_no_prefix_holds_a_secret(text: str, c
     vault = fresh()
     whole = "".join(scan(lambda: vault.scanner(base), text, 0, True, replacing(vault))[0])
     other = fresh()
-    stream = Streaming(lambda: other.scanner(base), replacing(other))
+    stream = StreamScanner(lambda: other.scanner(base), replacing(other))
     places = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     seen = ""
     for start, end in pairwise(places):
@@ -689,7 +689,7 @@ def test_any_split_gives_the_same_text_and_no_prefix_holds_a_secret(text: str, c
 def test_no_view_of_a_reader_holds_a_secret(secret: str, before: str, after: str, sizes: list[int]) -> None:
     """Whatever the sizes of the pieces, at no moment has the reader seen more of a secret than its first word's start."""
     scanner = Scanner(DETECTORS)
-    stream = Streaming(lambda: scanner, masked)
+    stream = StreamScanner(lambda: scanner, masked)
     text, seen, index = f"{before} {secret}\n{after}", "", 0
     while text:
         size, index = sizes[index % len(sizes)], index + 1

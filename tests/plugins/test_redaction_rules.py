@@ -13,7 +13,7 @@ import pytest
 import regex
 
 from agentflow.plugins.redaction.detectors import DETECTORS, RULES_SOURCE, SECRET_RULES, Detector, SecretRule
-from agentflow.plugins.redaction.text import Scanner, Streaming, Vault, scan
+from agentflow.plugins.redaction.text import Scanner, StreamScanner, Vault, scan
 from agentflow.plugins.redaction.values import Cleaning
 
 PAGE = Path(__file__).parents[2] / "docs/plugins/redaction.md"
@@ -81,7 +81,7 @@ def test_a_secret_of_each_service_is_found(rule: SecretRule) -> None:
             shown = SCANNER.replace(text, masked)
             assert secret not in shown, (text, shown)
             assert "<secret>" in shown or "<card>" in shown or "<iban>" in shown
-            stream = Streaming(lambda: SCANNER, masked)
+            stream = StreamScanner(lambda: SCANNER, masked)
             assert "".join([*map(stream.feed, text), stream.end()]) == shown
 
 

@@ -13,7 +13,7 @@ from agentflow.chunks import ModelChunk
 from agentflow.errors import HookContractError, ModelError, ToolError, UsageError
 from agentflow.events import ActingChunk, PostCall, PreActing, PreReasoning, ReasoningChunk
 from agentflow.plugins.limits import UsageLimits
-from agentflow.plugins.retry import ModelRetry, Retried, Retries, ToolRetry
+from agentflow.plugins.retry import ModelRetry, Retries, RetryRecord, ToolRetry
 from agentflow.specs import Usage
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.wire import Call, Fault, Say
@@ -30,7 +30,7 @@ class Keep(Hook):
     events = (PostCall,)
 
     def __init__(self) -> None:
-        self.made: list[Retried] = []
+        self.made: list[RetryRecord] = []
 
     def on_event(self, event: Any) -> None:
         self.made.extend(event.context.state[Retries].made)

@@ -451,7 +451,7 @@ def test_the_doubt_says_what_is_not_judged() -> None:
         ("ls $(x)", "'$(x)': a command substitution is not judged"),
         ("ls; for i in a; do x; done", "'for i in a; do x; done': a for statement is not judged"),
         ("ls & x", "'&': it is not judged"),
-        ("ls a*", "'a*': a word is judged if it is plain, quoted, or one variable and nothing else"),
+        ("ls a*", "'a*': a word is judged only if it is plain, quoted, or a single variable"),
     ]:
         assert read_script(script).doubt == doubt
 
@@ -464,7 +464,7 @@ def test_each_shell_for_itself() -> None:
     for shell in ("zsh", "", None):
         with pytest.raises(UsageError, match=r"names of tools.*allow="):  # else it would guard nothing
             ShellApproval(["git status"])
-        with pytest.raises(UsageError, match="legal are 'bash' and 'sh'"):
+        with pytest.raises(UsageError, match="use 'bash' or 'sh'"):
             ShellApproval(shell=shell)  # pyright: ignore[reportArgumentType]
 
 
@@ -578,7 +578,7 @@ async def test_over_the_wire(wired: Wired, how: str) -> None:
     assert [answer.text for answer in server.requests[1].results] == [
         "ok",
         "Denied: the shell command runs 'rm -rf /', and rm is not allowed here",
-        "Denied: bash needs an approval, and nobody can be asked ('ls $(': it cannot be parsed)",
+        "Denied: bash needs an approval, but there is no asker ('ls $(': it cannot be parsed)",
         "done",
     ]
     assert ran == ["ls | head -1"]

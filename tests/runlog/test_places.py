@@ -294,9 +294,9 @@ async def test_what_is_not_there_is_said(store: SqlStore, tmp_path: Path) -> Non
     with pytest.raises(StoreError, match="There is no database"):
         Logs([f"sqlite:///{missing}"])
     assert not missing.exists()
-    with pytest.raises(UsageError, match=r"a store is given as one, Recorder\(SqlStore"):
+    with pytest.raises(UsageError, match=r"pass the store itself, Recorder\(SqlStore"):
         Recorder("postgresql://ann:secret@host/db")
-    with pytest.raises(UsageError, match="bound a folder or a store"):
+    with pytest.raises(UsageError, match="need a folder or a store"):
         Recorder(tmp_path / "runs.jsonl", max_bytes=5)
     with pytest.raises(UsageError, match="above 0"):
         Recorder(store, max_age=timedelta(0))
@@ -359,7 +359,7 @@ async def test_a_store_that_comes_back_gets_what_it_missed(warned: list[str], mo
     for run in missed:
         log = await load_from(store, run)
         assert [entry.type for entry in log.events()][-1] == "CallEnded"
-    assert warned == ["run logs are not kept for now, and wait: it cannot be reached"]
+    assert warned == ["run logs cannot be stored for now, and wait: it cannot be reached"]
 
 
 async def test_a_store_that_refuses_is_left_alone(warned: list[str]) -> None:

@@ -76,7 +76,7 @@ async def test_closing_writes_what_was_asked_for(open_store: OpenStore) -> None:
     store.append("s", facts(1))
     await store.close()
     await store.close()
-    with pytest.raises(StoreError, match=r"is closed; make another SqlStore"):
+    with pytest.raises(StoreError, match=r"is closed\. Create another SqlStore"):
         store.append("s", facts(1))
     assert await count_of(open_store()) == 1
 
@@ -391,8 +391,8 @@ async def test_a_newer_schema_is_left_alone(open_store: OpenStore, url: str) -> 
     with pytest.raises(StoreError) as caught:
         await open_store().append("s", facts(2))
     assert str(caught.value) == (
-        f"The database has schema version 99; this agentflow knows versions up to {SCHEMA_VERSION}. A newer one has "
-        "migrated it: upgrade agentflow here. Nothing was changed."
+        f"The database has schema version 99; this agentflow supports versions up to {SCHEMA_VERSION}. A newer "
+        "agentflow has migrated it: upgrade agentflow here. Nothing was changed."
     )
     run_sql(url, f"UPDATE agentflow_schema SET version = {SCHEMA_VERSION}")
     assert await count_of(open_store()) == 1
@@ -402,7 +402,7 @@ async def test_a_schema_table_that_is_not_ours(open_store: OpenStore, url: str) 
     """A version table without a version is refused."""
     await open_store().append("s", facts(1))
     run_sql(url, "DELETE FROM agentflow_schema")
-    with pytest.raises(StoreError, match=r"holds \[\], and must hold one version"):
+    with pytest.raises(StoreError, match=r"holds \[\], but must hold one version"):
         await open_store().load("s")
 
 
@@ -456,7 +456,7 @@ async def test_a_missing_fact_names_itself(open_store: OpenStore, url: str) -> N
     store = open_store()
     await store.append("s", facts(3))
     run_sql(url, "DELETE FROM agentflow_facts WHERE version = 1")
-    with pytest.raises(StoreError, match=r"Fact 1 of session 's' is missing\. Nothing before it is left"):
+    with pytest.raises(StoreError, match=r"Fact 1 of session 's' is missing\. No fact before it is left"):
         await store.load("s")
 
 
@@ -472,18 +472,18 @@ async def test_a_fact_of_a_newer_agentflow(open_store: OpenStore, url: str) -> N
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("agentflow.db", "'agentflow.db' is no database URL. Legal are 'sqlite:///agentflow.db' (a file) or"),
-        ("mysql://user:secret@host/db", "does not know the database 'mysql' of 'mysql://user:***@host/db'"),
-        ("sqlite+aiosqlite:///x.db", "does not know the database 'sqlite+aiosqlite'"),
-        ("postgresql+psycopg://host:port/db", "is no database URL"),
+        ("agentflow.db", "'agentflow.db' is not a database URL. Use 'sqlite:///agentflow.db' (a file) or"),
+        ("mysql://user:secret@host/db", "does not support the database 'mysql' of 'mysql://user:***@host/db'"),
+        ("sqlite+aiosqlite:///x.db", "does not support the database 'sqlite+aiosqlite'"),
+        ("postgresql+psycopg://host:port/db", "is not a database URL"),
         (
             "postgresql+psycopg://ann:secret@db.internal:54x32/prod",
             "'postgresql+psycopg://ann:***@db.internal:54x32/prod' is",
         ),
-        ("postgresql+psycopg://ann:se/secret@cret@host/db", "psycopg://ann:***@host/db' has an @ too many"),
-        ("ann:secret@host/db?password=secret", "password=***' is no database URL"),
+        ("postgresql+psycopg://ann:se/secret@cret@host/db", "psycopg://ann:***@host/db' contains an unescaped '@'"),
+        ("ann:secret@host/db?password=secret", "password=***' is not a database URL"),
         ("mysql://host/db?password=secret", "of 'mysql://host/db?password=***'"),
-        ("postgresql://ann:secret", "is no database URL"),
+        ("postgresql://ann:secret", "is not a database URL"),
     ],
 )
 def test_wrong_urls(url: str, says: str) -> None:
@@ -507,7 +507,7 @@ async def test_a_password_is_shown_nowhere() -> None:
 
 def test_wrong_options() -> None:
     """Options that mean nothing are refused."""
-    with pytest.raises(UsageError, match="on_conflict='retry': it is 'fail' or 'wait'"):
+    with pytest.raises(UsageError, match="on_conflict='retry': is not supported"):
         SqlStore("sqlite://", on_conflict="retry")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="must be above 0"):
         SqlStore("sqlite://", timeout=0)
@@ -536,7 +536,7 @@ async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     """Another program's file is not overwritten."""
     path = tmp_path / "x.db"
     path.write_bytes(b"not a database at all" * 100)
-    assert "is no SQLite database" in await failing(f"sqlite:///{path}", write)
+    assert "is not a SQLite database" in await failing(f"sqlite:///{path}", write)
     assert path.read_bytes().startswith(b"not a database")
 
 
@@ -547,7 +547,7 @@ async def test_a_database_that_may_only_be_read(tmp_path: Path) -> None:
         await store.append("s", facts(2))
     read_only = f"sqlite:///file:{path}?mode=ro&uri=true"
     said = await failing(read_only, lambda store: store.append("s", facts(3)[2:]))
-    assert "The database can only be read. Give the file and its folder write permission" in said
+    assert "The database is read-only. Give the file and its folder write permission" in said
     async with SqlStore(read_only) as store:
         assert await count_of(store) == 2
 
@@ -579,7 +579,7 @@ async def read():
         try:
             await Agent("a", ScriptedModel(["x"]), store=store).call("x", session="s")
         except StoreError as error:
-            print("The database can only be read." in str(error))
+            print("The database is read-only." in str(error))
 
 asyncio.run(read())
 """
@@ -615,7 +615,7 @@ async def test_a_disk_that_is_full(tmp_path: Path, request: pytest.FixtureReques
     async with SqlStore(f"sqlite:///{tmp_path / 'x.db'}") as store:
         await store.append("s", facts(2))
         big = [CallOpened("r", "c", (Msg.user("x" * 1_000_000),), 1)]
-        with pytest.raises(StoreError, match=r"database or disk is full\. There is no room left\. Free space"):
+        with pytest.raises(StoreError, match=r"database or disk is full\. The disk is full\. Free space"):
             await store.append("s", big, expected=2)
         assert await store.load("s") == tuple(facts(2))
         await store.append("s", facts(3)[2:], expected=2)
@@ -643,7 +643,7 @@ def test_a_disk_that_is_full_from_the_beginning(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'x.db'}"
     found = subprocess.run([sys.executable, "-c", OPENS, url], capture_output=True, text=True, check=False)
     assert found.stdout.startswith("StoreError True Opening the database failed on")
-    assert "disk I/O error. There is no room left. Free space" in found.stdout
+    assert "disk I/O error. The disk is full. Free space" in found.stdout
 
 
 async def test_a_database_that_is_held_by_another(tmp_path: Path) -> None:
@@ -664,7 +664,7 @@ async def test_a_server_that_is_not_there() -> None:
     said = await failing("postgresql+psycopg://me:secret@127.0.0.1:1/db", write)
     assert said.startswith("Opening the database failed on postgresql+psycopg://me:***@127.0.0.1:1/db")
     assert said.endswith(
-        "The server cannot be reached. Check that it runs, and host and port in the URL; then repeat the call."
+        "The server cannot be reached. Check that it is running, and the URL's host and port; then repeat the call."
     )
 
 
@@ -691,7 +691,7 @@ async def test_a_server_that_only_reads(postgres: Postgres) -> None:
         async with SqlStore(url) as store:
             await store.append("s", facts(1))
         postgres.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET default_transaction_read_only = on")
-        assert "The database can only be read" in await failing(url, lambda store: store.append("s", facts(2)))
+        assert "The database is read-only" in await failing(url, lambda store: store.append("s", facts(2)))
         async with SqlStore(url) as store:
             assert await count_of(store) == 1
 

@@ -1,9 +1,9 @@
-"""The words of OpenTelemetry's GenAI conventions that `OpenTelemetry` uses, and what of ours they stand for.
+"""The attribute names of OpenTelemetry's GenAI conventions that `OpenTelemetry` uses, and the conversion of values to them.
 
-Two versions are known (status: development). 1.41 is the last one in OpenTelemetry's common conventions; its registry is in
-`opentelemetry-semantic-conventions`, which a test compares the names with. 0.1 is the first one of
-https://github.com/open-telemetry/semantic-conventions-genai, where they have moved. What the conventions have no word for
-begins with `agentflow.`.
+Two versions are supported (status: development). 1.41 is the last one in OpenTelemetry's common conventions; its registry is in
+`opentelemetry-semantic-conventions`, and a test compares the names with it. 0.1 is the first one of
+https://github.com/open-telemetry/semantic-conventions-genai, the new home of the conventions. Names without a convention begin
+with `agentflow.`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ TOKENS_BEFORE: Final = "agentflow.tokens.before"
 TOKENS_AFTER: Final = "agentflow.tokens.after"
 LINK: Final = "agentflow.link"
 
-# The boundaries that the conventions advise.
+# The bucket boundaries that the conventions recommend.
 DURATIONS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 LONG_DURATIONS: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6)
 TOKENS: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
@@ -100,14 +100,14 @@ Version: TypeAlias = Literal["1.41", "0.1"]
 
 
 class Conventions(NamedTuple):
-    """What differs between versions of the conventions.
+    """The differences between versions of the conventions.
 
     Attributes:
-        schema_url: Where the schema of the names is published.
-        duration: The metric of a model call's seconds.
-        first_chunk: The metric of the seconds to its first chunk.
-        tokens: The histogram of tokens, told apart by `gen_ai.token.type`; empty: there is one for each type.
-        cache_write: The attribute of the tokens that were written to a provider's cache.
+        schema_url: The URL of the schema.
+        duration: The metric of a model call's duration.
+        first_chunk: The metric of the time to its first chunk.
+        tokens: The histogram of tokens, by `gen_ai.token.type`; empty if there is one for each type.
+        cache_write: The attribute of the tokens written to a provider's cache.
     """
 
     schema_url: str
@@ -135,10 +135,10 @@ CONVENTIONS: Final[Mapping[Version, Conventions]] = {
 }
 
 OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
-"""The variable by which OpenTelemetry lets users choose among versions."""
+"""OpenTelemetry's environment variable for the choice among versions."""
 
 LATEST: Final = "gen_ai_latest_experimental"
-"""What stands in it for the newest conventions for GenAI."""
+"""The variable's value for the newest GenAI conventions."""
 
 _PROVIDERS: Final[Mapping[str, str]] = {
     "azure": "azure.ai.openai",
@@ -155,7 +155,7 @@ _PROVIDERS: Final[Mapping[str, str]] = {
     "watsonx": "ibm.watsonx.ai",
     "xai": "x_ai",
 }
-"""What stands before the `/` of a model's name where the conventions call it something else."""
+"""Prefixes of models' names, and the conventions' name of the provider if it differs."""
 
 _FAMILIES: Final = (
     ("gpt-", "openai"),
@@ -170,12 +170,12 @@ _FAMILIES: Final = (
     ("deepseek-", "deepseek"),
     ("grok-", "x_ai"),
 )
-"""How the names of models begin that are asked for without their provider."""
+"""The beginnings of model names that are used without a provider."""
 
 
 @lru_cache(1024)
 def model_and_provider(name: str) -> tuple[str, str]:
-    """A model's name as its provider knows it, and the provider, as far as the name tells.
+    """Return the provider's name for a model, and the provider, if the name shows it.
 
     Example:
         >>> model_and_provider("openai/gpt-5"), model_and_provider("bedrock/anthropic.claude-3"), model_and_provider("mine")
@@ -194,9 +194,9 @@ def model_and_provider(name: str) -> tuple[str, str]:
 
 
 def operation_of(agent: str, model_name: str) -> tuple[str, dict[str, str]]:
-    """What a call of an agent is called, and the attributes that say whose it is.
+    """Return the operation name of an agent's call, and the attributes of the agent.
 
-    A workflow has both names: 1.41 asks for the one, 0.1 for the other.
+    A workflow has both names: 1.41 requires one, 0.1 the other.
 
     Example:
         >>> operation_of("team", "workflow")[0], operation_of("desk", "openai/gpt-5")[0]
@@ -214,13 +214,13 @@ def operation_of(agent: str, model_name: str) -> tuple[str, dict[str, str]]:
 
 
 def error_type(error: BaseException) -> str:
-    """The class of an exception, with its module unless it is Python's own."""
+    """Return the class of an exception, with its module unless it is a builtin."""
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def plain(text: str) -> str:
-    """A text that can be sent: half a character, which no encoding knows, becomes its escape."""
+    """Make a text encodable: half of a surrogate pair becomes its escape."""
     if text.isascii():
         return text
     try:
@@ -231,8 +231,8 @@ def plain(text: str) -> str:
 
 
 def options_of(options: ModelOptions) -> Attributes:
-    """What was set of a request's options."""
-    given: dict[str, Any] = {
+    """Return the options of a request that are set."""
+    values: dict[str, Any] = {
         "gen_ai.request.temperature": options.temperature,
         "gen_ai.request.max_tokens": options.max_tokens,
         "gen_ai.request.top_p": options.top_p,
@@ -240,72 +240,72 @@ def options_of(options: ModelOptions) -> Attributes:
         "gen_ai.request.stop_sequences": options.stop,
         "gen_ai.output.type": None if options.answer_schema is None else "json",
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def usage_of(usage: Usage, cache_write: str) -> Attributes:
-    """What was consumed; parts that are 0 are left out.
+    """Return the usage; parts that are 0 are left out.
 
     Args:
         usage: The usage.
-        cache_write: What the conventions call the tokens that were written to a cache.
+        cache_write: The conventions' name of the tokens written to a cache.
     """
-    told: Attributes = {
+    attributes: Attributes = {
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
     }
     if usage.cache_read_tokens:
-        told["gen_ai.usage.cache_read.input_tokens"] = usage.cache_read_tokens
+        attributes["gen_ai.usage.cache_read.input_tokens"] = usage.cache_read_tokens
     if usage.cache_write_tokens:
-        told[cache_write] = usage.cache_write_tokens
+        attributes[cache_write] = usage.cache_write_tokens
     if usage.reasoning_tokens:
-        told["gen_ai.usage.reasoning.output_tokens"] = usage.reasoning_tokens
+        attributes["gen_ai.usage.reasoning.output_tokens"] = usage.reasoning_tokens
     if usage.cost is not None:
-        told[COST] = usage.cost
-    return told
+        attributes[COST] = usage.cost
+    return attributes
 
 
 def origin_of(origin: AnswerOrigin) -> Attributes:
-    """Which server and which model gave an answer, as far as the adapter knows."""
-    told: dict[str, str | int] = {
+    """Return the server and the model of an answer, if the adapter knows them."""
+    attributes: dict[str, str | int] = {
         "gen_ai.response.id": plain(origin.response_id),
         RESPONSE_MODEL: plain(origin.model),
         "server.address": plain(origin.address),
         "server.port": origin.port if origin.address else 0,
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in attributes.items() if value}
 
 
 # ---- content
 
 
 def system_and_messages(messages: Sequence[Msg]) -> tuple[str, str]:
-    """The instructions and the conversation of a request, each as the conventions' JSON; the former may be empty."""
-    told = [msg for msg in messages if msg.role != "system"]
+    """Return the instructions and the conversation of a request, each as the conventions' JSON; the former may be empty."""
+    rest = [msg for msg in messages if msg.role != "system"]
     system = [part for msg in messages if msg.role == "system" for part in _parts(msg)]
-    return _json(system) if system else "", parts_of(told)
+    return _json(system) if system else "", parts_of(rest)
 
 
 def parts_of(messages: Sequence[Msg], finish_reason: str | None = None) -> str:
-    """Messages as the conventions' JSON.
+    """Return messages as the conventions' JSON.
 
     Example:
         >>> parts_of([Msg.user("Hi")])
         '[{"role":"user","parts":[{"type":"text","content":"Hi"}]}]'
     """
-    told: list[dict[str, Any]] = []
+    converted: list[dict[str, Any]] = []
     for msg in messages:
         one: dict[str, Any] = {"role": msg.role, "parts": _parts(msg)}
         if msg.name:
             one["name"] = msg.name
         if finish_reason is not None:
             one["finish_reason"] = finish_reason
-        told.append(one)
-    return _json(told)
+        converted.append(one)
+    return _json(converted)
 
 
 def tool_definitions(tools: Sequence[ToolSpec]) -> str:
-    """What a model was told of its tools, as the conventions' JSON."""
+    """Return the definitions of a model's tools, as the conventions' JSON."""
     return _json(
         [
             {"type": "function", "name": spec.name, "description": spec.description, "parameters": spec.parameters}
@@ -329,12 +329,12 @@ def _part(block: ContentBlock) -> dict[str, Any]:
             return {"type": "tool_call", "id": block.id, "name": block.name, "arguments": arguments}
         case ToolResultBlock():
             return {"type": "tool_call_response", "id": block.tool_use_id, "response": block.text}
-        case DataBlock():  # what it holds is left out: a picture is megabytes
+        case DataBlock():  # without the content, which may be megabytes
             modality = block.media_type.partition("/")[0]
-            said: dict[str, Any] = {"mime_type": block.media_type, "modality": modality}
+            about: dict[str, Any] = {"mime_type": block.media_type, "modality": modality}
             if block.url is not None and not block.url.startswith("data:"):
-                return {"type": "uri", **said, "uri": block.url}
-            return {"type": "file", **said, "file_id": block.name or ""}
+                return {"type": "uri", **about, "uri": block.url}
+            return {"type": "file", **about, "file_id": block.name or ""}
         case _:
             assert_never(block)
 

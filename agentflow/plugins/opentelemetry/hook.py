@@ -1,14 +1,14 @@
-"""`OpenTelemetry`: traces and metrics of runs, in the words of OpenTelemetry's conventions for GenAI.
+"""`OpenTelemetry`: traces and metrics of runs, following OpenTelemetry's conventions for GenAI.
 
 Rules:
 
-1. A call is a span (`invoke_agent`, of a workflow or hand-offs `invoke_workflow`), and so is each attempt at a model's reply
-   (`chat`) and at a tool (`execute_tool`), below their call; a sub-agent's call is below the tool that asked it.
-2. A run is one trace: a call that resumes it is linked to the one before, in whatever process that was.
-3. A tool's span is the current one while the tool's function runs, a model's while it is asked, and nowhere else.
-4. What was said is told only where asked for (`content=`), and redacted; without it no text of a message, an argument, a
-   result, an exception or a reason leaves.
-5. It observes. It changes nothing, and what fails in it fails no run.
+1. A call is a span (`invoke_agent`; for a workflow or hand-offs `invoke_workflow`), and so is each attempt at a model's reply
+   (`chat`) and at a tool (`execute_tool`), below their call; a sub-agent's call is below the tool that called it.
+2. A run is one trace: a call that resumes it is linked to the one before, even in another process.
+3. A tool's span is the current one while the tool's function runs, a model's while the model is called, and nowhere else.
+4. Content is recorded only if requested (`content=`), and redacted; without it, no text of a message, an argument, a result, an
+   exception or a reason is exported.
+5. It observes. It changes nothing, and its failures never fail a run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.loop.escalation import Halted, ToolSuspended
 from agentflow.loop.tool_call.limit import drive
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
-from agentflow.plugins.opentelemetry import attributes as words
+from agentflow.plugins.opentelemetry import attributes as semconv
 from agentflow.plugins.opentelemetry.metrics import TokenMetrics
 from agentflow.plugins.opentelemetry.spans import (
     CallTrace,
@@ -78,30 +78,30 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _FAILED: Final = frozenset({"error", "timeout", "not_found"})
-_TOLD: Final = frozenset({PreCall, PostCall, Error, CallEnded, MessagesAdded})
+_EVENTS: Final = frozenset({PreCall, PostCall, Error, CallEnded, MessagesAdded})
 
 
 class OpenTelemetry(VerdictListener):
-    """Traces and metrics of calls, model calls and tools, for any backend that takes OTLP.
+    """Traces and metrics of calls, model calls and tools, for any backend that accepts OTLP.
 
-    What exports them is set up as in any program: a `TracerProvider` and a `MeterProvider` of the SDK, or the variables that
-    `opentelemetry-instrument` reads. Without one it makes nothing.
+    Set up exporting as in any program: a `TracerProvider` and a `MeterProvider` of the SDK, or the variables of
+    `opentelemetry-instrument`. Without a provider, nothing is recorded.
 
-    An observer, priority 995: its layer is the innermost, directly around model and tool, so each attempt of a retry and each
-    fallback is seen. It follows the run into sub-agents (`scope="tree"`). One instance serves any number of agents and runs.
+    An observer, priority 995: it is the innermost wrapper, directly around model and tool, so it sees each attempt of a retry
+    and each fallback. It follows the run into sub-agents (`scope="tree"`). One instance serves any number of agents and runs.
 
     Args:
-        content: Tell what was said: instructions, messages, tool definitions, arguments, results, reasons, texts of errors.
-            True: with what `Redaction()` finds taken out. A `Redaction`: by its rules, and with what it has learned in
-            the session if the agent has it; `Redaction([])` takes nothing out.
-        tracer_provider: Makes the spans; the global one by default.
-        meter_provider: Makes the metrics; the global one by default.
-        conventions: Which version of the conventions the names are from: `"1.41"`, the last one of OpenTelemetry's common
-            conventions, or `"0.1"`, the first one of those for GenAI alone. By default 0.1 if the environment variable
-            `OTEL_SEMCONV_STABILITY_OPT_IN` names `gen_ai_latest_experimental`, else 1.41.
+        content: Record content: instructions, messages, tool definitions, arguments, results, reasons, texts of errors. True:
+            redacted by `Redaction()`. A `Redaction`: by its rules, and with the values that it has found in the session if the
+            agent has it; `Redaction([])` redacts nothing.
+        tracer_provider: Creates the spans; the global one by default.
+        meter_provider: Creates the metrics; the global one by default.
+        conventions: The version of the conventions: `"1.41"`, the last one of OpenTelemetry's common conventions, or `"0.1"`,
+            the first one of those for GenAI alone. By default 0.1 if the environment variable `OTEL_SEMCONV_STABILITY_OPT_IN`
+            contains `gen_ai_latest_experimental`, else 1.41.
 
     Raises:
-        UsageError: `content` or `conventions` is none of these.
+        UsageError: `content` or `conventions` is invalid.
 
     Example:
         >>> agent = Agent("desk", ScriptedModel(["Hello."]), hooks=[OpenTelemetry()])
@@ -121,19 +121,19 @@ class OpenTelemetry(VerdictListener):
         content: bool | Redaction = False,
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
-        conventions: words.Version | None = None,
+        conventions: semconv.Version | None = None,
     ) -> None:
         if not isinstance(content, bool | Redaction):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
-            raise UsageError(f"OpenTelemetry(content={content!r:.60}): it is True, False or a Redaction.")
+            raise UsageError(f"OpenTelemetry(content={content!r:.60}) must be True, False or a Redaction.")
         self._redaction = Redaction() if content is True else content or None
         if conventions is None:
-            chosen = os.environ.get(words.OPT_IN, "").split(",")
-            conventions = "0.1" if words.LATEST in map(str.strip, chosen) else "1.41"
-        if conventions not in words.CONVENTIONS:
+            chosen = os.environ.get(semconv.OPT_IN, "").split(",")
+            conventions = "0.1" if semconv.LATEST in map(str.strip, chosen) else "1.41"
+        if conventions not in semconv.CONVENTIONS:
             raise UsageError(
-                f"OpenTelemetry(conventions={conventions!r:.60}): known are {', '.join(map(repr, words.CONVENTIONS))}."
+                f"OpenTelemetry(conventions={conventions!r:.60}): use {' or '.join(map(repr, semconv.CONVENTIONS))}."
             )
-        self._conventions = named = words.CONVENTIONS[conventions]
+        self._conventions = named = semconv.CONVENTIONS[conventions]
         version = metadata.version("agentflow-hooks")
         self._tracer = get_tracer("agentflow", version, tracer_provider, named.schema_url)
         meter = get_meter("agentflow", version, meter_provider, named.schema_url)
@@ -141,20 +141,20 @@ class OpenTelemetry(VerdictListener):
         self._model_seconds, self._first_chunk, self._tool_seconds, self._call_seconds = (
             meter.create_histogram(name, "s", about, explicit_bucket_boundaries_advisory=boundaries)
             for name, about, boundaries in (
-                (named.duration, "GenAI operation duration.", words.DURATIONS),
-                (named.first_chunk, "Time to receive the first chunk.", words.DURATIONS),
-                ("gen_ai.execute_tool.duration", "Duration of a tool execution.", words.DURATIONS),
-                ("gen_ai.invoke_agent.duration", "Duration of an agent invocation.", words.LONG_DURATIONS),
+                (named.duration, "GenAI operation duration.", semconv.DURATIONS),
+                (named.first_chunk, "Time to receive the first chunk.", semconv.DURATIONS),
+                ("gen_ai.execute_tool.duration", "Duration of a tool execution.", semconv.DURATIONS),
+                ("gen_ai.invoke_agent.duration", "Duration of an agent invocation.", semconv.LONG_DURATIONS),
             )
         )
 
     # ---- calls
 
     def on_event(self, event: HookEvent) -> None:
-        """Begin and end the call's span, and note on it what hooks have decided."""
+        """Begin and end the call's span, and add hooks' decisions to it."""
         kind = event.sealed_form
         decided = event.decision
-        if decided is None and kind not in _TOLD:
+        if decided is None and kind not in _EVENTS:
             return
         trace = self._trace_of(event)
         if trace is None:
@@ -163,16 +163,16 @@ class OpenTelemetry(VerdictListener):
         if span.recording:
             if decided is not None and decided.verdict is not None:
                 self._note_verdict(span, event)
-            self._tell(span, event)
+            self._record(span, event)
         if isinstance(event, CallEnded):
             self._end(trace, event)
 
     def concerns(self, reply: Msg) -> bool:
-        """No reply does, by itself: what others decide on it is heard where they do."""
+        """Return False: verdicts of other hooks are enough, no reply is of interest by itself."""
         return False
 
     def _trace_of(self, event: Event) -> CallTrace | None:
-        """What is traced of the event's call; begun with the first event that is seen of it. A turn of its own has no call."""
+        """Return the trace of the event's call, begun with its first event. A separate turn has no call."""
         frame = event.frame
         traces = frame.context.state[Traces].by_hook
         trace = traces.get(id(self))
@@ -190,53 +190,53 @@ class OpenTelemetry(VerdictListener):
     def _begin(self, event: Event) -> CallTrace:
         frame = event.frame
         context, agent = frame.context, frame.agent
-        operation, whose = words.operation_of(agent.name, agent.model_name)
+        operation, identity = semconv.operation_of(agent.name, agent.model_name)
         attributes = {
-            **whose,
-            words.CONVERSATION: frame.session_id,
-            words.RUN: frame.run_id,
-            words.CALL: frame.call_id,
+            **identity,
+            semconv.CONVERSATION: frame.session_id,
+            semconv.RUN: frame.run_id,
+            semconv.CALL: frame.call_id,
         }
         known = context.session_state[TracedRun]
-        goes_on = known.run_id == frame.run_id
-        parent, links = self._place_of(known, bool(frame.source)) if goes_on else (None, [])
+        resumes = known.run_id == frame.run_id
+        parent, links = self._place_of(known, bool(frame.source)) if resumes else (None, [])
         name = f"{operation} {agent.name}"
         span = started(self._tracer, name, context.clock, parent, SpanKind.INTERNAL, attributes, links, event.time)
         if span.recording and agent.description:
-            span.say({words.AGENT_DESCRIPTION: agent.description})
+            span.say({semconv.AGENT_DESCRIPTION: agent.description})
         if here := traceparent(span.span):
             known.run_id, known.last = frame.run_id, here
-            if not goes_on:
+            if not resumes:
                 known.first = here
         return CallTrace(frame.call_id, span)
 
     def _place_of(self, known: TracedRun, inner: bool) -> tuple[Context | None, list[Link]]:
-        """Where the span of a call that resumes a run belongs, and what it is linked to.
+        """Return the parent and the links of the span of a call that resumes a run.
 
-        It is in the run's trace: below what is current, if that is in it (a tool that asks a sub-agent again, the caller of
-        both calls), else below the run's first call.
+        It is in the run's trace: below the current span, if that is in the trace (a tool that calls a sub-agent again, the
+        caller of both calls), else below the run's first call.
         """
         first, last = context_of(known.first), context_of(known.last)
-        links = [] if last is None else [Link(last, {words.LINK: "resumes"})]
+        links = [] if last is None else [Link(last, {semconv.LINK: "resumes"})]
         current = get_current_span().get_span_context()
         if first is None or inner or current.trace_id == first.trace_id:
             return None, links
         if current.is_valid:
-            links.append(Link(current, {words.LINK: "resumed_in"}))
+            links.append(Link(current, {semconv.LINK: "resumed_in"}))
         return remote(first), links
 
     def _end(self, trace: CallTrace, event: CallEnded) -> None:
         span, frame = trace.span, event.frame
         if span.recording:
-            told: dict[str, Any] = {words.OUTCOME: event.outcome, words.MODEL_CALLS: event.usage.model_calls}
-            span.say({**told, **words.usage_of(event.usage, self._conventions.cache_write)})
-        measured: dict[str, Any] = {words.AGENT_NAME: frame.agent.name}
+            attributes: dict[str, Any] = {semconv.OUTCOME: event.outcome, semconv.MODEL_CALLS: event.usage.model_calls}
+            span.say({**attributes, **semconv.usage_of(event.usage, self._conventions.cache_write)})
+        measured: dict[str, Any] = {semconv.AGENT_NAME: frame.agent.name}
         if frame.agent.model_name == WORKFLOW:
-            measured[words.OPERATION] = "invoke_workflow"
+            measured[semconv.OPERATION] = "invoke_workflow"
         if event.outcome == "failed":
-            kind = "_OTHER" if event.error is None else words.error_type(event.error)
+            kind = "_OTHER" if event.error is None else semconv.error_type(event.error)
             span.fail(kind, self._text_of(event.error, frame.run_id))
-            measured[words.ERROR_TYPE] = kind
+            measured[semconv.ERROR_TYPE] = kind
         _quietly(self._call_seconds.record, span.seconds, measured, span.context)
         span.end()
         frame.context.state[Traces].by_hook.pop(id(self), None)
@@ -244,7 +244,7 @@ class OpenTelemetry(VerdictListener):
     def _below(
         self, trace: CallTrace | None, event: Event, name: str, kind: SpanKind, attributes: dict[str, Any]
     ) -> OpenSpan:
-        """Begin a span below a call's; where nobody sees that one, none is made."""
+        """Begin a span below a call's; if that is not recorded, none is created."""
         clock = event.frame.context.clock
         if trace is None:
             return started(self._tracer, name, clock, None, kind, attributes)
@@ -252,50 +252,52 @@ class OpenTelemetry(VerdictListener):
             return OpenSpan.unseen(trace.span, clock)
         return started(self._tracer, name, clock, trace.span.context, kind, attributes)
 
-    # ---- what is noted on a call's span
+    # ---- events on a call's span
 
     def _note_verdict(self, span: OpenSpan, event: HookEvent) -> None:
         decided = event.decision
         assert decided is not None
         noted: dict[str, Any] = {
-            words.VERDICT: type(decided.verdict).__name__,
-            words.HOOK: decided.hook,
-            words.EVENT: event.sealed_form.__name__,
+            semconv.VERDICT: type(decided.verdict).__name__,
+            semconv.HOOK: decided.hook,
+            semconv.EVENT: event.sealed_form.__name__,
         }
         if isinstance(event, PreActing | PostActing):
             noted.update(_call_of(event.tool_use))
         reason = getattr(decided.verdict, "reason", None)
         if self._redaction is not None and isinstance(reason, str):
-            noted[words.REASON] = self._clean(reason, event.run_id)
+            noted[semconv.REASON] = self._clean(reason, event.run_id)
         span.note("agentflow.verdict", noted)
 
-    def _tell(self, span: OpenSpan, event: HookEvent) -> None:
-        """What an event says beside its verdict."""
+    def _record(self, span: OpenSpan, event: HookEvent) -> None:
+        """Record an event's information beside its verdict."""
         match event:
             case PreCall() if self._redaction is not None:
-                span.say({words.INPUT: self._messages(event.input_messages, event.run_id)})
+                span.say({semconv.INPUT: self._messages(event.input_messages, event.run_id)})
             case PostCall() if self._redaction is not None:
                 final = event.final_message
-                span.say({words.OUTPUT: self._messages([final], event.run_id, final.finish_reason or "stop")})
+                span.say({semconv.OUTPUT: self._messages([final], event.run_id, final.finish_reason or "stop")})
             case CallEnded(outcome="suspended"):
                 self._note_pending(span, event)
             case Error() if event.phase in (ErrorPhase.HOOK, ErrorPhase.CALL):
-                noted = {"exception.type": words.error_type(event.error), words.PHASE: event.phase.value}
+                noted = {"exception.type": semconv.error_type(event.error), semconv.PHASE: event.phase.value}
                 if event.hook is not None:
-                    noted[words.HOOK] = event.hook
+                    noted[semconv.HOOK] = event.hook
                 if (said := self._text_of(event.error, event.run_id)) is not None:
                     noted["exception.message"] = said
                 span.note("exception", noted)
             case MessagesAdded():
-                span.note("agentflow.messages_added", {words.ORIGIN: event.origin, words.MESSAGES: len(event.messages)})
+                span.note(
+                    "agentflow.messages_added", {semconv.ORIGIN: event.origin, semconv.MESSAGES: len(event.messages)}
+                )
             case _:
                 pass
 
     def _note_pending(self, span: OpenSpan, event: CallEnded) -> None:
-        """What the call waits for."""
+        """Record the pending calls."""
         facts = port_of(event.context).facts()
         for pending in next((fact.pending for fact in reversed(facts) if isinstance(fact, RoundSuspended)), ()):
-            noted = {words.HOOK: pending.hook, words.KIND: pending.kind}
+            noted = {semconv.HOOK: pending.hook, semconv.KIND: pending.kind}
             if pending.tool_use is not None:
                 noted.update(_call_of(pending.tool_use))
             span.note("agentflow.suspended", noted)
@@ -303,13 +305,13 @@ class OpenTelemetry(VerdictListener):
     # ---- model calls
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
-        """Put a span around each attempt at the reply."""
+        """Wrap each attempt at the reply in a span."""
         return Flux(partial(self._chat, event, source))
 
     async def _chat(self, event: PreReasoning, source: ModelSource) -> AsyncIterator[ModelChunk]:
         request = source.request
-        model, provider = words.model_and_provider(request.model)
-        measured: dict[str, Any] = {words.OPERATION: "chat", words.PROVIDER: provider, words.REQUEST_MODEL: model}
+        model, provider = semconv.model_and_provider(request.model)
+        measured: dict[str, Any] = {semconv.OPERATION: "chat", semconv.PROVIDER: provider, semconv.REQUEST_MODEL: model}
         trace = self._trace_of(event)
         span = self._below(trace, event, f"chat {model}", SpanKind.CLIENT, measured)
         if span.recording:
@@ -332,7 +334,7 @@ class OpenTelemetry(VerdictListener):
                     first = False
                     waited = span.seconds
                     if span.recording:
-                        span.say({words.FIRST_CHUNK: waited})
+                        span.say({semconv.FIRST_CHUNK: waited})
                     _quietly(self._first_chunk.record, waited, measured, span.context)
                 if chunk.usage is not None:
                     usage = chunk.usage
@@ -350,7 +352,7 @@ class OpenTelemetry(VerdictListener):
         finally:
             if origin is not None:
                 _quietly(self._say_reply, span, event, usage, finish, kept)
-                _quietly(span.say, words.origin_of(origin))
+                _quietly(span.say, semconv.origin_of(origin))
             _quietly(self._measure_model, span, measured, usage)
             if not span.over:
                 span.end()
@@ -364,57 +366,59 @@ class OpenTelemetry(VerdictListener):
         kept: list[ModelChunk] | None,
     ) -> None:
         if finish is not None:
-            span.say({words.FINISH_REASONS: (finish,)})
+            span.say({semconv.FINISH_REASONS: (finish,)})
         if usage is not None:
-            span.say(words.usage_of(usage, self._conventions.cache_write))
+            span.say(semconv.usage_of(usage, self._conventions.cache_write))
         if kept:
-            span.say({words.OUTPUT: self._messages([fold(kept, id="")], event.run_id, finish or "stop")})
+            span.say({semconv.OUTPUT: self._messages([fold(kept, id="")], event.run_id, finish or "stop")})
 
     def _say_request(self, span: OpenSpan, event: PreReasoning, source: ModelSource, attempt: int) -> None:
         request = source.request
-        told = words.options_of(request.options)
-        told.update({words.STREAM: True, words.CONVERSATION: event.session_id, words.ITERATION: event.iteration})
+        attributes = semconv.options_of(request.options)
+        attributes.update(
+            {semconv.STREAM: True, semconv.CONVERSATION: event.session_id, semconv.ITERATION: event.iteration}
+        )
         if attempt > 1:
-            told[words.ATTEMPT] = attempt
+            attributes[semconv.ATTEMPT] = attempt
         if event.purpose != "reason":
-            told[words.PURPOSE] = event.purpose
+            attributes[semconv.PURPOSE] = event.purpose
         done = event.context.compaction
         if done is not None and done.iteration == event.iteration:
-            noted = {words.HOOK: done.by, words.MESSAGES: done.messages}
+            noted = {semconv.HOOK: done.by, semconv.MESSAGES: done.messages}
             span.note(
                 "agentflow.compacted",
-                {**noted, words.TOKENS_BEFORE: done.tokens, words.TOKENS_AFTER: done.into_tokens},
+                {**noted, semconv.TOKENS_BEFORE: done.tokens, semconv.TOKENS_AFTER: done.into_tokens},
             )
         if self._redaction is not None:
             clean = [self._redaction.outside(msg, event.run_id) for msg in request.messages]
-            system, told[words.INPUT] = words.system_and_messages(clean)
+            system, attributes[semconv.INPUT] = semconv.system_and_messages(clean)
             if system:
-                told[words.SYSTEM] = system
+                attributes[semconv.SYSTEM] = system
             if request.tools:
-                told[words.TOOL_DEFINITIONS] = words.tool_definitions(request.tools)
-        span.say(told)
+                attributes[semconv.TOOL_DEFINITIONS] = semconv.tool_definitions(request.tools)
+        span.say(attributes)
 
     def _measure_model(self, span: OpenSpan, measured: dict[str, Any], usage: Usage | None) -> None:
         if usage is not None:
             self._tokens.record(usage, measured, span.context)
         if span.error_type:
-            measured[words.ERROR_TYPE] = span.error_type
+            measured[semconv.ERROR_TYPE] = span.error_type
         self._model_seconds.record(span.seconds, measured, span.context)
 
     # ---- tools
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
-        """Put a span around each attempt at the tool."""
+        """Wrap each attempt at the tool in a span."""
         return Mono(partial(self._execute, event, count(1), source))
 
     async def _execute(self, event: PreActing, attempts: count[int], source: ToolSource) -> Any:
         use, frame = event.tool_use, event.frame
         name = _clipped(use.name)
         measured: dict[str, Any] = {
-            words.OPERATION: "execute_tool",
-            words.TOOL_NAME: name,
-            words.TOOL_TYPE: "function",
-            words.AGENT_NAME: frame.agent.name,
+            semconv.OPERATION: "execute_tool",
+            semconv.TOOL_NAME: name,
+            semconv.TOOL_TYPE: "function",
+            semconv.AGENT_NAME: frame.agent.name,
         }
         trace = self._trace_of(event)
         span = self._below(trace, event, f"execute_tool {name}", SpanKind.INTERNAL, measured)
@@ -431,39 +435,39 @@ class OpenTelemetry(VerdictListener):
             return result
         finally:
             if span.error_type:
-                measured[words.ERROR_TYPE] = span.error_type
+                measured[semconv.ERROR_TYPE] = span.error_type
             _quietly(self._tool_seconds.record, span.seconds, measured, span.context)
             if not span.over:
                 span.end()
 
     def _say_result(self, span: OpenSpan, result: ToolResultBlock, run_id: str) -> None:
         if span.recording and self._redaction is not None:
-            span.say({words.TOOL_RESULT: words.plain(self._redaction.outside(result, run_id).text)})
+            span.say({semconv.TOOL_RESULT: semconv.plain(self._redaction.outside(result, run_id).text)})
         if result.state in _FAILED:
             span.fail(result.state)
 
     def _say_call(self, span: OpenSpan, event: PreActing, attempt: int) -> None:
         use = event.tool_use
-        told: dict[str, Any] = {words.TOOL_CALL: words.plain(use.id)}
+        attributes: dict[str, Any] = {semconv.TOOL_CALL: semconv.plain(use.id)}
         if event.iteration:
-            told[words.ITERATION] = event.iteration
+            attributes[semconv.ITERATION] = event.iteration
         if attempt > 1:
-            told[words.ATTEMPT] = attempt
+            attributes[semconv.ATTEMPT] = attempt
         about = next((spec.description for spec in event.agent.tools if spec.name == use.name), "")
         if about:
-            told[words.TOOL_DESCRIPTION] = words.plain(about)
+            attributes[semconv.TOOL_DESCRIPTION] = semconv.plain(about)
         if self._redaction is not None:
-            told[words.TOOL_ARGUMENTS] = words.plain(self._redaction.outside(use, event.run_id).raw)
-        span.say(told)
+            attributes[semconv.TOOL_ARGUMENTS] = semconv.plain(self._redaction.outside(use, event.run_id).raw)
+        span.say(attributes)
 
     def _failed(self, span: OpenSpan, error: BaseException, run_id: str) -> None:
-        """Say how the work behind a span was ended by what it raised."""
+        """Record the exception that ended a span's work."""
         if isinstance(error, ToolSuspended | Halted):
-            span.say({words.OUTCOME: "suspended"})
+            span.say({semconv.OUTCOME: "suspended"})
         elif isinstance(error, Exception):
-            span.fail(words.error_type(error), self._text_of(error, run_id))
-        else:  # cancelled, interrupted, or its reader has gone
-            span.say({words.OUTCOME: "interrupted"})
+            span.fail(semconv.error_type(error), self._text_of(error, run_id))
+        else:  # cancelled, interrupted, or abandoned by its reader
+            span.say({semconv.OUTCOME: "interrupted"})
 
     # ---- content
 
@@ -471,35 +475,35 @@ class OpenTelemetry(VerdictListener):
         redaction = self._redaction
         assert redaction is not None
         clean: list[Msg] = [redaction.outside(msg, run_id) for msg in messages]
-        return words.parts_of(clean, finish)
+        return semconv.parts_of(clean, finish)
 
     def _text_of(self, error: BaseException | None, run_id: str) -> str | None:
-        """What an exception says, where it may be told."""
+        """Return the text of an exception, if content is recorded."""
         if self._redaction is None or error is None:
             return None
         return _quietly(lambda: self._clean(str(error), run_id))
 
     def _clean(self, text: str, run_id: str) -> str:
         assert self._redaction is not None
-        return words.plain(self._redaction.outside(text, run_id))
+        return semconv.plain(self._redaction.outside(text, run_id))
 
 
 def _quietly(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-    """Do something that others have a part in (an exporter, a text that makes itself); its failure fails no run."""
+    """Call a function that may fail in other code (an exporter, a `__str__`); log a failure."""
     try:
         return function(*arguments, **named)
     except Exception as error:
-        log_failure("WARNING", error, "OpenTelemetry failed to tell of something")
+        log_failure("WARNING", error, "OpenTelemetry could not record something")
         return None
 
 
 def _call_of(use: ToolUseBlock) -> dict[str, str]:
-    return {words.TOOL_NAME: _clipped(use.name), words.TOOL_CALL: words.plain(use.id)}
+    return {semconv.TOOL_NAME: _clipped(use.name), semconv.TOOL_CALL: semconv.plain(use.id)}
 
 
 def _clipped(name: str) -> str:
-    """A tool's name; a model may write anything where one belongs."""
-    return words.plain(name if len(name) <= 64 else f"{name[:64]}…")
+    """Return a tool's name, shortened: a model may write any text as a name."""
+    return semconv.plain(name if len(name) <= 64 else f"{name[:64]}…")
 
 
 async def _next(chunks: AsyncIterator[ModelChunk]) -> ModelChunk:

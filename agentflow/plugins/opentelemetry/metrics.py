@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentflow.plugins.opentelemetry import attributes as words
+from agentflow.plugins.opentelemetry import attributes as semconv
 from agentflow.specs import Usage
 
 try:
@@ -26,21 +26,21 @@ _USAGE = (
 
 
 class TokenMetrics:
-    """The tokens of model calls.
+    """The token metrics of model calls.
 
-    1.41 has one histogram, in which the type of the tokens is an attribute. 0.1 has counters of what was used in total, and
-    histograms of input and output for each call.
+    1.41 has one histogram with the type of the tokens as an attribute. 0.1 has counters of the total usage, and histograms of
+    input and output for each call.
 
     Args:
-        meter: Makes the instruments.
+        meter: Creates the instruments.
         named: The version of the conventions.
     """
 
-    def __init__(self, meter: Meter, named: words.Conventions) -> None:
+    def __init__(self, meter: Meter, named: semconv.Conventions) -> None:
         self._each: list[tuple[Histogram, str, str]]
         self._totals: list[tuple[Counter, str]]
         about = "Number of input and output tokens used."
-        boundaries = words.TOKENS
+        boundaries = semconv.TOKENS
         if named.tokens:
             one = meter.create_histogram(named.tokens, "{token}", about, explicit_bucket_boundaries_advisory=boundaries)
             self._each = [(one, "input_tokens", "input"), (one, "output_tokens", "output")]
@@ -62,10 +62,10 @@ class TokenMetrics:
         ]
 
     def record(self, usage: Usage, attributes: Mapping[str, Any], context: Context) -> None:
-        """Note what a call has used; of the parts of it, those that are not 0."""
+        """Record the usage of a call; parts that are 0 are left out."""
         for histogram, field, kind in self._each:
-            told = {**attributes, words.TOKEN_TYPE: kind} if kind else dict(attributes)
-            histogram.record(getattr(usage, field), told, context)
+            labels = {**attributes, semconv.TOKEN_TYPE: kind} if kind else dict(attributes)
+            histogram.record(getattr(usage, field), labels, context)
         for counter, field in self._totals:
             if used := getattr(usage, field):
                 counter.add(used, dict(attributes), context)

@@ -1,10 +1,10 @@
-"""The spans of `OpenTelemetry` while they are open: a call's, a model call's, a tool's.
+"""The open spans of `OpenTelemetry`: of a call, a model call, a tool.
 
 Rules:
 
-1. A span ends once, on every path: when its work ends, or when whoever holds it is dropped.
-2. The conventions' attributes are made only for spans that are recorded; metrics are taken of all.
-3. What fails in here (an exporter, a processor) is logged, and never fails the run.
+1. A span ends once, on every path: when its work ends, or when its holder is garbage-collected.
+2. The attributes are created only for spans that are recorded; metrics cover all.
+3. A failure in here (an exporter, a processor) is logged, and never fails the run.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ _LOST: Final = "a span of {} was lost"
 
 
 class OpenSpan:
-    """A span that is open.
+    """An open span.
 
     Args:
         span: The span.
-        clock: The run's.
+        clock: The run's clock.
 
     Attributes:
         span: The span.
-        recording: Whether anybody will see it.
-        context: Where its children are made.
-        error_type: What it failed with; empty: it has not.
+        recording: Whether it is recorded.
+        context: The context of its children.
+        error_type: The type of its error; empty if there is none.
     """
 
     __slots__ = ("_began", "_clock", "context", "error_type", "over", "recording", "span")
@@ -81,7 +81,7 @@ class OpenSpan:
 
     @staticmethod
     def unseen(parent: OpenSpan, clock: Clock) -> OpenSpan:
-        """What stands for a span below one that nobody sees: it is timed, and never made."""
+        """Return a placeholder for a span below one that is not recorded: it measures time only."""
         here = OpenSpan.__new__(OpenSpan)
         here.span, here.recording, here.context, here.error_type, here.over = (
             parent.span,
@@ -95,7 +95,7 @@ class OpenSpan:
 
     @property
     def seconds(self) -> float:
-        """How long it has been open."""
+        """The seconds since its start."""
         return self._clock.monotonic() - self._began
 
     def say(self, attributes: Mapping[str, Any]) -> None:
@@ -109,11 +109,11 @@ class OpenSpan:
             self.span.add_event(name, attributes, _nanoseconds(self._clock))
 
     def fail(self, error_type: str, said: str | None = None) -> None:
-        """It has failed.
+        """Mark the span as failed.
 
         Args:
-            error_type: With what.
-            said: In which words, where they may be told.
+            error_type: The type of the error.
+            said: The text of the error, if content is recorded.
         """
         self.error_type = error_type
         if self.recording:
@@ -121,7 +121,7 @@ class OpenSpan:
             self.span.set_status(Status(StatusCode.ERROR, said))
 
     def end(self) -> None:
-        """End it, once."""
+        """End the span, once."""
         if self.over:
             return
         self.over = True
@@ -133,7 +133,7 @@ class OpenSpan:
             log_failure("WARNING", error, _LOST, self.span)
 
     def __del__(self) -> None:
-        if not getattr(self, "over", True):  # its frame was dropped: there may be no loop, and no clock, any more
+        if not getattr(self, "over", True):  # its frame was collected: the loop and the clock may be gone
             self.over = True
             self.span.end()
 
@@ -151,14 +151,14 @@ def started(
     """Begin a span.
 
     Args:
-        tracer: Makes it.
+        tracer: Creates it.
         name: Its name.
-        clock: The run's.
-        context: Its parent's; None: what is current.
+        clock: The run's clock.
+        context: Its parent's context; None: the current one.
         kind: Its kind.
-        attributes: What samplers may ask for.
-        links: To other spans.
-        time: When it began, in seconds since the epoch; now by default.
+        attributes: Attributes for samplers.
+        links: Links to other spans.
+        time: The start, in seconds since the epoch; now by default.
     """
     at = _nanoseconds(clock) if time is None else int(time * 1e9)
     try:
@@ -174,7 +174,7 @@ def _nanoseconds(clock: Clock) -> int:
 
 
 def here_with(context: Context) -> Place:
-    """A copy of the context variables here, in which a span is the current one."""
+    """Copy the current context variables, with a span as the current one."""
     place = copy_context()
     place.run(otel_context.attach, context)
     return place
@@ -190,8 +190,10 @@ class TracedRun:
     Attributes:
         run_id: The run.
         first: The span of its first call.
-        last: That of its last one.
+        last: The span of its last call.
     """
+
+    __saved_as__ = "agentflow.plugins.opentelemetry_spans:TracedRun"
 
     run_id: str = ""
     first: str = ""
@@ -199,7 +201,7 @@ class TracedRun:
 
 
 class CallTrace:
-    """What is traced of a call that is open.
+    """The trace of an open call.
 
     Args:
         call_id: The call.
@@ -219,10 +221,10 @@ class CallTrace:
         self._attempts = 0
 
     def attempt(self, stage: object) -> int:
-        """The number of the next attempt at a reply, from 1.
+        """Return the number of the next attempt at a reply, from 1.
 
         Args:
-            stage: The event whose work it is.
+            stage: The event that the attempt belongs to.
         """
         if stage is not self._stage:
             self._stage, self._attempts = stage, 0
@@ -239,7 +241,7 @@ class Traces:
 
 
 def traceparent(span: Span) -> str:
-    """A span in the form of W3C Trace Context; empty where nothing makes spans."""
+    """Return a span as a W3C `traceparent`; empty if it is invalid."""
     context = span.get_span_context()
     if not context.is_valid:
         return ""
@@ -247,7 +249,7 @@ def traceparent(span: Span) -> str:
 
 
 def context_of(parent: str) -> SpanContext | None:
-    """The span that a `traceparent` names; None where it names none."""
+    """Return the span of a `traceparent`; None if it is invalid."""
     parts = parent.split("-")
     if len(parts) != 4:
         return None
@@ -260,5 +262,5 @@ def context_of(parent: str) -> SpanContext | None:
 
 
 def remote(context: SpanContext) -> Context:
-    """Where children of a span of another process are made."""
+    """Return the context for children of another process's span."""
     return set_span_in_context(NonRecordingSpan(context))

@@ -1,6 +1,6 @@
-"""Makes the entries of a run log of what was seen: things in a row are batched, what nobody has changed is written once.
+"""Builds the entries of a run log from observations: consecutive chunks are batched, unchanged values are written once.
 
-Nothing here runs where agents run: it is work of whoever writes or reads the log.
+Nothing here runs in an agent's task: the writer or reader of the log does this work.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from agentflow.events import PreReasoning
 from agentflow.messages import Msg
 from agentflow.plugins.recorder.observations import (
     NAMES,
-    Answered,
-    Asked,
     Chunk,
-    Deed,
+    ErrorText,
+    EventSeen,
     Facts,
-    Finished,
-    Happened,
-    Interrupted,
+    HookEffect,
+    Interruption,
     Mark,
-    Piece,
+    Observation,
     Place,
     RawChunk,
-    Seen,
-    Started,
-    Words,
+    ReplyEnded,
+    RequestSent,
+    ToolChunk,
+    WorkEnded,
+    WorkStarted,
 )
 from agentflow.runlog.encoding import Clean, Encoder, Line
 from agentflow.runlog.log import LISTS
@@ -34,17 +34,17 @@ from agentflow.runlog.quiet import Find, Finds, Quiet
 from agentflow.saving.plain import plain
 from agentflow.verdicts import Decided
 
-__all__ = ["FindsOfRun", "Making"]
+__all__ = ["EntryBuilder", "FindsOfRun"]
 
 
-class Making:
-    """Makes entries, in order. One at a time: whoever calls it holds a lock.
+class EntryBuilder:
+    """Builds entries, in order; its caller holds a lock.
 
     Args:
         content: Keep texts.
-        clean: Takes secrets out of values.
-        mark: Ends each ref, where others write into the same log.
-        finds: Says where secrets are in a text that is not whole yet, if `clean` can tell.
+        clean: Removes secrets from values.
+        mark: The suffix of each ref, if others write into the same log.
+        finds: Finds secrets in a text that is still incomplete, if `clean` can.
     """
 
     def __init__(
@@ -55,23 +55,23 @@ class Making:
         if clean is not None:
             self._quiet = Quiet(encoder.cleaned, finds and _finds_now(finds, encoder))
         self._numbers: dict[str, int] = {}
-        """Of each call the number of its last entry."""
+        """The number of the last entry of each call."""
         self._asked: dict[str, tuple[list[str], list[str], Line]] = {}
-        """What the last `PreReasoning` of each call says: refs of its messages and tools, options."""
+        """The last `PreReasoning` of each call: refs of its messages and tools, options."""
         self._raw: dict[int, RawChunk] = {}
-        """Of each reply the last piece, as long as it may come out as an event."""
+        """The last chunk of each reply, as long as it may still become an event."""
         self._works: dict[int, str] = {}
-        """The tool call, by its ref, of each work that has begun."""
-        self._now: Seen | None = None
+        """The ref of the tool call of each tool run in progress."""
+        self._now: Observation | None = None
         self._batch: Line | None = None
         self._batch_of = Place()
         self._held: list[Line] = []
 
-    def lines(self, seen: Iterable[Seen]) -> list[Line]:
-        """The entries of what was seen; of a batch with secrets in it what is settled.
+    def lines(self, seen: Iterable[Observation]) -> list[Line]:
+        """Return the entries of observations; of a batch that is being redacted, only the part already known to be clean.
 
         Args:
-            seen: In the order in which it was.
+            seen: The observations, in order.
         """
         for one in seen:
             self._encoder.run = one.place.run
@@ -82,49 +82,49 @@ class Making:
         if self._quiet is None:
             self._close()
         else:
-            self._let_go(self._quiet)
+            self._write_settled(self._quiet)
         made, self._encoder.out = self._encoder.out, []
         return made
 
     def finish(self) -> list[Line]:
-        """What is left: nothing follows."""
+        """Return the remaining entries: nothing follows."""
         self._now = None
         for n in list(self._raw):
-            self._let_out(n)
+            self._write_raw(n)
         self._close()
         made, self._encoder.out = self._encoder.out, []
         return made
 
-    # ---- one thing
+    # ---- single observations
 
-    def _one(self, one: Seen) -> None:
+    def _one(self, one: Observation) -> None:
         match one:
             case RawChunk():
-                self._let_out(one.n)
+                self._write_raw(one.n)
                 self._raw[one.n] = one
             case Chunk():
                 self._chunk(one)
-            case Piece():
+            case ToolChunk():
                 self._piece(one)
-            case Happened():
+            case EventSeen():
                 self._event(one)
-            case Deed():
-                self._deed(one)
-            case Asked():
+            case HookEffect():
+                self._effect(one)
+            case RequestSent():
                 self._request(one)
-            case Answered():
-                self._let_out(one.n)
+            case ReplyEnded():
+                self._write_raw(one.n)
                 line: Line = {"kind": "answered", "n": one.n, "call": one.place.call, "time": one.time, "end": one.end}
                 self._add(
                     line, error=one.error and self._encoder.error(one.error), waited=None if one.waited else False
                 )
-            case Started():
+            case WorkStarted():
                 use = self._works[one.n] = self._encoder.tool_use(one.use)
                 line = {"kind": "started", "n": one.n, "call": one.place.call, "tool_use": use}
                 self._add({**line, "iteration": one.iteration, "time": one.time})
-            case Finished():
+            case WorkEnded():
                 self._finished(one)
-            case Interrupted():
+            case Interruption():
                 reason = self._encoder.text(one.reason)
                 line = {"kind": "interrupt", "call": one.place.call, "time": one.time, "how": one.how, "reason": reason}
                 by: Line = {"by_itself": one.by_itself or None, "by_caller": one.by_caller or None, "work": one.work}
@@ -141,7 +141,7 @@ class Making:
                 assert_never(one)
 
     def _add(self, line: Line, **more: object) -> None:
-        """Write an entry, behind what was batched before it."""
+        """Write an entry, after the batch before it."""
         self._close()
         line.update({name: value for name, value in more.items() if value is not None})
         self._write(line)
@@ -172,7 +172,7 @@ class Making:
             line["streamed"] = False
         self._add(line)
 
-    def _event(self, one: Happened) -> None:
+    def _event(self, one: EventSeen) -> None:
         encoder, call, kind = self._encoder, one.place.call, one.kind
         self._close()
         fields: Line = {}
@@ -181,8 +181,8 @@ class Making:
             if name in LISTS:
                 fields[name], shown = encoder.message_list(call, cast("Sequence[Msg]", value))
                 refs = shown if name == "input_messages" else refs
-            elif isinstance(value, Words):
-                fields[name] = encoder.error(value.words)
+            elif isinstance(value, ErrorText):
+                fields[name] = encoder.error(value.fields)
             elif name in _NAMED:
                 fields[name] = value
             elif value is not None and not (value == () or value == ""):
@@ -201,14 +201,14 @@ class Making:
                 self._quiet.forget(call)
 
     def _decision(self, call: str, decided: Decided, failure: Line | None) -> Line:
-        said: Line = {"hook": decided.hook}
+        shown: Line = {"hook": decided.hook}
         if decided.verdict is not None:
-            said["verdict"] = self._encoder.verdict(call, decided.verdict)
+            shown["verdict"] = self._encoder.verdict(call, decided.verdict)
         if failure is not None:
-            said["error"] = self._encoder.error(failure)
-        return said
+            shown["error"] = self._encoder.error(failure)
+        return shown
 
-    def _deed(self, one: Deed) -> None:
+    def _effect(self, one: HookEffect) -> None:
         encoder, call = self._encoder, one.place.call
         self._close()
         changes: list[Line] = []
@@ -230,13 +230,13 @@ class Making:
             injected=self._injected(one.injected),
         )
 
-    def _request(self, one: Asked) -> None:
+    def _request(self, one: RequestSent) -> None:
         encoder, call = self._encoder, one.place.call
         self._close()
         if one.side:
-            said, refs = {"add": [encoder.message(msg) for msg in one.messages]}, list[str]()
+            listed, refs = {"add": [encoder.message(msg) for msg in one.messages]}, list[str]()
         else:
-            said, refs = encoder.message_list(call, one.messages)
+            listed, refs = encoder.message_list(call, one.messages)
         tools, options = encoder.value(call, one.tools), encoder.value(call, one.options)
         line: Line = {"kind": "request", "n": one.n, "call": call, "iteration": one.iteration, "time": one.time}
         line["model"] = one.model
@@ -244,14 +244,14 @@ class Making:
             line["side"] = one.side
         before = self._asked.get(call)
         if before is None or one.side or refs != before[0]:
-            line["messages"] = said
+            line["messages"] = listed
         if before is None or one.side or tools != before[1]:
             line["tools"] = tools
         if before is None or one.side or options != before[2]:
             line["options"] = options
         self._add(line)
 
-    def _finished(self, one: Finished) -> None:
+    def _finished(self, one: WorkEnded) -> None:
         encoder = self._encoder
         self._close()
         result = None if one.result is None else encoder.tool_result(one.result)
@@ -267,7 +267,7 @@ class Making:
     # ---- batches
 
     def _chunk(self, one: Chunk) -> None:
-        """A piece that hooks have handed on as it came stands once: as an event that names its reply."""
+        """Batch a chunk of a reply; if hooks passed it on unchanged, it is written once, as an event that names its reply."""
         reply = next((n for n, raw in self._raw.items() if raw.chunk is one.chunk), None)
         if reply is not None:
             del self._raw[reply]
@@ -294,7 +294,7 @@ class Making:
         batch["at"].append(_after(one.time, batch))
         self._judged(one, batch)
 
-    def _piece(self, one: Piece) -> None:
+    def _piece(self, one: ToolChunk) -> None:
         batch, use = self._batch, self._encoder.tool_use(one.use)
         if (
             batch is None
@@ -312,14 +312,14 @@ class Making:
         batch["at"].append(_after(one.time, batch))
         self._judged(one, batch)
 
-    def _judged(self, one: Chunk | Piece, batch: Line) -> None:
-        """A piece whose hooks have failed is the last of its batch."""
+    def _judged(self, one: Chunk | ToolChunk, batch: Line) -> None:
+        """End the batch after a chunk if its hooks have failed."""
         if one.decision is not None:
             batch["decision"] = self._decision(one.place.call, one.decision, one.failure)
             self._close()
 
-    def _let_out(self, n: int) -> None:
-        """A model's piece that has come out as no event is written as what it is."""
+    def _write_raw(self, n: int) -> None:
+        """Write a model's chunk that became no event."""
         raw = self._raw.pop(n, None)
         if raw is None:
             return
@@ -346,8 +346,8 @@ class Making:
                 self._encoder.run = now
             self._write(batch)
 
-    def _let_go(self, quiet: Quiet) -> None:
-        """Write of an open batch what is settled."""
+    def _write_settled(self, quiet: Quiet) -> None:
+        """Write the part of an open batch that is known to be clean."""
         if self._batch is not None:
             self._encoder.run = self._batch_of.run
             front = quiet.settled(self._batch)
@@ -357,7 +357,7 @@ class Making:
                 self._batch = None
 
     def _is_whole(self, batch: Line) -> bool:
-        """Whether a batch's stream ends where it ends: by what comes now, or because it says so."""
+        """Return whether a batch's stream is complete: because of the next observation, or because it has a finish reason."""
         if batch["kind"] != "pieces" and any(
             "finish_reason" in piece for piece in batch["pieces"] if type(piece) is dict
         ):
@@ -365,11 +365,11 @@ class Making:
         match self._now:
             case None:
                 return True
-            case Answered(n=n):
+            case ReplyEnded(n=n):
                 return n == batch.get("reply", batch.get("n"))
-            case Finished(n=n):
+            case WorkEnded(n=n):
                 return self._works.get(n) == batch.get("tool_use", "")
-            case Happened(place=place, kind=kind):
+            case EventSeen(place=place, kind=kind):
                 ends = kind.__name__ == "CallEnded" or (kind.__name__ == "PostReasoning" and batch["kind"] == "chunks")
                 return ends and place.call == batch["call"]
             case _:
@@ -377,7 +377,7 @@ class Making:
 
 
 FindsOfRun = Callable[[str, int, bool, str], tuple[list[Find], int]]
-"""As `Finds`, of a run."""
+"""As `Finds`, for a run."""
 
 
 def _finds_now(finds: FindsOfRun, encoder: Encoder) -> Finds:
@@ -385,7 +385,7 @@ def _finds_now(finds: FindsOfRun, encoder: Encoder) -> Finds:
 
 
 _NAMED = frozenset({"model", "purpose", "origin", "outcome", "phase", "hook"})
-"""Fields that hold a word, and nothing that anybody has said."""
+"""Fields with a fixed name rather than content."""
 
 
 def _after(time: float, batch: Line) -> float:

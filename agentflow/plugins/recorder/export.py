@@ -1,4 +1,4 @@
-"""Run logs made of what a store keeps of a session: facts, told as the events that they came of."""
+"""Run logs from the facts of a stored session, converted to events."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from agentflow.facts import (
 )
 from agentflow.loop.machine import Machine
 from agentflow.messages import Outcome, Pending, ToolResultBlock, ToolUseBlock
-from agentflow.plugins.recorder.entry_builder import Making
+from agentflow.plugins.recorder.entry_builder import EntryBuilder
 from agentflow.plugins.recorder.hook import Redacts
-from agentflow.plugins.recorder.observations import NAMES, Facts, Happened, Place, Seen
+from agentflow.plugins.recorder.observations import NAMES, EventSeen, Facts, Observation, Place
 from agentflow.plugins.recorder.writer import as_text
 from agentflow.ports.store import Store, no_session
 from agentflow.runlog.encoding import header_line
@@ -44,36 +44,36 @@ from agentflow.verdicts import Answer, AnyVerdict, Approve, Decided, Suspend
 
 __all__ = ["KnowsTimes", "export_log", "lines_of_facts"]
 
-_SOMEBODY = "a hook"
-"""Who decided: facts do not say."""
+_UNKNOWN_HOOK = "a hook"
+"""The hook that decided: facts do not contain its name."""
 
 
 @runtime_checkable
 class KnowsTimes(Protocol):
-    """A store that knows when each fact was written."""
+    """A store with the time of each fact."""
 
     def fact_times(self, session_id: str) -> Awaitable[Sequence[float]]:
-        """When each fact of a session was written, oldest first, in seconds since the epoch."""
+        """Return the time at which each fact of a session was written, oldest first, in seconds since the epoch."""
         ...
 
 
 async def export_log(
     store: Store, session_id: str, *, run_id: str | None = None, agent: str = "", redaction: Redacts | None = None
 ) -> list[str]:
-    """Make a run log of what a store keeps of a session.
+    """Make a run log from a stored session.
 
     Args:
-        store: The store: of an agent, or of durable runs.
+        store: The store of an agent or of durable runs.
         session_id: The session.
-        run_id: Which of its runs; None: all of them, in one log.
-        agent: What the log is to call the agent; facts do not say.
-        redaction: Takes secrets out.
+        run_id: One of its runs; None: all of them, in one log.
+        agent: The agent's name for the log; facts do not contain it.
+        redaction: Removes secrets.
 
     Returns:
         The lines, for a file, or for `agentflow.runlog.read_lines`.
 
     Raises:
-        StoreError: There is no such session, or it cannot be read.
+        StoreError: The session does not exist, or cannot be read.
         UsageError: It has no such run.
 
     Example:
@@ -104,15 +104,15 @@ def lines_of_facts(
     agent: str = "",
     redaction: Redacts | None = None,
 ) -> list[str]:
-    """The same of facts; without `times` only durations are known, and a run begins at 0."""
-    telling = _Telling(session_id, agent)
-    seen = [one for one in telling.all(facts, times) if run_id in (None, one.place.run)]
-    making = Making(clean=None if redaction is None else redaction.outside)
-    return [as_text(line) for line in (header_line(origin="facts"), *making.lines(seen), *making.finish())]
+    """Make a run log from facts; without `times`, only durations are known, and a run begins at 0."""
+    converter = _Converter(session_id, agent)
+    seen = [one for one in converter.all(facts, times) if run_id in (None, one.place.run)]
+    builder = EntryBuilder(clean=None if redaction is None else redaction.outside)
+    return [as_text(line) for line in (header_line(origin="facts"), *builder.lines(seen), *builder.finish())]
 
 
-class _Telling:
-    """Tells facts as events."""
+class _Converter:
+    """Converts facts to events."""
 
     def __init__(self, session_id: str, agent: str) -> None:
         self._session = session_id
@@ -125,7 +125,7 @@ class _Telling:
         self._iteration = 0
         self._usage = Usage()
 
-    def all(self, facts: Sequence[Fact], times: Sequence[float] | None) -> Iterable[Seen]:
+    def all(self, facts: Sequence[Fact], times: Sequence[float] | None) -> Iterable[Observation]:
         models = {fact.run_id: fact.model for fact in reversed(facts) if isinstance(fact, Reasoned)}
         for fact, time in zip(facts, repeat(None) if times is None else times, strict=times is not None):
             self._time = self._time + _seconds(fact) if time is None else max(time, self._time)
@@ -152,17 +152,17 @@ class _Telling:
         values: Mapping[str, object],
         time: float | None = None,
         decided: object = None,
-        hook: str = _SOMEBODY,
-    ) -> Happened:
+        hook: str = _UNKNOWN_HOOK,
+    ) -> EventSeen:
         self._seq += 1
         decision = None
-        if isinstance(decided, AnyVerdict) and not isinstance(decided, Approve):  # that is a person's
+        if isinstance(decided, AnyVerdict) and not isinstance(decided, Approve):  # an approval is a person's
             decision = Decided(decided, hook)
-        given = tuple([values.get(name) for name in NAMES[kind]])
+        fields = tuple([values.get(name) for name in NAMES[kind]])
         when = self._time if time is None else time
-        return Happened(self._place, kind, self._seq, self._iteration, when, given, decision)
+        return EventSeen(self._place, kind, self._seq, self._iteration, when, fields, decision)
 
-    def _events(self, fact: Fact, history: Sequence[object], added: Sequence[object]) -> Iterable[Happened]:
+    def _events(self, fact: Fact, history: Sequence[object], added: Sequence[object]) -> Iterable[EventSeen]:
         match fact:
             case CallOpened():
                 yield self._event(
@@ -174,10 +174,10 @@ class _Telling:
                 self._iteration = fact.iteration
                 self._usage = self._usage + fact.usage
                 purpose = "summary" if fact.summary else "reason"
-                asked = {"input_messages": history, "tools": (), "model": fact.model, "options": ModelOptions()}
-                yield self._event(PreReasoning, {**asked, "purpose": purpose}, self._time - _seconds(fact))
-                said = {"reasoning_result": fact.message, "usage": fact.usage, "duration_ms": fact.duration_ms}
-                yield self._event(PostReasoning, {**said, "purpose": purpose, "model": fact.model})
+                request = {"input_messages": history, "tools": (), "model": fact.model, "options": ModelOptions()}
+                yield self._event(PreReasoning, {**request, "purpose": purpose}, self._time - _seconds(fact))
+                reply = {"reasoning_result": fact.message, "usage": fact.usage, "duration_ms": fact.duration_ms}
+                yield self._event(PostReasoning, {**reply, "purpose": purpose, "model": fact.model})
             case ToolDecided():
                 yield self._event(PreActing, {"tool_use": fact.tool_use}, decided=fact.verdict)
             case ToolFinished():
@@ -195,13 +195,15 @@ class _Telling:
             case _:
                 pass
 
-    def _waiting(self, waits: Pending, use: ToolUseBlock) -> Iterable[Happened]:
-        yield self._event(PreActing, {"tool_use": use}, decided=Suspend(waits.request), hook=waits.hook or _SOMEBODY)
+    def _waiting(self, waits: Pending, use: ToolUseBlock) -> Iterable[EventSeen]:
+        yield self._event(
+            PreActing, {"tool_use": use}, decided=Suspend(waits.request), hook=waits.hook or _UNKNOWN_HOOK
+        )
         result = ToolResultBlock(use.id, use.name, "Suspended: waits for a decision.", "suspended")
         values = {"tool_use": use, "original_tool_use": use, "tool_result": result, "duration_ms": 0.0}
         yield self._event(PostActing, values)
 
-    def _ended(self, fact: CallClosed, outcome: Outcome) -> Iterable[Happened]:
+    def _ended(self, fact: CallClosed, outcome: Outcome) -> Iterable[EventSeen]:
         if fact.final is not None:
             lasted = (self._time - self._began) * 1000
             values = {"final_message": fact.final, "outcome": outcome, "usage": self._usage, "duration_ms": lasted}

@@ -1,11 +1,11 @@
-"""Where a `Recorder` writes: one file, a folder with a file for each run, or a store.
+"""The targets of a `Recorder`: one file, a folder with a file for each run, or a store.
 
 Rules:
 
-1. Each write is whole lines, added to the end in one piece: several processes may write into one file.
-2. What a killed process has left half written is ended by whoever writes next, so that nothing is lost but that line.
-3. What a store cannot take now is given to it again, and kept once.
-4. A folder or a store that keeps too much, or what is too old, loses its oldest logs; those that somebody writes to stay.
+1. Each write appends whole lines at once: several processes may write into one file.
+2. A line that a killed process left incomplete is terminated by the next writer, so that only that line is lost.
+3. A write that a store cannot accept now is repeated later, and stored once.
+4. If a folder or a store exceeds its limits, the oldest logs are deleted; logs in use stay.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ __all__ = ["FileSink", "Sink", "StoreTarget", "file_of", "is_folder", "prune_fol
 _PATIENCE = 60.0
 """Seconds to wait for a store."""
 _MOST_WAITING = 16_000_000
-"""Characters that wait for a store that cannot be reached."""
+"""Characters that wait for an unreachable store."""
 _PAUSE = 5.0
 """Seconds until such a store is tried again."""
 
 
 class Sink(Protocol):
-    """Where lines go."""
+    """A destination of lines."""
 
     def open(self) -> str:
-        """Begin; returns what ends the refs of this writer, empty where nobody else has written."""
+        """Open it; returns the suffix of this writer's refs, empty if there is no other writer."""
         ...
 
     def write(self, lines: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """Write no more for now."""
+        """Stop writing for now."""
         ...
 
 
@@ -54,7 +54,7 @@ class FileSink:
     """A file.
 
     Args:
-        path: Which one; it and its folder are made where they are missing.
+        path: Its path; the file and its folder are created if missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -90,7 +90,7 @@ class FileSink:
 
 
 class StoreTarget:
-    """A store with a log for each run. While it cannot be reached, lines wait, in their order, for a later write of any run.
+    """A store with a log for each run. While it is unreachable, lines wait, in order, for a later write of any run.
 
     Args:
         store: The store.
@@ -102,14 +102,14 @@ class StoreTarget:
         self._again = 0.0
 
     def __call__(self, run_id: str) -> Sink:
-        """The place of a run's log."""
+        """Return the sink of a run's log."""
         return StoreSink(self, run_id)
 
     def give(self, run_id: str, writer: str, number: int, lines: str) -> None:
-        """Add lines to a run's log, and wait until they are kept.
+        """Add lines to a run's log, and wait until they are stored.
 
         Raises:
-            StoreError: They cannot be, and will not be later; or too many wait.
+            StoreError: They cannot be stored, not even later; or too many lines wait.
         """
         self._waiting.append((run_id, writer, number, lines))
         if time.monotonic() < self._again:
@@ -123,7 +123,7 @@ class StoreTarget:
                 self._waiting.clear()
                 raise
             if not self._again:
-                logger.warning("run logs are not kept for now, and wait: {}", error)
+                logger.warning("run logs cannot be stored for now, and wait: {}", error)
             self._again = time.monotonic() + _PAUSE
         else:
             self._again = 0.0
@@ -155,23 +155,24 @@ class StoreSink:
         self._target.give(self._run_id, self._writer, self._number, text)
 
     def close(self) -> None:
-        """There is nothing to let go of: the store is its owner's."""
+        """Do nothing: the store belongs to its owner."""
 
 
 def is_folder(path: str | Path) -> bool:
-    """Whether a path names a folder: it is one, ends in a slash, or has no suffix and is nothing else yet (`/dev/null` is)."""
-    said = str(path)
-    path = Path(said)
-    return said.endswith(("/", os.sep)) or path.is_dir() or not (path.suffix or path.exists())
+    """Return whether a path is a folder: it exists as one, ends in a slash, or has no suffix and does not exist (`/dev/null`
+    does)."""
+    text = str(path)
+    path = Path(text)
+    return text.endswith(("/", os.sep)) or path.is_dir() or not (path.suffix or path.exists())
 
 
 def file_of(folder: Path, run_id: str) -> Path:
-    """The file of a run's log."""
+    """Return the file of a run's log."""
     return folder / f"{quote(run_id, safe='')[:200] or 'run'}.jsonl"
 
 
 def prune_folder(folder: Path, max_bytes: int | None, max_age: timedelta | None) -> None:
-    """Delete the oldest logs of a folder that holds too much."""
+    """Delete the oldest logs of a folder that exceeds its limits."""
     found: list[KeptLog] = []
     for path in folder.glob("*.jsonl"):
         try:
@@ -187,7 +188,7 @@ def prune_folder(folder: Path, max_bytes: int | None, max_age: timedelta | None)
 
 
 def prune_store(store: LogStore, max_bytes: int | None, max_age: timedelta | None) -> None:
-    """Delete the oldest logs of a store that keeps too much."""
+    """Delete the oldest logs of a store that exceeds its limits."""
     try:
         store.prune_logs(max_bytes=max_bytes, max_age=max_age).result(_PATIENCE)
     except (StoreError, TimeoutError) as error:

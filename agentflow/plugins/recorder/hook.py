@@ -1,14 +1,14 @@
-"""`Recorder`: a run writes down all of itself: events, messages, what models and tools gave, which hook changed what.
+"""`Recorder`: writes a complete log of runs: events, messages, results of models and tools, and the effects of hooks.
 
-It is an observer and changes nothing. What it writes is a run log (`docs/run-log.md`), which can be read, explained, compared
-and replayed. Priority 990: the last of the observers, and the innermost around models and tools.
+It is an observer and changes nothing. The run log (`docs/run-log.md`) can be read, explained, compared and replayed. Priority
+990: the last of the observers, and the innermost around models and tools.
 
 Rules:
 
-1. While a run runs it keeps references only; a thread makes the entries and writes them, or the reader of `log` makes them.
-   Nothing of the run waits for a write but the end of the call at the top, so a recorder never changes the order of events.
-2. It never breaks a run: a log that cannot be written is reported once (`failure`), and left alone from then on.
-3. It sees what a redaction has not hidden yet: `redaction=` takes it out again, `short=0` keeps no content at all.
+1. During a run it keeps only references; a thread builds the entries and writes them, or the reader of `log` builds them. Only
+   the end of the outermost call waits for a write, so a recorder never changes the order of events.
+2. It never breaks a run: if a log cannot be written, this is reported once (`failure`), and writing stops.
+3. It sees data before redaction: `redaction=` redacts the log, `short=0` keeps no content at all.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.plugins.recorder.files import FileSink, Sink, StoreTarget, file_of, is_folder, prune_folder, prune_store
 from agentflow.plugins.recorder.observations import (
     FIELDS_OF,
-    Answered,
-    Asked,
     Chunk,
-    Deed,
+    EventSeen,
     Facts,
-    Finished,
-    Happened,
-    Interrupted,
+    HookEffect,
+    Interruption,
     Mark,
-    Piece,
     Place,
     RawChunk,
-    Started,
+    ReplyEnded,
+    RequestSent,
+    ToolChunk,
+    WorkEnded,
+    WorkStarted,
     piece_of,
 )
 from agentflow.plugins.recorder.records import Explanation, Record, Recording, records_of
@@ -84,7 +84,7 @@ from agentflow.runlog.keeping import LogStore, check_bounds
 from agentflow.runlog.quiet import Find
 from agentflow.verdicts import Decided, Deny
 
-__all__ = ["FindsInPieces", "Recorder", "Redacts", "run_of"]
+__all__ = ["FindsInStream", "Recorder", "Redacts", "run_of"]
 
 _LAYERS: dict[type[Event], str] = {
     PreCall: "message",
@@ -93,24 +93,24 @@ _LAYERS: dict[type[Event], str] = {
     PreActing: "tool_result",
 }
 _MOST_CALLS = 10_000
-"""Calls whose end was not seen are forgotten from here on: a process that stops leaves them open."""
+"""The limit of open calls; older ones are forgotten, since a process that stops leaves them open."""
 
 
 @runtime_checkable
 class Redacts(Protocol):
-    """What takes secrets out of values, as `Redaction` does."""
+    """Removes secrets from values, as `Redaction` does."""
 
     def outside(self, value: Any, run_id: str = "") -> Any:
-        """A value as it may be told outside its run."""
+        """Return a value without secrets, for use outside its run."""
         ...
 
 
 @runtime_checkable
-class FindsInPieces(Protocol):
-    """What can also say where secrets are in a text that comes in pieces: such a text is written while it comes."""
+class FindsInStream(Protocol):
+    """Finds secrets in a text that is still incomplete: then such a text is written while it arrives."""
 
     def finds(self, text: str, start: int, whole: bool, run_id: str = "") -> tuple[list[Find], int]:
-        """What is in a text that is not told outside, and up to where that is certain."""
+        """Return the secrets in a text, and the position up to which that is certain."""
         ...
 
 
@@ -118,18 +118,18 @@ class Recorder(ChangeListener, SideWrapper):
     """Records runs. One instance may serve many agents; it records their sub-agents too.
 
     Args:
-        where: A folder (`"runs/"`): a file for each run; a JSONL file that all runs are added to; a store that keeps run logs:
-            a `SqlStore`, or your own `LogStore`; None: memory only.
-        max_records: How many things memory holds; older ones are dropped. What is written keeps all.
-        short: Most characters of the short forms in `records`; 0: digests only, and no text is written.
-        every_call: Record calls of hooks that changed nothing, too (for their durations).
-        interval: Seconds between two writes while a call runs.
-        redaction: Takes secrets out of what is kept: the agent's `Redaction`, or one of its own.
-        max_bytes: Of all logs in the folder or store: the oldest are deleted. None: any number.
-        max_age: Of a log there, likewise.
+        where: A folder (`"runs/"`) for a file per run; a JSONL file to which all runs are appended; a store for run logs (a
+            `SqlStore`, or your own `LogStore`); None: memory only.
+        max_records: The number of observations kept in memory; older ones are dropped. The written log keeps all.
+        short: The maximum number of characters of the short forms in `records`; 0: digests only, and no text is written.
+        every_call: Also record calls of hooks that changed nothing (for their durations).
+        interval: Seconds between two writes during a call.
+        redaction: Removes secrets from the log: it should be the agent's `Redaction`, or one with the same rules.
+        max_bytes: The maximum size of all logs in the folder or store: the oldest are deleted. None: no limit.
+        max_age: The maximum age of a log there, likewise.
 
     Raises:
-        UsageError: An argument cannot be used.
+        UsageError: An argument is invalid.
 
     Example:
         >>> recorder = Recorder()
@@ -155,28 +155,28 @@ class Recorder(ChangeListener, SideWrapper):
         max_age: timedelta | None = None,
     ) -> None:
         if max_records < 1:
-            raise UsageError(f"Recorder(max_records={max_records}): memory holds at least 1 record.")
+            raise UsageError(f"Recorder(max_records={max_records}) must be at least 1.")
         if short < 0:
-            raise UsageError(f"Recorder(short={short}): it is a number of characters; 0 keeps digests only.")
+            raise UsageError(f"Recorder(short={short}) must be 0 or more characters; 0 keeps digests only.")
         if not interval > 0:
-            raise UsageError(f"Recorder(interval={interval}): it is a number of seconds above 0.")
+            raise UsageError(f"Recorder(interval={interval}) must be above 0 seconds.")
         check_bounds(max_bytes, max_age)
         self.short = short
         self.every_call = every_call
         self.changes_only = not every_call
         if redaction is not None and not isinstance(redaction, Redacts):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
-            raise UsageError(f"Recorder(redaction={redaction!r:.60}): it takes a Redaction, or None.")
+            raise UsageError(f"Recorder(redaction={redaction!r:.60}) must be a Redaction or None.")
         self._clean: Clean | None = None if redaction is None else redaction.outside
         target, prune = _target(where)
         closed = None
         if max_bytes is not None or max_age is not None:
             if prune is None:
                 raise UsageError(
-                    "Recorder(max_bytes=, max_age=) bound a folder or a store: Recorder('runs/', max_bytes=...)."
+                    "Recorder(max_bytes=, max_age=) need a folder or a store: Recorder('runs/', max_bytes=...)."
                 )
             closed = partial(prune, max_bytes, max_age)
         self.where = where
-        finds = redaction.finds if isinstance(redaction, FindsInPieces) else None
+        finds = redaction.finds if isinstance(redaction, FindsInStream) else None
         self._writer = Writer(target, prune is not None, max_records, interval, short > 0, self._clean, closed, finds)
         self._put = self._writer.put
         self._places: OrderedDict[str, Place] = OrderedDict()
@@ -184,25 +184,23 @@ class Recorder(ChangeListener, SideWrapper):
         self._number = count(1).__next__
         if target is not None:
             closing = weakref.finalize(self, self._writer.close)
-            if isinstance(
-                target, StoreTarget
-            ):  # behind the store's own: when the process ends, it still takes what is left
-                atexit.register(closing)
+            if isinstance(target, StoreTarget):
+                atexit.register(closing)  # runs before the store's own handler, so the store still accepts the rest
 
     # ---- reading
 
     @property
     def log(self) -> RunLog:
-        """What memory holds, as a run log."""
+        """The observations in memory, as a run log."""
         return log_of(self._writer.in_memory(), self.short > 0, self._clean)
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """What hooks did, and the messages that they did it to, oldest first."""
+        """The effects of hooks, and the messages concerned, oldest first."""
         return records_of(self.log, self.short)
 
     def explain(self, message: Msg | str) -> Explanation:
-        """Say which hooks shaped a message.
+        """Return the hooks that shaped a message.
 
         Args:
             message: The message (a reply is one), or its id.
@@ -211,39 +209,39 @@ class Recorder(ChangeListener, SideWrapper):
 
     @staticmethod
     def read(path: str | Path) -> Recording:
-        """Read what hooks did from a run log; `agentflow.runlog.load` reads all of it.
+        """Read the effects of hooks from a run log; `agentflow.runlog.load` reads all of it.
 
         Args:
-            path: The file; a line that a crash has cut off is left out.
+            path: The file; a line that a crash left incomplete is skipped.
 
         Raises:
-            StoreError: The file is no run log.
+            StoreError: The file is not a run log.
         """
         return Recording(records_of(load(path)))
 
     @property
     def failure(self) -> Exception | None:
-        """Why nothing more is written; None: the log is being written. Memory is not concerned."""
+        """The error that stopped writing; None while the log is written. Memory is not affected."""
         return self._writer.failure
 
     def flush(self) -> None:
-        """Write what was seen so far; the end of each call at the top does so too."""
+        """Write the observations so far; the end of each outermost call does so too."""
         self._writer.flush()
 
     def close(self) -> None:
-        """Write what was seen so far, and close what is open; the next thing that happens opens it again."""
+        """Write the observations so far, and close open files; the next observation opens them again."""
         self._writer.close()
 
     # ---- events
 
     def on_event(self, event: HookEvent) -> Any:
-        """Keep what the event says; write at the end of a call."""
+        """Record the event; write at the end of a call."""
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         if frame is None:
             return None
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         if place.begun:
-            self._overtaken(place, event.seq)
+            self._write_begun(place, event.seq)
         if isinstance(event, ReasoningChunk):
             seen = (place, event.seq, event.iteration, event.time)
             failure = None if event.decision is None else self._failed(place, frame, event.decision)
@@ -252,24 +250,26 @@ class Recorder(ChangeListener, SideWrapper):
         if isinstance(event, ActingChunk):
             seen = (place, event.seq, event.iteration, event.time)
             failure = None if event.decision is None else self._failed(place, frame, event.decision)
-            self._put(Piece(*seen, event.tool_use, piece_of(event.chunk), event.decision, failure))
+            self._put(ToolChunk(*seen, event.tool_use, piece_of(event.chunk), event.decision, failure))
             return None
         self._look(place, run_of(frame.context), event.time)
         kind, decision = type(event), event.decision
         failure = None if decision is None or decision.error is None else error_words(decision.error)
         values = FIELDS_OF[kind](event)
-        self._put(Happened(place, kind, event.seq, event.iteration, event.time, values, decision, failure))
+        self._put(EventSeen(place, kind, event.seq, event.iteration, event.time, values, decision, failure))
         if kind is CallEnded:
             self._places.pop(frame.call_id, None)
-            # A call inside another one's tool goes on at once: were it to wait, what runs beside it would overtake it.
+            # A call inside another call's tool does not wait: concurrent work would overtake it.
             if self.where is not None and place.parent is None and current_turn.get() is None:
                 return asyncio.to_thread(self._writer.flush)
         return None
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
-        """Remember where a hook begins, in case something else happens before its event is over."""
+        """Remember that a hook begins, in case anything else happens before it ends."""
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
-        if hook.observer and hook.priority >= self.priority:  # it follows the recorder: the event is written already
+        if (
+            hook.observer and hook.priority >= self.priority
+        ):  # it runs after the recorder, and the event is recorded already
             return None
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
@@ -277,7 +277,7 @@ class Recorder(ChangeListener, SideWrapper):
         return None
 
     def on_injection(self, hook: Hook, event: Event) -> None:
-        """Keep where a hook injects something."""
+        """Record that a hook injects messages."""
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
@@ -286,42 +286,42 @@ class Recorder(ChangeListener, SideWrapper):
     def _mark(
         self, place: Place, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
     ) -> Awaitable[None] | None:
-        """Keep where a tool injects something, or decides over what runs beside it."""
+        """Record that a tool injects messages, or decides about concurrent work."""
         self._in_order(Mark(place, context.clock.now(), what, n))
         return None
 
-    def _in_order(self, one: Mark | Asked | Answered | Started | Finished | Interrupted) -> None:
-        """Keep what happened, after the beginnings of hooks that it has overtaken."""
+    def _in_order(self, one: Mark | RequestSent | ReplyEnded | WorkStarted | WorkEnded | Interruption) -> None:
+        """Record an observation, after the beginnings of hooks before it."""
         if one.place.begun:
-            self._overtaken(one.place)
+            self._write_begun(one.place)
         self._put(one)
 
-    def _overtaken(self, place: Place, seq: int = 0) -> None:
-        """Something happens while hooks have events: keep where they began, except of the event that is over now."""
+    def _write_begun(self, place: Place, seq: int = 0) -> None:
+        """Record the beginnings of running hooks, except for the event that ends now."""
         for mark in place.begun:
             if mark.place is not place or mark.seq != seq:
                 self._put(mark)
         place.begun.clear()
 
     def on_call(self, call: HookCall) -> None:
-        """Keep what an editing hook or a guard did."""
+        """Record the effect of an editing hook or a guard."""
         verdict, error = call.verdict, call.error
         if isinstance(error, Veto):
             verdict, error = Deny(error.reason), None
         if self.changes_only and verdict is None and error is None and not call.changes and not call.injected:
             return
-        # Of an exception the words: it holds the frames that it came through.
-        words = None if error is None else error_words(error)
+        # As text: an exception would keep its frames alive.
+        failure = None if error is None else error_words(error)
         via = "shadow" if call.shadow else call.via
-        self._deed(call.hook, call.event, via, call.duration_ms, call.changes, verdict, words, call.injected)
+        self._effect(call.hook, call.event, via, call.duration_ms, call.changes, verdict, failure, call.injected)
 
     def on_layer(self, layer: LayerRun) -> None:
-        """Keep what a layer of `around` made of the work."""
+        """Record how an `around` wrapper changed the work's result."""
         name = next((name for kind, name in _LAYERS.items() if isinstance(layer.event, kind)), "value")
         change = FieldChange(name, layer.before, layer.after)
-        self._deed(layer.hook, layer.event, "around", layer.duration_ms, (change,), None, None)
+        self._effect(layer.hook, layer.event, "around", layer.duration_ms, (change,), None, None)
 
-    def _deed(
+    def _effect(
         self,
         hook: Any,
         event: Event,
@@ -337,13 +337,13 @@ class Recorder(ChangeListener, SideWrapper):
         use = cast("ToolUseBlock | None", getattr(event, "tool_use", None))
         where = (event.seq, event.iteration, event.time)
         name = type(event).__name__
-        deed = Deed(
+        effect = HookEffect(
             place, hook.name, hook.priority, name, via, *where, use, duration_ms, changes, verdict, error, injected
         )
-        self._put(deed)
+        self._put(effect)
 
     def _begin(self, event: Event, frame: Frame) -> Place:
-        """Take down a call, as its entries share it."""
+        """Create the shared information of a call's entries."""
         place = Place(frame.call_id, frame.run_id, frame.session_id, frame.source, event.time)
         view, run = frame.agent, run_of(frame.context)
         place.agent, place.model, place.description = view.name, view.model_name, view.description
@@ -367,7 +367,7 @@ class Recorder(ChangeListener, SideWrapper):
         return place
 
     def _look(self, place: Place, run: RunBase, time: float) -> None:
-        """Keep facts that are new, and who has ended the call."""
+        """Record new facts, and the cause of an early end of the call."""
         facts = run.journal.facts
         seen = self._seen_facts.get(place.run, 0)
         if len(facts) != seen:
@@ -380,13 +380,13 @@ class Recorder(ChangeListener, SideWrapper):
             self._look_for_end(place, run)
 
     def _failed(self, place: Place, frame: Frame, decision: Decided) -> Line | None:
-        """What the hooks of a piece have failed with; it may be that somebody has ended the call meanwhile."""
+        """Return the failure of a chunk's hooks; record the end of the call if it was ended meanwhile."""
         if not place.interrupted:
             self._look_for_end(place, run_of(frame.context))
         return None if decision.error is None else error_words(decision.error)
 
     def _look_for_end(self, place: Place, run: RunBase) -> None:
-        """Keep who has ended the call: at that moment, or with its first event if it was ended before that."""
+        """Record the cause of an early end of the call: at once, or with the call's first event if it came earlier."""
         cause = run.scope.cause
         if cause is None or place.interrupted:
             return
@@ -398,34 +398,34 @@ class Recorder(ChangeListener, SideWrapper):
         by = (cause.inside, cause.by_caller, at, None if buffer is None else buffer.read_for(waiting))
         match cause.kind:
             case "timeout" | "shutdown":
-                self._in_order(Interrupted(place, now, cause.kind, cause.reason, *by))
+                self._in_order(Interruption(place, now, cause.kind, cause.reason, *by))
             case "interrupted":
                 work = _work_running_here() if cause.inside else None
-                self._in_order(Interrupted(place, now, "interrupt", cause.reason, *by, work))
+                self._in_order(Interruption(place, now, "interrupt", cause.reason, *by, work))
             case "cancelled" | "closed":
-                gone = "the reader has gone" if cause.kind == "closed" else ""
-                self._in_order(Interrupted(place, now, "left", gone, *by))
+                reason = "the reader has gone" if cause.kind == "closed" else ""
+                self._in_order(Interruption(place, now, "left", reason, *by))
             case _:
                 assert_never(cause.kind)
 
-    # ---- what models and tools give
+    # ---- results of models and tools
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
-        """Keep what the model is asked and gives, behind all other hooks."""
+        """Record the request and the reply of the model, after all other hooks."""
         frame = event.frame
         place = self._places.get(frame.call_id) or self._begin(event, frame)
-        return self._taken(place, frame.context, event.iteration, source.request, "", source)
+        return self._recorded(place, frame.context, event.iteration, source.request, "", source)
 
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
     ) -> Flux[ModelChunk]:
-        """Keep what hooks and tools ask a model on the side."""
+        """Record side model calls of hooks and tools."""
         place = self._places.get(context.call_id)
-        if place is None:  # before the first event, or behind the last one
+        if place is None:  # before the first event, or after the last one
             return chunks
-        return self._taken(place, context, run_of(context).events.iteration, request, side, chunks)
+        return self._recorded(place, context, run_of(context).events.iteration, request, side, chunks)
 
-    def _taken(
+    def _recorded(
         self,
         place: Place,
         context: RunContext,
@@ -434,9 +434,9 @@ class Recorder(ChangeListener, SideWrapper):
         side: str,
         inner: Flux[ModelChunk],
     ) -> Flux[ModelChunk]:
-        return Flux(lambda: self._take(place, context, iteration, request, side, inner))
+        return Flux(lambda: self._record(place, context, iteration, request, side, inner))
 
-    async def _take(
+    async def _record(
         self,
         place: Place,
         context: RunContext,
@@ -447,10 +447,10 @@ class Recorder(ChangeListener, SideWrapper):
     ) -> AsyncIterator[ModelChunk]:
         n, put, now = self._number(), self._put, context.clock.now
         run = run_of(context)
-        asked = (request.model, request.messages, request.tools, request.options)
-        self._in_order(Asked(place, n, iteration, now(), side, *asked))
+        sent = (request.model, request.messages, request.tools, request.options)
+        self._in_order(RequestSent(place, n, iteration, now(), side, *sent))
         end: End = "done"
-        words: Line | None = None
+        failure: Line | None = None
         waited = True
         stream = inner.open()
         try:
@@ -461,15 +461,15 @@ class Recorder(ChangeListener, SideWrapper):
                 self._look_for_end(place, run)
                 end = "cut" if place.interrupted else "done"
         except BaseException as error:
-            end, words = self._ending(place, run, error)
+            end, failure = self._ending(place, run, error)
             waited = not isinstance(error, GeneratorExit)
             raise
         finally:
             await close(stream)
-            self._in_order(Answered(place, n, now(), end, words, waited))
+            self._in_order(ReplyEnded(place, n, now(), end, failure, waited))
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
-        """Keep what the tool gives, behind all other hooks."""
+        """Record the result of the tool, after all other hooks."""
         return Mono(partial(self._work, event, source))
 
     async def _work(self, event: PreActing, source: ToolSource) -> ToolResultBlock | Empty:
@@ -481,23 +481,23 @@ class Recorder(ChangeListener, SideWrapper):
         injections = Injections(run, partial(self._mark, place, context, n, event.tool_use))
         outer = injecting.get()
         injecting.set(injections)
-        put(Started(place, n, event.iteration, now(), event.tool_use))
+        put(WorkStarted(place, n, event.iteration, now(), event.tool_use))
         try:
             result = await source.resolve()
         except BaseException as error:
-            end, words = self._ending(place, run, error)
-            put(Finished(place, n, now(), end, None, words, tuple(injections.added)))
+            end, failure = self._ending(place, run, error)
+            put(WorkEnded(place, n, now(), end, None, failure, tuple(injections.added)))
             raise
         finally:
             injecting.set(outer)
         if not place.interrupted:
             self._look_for_end(place, run)
         injected = tuple(injections.added)
-        put(Finished(place, n, now(), "done", result if isinstance(result, ToolResultBlock) else None, None, injected))
+        put(WorkEnded(place, n, now(), "done", result if isinstance(result, ToolResultBlock) else None, None, injected))
         return result
 
     def _ending(self, place: Place, run: RunBase, error: BaseException) -> tuple[End, Line | None]:
-        """How work ended that has raised."""
+        """Return how work ended that raised an exception."""
         if not place.interrupted:
             self._look_for_end(place, run)
         if isinstance(error, GeneratorExit):
@@ -508,13 +508,13 @@ class Recorder(ChangeListener, SideWrapper):
 
 
 def run_of(context: RunContext) -> RunBase:
-    """The run behind a context."""
+    """Return the run of a context."""
     return cast("RunBase", port_of(context))
 
 
 def _work_running_here() -> int | None:
-    """The number of the tool's work whose code is running; None: it is a hook's code."""
-    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for those who look at callers
+    """Return the number of the tool run whose code is running; None if it is a hook's code."""
+    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
     while frame is not None:
         if frame.f_code is Recorder._work.__code__:  # pyright: ignore[reportPrivateUsage] - this module's own
             return frame.f_locals["n"]
@@ -528,11 +528,11 @@ _Prune = Callable[[int | None, timedelta | None], None]
 
 
 def _target(where: str | Path | LogStore | None) -> tuple[Callable[[str], Sink] | None, _Prune | None]:
-    """Where the log of a run goes; and, where each has a place of its own, what deletes the oldest."""
+    """Return the factory of runs' sinks; and, if each run has a log of its own, the function that deletes the oldest."""
     if where is None:
         return None, None
     if isinstance(where, str) and "://" in where:
-        raise UsageError(f"Recorder({without_password(where)!r}): a store is given as one, Recorder(SqlStore(...)).")
+        raise UsageError(f"Recorder({without_password(where)!r}): pass the store itself, Recorder(SqlStore(...)).")
     if isinstance(where, str | Path):
         path = Path(where)
         if is_folder(where):
@@ -540,7 +540,7 @@ def _target(where: str | Path | LogStore | None) -> tuple[Callable[[str], Sink] 
         return lambda _: FileSink(path), None
     if not isinstance(where, LogStore):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
         raise UsageError(
-            f"Recorder({where!r:.60}): it takes a folder such as 'runs/', a file such as 'runs.jsonl', a store that keeps run "
-            "logs (a SqlStore, or your own LogStore), or nothing for memory only."
+            f"Recorder({where!r:.60}): use a folder such as 'runs/', a file such as 'runs.jsonl', a store for run logs (a "
+            "SqlStore, or your own LogStore), or None for memory only."
         )
     return StoreTarget(where), partial(prune_store, where)

@@ -1,6 +1,6 @@
-"""What a `Recorder` keeps of what it has seen: references to values that nobody can change, and what can, as words.
+"""The observations of a `Recorder`: references to immutable values, and copies of mutable ones as data.
 
-Nothing here writes or holds an event, which would keep a whole run alive.
+None of them writes anything, or refers to an event, which would keep a whole run alive.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from agentflow.verdicts import Decided
 __all__ = [
     "FIELDS_OF",
     "NAMES",
-    "Answered",
-    "Asked",
     "Chunk",
-    "Deed",
+    "ErrorText",
+    "EventSeen",
     "Facts",
-    "Finished",
-    "Happened",
-    "Interrupted",
+    "HookEffect",
+    "Interruption",
     "Mark",
-    "Piece",
+    "Observation",
     "Place",
     "RawChunk",
-    "Seen",
-    "Started",
-    "Words",
+    "ReplyEnded",
+    "RequestSent",
+    "ToolChunk",
+    "WorkEnded",
+    "WorkStarted",
     "piece_of",
 ]
 
 
 class Place:
-    """A call, as its entries share it.
+    """The information that a call's entries share.
 
     Attributes:
-        root: The run at the top, to whose log it belongs.
-        over: Whether its last event was seen.
+        root: The outermost run, in whose log the call is recorded.
+        over: Whether its last event was observed.
         streamed: Whether its events have a reader.
-        begun: Of all calls of its run: hooks that have begun, and nothing has happened since.
+        begun: The hooks of all calls of its run that have begun since the last observation.
     """
 
     __slots__ = (
@@ -94,7 +94,7 @@ class Place:
         self.begun: list[Mark] = []
 
 
-class Happened(NamedTuple):
+class EventSeen(NamedTuple):
     """An event."""
 
     place: Place
@@ -121,7 +121,7 @@ class Chunk(NamedTuple):
     failure: Line | None = None
 
 
-class Piece(NamedTuple):
+class ToolChunk(NamedTuple):
     """An `ActingChunk`."""
 
     place: Place
@@ -134,8 +134,8 @@ class Piece(NamedTuple):
     failure: Line | None = None
 
 
-class Asked(NamedTuple):
-    """A model is asked."""
+class RequestSent(NamedTuple):
+    """A request to a model."""
 
     place: Place
     n: int
@@ -149,7 +149,7 @@ class Asked(NamedTuple):
 
 
 class RawChunk(NamedTuple):
-    """A model gives a piece."""
+    """A chunk from a model, before hooks."""
 
     place: Place
     n: int
@@ -157,8 +157,8 @@ class RawChunk(NamedTuple):
     chunk: ModelChunk
 
 
-class Answered(NamedTuple):
-    """A model's reply is over."""
+class ReplyEnded(NamedTuple):
+    """The end of a model's reply."""
 
     place: Place
     n: int
@@ -168,8 +168,8 @@ class Answered(NamedTuple):
     waited: bool = True
 
 
-class Started(NamedTuple):
-    """A tool's work begins."""
+class WorkStarted(NamedTuple):
+    """The start of a tool run."""
 
     place: Place
     n: int
@@ -178,8 +178,8 @@ class Started(NamedTuple):
     use: ToolUseBlock
 
 
-class Finished(NamedTuple):
-    """A tool's work is over."""
+class WorkEnded(NamedTuple):
+    """The end of a tool run."""
 
     place: Place
     n: int
@@ -198,8 +198,8 @@ class Facts(NamedTuple):
     facts: tuple[Fact, ...]
 
 
-class Interrupted(NamedTuple):
-    """Somebody has ended the call."""
+class Interruption(NamedTuple):
+    """An early end of the call."""
 
     place: Place
     time: float
@@ -213,7 +213,7 @@ class Interrupted(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A hook begins, a hook or a tool injects something, or decides over work beside it."""
+    """A hook begins, a hook or a tool injects messages, or a tool decides about concurrent work."""
 
     place: Place
     time: float
@@ -223,8 +223,8 @@ class Mark(NamedTuple):
     hook: str = ""
 
 
-class Deed(NamedTuple):
-    """What a hook did."""
+class HookEffect(NamedTuple):
+    """The effect of a hook."""
 
     place: Place
     hook: str
@@ -242,8 +242,19 @@ class Deed(NamedTuple):
     injected: tuple[tuple[tuple[Msg, ...], bool], ...] = ()
 
 
-Seen: TypeAlias = (
-    Happened | Chunk | Piece | Asked | RawChunk | Answered | Started | Finished | Facts | Interrupted | Deed | Mark
+Observation: TypeAlias = (
+    EventSeen
+    | Chunk
+    | ToolChunk
+    | RequestSent
+    | RawChunk
+    | ReplyEnded
+    | WorkStarted
+    | WorkEnded
+    | Facts
+    | Interruption
+    | HookEffect
+    | Mark
 )
 
 _COMMON = {"iteration", "seq", "time", "decision"}
@@ -268,9 +279,9 @@ _WITH_ERRORS = (Error, CallEnded, PostTurn)
 _SCALARS = (str, int, float, bool, type(None))
 
 
-def _with_words(read: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], tuple[Any, ...]]:
+def _with_error_text(read: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda event: tuple(
-        [Words(error_words(one)) if isinstance(one, BaseException) else one for one in read(event)]
+        [ErrorText(error_words(one)) if isinstance(one, BaseException) else one for one in read(event)]
     )
 
 
@@ -281,20 +292,20 @@ def _as_data(read: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], tuple[An
 def _fields_of(kind: type[Event]) -> Callable[[Any], tuple[Any, ...]]:
     read = _reader(NAMES[kind])
     if issubclass(kind, _WITH_ERRORS):
-        return _with_words(read)
+        return _with_error_text(read)
     return _as_data(read) if issubclass(kind, TurnEvent) else read
 
 
-class Words(NamedTuple):
-    """An exception, as words: it would hold the frames that it came through."""
+class ErrorText(NamedTuple):
+    """The text of an exception, which itself would keep its frames alive."""
 
-    words: Line
+    fields: Line
 
 
 FIELDS_OF = {kind: _fields_of(kind) for kind in NAMES}
-"""Gives the values of an event's own fields; exceptions as words, and what a program may change as data."""
+"""Return the values of an event's own fields; exceptions as text, and values that a program may change as data."""
 
 
 def piece_of(chunk: Any) -> Any:
-    """A tool's piece: the program may change it later, so what can be changed is taken down at once."""
+    """Return a tool's chunk; a mutable one is copied as data, since the program may change it later."""
     return chunk if type(chunk) in _SCALARS else plain(chunk)

@@ -1,4 +1,4 @@
-"""What a `Recorder` writes: one value per thing that happened, and how to read from them what shaped a message."""
+"""The records of a `Recorder`, and the explanation of a message from them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Via: TypeAlias = Literal["on_event", "around", "shadow"]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One field before and after; for a layer of `around`: what came in from the work, and what went out."""
+    """One field before and after; for a wrapper of `around`: the work's result, and the wrapper's."""
 
     field: str
     before: Shown
@@ -49,18 +49,18 @@ class Edit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookRecord:
-    """One call of a hook that had an effect (or any call, if the recorder is asked for all).
+    """A call of a hook with an effect (or any call, if the recorder records all).
 
     Attributes:
         hook: The hook's name.
         event: The event's name.
-        via: Through `on_event` or `around`, or only in the shadow.
-        edits: What it changed.
-        verdict: The verdict's name, empty if it gave none.
-        detail: What the verdict or the error says, in short.
-        error: The name of the exception that it raised, empty if it raised none.
-        duration_ms: How long it took, by the run's clock.
-        tool_use_id: The tool call that the event is about.
+        via: Through `on_event` or `around`, or as a shadow hook only.
+        edits: Its changes.
+        verdict: The verdict's name, empty if there is none.
+        detail: The text of the verdict or the error, shortened.
+        error: The name of the exception that it raised, empty if there is none.
+        duration_ms: Its duration, by the run's clock.
+        tool_use_id: The tool call of the event.
     """
 
     hook: str
@@ -82,28 +82,28 @@ class HookRecord:
     time: float = 0.0
 
     def __str__(self) -> str:
-        what: list[str] = []
+        effects: list[str] = []
         for edit in self.edits:
             texts = f": {edit.before.short!r} became {edit.after.short!r}" if edit.after.short else ""
             digests = f"{edit.before.digest or '(nothing)'} became {edit.after.digest}"
-            what.append(f"changed {edit.field}{texts or f': {digests}'}")
+            effects.append(f"changed {edit.field}{texts or f': {digests}'}")
         if self.verdict:
-            what.append(f"said {self.verdict}" + (f" ({self.detail})" if self.detail else ""))
+            effects.append(f"said {self.verdict}" + (f" ({self.detail})" if self.detail else ""))
         if self.error:
-            what.append(f"failed with {self.error}" + (f" ({self.detail})" if self.detail else ""))
+            effects.append(f"failed with {self.error}" + (f" ({self.detail})" if self.detail else ""))
         how = {"on_event": "on", "around": "around", "shadow": "in the shadow, on"}[self.via]
-        return f"{self.hook} {how} {self.event}: {'; '.join(what) or 'let it pass'}"
+        return f"{self.hook} {how} {self.event}: {'; '.join(effects) or 'let it pass'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRecord:
-    """A message, written when it was first seen in this form.
+    """A message, when first observed in this form.
 
     Attributes:
         id: The message's id.
-        digest: Of its role and content.
-        role: Who speaks.
-        event: The event that it was first seen on.
+        digest: The digest of its role and content.
+        role: Its role.
+        event: The event of its first observation.
         calls: The ids of the tool calls that it makes or answers.
         message: The whole message as JSON-like data; None if the recorder keeps digests only.
     """
@@ -125,12 +125,12 @@ class MessageRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedRecord:
-    """Messages that were stored and that no other event carries: injected, superseded, made by a verdict.
+    """Stored messages that no other event contains: injected, superseded, or created by a verdict.
 
     Attributes:
-        origin: Why they exist, as `MessagesAdded` says it.
-        messages: Each one's id and digest.
-        sources: Each one's `metadata["synthetic"]`, empty where there is none.
+        origin: Their origin, as in `MessagesAdded`.
+        messages: The id and digest of each.
+        sources: The `metadata["synthetic"]` of each, empty if there is none.
     """
 
     origin: str
@@ -147,12 +147,12 @@ class AddedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectedRecord:
-    """Messages that a hook or a tool has put into the conversation, with `context.inject`.
+    """Messages that a hook or a tool added to the conversation with `context.inject`.
 
     Attributes:
-        by: The hook's name, or the tool's.
-        event: The event that the hook had; of a tool empty.
-        messages: Each one's id and digest.
+        by: The name of the hook or tool.
+        event: The hook's event; empty for a tool.
+        messages: The id and digest of each.
         keep: Whether they are stored; False: they are part of the next request only.
     """
 
@@ -179,17 +179,17 @@ Record: TypeAlias = MessageRecord | HookRecord | AddedRecord | InjectedRecord
 
 
 def records_of(log: RunLog, short: int = 80) -> tuple[Record, ...]:
-    """What a run log tells of hooks, and of the messages that they did it to, oldest first.
+    """Return the records in a run log, oldest first.
 
     Args:
         log: The log.
-        short: Most characters of the short forms.
+        short: The maximum number of characters of the short forms.
     """
     return tuple(_Reading(log, short if log.header.content else 0).records())
 
 
 class _Reading:
-    """Reads the records out of a log."""
+    """Extracts the records from a log."""
 
     def __init__(self, log: RunLog, short: int) -> None:
         self._log = log
@@ -251,15 +251,15 @@ class _Reading:
                 edits.extend(self._marked(change.field, *refs))
         if (entry.changes or entry.injected) and not (edits or entry.verdict or entry.error):
             return
-        said, failed = entry.verdict, entry.error
+        verdict, failed = entry.verdict, entry.error
         yield HookRecord(
             hook=entry.hook,
             priority=entry.priority,
             event=entry.event,
             via=entry.via,
             edits=tuple(edits),
-            verdict="" if said is None else str(said["verdict"]),
-            detail=self._detail(said, failed),
+            verdict="" if verdict is None else str(verdict["verdict"]),
+            detail=self._detail(verdict, failed),
             error="" if failed is None else str(failed["type"]),
             duration_ms=entry.duration_ms,
             tool_use_id="" if entry.tool_use is None else self._log.tool_use(entry.tool_use).id,
@@ -274,7 +274,7 @@ class _Reading:
             messages = tuple((self._log.message(ref).id, self._digest(ref)) for ref in one.messages)
             yield InjectedRecord(by=by, event=event, messages=messages, keep=one.keep, **where)
 
-    # ---- where, and which messages
+    # ---- calls and messages
 
     def _where(self, entry: EventEntry | HookEntry | FinishedEntry) -> dict[str, Any]:
         call = self._log.calls.get(entry.call)
@@ -313,7 +313,7 @@ class _Reading:
     # ---- values
 
     def _refs(self, entry: HookEntry, change: HookChange, side: str) -> tuple[str, ...]:
-        """The refs of the messages in a changed field."""
+        """Return the refs of the messages in a changed field."""
         value = getattr(change, side)
         if change.field in LISTS:
             return self._log.messages(entry, side)
@@ -359,7 +359,7 @@ class _Reading:
         return Shown(kept, "", ((id, kept),)) if kept else show(read(ref), self._short)
 
     def _marked(self, field: str, before: Sequence[str], after: Sequence[str]) -> Iterable[Edit]:
-        """What has changed in the metadata of messages that are there before and after."""
+        """Return the changes in the metadata of messages that exist before and after."""
         old = {msg.id: msg for msg in map(self._log.message, before)}
         for msg in map(self._log.message, after):
             was = old.get(msg.id)
@@ -374,30 +374,30 @@ class _Reading:
             return ""
         if verdict is None:
             return "" if error is None else show(str(error.get("message", "")), self._short).short
-        given = self._log.carried(next((value for name, value in verdict.items() if name != "verdict"), None))
-        return "" if given is None or given == "" or given == () else show(given, self._short).short
+        value = self._log.carried(next((value for name, value in verdict.items() if name != "verdict"), None))
+        return "" if value is None or value == "" or value == () else show(value, self._short).short
 
 
 _ONE_MESSAGE = ("reasoning_result", "final_message", "message", "reply")
-"""The fields that hold a message."""
+"""The fields that contain a message."""
 
 
-# ---- what shaped a message
+# ---- the explanation of a message
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Which hooks shaped a message. `str(explanation)` is meant for people.
+    """The hooks that shaped a message. `str(explanation)` is readable.
 
     Attributes:
         message_id: The message.
-        known: Whether the records tell of it at all.
-        shaped: What hooks did to it (or to what it is made of), in order: edits, verdicts that stand for it, layers of
-            `around` that changed its chunks.
-        asked: For a reply: what hooks changed in the request that it answers.
-        shadows: What hooks that run in the shadow would have done to it.
-        added: Why it was stored, if no other event carried it: where it was injected from.
-        injected: Which hook or tool injected it, also where it was for one request only.
+        known: Whether the records contain it at all.
+        shaped: The effects of hooks on it (or on its sources), in order: edits, verdicts that created it, wrappers of `around`
+            that changed its chunks.
+        asked: For a reply: hooks' changes to its request.
+        shadows: The effects that shadow hooks would have had on it.
+        added: Its origin, if no other event contains it.
+        injected: The hook or tool that injected it, even if for one request only.
     """
 
     message_id: str
@@ -416,7 +416,7 @@ class Explanation:
 
     def __str__(self) -> str:
         if not self.known:
-            return f"{self.message_id}: the records do not tell of it"
+            return f"{self.message_id}: not in the records"
         shaped = f"shaped by {', '.join(self.hooks)}" if self.hooks else "no hook shaped it"
         lines = [f"{self.message_id}: {shaped}", *[f"  {record}" for record in (*self.injected, *self.shaped)]]
         for record in self.added:
@@ -434,10 +434,10 @@ _MADE_OF = ("reasoning_result", "final_message", "reply", "message")
 
 
 class Recording:
-    """Records, and what can be read from them.
+    """A sequence of records.
 
     Args:
-        records: The records, in the order in which they were written.
+        records: The records, in the order of writing.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -445,11 +445,11 @@ class Recording:
 
     @property
     def hook_records(self) -> tuple[HookRecord, ...]:
-        """What hooks did."""
+        """The effects of hooks."""
         return tuple(record for record in self.records if isinstance(record, HookRecord))
 
     def explain(self, message: Msg | str) -> Explanation:
-        """Say which hooks shaped a message.
+        """Return the hooks that shaped a message.
 
         Args:
             message: The message, or its id.
@@ -487,7 +487,7 @@ class Recording:
         return Explanation(message_id, known, tuple(shaped), tuple(asked), tuple(shadows), added, injected)
 
     def _ancestors(self, message_id: str) -> set[str]:
-        """The message, and those that hooks have made it of."""
+        """Return the ids of the message and of those from which hooks made it."""
         ids = {message_id}
         for record in reversed(self.hook_records):
             if record.via == "shadow":
@@ -502,7 +502,7 @@ class Recording:
 
 
 def _shapes(record: HookRecord, ids: set[str], calls: set[str], born: set[tuple[str, int]], ends: set[str]) -> bool:
-    """Whether what a hook did is in the message."""
+    """Return whether a hook's effect is in the message."""
     here = (record.call_id, record.iteration) in born
     if calls and (record.tool_use_id in calls or (record.event == "PreToolRound" and _touches(record, calls))):
         return bool(record.edits or record.verdict or record.error)
@@ -518,12 +518,12 @@ def _shapes(record: HookRecord, ids: set[str], calls: set[str], born: set[tuple[
 
 
 def _would_shape(record: HookRecord, ids: set[str], calls: set[str]) -> bool:
-    """Whether what a hook would have done concerns the message."""
+    """Return whether a shadow hook's effect concerns the message."""
     return record.tool_use_id in calls or any(part[0] in ids for edit in record.edits for part in edit.before.parts)
 
 
 def _touches(record: HookRecord, ids: set[str]) -> bool:
-    """Whether an edit changed something with one of these ids."""
+    """Return whether an edit changed anything with one of these ids."""
     for edit in record.edits:
         before = set(edit.before.parts)
         if any(part[0] in ids and part not in before for part in edit.after.parts):

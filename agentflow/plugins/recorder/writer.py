@@ -1,15 +1,15 @@
-"""The queue between a run and its log: what was seen goes in, and entries come out, in order.
+"""The queue between a run and its log: observations go in, and entries come out, in order.
 
 Rules:
 
-1. The run only puts something in: it waits for no lock, makes no entry and writes no file.
-2. Where the log is kept, a thread makes the entries and writes them, every `interval` seconds while something comes; `flush`
-   does it at once. So a process that is killed loses what it saw since the last interval, and nothing else.
-3. Without such a place, entries are made when somebody reads them.
-4. The queue is bounded, and a full one never makes the run wait. With a thread, which is woken long before, what comes then
-   is dropped, and the log says how much (`LogEntry.lost`); without one, the oldest goes, as memory forgets the oldest too.
-5. A log that cannot be written is reported once, by a warning and in the library's log, and left alone from then on; memory
-   goes on. (A store that may come back is another matter, see `files`.)
+1. The run only appends observations: it waits for no lock, builds no entry and writes no file.
+2. If the log is written, a thread builds and writes the entries, every `interval` seconds while there are observations; `flush`
+   does it at once. So a process that is killed loses only the observations since the last interval.
+3. Otherwise entries are built when they are read.
+4. The queue is bounded, and a full one never makes the run wait. With a thread, which is woken long before, further
+   observations are dropped, and the log contains their number (`LogEntry.lost`); without one, the oldest are dropped.
+5. If a log cannot be written, this is reported once, by a warning and in the library's log, and writing stops; memory
+   continues. (For a store that is temporarily unreachable, see `files`.)
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from collections.abc import Callable, Sequence
 
 from agentflow.errors import AgentFlowError
 from agentflow.ground.logs import logger
-from agentflow.plugins.recorder.entry_builder import FindsOfRun, Making
+from agentflow.plugins.recorder.entry_builder import EntryBuilder, FindsOfRun
 from agentflow.plugins.recorder.files import Sink
-from agentflow.plugins.recorder.observations import Happened, Seen
+from agentflow.plugins.recorder.observations import EventSeen, Observation
 from agentflow.runlog.encoding import Clean, Line, header_line
 from agentflow.runlog.log import RunLog
 from agentflow.runlog.reading import read_lines
@@ -34,34 +34,34 @@ __all__ = ["Target", "Writer", "as_text", "log_of"]
 
 _LEAST_ROOM = 1_000
 _ROOM_BESIDE_A_THREAD = 100_000
-"""Things that wait to be written: some 20 MB, and several seconds of the fastest run."""
+"""Observations that wait to be written: some 20 MB, and several seconds of the fastest run."""
 Target = Callable[[str], Sink]
-"""Gives the place of a run's log, by the run at the top."""
+"""Returns the sink of a run's log, by the outermost run."""
 
 
 class _Open:
     """A log that is being written."""
 
-    def __init__(self, sink: Sink, mark: str, making: Making) -> None:
+    def __init__(self, sink: Sink, mark: str, builder: EntryBuilder) -> None:
         self.sink = sink
         self.mark = mark
-        self.making = making
+        self.builder = builder
         self.lines: list[Line] = []
-        self.waiting: list[Seen] = []
+        self.waiting: list[Observation] = []
 
 
 class Writer:
-    """Keeps what was seen, and makes and writes its entries.
+    """Keeps observations, and builds and writes their entries.
 
     Args:
-        target: Where logs are written; None: memory only.
+        target: Returns the sinks of logs; None: memory only.
         apart: Whether each run has a log of its own.
-        most: How many things memory holds.
+        most: The number of observations kept in memory.
         interval: Seconds between two writes.
         content: Keep texts.
-        clean: Takes secrets out of values.
-        closed: Called when a log was closed.
-        finds: Says where secrets are in a text that is not whole yet, if `clean` can tell.
+        clean: Removes secrets from values.
+        closed: Called after a log was closed.
+        finds: Finds secrets in a text that is still incomplete, if `clean` can.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class Writer:
         self._closed = closed
         self._finds = finds
         self._room = max(2 * most, _LEAST_ROOM if target is None else _ROOM_BESIDE_A_THREAD)
-        self._lost: Counter[str] = Counter()  # by the run at the top: what found no room
-        self.seen: deque[Seen] = deque()
-        self.kept: deque[Seen] = deque(maxlen=most)
+        self._lost: Counter[str] = Counter()  # dropped observations, by the outermost run
+        self.seen: deque[Observation] = deque()
+        self.kept: deque[Observation] = deque(maxlen=most)
         self._logs: dict[str, _Open] = {}
         self._lock = threading.RLock()
         self.failure: Exception | None = None
@@ -93,8 +93,8 @@ class Writer:
         self._threads = threading.Lock()  # held for the start of a thread, never while entries are made
         self._woken = threading.Event()
 
-    def put(self, one: Seen) -> None:
-        """Keep what was seen."""
+    def put(self, one: Observation) -> None:
+        """Add an observation."""
         seen = self.seen
         waiting = len(seen)
         if self._target is None:
@@ -111,30 +111,30 @@ class Writer:
         elif waiting == self._room // 2:
             self._woken.set()
 
-    def _drop(self, one: Seen) -> None:
+    def _drop(self, one: Observation) -> None:
         if not self._lost:
             _warn(
-                f"the recorder cannot keep up: {self._room} entries wait to be written, and what a run does meanwhile is "
-                "missing in its log, which cannot be replayed. Record fewer runs at once, or write to a faster disk or store."
+                f"the recorder cannot keep up: {self._room} entries wait to be written, and further ones are missing in the "
+                "log, which cannot be replayed. Record fewer runs at once, or write to a faster disk or store."
             )
         self._lost[one.place.root if self._apart else ""] += 1
 
-    def in_memory(self) -> list[Seen]:
-        """What memory holds, oldest first."""
+    def in_memory(self) -> list[Observation]:
+        """Return the observations in memory, oldest first."""
         with self._lock:
-            self._work_off()
+            self._process()
             return list(self.kept)
 
     def flush(self) -> None:
-        """Write what was seen so far, and let the thread go if nothing else has come."""
-        self._work_off()
+        """Write the observations so far, and end the thread if there are no new ones."""
+        self._process()
         thread = self._thread
         self._woken.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=1.0)
 
     def close(self) -> None:
-        """Write what was seen so far, and close what is open; the next thing that is seen opens it again."""
+        """Write the observations so far, and close open logs; the next observation opens them again."""
         self.flush()
         with self._lock:
             for root in list(self._logs):
@@ -150,18 +150,18 @@ class Writer:
                 self._thread.start()
 
     def _keep_writing(self) -> None:
-        """Write now and then, as long as something comes."""
+        """Write at intervals as long as there are observations."""
         while True:
             self._woken.wait(self._interval)
             idle = not self.seen
-            self._work_off()
+            self._process()
             if idle or self._woken.is_set():
                 self._thread = None
-                # Whoever has put something in before that line may have taken this thread for one that goes on.
-                if not self.seen or not self._goes_on():
+                # A caller that added something before the previous line may have relied on this thread.
+                if not self.seen or not self._continue():
                     return
 
-    def _goes_on(self) -> bool:
+    def _continue(self) -> bool:
         with self._threads:
             if self._thread is not None:
                 return False
@@ -171,7 +171,7 @@ class Writer:
 
     # ---- entries
 
-    def _work_off(self) -> None:
+    def _process(self) -> None:
         with self._lock:
             seen = self.seen
             ended: dict[str, None] = {}
@@ -202,7 +202,7 @@ class Writer:
         except Exception as error:
             self._give_up(error)
             return None
-        log = self._logs[root] = _Open(sink, mark, Making(self._content, self._clean, mark, self._finds))
+        log = self._logs[root] = _Open(sink, mark, EntryBuilder(self._content, self._clean, mark, self._finds))
         log.lines.append(header_line(mark, self._content))
         return log
 
@@ -214,7 +214,7 @@ class Writer:
         if lost := self._lost.pop(root, 0):
             log.lines.append({**header_line(log.mark, self._content), "lost": lost})
         try:
-            lines = [*log.lines, *log.making.lines(waiting), *(log.making.finish() if last else ())]
+            lines = [*log.lines, *log.builder.lines(waiting), *(log.builder.finish() if last else ())]
             log.lines = []
             if lines:
                 log.sink.write([as_text(line) for line in lines])
@@ -233,33 +233,33 @@ class Writer:
             self._closed()
 
     def _give_up(self, error: Exception) -> None:
-        """Say once that nothing is written any more."""
+        """Stop writing, and report it once."""
         if not isinstance(error, OSError | ValueError | AgentFlowError):
             logger.opt(exception=error).debug("the recorder failed")
         if self.failure is None:
             self.failure = error
-            _warn(f"the recorder stops writing: {error}; runs go on, memory goes on recording")
+            _warn(f"the recorder stops writing: {error}; runs continue, and so does recording in memory")
 
 
 def _warn(text: str) -> None:
-    """Report what cannot be raised: the run knows nothing of it."""
+    """Report an error that must not reach the run."""
     logger.error("{}", text)
-    with contextlib.suppress(RuntimeWarning):  # a filter has made an error of it, and this may be a thread
+    with contextlib.suppress(RuntimeWarning):  # a filter may turn it into an exception, possibly in a thread
         warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def _ends(one: Seen) -> bool:
-    """Whether a run at the top is over with it, or waits."""
-    return isinstance(one, Happened) and one.kind.__name__ == "CallEnded" and one.place.run == one.place.root
+def _ends(one: Observation) -> bool:
+    """Return whether it ends or suspends an outermost run."""
+    return isinstance(one, EventSeen) and one.kind.__name__ == "CallEnded" and one.place.run == one.place.root
 
 
 def as_text(line: Line) -> str:
-    """An entry as a line."""
+    """Return an entry as a line."""
     return json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def log_of(seen: Sequence[Seen], content: bool, clean: Clean | None) -> RunLog:
-    """The log of what memory holds."""
-    making = Making(content, clean)
-    lines = [header_line(content=content), *making.lines(seen), *making.finish()]
+def log_of(seen: Sequence[Observation], content: bool, clean: Clean | None) -> RunLog:
+    """Return the log of observations in memory."""
+    builder = EntryBuilder(content, clean)
+    lines = [header_line(content=content), *builder.lines(seen), *builder.finish()]
     return read_lines([as_text(line) for line in lines], "memory")

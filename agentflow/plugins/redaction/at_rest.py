@@ -1,4 +1,4 @@
-"""Facts and messages at rest: what `Redaction` gives to a store, and to models that are asked on the side."""
+"""Facts and messages without secrets, for stores and side model calls, and the way back."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ from agentflow.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from agentflow.plugins.redaction.text import Found, Scanner, Vault
-from agentflow.plugins.redaction.values import Cleaning, named_anew
+from agentflow.plugins.redaction.text import Replacer, Scanner, Vault
+from agentflow.plugins.redaction.values import Cleaning, renamed_keys
 from agentflow.typed_state import state_name
 from agentflow.verdicts import AnyVerdict, verdict_value
 
-__all__ = ["Numberless", "Restoring", "at_rest", "fact_at_rest", "message_at_rest", "vault_of"]
+__all__ = ["AnonymousVault", "Restoring", "at_rest", "fact_at_rest", "message_at_rest", "vault_of"]
 
 _VAULT = state_name(Vault)
 
 
-class Numberless(Vault):
-    """Hides and forgets."""
+class AnonymousVault(Vault):
+    """A vault with kinds as placeholders, without numbers; it stores no values."""
 
     @classmethod
-    def knowing(cls, vault: Vault | None) -> Numberless:
-        """One that finds what a session knows by now, and tells the session nothing."""
+    def of(cls, vault: Vault | None) -> AnonymousVault:
+        """Create one that finds the values known in a session, without changing the session's vault."""
         return cls() if vault is None else cls(_words=list(vault._words))
 
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
-        """The kind alone."""
+        """Return the kind alone."""
         return f"<{kind}>"
 
 
 def fact_at_rest(fact: Fact, cleaning: Cleaning) -> Fact:
-    """A fact as a store gets it."""
-    if isinstance(fact, StateKept) and _VAULT in fact.values:  # what is sealed is no text to look into
+    """Return a fact for a store."""
+    if isinstance(fact, StateKept) and _VAULT in fact.values:  # sealed values are not searched
         rest = {name: value for name, value in fact.values.items() if name != _VAULT}
         vault = cleaning.vault
-        own = fact.values[_VAULT] if isinstance(vault, Numberless) else vault.given_out()
+        own = fact.values[_VAULT] if isinstance(vault, AnonymousVault) else vault.to_stored()
         return StateKept({**at_rest(rest, cleaning), _VAULT: own})
     values = {
         name: at_rest(value, cleaning)
@@ -71,7 +71,8 @@ def fact_at_rest(fact: Fact, cleaning: Cleaning) -> Fact:
 
 
 def message_at_rest(msg: Msg, cleaning: Cleaning) -> Msg:
-    """A message at rest: a sealed thought that holds a secret loses the secret, and the seal that does not fit then."""
+    """Return a message without secrets; a sealed thought with a secret loses the secret, and its seal, which no longer
+    matches."""
     msg = cleaning.message(msg)
     if not any(isinstance(block, ThinkingBlock) for block in msg.content):
         return msg
@@ -85,7 +86,7 @@ def message_at_rest(msg: Msg, cleaning: Cleaning) -> Msg:
 
 
 def at_rest(value: Any, cleaning: Cleaning) -> Any:
-    """A value of a fact as a store gets it."""
+    """Return a value of a fact for a store."""
     found = cleaning.masking(by_model=True)
     match value:
         case str():
@@ -103,39 +104,39 @@ def at_rest(value: Any, cleaning: Cleaning) -> Any:
             return type(verdict)(at_rest(verdict_value(verdict), cleaning))
         case tuple():
             return tuple(at_rest(item, cleaning) for item in cast("tuple[Any, ...]", value))
-        case Mapping():  # of verdicts too: what a resume decides
+        case Mapping():  # also of verdicts: the decisions of a resume
             mapping = cast("Mapping[str, Any]", value)
             items = {key: at_rest(item, cleaning) for key, item in mapping.items()}
-            return named_anew(items, {key: cleaning.text(key, found) for key in mapping})
+            return renamed_keys(items, {key: cleaning.text(key, found) for key in mapping})
         case list():
             return [at_rest(item, cleaning) for item in cast("list[Any]", value)]
         case _:
             return value
 
 
-# ---- and back
+# ---- restoring
 
 
 def vault_of(facts: Sequence[Fact]) -> Vault | None:
-    """What a store's facts hold of a session's vault; None where they hold nothing that could be opened.
+    """Return the vault in a store's facts; None if there is none, or it has no sealed values.
 
     Raises:
-        ValueError: It is no vault.
+        ValueError: The stored data is not a vault.
     """
     for fact in reversed(facts):
         if isinstance(fact, StateKept):
             data = cast("object", fact.values.get(_VAULT))
-            vault = None if data is None else Vault.taken_in(data)
+            vault = None if data is None else Vault.from_stored(data)
             return vault if vault is not None and vault.is_sealed else None
     return None
 
 
 class Restoring:
-    """Makes of what a store holds what the session held: with originals where hooks and readers had them.
+    """Restores a session's facts from a store's: with originals for hooks and readers that had them.
 
     Args:
-        cleaning: What the session knows.
-        original: Whether input and tool results were kept as they came.
+        cleaning: The session's cleaner.
+        original: Whether input and tool results were kept unchanged.
         trusts: Whether a tool got originals.
     """
 
@@ -147,15 +148,15 @@ class Restoring:
         self._trusts = trusts
 
     def fact(self, fact: Fact) -> Fact:
-        """A fact as the session held it."""
+        """Return a fact as the session had it."""
         match fact:
-            case Reasoned():  # the words as their readers saw them; its calls had placeholders
-                return fact._replace(message=self._shown(fact.message))
+            case Reasoned():  # the text as readers saw it; its calls had placeholders
+                return fact._replace(message=self._restored_reply(fact.message))
             case CallClosed(final=Msg() as final):
-                return fact._replace(final=self._shown(final))
+                return fact._replace(final=self._restored_reply(final))
             case CallOpened():
-                messages = self._given(fact.messages) if self._original else fact.messages
-                return fact._replace(messages=messages, answer=fact.answer and self._shown(fact.answer))
+                messages = self._restored_input(fact.messages) if self._original else fact.messages
+                return fact._replace(messages=messages, answer=fact.answer and self._restored_reply(fact.answer))
             case ToolDecided():
                 return fact._replace(tool_use=self._use(fact.tool_use), verdict=self._value(fact.verdict))
             case ToolFinished():
@@ -168,7 +169,7 @@ class Restoring:
             case CallResumed():
                 return fact._replace(decisions=self._value(fact.decisions))
             case Injected() | Compacted() | SessionBegan():
-                return fact._replace(messages=self._given(fact.messages))
+                return fact._replace(messages=self._restored_input(fact.messages))
             case ToolStarted() | StateKept() | CallClosed() | RoundClosed():
                 return fact
             case _:
@@ -186,17 +187,17 @@ class Restoring:
         changed = self._cleaning.walk(use.input, self._all)
         return use if changed == use.input else use.replace(input=changed)
 
-    def _shown(self, msg: Msg) -> Msg:
+    def _restored_reply(self, msg: Msg) -> Msg:
         return self._message(msg, self._found)
 
-    def _given(self, messages: tuple[Msg, ...]) -> tuple[Msg, ...]:
+    def _restored_input(self, messages: tuple[Msg, ...]) -> tuple[Msg, ...]:
         return tuple([self._message(msg, self._all) for msg in messages])
 
-    def _message(self, msg: Msg, found: Found) -> Msg:
+    def _message(self, msg: Msg, found: Replacer) -> Msg:
         content = tuple([self._block(block, found) for block in msg.content])
         return msg if content == msg.content else replace(msg, content=content)
 
-    def _block(self, block: ContentBlock, found: Found) -> ContentBlock:
+    def _block(self, block: ContentBlock, found: Replacer) -> ContentBlock:
         match block:
             case TextBlock() | DataBlock():
                 return self._cleaning.block(block, found)

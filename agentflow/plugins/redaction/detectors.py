@@ -1,6 +1,6 @@
-"""What `Redaction` looks for: detectors, and the ones that it has by default.
+"""The detectors of `Redaction`: the class, and the default ones.
 
-`python-stdnum` computes check digits.
+`python-stdnum` verifies check digits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["CARD", "DETECTORS", "EMAIL", "IBAN", "SECRETS", "SSN", "Detector", "
 
 
 class Match(Protocol):
-    """What a pattern has found."""
+    """A match of a pattern."""
 
     def groupdict(self) -> Mapping[str, str | None]: ...
     def start(self) -> int: ...
@@ -49,21 +49,21 @@ def compiled(pattern: str) -> Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Detector:
-    """One thing to look for.
+    """A kind of data to find.
 
     Args:
-        kind: What it is called in placeholders: `<kind-1>`; small letters, digits and underscores.
-        pattern: A regular expression of the `regex` module. Bound its repetitions (`{1,64}`), let lookbehinds reach back
-            80 characters at most (those of no fixed length with letters as `[kK][eE][yY]`, or text is held too long), and
-            name groups that you refer back to.
-        check: Judges what the pattern found, such as check digits: how many of its characters are the value; 0: it is
-            none, and the search goes on behind its first character.
-        hint: A cheap regular expression of the `re` module that is found in every text in which the pattern is: a whole
-            text without it is not searched, which makes it ten times as fast. Empty: it does not tell.
-        needles: Cheaper still: texts in small letters, of which one, in whatever case, is in every text in which the pattern
-            is. Without a hint and needles each text is searched.
-        starts: Texts in small letters, one of which each find begins with, in whatever case, at the start of a word: where no
-            word begins so, the pattern is not tried, while text streams in too.
+        kind: Its name in placeholders: `<kind-1>`; lower-case letters, digits and underscores.
+        pattern: A regular expression of the `regex` module. Its repetitions should be limited (`{1,64}`), lookbehinds should
+            cover at most 80 characters (in those without a fixed length, write letters as `[kK][eE][yY]`, or text is held back
+            too long), and name groups that you refer back to.
+        check: Verifies a match, such as its check digits: returns how many of its characters are the value; 0: none, and the
+            search continues after its first character.
+        hint: A cheap regular expression of the `re` module that matches in every text in which the pattern does: a whole text
+            without it is not searched, which is ten times faster. Empty: no hint.
+        needles: Cheaper still: lower-case texts, one of which, in any case, is in every text in which the pattern matches.
+            Without a hint and needles, each text is searched.
+        starts: Lower-case texts, one of which begins each match, in any case, at the start of a word: if no word begins with
+            one, the pattern is not tried, not even while text streams.
 
     Example:
         >>> Detector("badge", r"B-\\d{6}").kind
@@ -80,24 +80,24 @@ class Detector:
     def __post_init__(self) -> None:
         if any(not needle or needle != needle.lower() for needle in (*self.needles, *self.starts)):
             raise UsageError(
-                f"Detector {self.kind!r}: needles={self.needles!r:.200} and starts={self.starts!r:.200} are texts in small "
-                "letters, none empty."
+                f"Detector {self.kind!r}: needles={self.needles!r:.200} and starts={self.starts!r:.200} must be lower-case "
+                "texts, none of them empty."
             )
         if not regex.fullmatch(r"[a-z][a-z0-9_]{0,30}", self.kind):
             raise UsageError(
-                f"Detector kind={self.kind!r}: it becomes the placeholder <{self.kind}-1>, so it is small letters, digits "
-                "and underscores, a letter first."
+                f"Detector kind={self.kind!r}: use lower-case letters, digits and underscores, a letter first, since it "
+                f"becomes the placeholder <{self.kind}-1>."
             )
         try:
             found = compiled(self.pattern).search("")
         except Exception as error:
             raise UsageError(f"Detector {self.kind!r}: its pattern cannot be compiled: {error}") from error
         if found is not None:
-            raise UsageError(f"Detector {self.kind!r}: its pattern matches the empty text; make it ask for something.")
+            raise UsageError(f"Detector {self.kind!r}: its pattern matches the empty text. Make it match something.")
 
 
 def _longest(text: str, borders: str, valid: Callable[[str], bool]) -> int:
-    """The length of the longest beginning of `text` that is valid and ends before a border or at the end."""
+    """Return the length of the longest valid beginning of `text` that ends before a border or at the end."""
     for end in range(len(text), 0, -1):
         if (end == len(text) or text[end] in borders) and text[end - 1] not in borders and valid(text[:end]):
             return end
@@ -122,7 +122,7 @@ def _ssn_check(text: str) -> int:
 
 
 def _basic(text: str) -> int:
-    """`user:password` in base64."""
+    """Verify `user:password` in base64."""
     try:
         user, colon, _ = base64.b64decode(text, validate=True).decode().partition(":")
     except ValueError:
@@ -134,10 +134,10 @@ class SecretRule(NamedTuple):
     """The form of one service's secrets.
 
     Attributes:
-        id: What it is of, such as `"github-pat"`.
+        id: Its name, such as `"github-pat"`.
         pattern: A regular expression of the token alone; it begins at the start of a word.
-        needles: Texts in small letters, of which one, in whatever case, is in each.
-        starts: Whether it begins with that.
+        needles: Lower-case texts, one of which, in any case, is in each.
+        starts: Whether it begins with a needle.
     """
 
     id: str
@@ -148,7 +148,7 @@ class SecretRule(NamedTuple):
 
 _GITLAB = ("pat", "dt", "rt", "cbt", "ptt", "ft", "ffct", "imt", "agent", "oas", "soat")
 _OWN_RULES = (
-    # Wider than gitleaks': tokens of those who follow a well-known form, and of lengths that are newer than its list.
+    # Wider than gitleaks': tokens of other services with a well-known form, and of newer lengths.
     SecretRule("secret-key", r"[sr]k[-_][A-Za-z0-9_-]{16,256}", ("sk-", "sk_", "rk-", "rk_")),
     SecretRule("github-token", r"gh[pousr]_[A-Za-z0-9]{20,255}", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_")),
     SecretRule("github-fine-grained-pat", r"github_pat_\w{20,255}", ("github_pat_",)),
@@ -163,7 +163,7 @@ _OWN_RULES = (
     SecretRule("sentry-token", r"sntry[su]_[\w+/=-]{30,400}", ("sntrys_", "sntryu_")),
     SecretRule("flyio-token", r"fm(?:1[ar]|2)_[A-Za-z0-9+/]{50,400}={0,3}", ("fm1a_", "fm1r_", "fm2_")),
     SecretRule("json-web-token", r"eyJ[\w-]{8,2048}\.[\w-]{8,4096}(?:\.[\w-]{0,2048})?", ("eyj",)),
-    # In no rule of gitleaks', by what their vendors' documentation shows.
+    # Not in gitleaks' rules; from the vendors' documentation.
     SecretRule("atlassian-api-token", r"ATATT3[\w=-]{100,300}", ("atatt3",)),
     SecretRule("discord-bot-token", r"[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,40}", (".",), False),
     SecretRule("docker-token", r"dckr_(?:pat|oat)_[\w-]{20,60}", ("dckr_",)),
@@ -194,13 +194,13 @@ def _foreign_rules() -> tuple[str, tuple[SecretRule, ...]]:
 
 
 RULES_SOURCE, _FOREIGN_RULES = _foreign_rules()
-"""Where most of the rules are from; `secret_rules.toml` has them, with their licence."""
+"""The source of most rules; `secret_rules.toml` contains them, with their licence."""
 SECRET_RULES: tuple[SecretRule, ...] = (*_FOREIGN_RULES, *_OWN_RULES)
-"""The services whose secrets are told by their form."""
+"""The services with secrets that are recognised by their form."""
 
 
 def _keys(*, starts: bool) -> Detector:
-    """One detector for many rules, those with the same first letter together: most places are told by one letter."""
+    """Create one detector for many rules, grouped by first letter, so that one letter rules out most positions."""
     rules = [rule for rule in SECRET_RULES if rule.starts == starts]
     by_letter: dict[str, list[str]] = defaultdict(list)
     for rule in rules:
@@ -219,9 +219,10 @@ def _keys(*, starts: bool) -> Detector:
     )
 
 
-def _any_case(words: str) -> str:
-    """Words in any case, for a lookbehind: there `regex` takes any text for a beginning where letters are written out."""
-    spelled = re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", words)
+def _any_case(names: str) -> str:
+    """Return a pattern for names in any case in a lookbehind, in which `regex` takes any text for a partial match of plain
+    letters."""
+    spelled = re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", names)
     return "|".join(word.replace("_", "[ _-]?") for word in spelled.split())
 
 
@@ -230,7 +231,7 @@ _ASSIGNED = _any_case(
     "account_key"
 )
 _SPACE = r"[\s\u200b-\u200d\u2060\ufeff]{0,3}"
-"""Between a name and its value, with what cannot be seen."""
+"""The space between a name and its value, including invisible characters."""
 
 SECRETS: tuple[Detector, ...] = (
     Detector(
@@ -241,7 +242,7 @@ SECRETS: tuple[Detector, ...] = (
     ),
     _keys(starts=True),
     _keys(starts=False),
-    Detector(  # the other half of an AWS access key has no form of its own
+    Detector(  # the second half of an AWS access key has no form of its own
         "secret",
         r"""(?<=A[KS]IA[0-9A-Z]{16}["']?[\s:,/]{1,3}["']?)[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])""",
         hint="A[KS]IA[0-9A-Z]{16}",
@@ -253,7 +254,7 @@ SECRETS: tuple[Detector, ...] = (
     ),
     Detector(
         "secret",
-        # `//` would be written out, as in `_any_case`.
+        # `/{2}` for the same reason as in `_any_case`.
         r"""(?<=[A-Za-z][A-Za-z0-9+.-]{0,14}:/{2}[^\s/@:?#"'<>]{0,58}:)[^\s/?#"'<>]{1,256}(?=@)""",
         hint=r"""://[^\s/?#"'<>]{1,400}@""",
         needles=("://",),
@@ -265,7 +266,7 @@ SECRETS: tuple[Detector, ...] = (
         hint="[=:]",
         needles=("pass", "pwd", "secret", "key", "token", "credential"),
     ),
-    Detector(  # without a digit: letters that are mixed as no word is
+    Detector(  # without a digit: letters in mixed case, unlike a word
         "secret",
         rf"""(?<=(?:{_any_case("password passwd pwd passphrase")})["']?{_SPACE}[=:]{_SPACE}["']?)"""
         r"""(?=[^\s"'<>,;]{0,200}[a-z][A-Z])(?=[^\s"'<>,;]{0,200}[A-Z][a-z])[^\s"'<>,;(]{12,200}""",
@@ -273,22 +274,22 @@ SECRETS: tuple[Detector, ...] = (
         needles=("pass", "pwd"),
     ),
 )
-"""Private keys, the key formats of well-known services, AWS secret keys behind their access key, bearer tokens, basic
-authorization, passwords in URLs, and what is assigned to a password or the like."""
+"""Private keys, the key formats of well-known services, AWS secret keys after their access key, bearer tokens, basic
+authorization, passwords in URLs, and values assigned to a password or a similar name."""
 
 EMAIL = Detector("email", r"(?<![\w.+%-])[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![\w-])", needles=("@",))
 """Mail addresses."""
 
 CARD = Detector("card", r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)", _card, r"\d(?:[ -]?\d){6}")
-"""Numbers of payment cards, their check digit right."""
+"""Payment card numbers with a valid check digit."""
 
 IBAN = Detector(
     "iban", r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}(?![A-Za-z0-9])", _iban_check, r"[A-Z]{2}\d{2}"
 )
-"""International bank account numbers, their check digits right."""
+"""International bank account numbers with valid check digits."""
 
 SSN = Detector("ssn", r"(?<![\d-])\d{3}-\d{2}-\d{4}(?![\d-])", _ssn_check, r"\d{3}-\d{2}-")
 """Social security numbers of the United States."""
 
 DETECTORS: tuple[Detector, ...] = (*SECRETS, EMAIL, IBAN, CARD, SSN)
-"""What is looked for unless told otherwise."""
+"""The default detectors."""

@@ -1,27 +1,25 @@
-"""`Redaction`: secrets and personal data never reach a model's provider, and come back on the way out.
+"""`Redaction`: keeps secrets and personal data from a model's provider, and restores them on the way out.
 
 Rules:
 
-1. Nothing that a detector finds leaves for the model: input, history, system prompt, tool names and arguments, tool results,
-   messages that hooks inject, and what a message has for name and metadata. A placeholder such as `<secret-1>` goes in its
-   place, the same one throughout a session.
-2. Nobody sees a secret that the model writes by itself, however its reply is cut into chunks: text is held back exactly as
-   long as it could still become one. What is held is let go at the end of the reply, before tool calls, before thoughts,
-   and when the model fails; where the call is cancelled it is dropped.
-3. With `restore`, placeholders become originals again in the words that readers see, and in the arguments of trusted tools
-   before guards judge them.
-4. What readers saw is what the session keeps (the fold law), so a restored reply stands in the session as it was shown. A
-   store gets placeholders only, if it is wrapped: `Agent(..., store=redaction.store(store))`.
-5. With keys, what the placeholders stand for is stored with the session, encrypted, in the same write as the first fact that
-   speaks of it: they resolve in any process that has the keys. Without, a call with a placeholder of an earlier process is
+1. Data that a detector finds is never sent to the model: in input, history, system prompt, tool names and arguments, tool
+   results, messages that hooks inject, and names and metadata of messages. A placeholder such as `<secret-1>` is sent instead,
+   the same one throughout a session.
+2. Readers never see a secret that the model itself writes, however its reply is split into chunks: text is held back exactly as
+   long as it could still become one. It is released at the end of the reply, before tool calls, before thoughts, and if the
+   model fails; if the call is cancelled, it is dropped.
+3. With `restore`, placeholders become originals again in the text for readers, and in the arguments of trusted tools before
+   guards judge them.
+4. The session keeps what readers saw (the fold law), so it contains restored replies. A store gets only placeholders if it is
+   wrapped: `Agent(..., store=redaction.store(store))`.
+5. With keys, the values of placeholders are stored with the session, encrypted, in the same write as the first fact that
+   contains
+   them: they can be resolved in any process with the keys. Without keys, a call with a placeholder of an earlier process is
    refused.
 
-A `ModelCache` belongs inside, `ModelCache(priority=950)`, so that it keeps placeholders.
-
-What hooks and tools ask on the side (`context.complete`) passes here too, so a judge or a summary gets placeholders.
-
-Files are looked into where they are text (UTF-8); names and addresses of all. Not covered: images, sounds, PDF and other
-binary files, and exceptions in `Error` events.
+A `ModelCache` should be inside, `ModelCache(priority=950)`, so that it keeps placeholders. Side model calls of hooks and tools
+(`context.complete`) are redacted too, so a judge or a summary gets placeholders. Text files (UTF-8) are searched, and names and
+URLs of all files. Not covered: images, audio, PDF and other binary files, and exceptions in `Error` events.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg
 from agentflow.plugins._matching import names
 from agentflow.plugins.redaction.at_rest import (
-    Numberless,
+    AnonymousVault,
     Restoring,
     at_rest,
     fact_at_rest,
@@ -52,7 +50,7 @@ from agentflow.plugins.redaction.at_rest import (
 )
 from agentflow.plugins.redaction.detectors import DETECTORS, Detector
 from agentflow.plugins.redaction.model import RedactedModel
-from agentflow.plugins.redaction.reply import RedactedFlux, redacted_pieces
+from agentflow.plugins.redaction.reply import RedactedFlux, redacted_chunks
 from agentflow.plugins.redaction.seal import KEYS_VARIABLE, KeySource, seal_from
 from agentflow.plugins.redaction.store import redacted_store
 from agentflow.plugins.redaction.text import Scanner, Vault, scan
@@ -66,31 +64,31 @@ __all__ = ["Redaction"]
 
 T = TypeVar("T")
 
-_LOST = "what {lost} stands for was known before a restart only, and is not kept; ask the user for it again"
+_LOST = "the value of {lost} was lost with a restart; ask the user for it again"
 _NO_KEYS = (
-    "{} denied {}: its arguments hold placeholders of an earlier process, whose values are kept nowhere. Give the hook keys, "
-    "Redaction(keys=...) or the environment variable {}, and they are kept with the session, encrypted."
+    "{} denied {}: its arguments contain placeholders of an earlier process, whose values are not stored. Pass keys to the "
+    "hook, Redaction(keys=...) or the environment variable {}, to store them with the session, encrypted."
 )
 
 
 class Redaction(SideWrapper):
-    """Hides secrets and personal data from the model, and brings them back on the way out.
+    """Hides secrets and personal data from the model, and restores them on the way out.
 
-    Priority 900 (output band): it edits what all other hooks have made of a request or a call, and sits directly around the
-    model. It applies inside sub-agents too.
+    Priority 900 (output band): it edits a request or a call after all other hooks, and is directly around the model. It applies
+    inside sub-agents too.
 
     Args:
-        detectors: What to look for; `DETECTORS` are secrets, mail addresses, IBANs, card and social security numbers.
-        patterns: More of them, kind to regular expression: `{"badge": r"B-\\d{6}"}`.
+        detectors: The detectors; `DETECTORS` are secrets, mail addresses, IBANs, card and social security numbers.
+        patterns: More detectors, kind to regular expression: `{"badge": r"B-\\d{6}"}`.
         values: Texts that are secret wherever they occur.
-        restore: Give originals back, in replies and in tool arguments. False: placeholders everywhere.
-        stored: What the session keeps of input and tool results: `"redacted"`, or `"original"` (then only what is sent to
-            the model is changed).
-        keys: Fernet keys (a text, or several, the newest first), or a function that gives them: what placeholders stand for
-            is then stored with the session, encrypted. None: those in the environment variable `AGENTFLOW_REDACTION_KEYS`,
-            separated by commas; where that is not set, nothing is kept.
-        trusted_tools: Patterns of the tools that get originals; others get placeholders. Name them where a tool can send
-            data away: a web page may tell the model to pass `<secret-1>` to it.
+        restore: Restore originals in replies and in tool arguments. False: placeholders everywhere.
+        stored: The form of input and tool results in the session: `"redacted"`, or `"original"` (then only requests to the
+            model are changed).
+        keys: Fernet keys (a string, or several, the newest first), or a function that returns them: the values of placeholders
+            are then stored with the session, encrypted. None: the keys in the environment variable
+            `AGENTFLOW_REDACTION_KEYS`, separated by commas; if it is not set, values are not stored.
+        trusted_tools: Patterns of the tools that get originals; others get placeholders. You should limit them if a tool can
+            send data away: a web page may ask the model to pass `<secret-1>` to it.
 
     Example:
         >>> model = ScriptedModel(lambda request: f"You wrote: {request.messages[-1].text}")
@@ -118,9 +116,9 @@ class Redaction(SideWrapper):
         keys: KeySource | None = None,
     ) -> None:
         if stored not in ("redacted", "original"):
-            raise UsageError(f"Redaction(stored={stored!r}): legal are 'redacted' and 'original'.")
+            raise UsageError(f"Redaction(stored={stored!r}): use 'redacted' or 'original'.")
         if isinstance(trusted_tools, str) or isinstance(values, str):
-            raise UsageError("Redaction: trusted_tools= and values= take a list of texts, not one text.")
+            raise UsageError("Redaction: trusted_tools= and values= take a list of strings, not a string.")
         more = tuple(Detector(kind, pattern) for kind, pattern in (patterns or {}).items())
         self.restore = restore
         self.stored = stored
@@ -132,7 +130,7 @@ class Redaction(SideWrapper):
     # ---- events
 
     def on_event(self, event: HookEvent) -> HookEvent | Deny:
-        """Redact what goes to the model, restore what goes to a tool."""
+        """Redact a request to the model; restore the arguments for a tool."""
         context = event.context
         if isinstance(event, CallEnded):
             if event.outcome != "suspended":
@@ -163,14 +161,14 @@ class Redaction(SideWrapper):
         return event
 
     def _enter(self, vault: Vault, context: RunContext) -> None:
-        """Take in what was stored of what the session knows, the first time in a run."""
+        """Restore the stored vault, the first time in a run."""
         vault.use(self._seal)
         self._cleaning(vault).begin(context.history)
         vault.runs[id(self)] = context.run_id
         self._vaults[context.run_id] = vault
 
     def _clean_call(self, event: PreActing, vault: Vault) -> list[str]:
-        """Give a tool what it may get; returns the placeholders that nobody knows any more."""
+        """Restore or mask a tool's arguments; return placeholders with lost values."""
         use, cleaning, lost = event.tool_use, self._cleaning(vault), list[str]()
         if cleaning.are_clean_arguments(use.raw):
             return lost
@@ -186,7 +184,7 @@ class Redaction(SideWrapper):
         return _LOST.format(lost=", ".join(dict.fromkeys(lost)))
 
     def around(self, event: HookEvent, source: Any) -> Any:
-        """Pass the model's chunks, and the pieces of a tool, through the hold-back."""
+        """Redact the model's chunks, and a tool's chunks, while they stream."""
         context = event.context
         vault = context.session_state[Vault]
         if vault.runs.get(id(self)) != context.run_id:
@@ -195,13 +193,13 @@ class Redaction(SideWrapper):
             return RedactedFlux(source, self._cleaning(vault))
         if isinstance(event, PreActing) and vault.has_lost:
             lost = self._lost_in(event, vault)
-            if lost:  # it was allowed in an earlier process, and a wrapped store had placeholders of it
+            if lost:  # it was allowed in an earlier process, and a wrapped store had only placeholders
                 raise Veto(self._refusal(event, lost))
         if isinstance(event, PreActing) and self.stored == "redacted":
             whole = event.iteration == 0
 
-            def redacted(pieces: Any) -> Flux[Any]:
-                return Flux(lambda: redacted_pieces(Flux[Any].wrap(pieces), self._cleaning(vault), whole=whole))
+            def redacted(chunks: Any) -> Flux[Any]:
+                return Flux(lambda: redacted_chunks(Flux[Any].wrap(chunks), self._cleaning(vault), whole=whole))
 
             return source.chunks(redacted)
         return source
@@ -215,14 +213,15 @@ class Redaction(SideWrapper):
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: ModelSource
     ) -> Flux[ModelChunk]:
-        """Hide secrets from the model that is asked on the side, and bring them back in its answer."""
+        """Hide secrets from the model of a side call, and restore them in its answer."""
         vault = context.session_state[Vault]
         if vault.runs.get(id(self)) != context.run_id:
             self._enter(vault, context)
         return RedactedFlux(chunks, self._cleaning(vault))
 
     def store(self, inner: Store) -> Store:
-        """A store that gets placeholders only; give it to the agent in place of `inner`. It can do what `inner` can.
+        """Wrap a store so that it gets only placeholders; pass the result to the agent. It supports everything that `inner`
+        does.
 
         Example:
             >>> from agentflow.ports.store import MemoryStore
@@ -230,15 +229,15 @@ class Redaction(SideWrapper):
             >>> agent = Agent("a", ScriptedModel(["Noted."]), hooks=[redaction], store=redaction.store(kept))
             >>> (await agent.call("I am ada@example.com", session="s")).text
             'Noted.'
-            >>> kept.load("s")[1].messages[0].text  # behind the state of the session
+            >>> kept.load("s")[1].messages[0].text  # the fact after the session's state
             'I am <email-1>'
         """
         return redacted_store(inner, self._at_rest, self._restored)
 
     def model(self, inner: str | Model) -> Model:
-        """A model for what is asked outside of a run: it gets `<email>` in the place of a mail address.
+        """Wrap a model for calls outside of a run: it gets `<email>` instead of a mail address.
 
-        What hooks and tools ask in a run (`context.complete`) needs none: it passes here anyway.
+        Side calls within a run (`context.complete`) do not need it: they are redacted anyway.
 
         Example:
             >>> judge = ScriptedModel(["Polite."])
@@ -248,41 +247,41 @@ class Redaction(SideWrapper):
         """
 
         def clean(messages: Sequence[Msg]) -> tuple[Msg, ...]:
-            cleaning = self._cleaning(Numberless())
+            cleaning = self._cleaning(AnonymousVault())
             return tuple([message_at_rest(msg, cleaning) for msg in messages])
 
         return RedactedModel(inner, clean)
 
     def outside(self, value: T, run_id: str = "") -> T:
-        """A message, a call, a result or a text as it may be told outside the run, in a trace say: `<email>` for an address.
+        """Redact a message, a call, a result or a text for use outside the run, such as in a trace: `<email>` for an address.
 
         Args:
-            value: One of them.
-            run_id: The run that it is of: what its session has learned to be secret is found too, and nothing is learned.
+            value: The value.
+            run_id: Its run: values found in its session are redacted too; the session does not change.
 
         Example:
             >>> Redaction().outside("Write to ada@example.com")
             'Write to <email>'
         """
-        return at_rest(value, self._cleaning(Numberless.knowing(self._vaults.get(run_id))))
+        return at_rest(value, self._cleaning(AnonymousVault.of(self._vaults.get(run_id))))
 
     def finds(self, text: str, start: int, whole: bool, run_id: str = "") -> tuple[list[tuple[int, int, str]], int]:
-        """Where something is in a text that `outside` takes out, for whoever writes a text down while it comes.
+        """Find what `outside` would redact in a text that may still grow.
 
         Args:
             text: The text so far.
-            start: Where to begin; what stands before is only looked back on.
-            whole: No more of it follows.
-            run_id: The run that it is of.
+            start: Where to begin; the text before it serves as context only.
+            whole: Whether the text is complete.
+            run_id: Its run.
 
         Returns:
-            Each place, its end, and what stands for it; and up to where nothing that follows could change that.
+            The start, end and replacement of each find; and the position up to which further text cannot change the result.
 
         Example:
             >>> Redaction().finds("Write to ada@example.com, or bob@exam", 0, whole=False)
             ([(9, 24, '<email>')], 29)
         """
-        scanner = self._cleaning(Numberless.knowing(self._vaults.get(run_id))).scanner()
+        scanner = self._cleaning(AnonymousVault.of(self._vaults.get(run_id))).scanner()
         kinds: list[str] = []
 
         def noted(kind: str, found: str) -> str:
@@ -300,16 +299,16 @@ class Redaction(SideWrapper):
         return Cleaning(self._base, self.restore, vault)
 
     def _at_rest(self, facts: Sequence[Fact]) -> Sequence[Fact]:
-        """Facts as the store gets them; those of no run have no numbers, as nobody could tell what they mean."""
+        """Return facts for the store; facts without a run get placeholders without numbers, which could not be resolved."""
         runs = [run_id for fact in facts if (run_id := getattr(fact, "run_id", "")) in self._vaults]
         vault = self._vaults.get(runs[0]) if runs else None
-        cleaning = self._cleaning(Numberless() if vault is None else vault)
-        # The state comes first, and is made last: the other facts may teach the vault a value.
+        cleaning = self._cleaning(AnonymousVault() if vault is None else vault)
+        # The state comes first, but is converted last: the other facts may add values to the vault.
         cleaned = [fact if isinstance(fact, StateKept) else fact_at_rest(fact, cleaning) for fact in facts]
         return [fact_at_rest(fact, cleaning) if isinstance(fact, StateKept) else fact for fact in cleaned]
 
     def _restored(self, facts: Sequence[Fact]) -> Sequence[Fact]:
-        """Facts as the session held them, where it can be known what their placeholders stand for."""
+        """Return facts as the session had them, if the values of their placeholders are known."""
         vault = vault_of(facts) if self.restore else None
         if vault is None or self._seal is None:
             return facts

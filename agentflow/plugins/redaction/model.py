@@ -1,4 +1,4 @@
-"""The model that `Redaction.model` gives to hooks that ask on the side: it gets no secrets."""
+"""The model that `Redaction.model` creates for calls outside of a run: it gets no secrets."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from agentflow.ports.model import Model, ModelRequest, resolve_model
 __all__ = ["CleanMessages", "RedactedModel"]
 
 CleanMessages: TypeAlias = Callable[[Sequence[Msg]], Sequence[Msg]]
-"""Gives the messages without secrets."""
+"""Returns the messages without secrets."""
 
 
 class RedactedModel:
-    """A model that is asked without secrets; made by `Redaction.model`.
+    """A model that gets no secrets; created by `Redaction.model`.
 
     Args:
         inner: The model or its name.
-        clean: Takes the secrets out of messages.
+        clean: Removes the secrets from messages.
     """
 
     def __init__(self, inner: str | Model, clean: CleanMessages) -> None:
@@ -33,6 +33,6 @@ class RedactedModel:
         return self._inner if isinstance(self._inner, str) else self._inner.name
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
-        """Answer the request, without having seen a secret."""
+        """Answer the request without its secrets."""
         cleaned = ModelRequest(self._clean(request.messages), request.tools, request.options, request.model)
         return resolve_model(self._inner).stream(cleaned)

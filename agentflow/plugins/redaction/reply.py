@@ -1,9 +1,9 @@
-"""Streams without their secrets: a model's reply on its way out, and the pieces that a tool hands out.
+"""Removes secrets from streams: a model's reply, and a tool's chunks.
 
 Rules:
 
 1. Text is held back exactly as long as it could still become part of a secret.
-2. A call's arguments are held until the call is whole: a secret may be written with JSON's escapes.
+2. A call's arguments are held back until the call is complete: a secret may be written with JSON escapes.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Any
 from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.hooks.wrapping import ModelSource, PrivateFlux
 from agentflow.messages import ThinkingBlock
-from agentflow.plugins.redaction.text import Streaming
+from agentflow.plugins.redaction.text import StreamScanner
 from agentflow.plugins.redaction.values import Cleaning
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
 from agentflow.specs import ToolSpec
 
-__all__ = ["RedactedFlux", "redacted_pieces"]
+__all__ = ["RedactedFlux", "redacted_chunks"]
 
 
 class RedactedFlux(PrivateFlux):
-    """The model's work, asked without secrets and shown without secrets.
+    """A model call with a redacted request and reply.
 
-    It is private: a cache further out would keep restored words under a request that another session makes too. So
-    `ModelCache` refuses such a place, and says that it needs a higher priority.
+    It is private: an outer cache would keep restored text for a request that another session makes too. So `ModelCache`
+    refuses to be outside of it, and reports that it needs a higher priority.
 
     Args:
-        source: The work.
-        cleaning: Takes the secrets out.
+        source: The model call.
+        cleaning: Removes the secrets.
     """
 
     def __init__(self, source: ModelSource, cleaning: Cleaning) -> None:
-        # The event does not hold what its chain has injected; the request does.
+        # The event does not contain messages injected by its chain; the request does.
         cleaned = cleaning.messages(source.request.messages)
         self._work = source if cleaned is None else source.using(input_messages=cleaned)
         self._cleaning = cleaning
@@ -62,23 +62,23 @@ class RedactedFlux(PrivateFlux):
             await close(stream)
 
 
-async def redacted_pieces(pieces: Flux[Any], cleaning: Cleaning, *, whole: bool) -> AsyncIterator[Any]:
-    """A tool's pieces; neighbouring texts are one text, or (`whole`, in a turn that no model asked for) values."""
+async def redacted_chunks(chunks: Flux[Any], cleaning: Cleaning, *, whole: bool) -> AsyncIterator[Any]:
+    """Redact a tool's chunks; adjacent texts are one text, or separate values with `whole` (a turn that no model requested)."""
     found = cleaning.masking()
-    text = Streaming(cleaning.scanner, found)
-    stream = pieces.open()
+    text = StreamScanner(cleaning.scanner, found)
+    stream = chunks.open()
     try:
-        async for piece in stream:
-            if isinstance(piece, str) and not whole:
-                shown = text.feed(piece)
+        async for chunk in stream:
+            if isinstance(chunk, str) and not whole:
+                shown = text.feed(chunk)
                 if shown:
                     yield shown
                 continue
             rest = text.end()
             if rest:
                 yield rest
-            changed = cleaning.walk(piece, found)
-            yield piece if changed == piece else changed
+            changed = cleaning.walk(chunk, found)
+            yield chunk if changed == chunk else changed
         rest = text.end()
         if rest:
             yield rest
@@ -87,7 +87,7 @@ async def redacted_pieces(pieces: Flux[Any], cleaning: Cleaning, *, whole: bool)
 
 
 class _Call:
-    """A tool call while its arguments come in."""
+    """A tool call with arguments that are still arriving."""
 
     __slots__ = ("arguments", "id")
 
@@ -97,7 +97,7 @@ class _Call:
 
 
 class _Reply:
-    """One attempt at a reply, on its way out."""
+    """One attempt at a reply."""
 
     __slots__ = ("_calls", "_cleaning", "_finish", "_model", "_thinking", "_thought", "_tools", "_words")
 
@@ -107,15 +107,15 @@ class _Reply:
         self._begin()
 
     def _begin(self) -> None:
-        self._words: Streaming | None = None
-        self._thinking: Streaming | None = None
+        self._words: StreamScanner | None = None
+        self._thinking: StreamScanner | None = None
         self._thought: list[str] = []
         self._calls: dict[int, _Call] = {}
         self._finish: str | None = None
         self._model: str | None = None
 
     def add(self, chunk: ModelChunk) -> Iterable[ModelChunk]:
-        """The next chunk; returns what can be shown."""
+        """Add a chunk; return the chunks that can be shown."""
         if chunk.restart:
             self._begin()
         self._model = chunk.model or self._model
@@ -123,9 +123,9 @@ class _Reply:
         out: list[ModelChunk] = []
         thinking, text = "", ""
         if chunk.thinking or chunk.signature is not None:
-            words = _end(self._words)
-            if words:  # in a chunk, thoughts come before words
-                out.append(ModelChunk(words, restart=chunk.restart))
+            text_before = _end(self._words)
+            if text_before:  # within a chunk, thoughts precede text
+                out.append(ModelChunk(text_before, restart=chunk.restart))
         if chunk.thinking:
             self._thinking = self._thinking or self._hold_back()
             thinking = self._thinking.feed(chunk.thinking)
@@ -152,7 +152,7 @@ class _Reply:
             if chunk.blocks
             else (),
             chunk.usage,
-            None,  # the finish reason comes last, behind what is held
+            None,  # the finish reason comes last, after text that is held back
             chunk.restart,
             chunk.model,
             tuple([self._cleaning.citation(cited, self._cleaning.showing()) for cited in chunk.citations])
@@ -163,8 +163,8 @@ class _Reply:
             out.append(shown)
         return out
 
-    def _hold_back(self) -> Streaming:
-        return Streaming(self._cleaning.scanner, self._cleaning.showing())
+    def _hold_back(self) -> StreamScanner:
+        return StreamScanner(self._cleaning.scanner, self._cleaning.showing())
 
     def _end_thought(self, signature: str | None) -> str:
         if signature:
@@ -175,7 +175,7 @@ class _Reply:
         return self._thinking.end()
 
     def _name(self, name: str) -> str:
-        """A tool's name; one that exists is no secret."""
+        """Redact a tool's name, unless such a tool exists."""
         cleaning = self._cleaning
         if cleaning.is_clean(name) or any(spec.name == name for spec in self._tools):
             return name
@@ -194,17 +194,17 @@ class _Reply:
         call.arguments.append(delta.arguments)
 
     def end(self, *, failed: bool = False) -> Iterable[ModelChunk]:
-        """The rest; of a reply that failed, without the calls."""
-        thinking, words = _end(self._thinking), _end(self._words)
+        """Return the rest; if the reply failed, without the calls."""
+        thinking, text = _end(self._thinking), _end(self._words)
         deltas: list[ToolUseDelta] = []
         for index, call in self._calls.items():
             arguments = "" if failed else self._cleaning.arguments("".join(call.arguments))
             if arguments:
                 deltas.append(ToolUseDelta(index, arguments=arguments))
-        if not (words or thinking or deltas or self._finish):
+        if not (text or thinking or deltas or self._finish):
             return ()
-        return (ModelChunk(words, thinking, tool_uses=tuple(deltas), finish_reason=self._finish, model=self._model),)
+        return (ModelChunk(text, thinking, tool_uses=tuple(deltas), finish_reason=self._finish, model=self._model),)
 
 
-def _end(held: Streaming | None) -> str:
+def _end(held: StreamScanner | None) -> str:
     return "" if held is None else held.end()

@@ -1,10 +1,10 @@
-"""The encryption of what `Redaction` keeps with a session: Fernet tokens (AES and HMAC), under keys that can be rotated.
+"""The encryption of values that `Redaction` stores with a session: Fernet tokens (AES and HMAC), with rotating keys.
 
 Rules:
 
-1. What was sealed and cannot be opened is an error that says what to do; it is never replaced.
-2. The first key seals, any of them opens; what an older key has sealed is sealed again at the next change.
-3. Keys are asked for when they are first needed, and again when none of them opens what is there.
+1. A sealed value that cannot be opened is an error with advice; it is never replaced.
+2. The first key seals, any key opens; a value sealed with an older key is sealed again at the next change.
+3. The key function is called when a key is first needed, and again if no key opens a value.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ __all__ = ["KEYS_VARIABLE", "KeySource", "Keys", "Seal", "seal_from"]
 
 KEYS_VARIABLE = "AGENTFLOW_REDACTION_KEYS"
 Keys: TypeAlias = "str | bytes | Sequence[str | bytes]"
-"""One Fernet key or several, the newest first; in a text they are separated by commas."""
+"""One Fernet key or several, the newest first; in a string they are separated by commas."""
 KeySource: TypeAlias = "Keys | Callable[[], Keys]"
 
 _MAKE_ONE = 'python -c "from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())"'
 
 
 def seal_from(keys: KeySource | None) -> Seal | None:
-    """The seal under the given keys, or under those in the environment; None where there are none.
+    """Create the seal from the given keys, or those in the environment; None if there are none.
 
     Raises:
-        UsageError: What was given is no key.
+        UsageError: A value is not a key.
         ImportError: cryptography is not installed.
     """
     if keys is None:
@@ -42,13 +42,13 @@ def seal_from(keys: KeySource | None) -> Seal | None:
 
 
 class Seal:
-    """Encrypts a text, and opens it again.
+    """Encrypts and decrypts texts.
 
     Args:
-        keys: Fernet keys, the newest first, or a function that gives them.
+        keys: Fernet keys, the newest first, or a function that returns them.
 
     Raises:
-        UsageError: What was given is no key; of a function, when it is called.
+        UsageError: A value is not a key; for a function, when it is called.
 
     Example:
         >>> from cryptography.fernet import Fernet
@@ -65,10 +65,10 @@ class Seal:
             self._keys = _fernets(keys)
 
     def ready(self) -> None:
-        """Ask for the keys, where that has not been done.
+        """Load the keys if they are not loaded.
 
         Raises:
-            UsageError: What the function gives is no key.
+            UsageError: The function returned a value that is not a key.
         """
         if not self._keys:
             self._keys = _fernets(self._source)
@@ -79,10 +79,10 @@ class Seal:
         return self._keys[0].encrypt(text.encode()).decode()
 
     def open(self, token: str) -> tuple[str, bool]:
-        """The text, and whether the newest key has sealed it.
+        """Decrypt a text; also return whether the newest key sealed it.
 
         Raises:
-            UsageError: None of the keys opens it.
+            UsageError: No key opens it.
         """
         self.ready()
         found = _opened(self._keys, token)
@@ -91,8 +91,8 @@ class Seal:
             found = _opened(self._keys, token)
         if found is None:
             raise UsageError(
-                "Redaction: none of the keys opens what is stored with the session, so its placeholders stand for nothing. "
-                f"Add the key that it was sealed with behind the new one, keys=[new, old] (or in {KEYS_VARIABLE}, separated by "
+                "Redaction: no key opens the values stored with the session, so its placeholders cannot be resolved. "
+                f"Add the key that sealed them after the new one, keys=[new, old] (or in {KEYS_VARIABLE}, separated by "
                 "a comma)."
             )
         return found
@@ -114,17 +114,21 @@ def _fernets(source: KeySource) -> tuple[Fernet, ...]:
         from cryptography.fernet import Fernet
     except ImportError as error:
         raise ImportError('Redaction(keys=...) needs cryptography: pip install "agentflow-hooks[redaction]"') from error
-    given = source() if callable(source) else source
+    source_keys = source() if callable(source) else source
     try:
-        keys = given.split(",") if isinstance(given, str) else [given] if isinstance(given, bytes) else list(given)
+        keys = (
+            source_keys.split(",")
+            if isinstance(source_keys, str)
+            else [source_keys]
+            if isinstance(source_keys, bytes)
+            else list(source_keys)
+        )
         found = tuple([Fernet(key.strip()) for key in keys])
     except (ValueError, TypeError, AttributeError):
         found = ()
     if not found:
         raise UsageError(
-            "Redaction: keys= (or the environment's "
-            + KEYS_VARIABLE
-            + ") holds something that is no Fernet key: each is 32 "
-            f"bytes in URL-safe base64. Make one with: {_MAKE_ONE}"
+            f"Redaction: keys= (or the environment variable {KEYS_VARIABLE}) contains an invalid Fernet key: each is 32 bytes "
+            f"in URL-safe base64. Create one with: {_MAKE_ONE}"
         )  # without the text of the key
     return found

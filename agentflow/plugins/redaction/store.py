@@ -1,9 +1,9 @@
-"""The store that `Redaction.store` gives to an agent: facts lose their secrets on the way in, and regain them on the way out.
+"""The store that `Redaction.store` creates: facts are redacted when written, and restored when read.
 
 Rules:
 
-1. It can do what the inner store can: a `SessionStore` keeps its versions, leases, forks and lists.
-2. What is imported is kept as it comes: it was made by `export`, from a store that had its own rules.
+1. It supports what the inner store does: a `SessionStore` keeps its versions, leases, forks and lists.
+2. Imported data is kept unchanged: `export` made it, from a store with rules of its own.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from agentflow.ports.store_wrapper import StoreWrapper
 __all__ = ["Pass", "redacted_store"]
 
 Pass: TypeAlias = Callable[[Sequence[Fact]], Sequence[Fact]]
-"""Gives the facts as they are on the other side."""
+"""Converts facts in one direction."""
 
 
 def redacted_store(inner: Store, clean: Pass, restore: Pass) -> Store:
-    """A store's facts, redacted on their way in.
+    """Wrap a store, so that facts are redacted when written.
 
     Args:
-        inner: Where they are kept.
-        clean: Takes the secrets out of facts.
-        restore: Puts them back, where it can.
+        inner: The store.
+        clean: Removes the secrets from facts.
+        restore: Restores them if possible.
     """
     if isinstance(inner, SessionStore):
         return _RedactedSessions(inner, clean, restore)
@@ -44,7 +44,7 @@ def _loaded(
 
 
 class _RedactedFacts:
-    """The least that an agent needs."""
+    """A wrapped store with only the methods that an agent needs."""
 
     def __init__(self, inner: Store, clean: Pass, restore: Pass) -> None:
         self._inner = inner
@@ -56,12 +56,12 @@ class _RedactedFacts:
         return self._inner.append(session_id, self._clean(facts))
 
     def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
-        """Return what was added."""
+        """Return the stored facts, restored."""
         return _loaded(self._inner.load(session_id), self._restore)
 
 
 class _RedactedSessions(StoreWrapper):
-    """The same for a store that looks after its sessions."""
+    """A wrapped `SessionStore`."""
 
     def __init__(self, inner: SessionStore, clean: Pass, restore: Pass) -> None:
         super().__init__(inner)
@@ -75,5 +75,5 @@ class _RedactedSessions(StoreWrapper):
         return self.inner.append(session_id, self._clean(facts), expected=expected, claim=claim)
 
     def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
-        """Return what was added."""
+        """Return the stored facts, restored."""
         return _loaded(self.inner.load(session_id), self._restore)

@@ -1,15 +1,15 @@
-"""What `Redaction` knows of text: detectors, the vault of placeholders, and a scanner that works while text streams in.
+"""Redaction of text: the vault of placeholders, and a scanner that works on streams.
 
 Rules:
 
-1. The same text gives the same result, however it is cut into pieces.
-2. A piece of text is let go as soon as nothing that could follow would make it part of a secret.
+1. The same text has the same result, however it is split into chunks.
+2. Text is released as soon as nothing that follows could make it part of a secret.
 3. A value has one placeholder in a session, and a placeholder one value.
 
-Libraries: `regex` says where a pattern has begun to match at the end of a text and wants more (partial matching; the
-standard library's `re` cannot), which is all that a hold-back needs. `python-stdnum` computes check digits. detect-secrets was
-looked at: it says which line of a file holds a secret, not where in the line it begins and ends. Presidio finds names and
-places by a language model and needs whole sentences; give what it finds as `values=`.
+Libraries: `regex` reports where a pattern has begun to match at the end of a text (partial matching, which the standard
+library's `re` does not have), and holding text back needs just that. `python-stdnum` verifies check digits. detect-secrets
+reports the line of a secret, not its position in the line. Presidio finds names and places with a language model and needs
+whole sentences; pass its results as `values=`.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ from agentflow.plugins.redaction.detectors import Detector, Match, Pattern, comp
 from agentflow.plugins.redaction.seal import Seal
 from agentflow.transcript import MessageView, Replacements
 
-__all__ = ["Found", "Scanner", "Streaming", "Vault", "scan"]
+__all__ = ["Replacer", "Scanner", "StreamScanner", "Vault", "scan"]
 
 _CONTEXT = 80
-"""How much of the text before a place a pattern may look back on."""
+"""The number of characters before a position that a pattern may look back on."""
 _PLACEHOLDER = "_p_"
 _VALUE = "_v_"
 _MOST_SPOTLESS = 1_000
 _SHORTEST = 4
-"""Values shorter than this are too common to be looked for wherever they occur."""
+"""Shorter values are too common to be searched for everywhere."""
 
 
-class Found(Protocol):
-    """Says what stands for a thing that was found.
+class Replacer(Protocol):
+    """Returns the replacement of a find.
 
     Args:
         kind: The detector's kind, or `""` for a placeholder.
-        text: What was found.
+        text: The text of the find.
     """
 
     def __call__(self, kind: str, text: str, /) -> str: ...
 
 
 _ANCHOR = re.compile(r"(?<!\[)\^|\$|\\[AZbB]|\(\?<?[=!]")
-"""What makes it matter for a hint what stands around it."""
+"""Parts of a pattern that depend on the surrounding text."""
 
 
 Searches: TypeAlias = dict[int, tuple[Pattern, Match | None]]
-"""What each pattern, by its identity, has found last in a text."""
+"""The last match of each pattern in a text, by the pattern's identity."""
 
 
 class _Gates:
-    """Tells the texts that are not worth a search, whatever the detector.
+    """Rules out texts that need no search, for all detectors together.
 
     Args:
-        hints: For each detector its needles and its hint.
+        hints: The needles and the hint of each detector.
 
     Attributes:
-        floating: Whether a text that is not worth it has no part that is.
+        floating: Whether every part of a text that is ruled out is ruled out as well.
     """
 
     __slots__ = ("_bare", "_needles", "_one_by_one", "floating")
@@ -78,7 +78,7 @@ class _Gates:
         self.floating = not any(_ANCHOR.search(hint) for _, hint in hints)
 
     def open_for(self, text: str) -> bool:
-        """Whether a detector may find something."""
+        """Return whether a detector may find something."""
         if self._bare is not None and self._bare.search(text) is not None:
             return True
         lowered = text.lower()
@@ -98,11 +98,11 @@ def _has_one(text: str, needles: Iterable[str]) -> bool:
 
 
 class Scanner:
-    """Finds known values, placeholders, and what detectors look for, in this order of preference at one place.
+    """Finds known values, placeholders and matches of detectors, in this order of precedence at one position.
 
     Args:
-        detectors: What to look for.
-        values: Texts to be found wherever they occur.
+        detectors: The detectors.
+        values: Texts to find wherever they occur.
 
     Example:
         >>> from agentflow.plugins.redaction.detectors import EMAIL
@@ -130,8 +130,8 @@ class Scanner:
                 [(("<",), parts[0][1]), *((detector.needles, detector.hint) for detector in detectors)]
             )
 
-    def knowing(self, values: Iterable[str]) -> Scanner:
-        """The same scanner, which looks for these values too."""
+    def with_values(self, values: Iterable[str]) -> Scanner:
+        """Return a scanner that also finds these values."""
         known = _long_enough(values)
         if not known:
             return self
@@ -144,25 +144,24 @@ class Scanner:
         return other
 
     def may_find(self, text: str) -> bool:
-        """Whether a whole text has to be searched; most texts are told apart at a fraction of the cost."""
+        """Return whether a whole text must be searched; most texts are ruled out at a fraction of the cost."""
         if self._gates is None or self._gates.open_for(text):
             return True
         return bool(self._values) and _has_one(text, self._values)
 
     def may_find_within(self, text: str) -> bool:
-        """Whether a text, or a part of it that somebody cuts out, has to be searched."""
+        """Return whether a text, or any part of it, must be searched."""
         return self._gates is None or not self._gates.floating or self.may_find(text)
 
-    def replace(self, text: str, found: Found) -> str:
-        """The whole text with what was found replaced."""
+    def replace(self, text: str, found: Replacer) -> str:
+        """Replace all finds in a whole text."""
         return "".join(scan(lambda: self, text, 0, True, found)[0])
 
     def next(self, text: str, look: int, final: bool, found: Searches) -> tuple[int, str, int]:
-        """The next find from `look` on: where it begins, its kind, and its length (0: it was none after all).
+        """Return the next find from `look` on: its start, kind and length (0: a false match).
 
-        `found` is what each pattern has found in this text; no part of it is searched twice for the same.
-
-        Where no find is certain yet, the length is -1, and what stands before the place is free.
+        `found` is the last match of each pattern in this text; no part is searched twice for the same pattern. If no find is
+        certain yet, the length is -1, and the text before the start is clean.
         """
         match: Match | None = None
         limit = len(text)
@@ -198,13 +197,13 @@ class Scanner:
 
 
 def _pair(parts: Sequence[tuple[str, str]]) -> tuple[Pattern, Pattern]:
-    """The pattern, and one that never matches as a whole, so that all it finds is a beginning that the text's end cut off."""
+    """Return the pattern, and one that only matches partially: its match is a beginning at the end of the text."""
     complete = "|".join(f"(?P<{name}>{pattern})" for name, pattern in parts)
     return compiled(complete), compiled(f"(?:{'|'.join(f'(?:{pattern})' for _, pattern in parts)})(?!)")
 
 
 def _first(pattern: Pattern, text: str, look: int, found: Searches) -> Match | None:
-    """The first match from a place on; what is known of the text behind it is not searched again."""
+    """Return the first match from a position on; a known match after it is not searched again."""
     known = found.get(id(pattern))
     if known is not None and (known[1] is None or known[1].start() >= look):
         return known[1]
@@ -214,7 +213,7 @@ def _first(pattern: Pattern, text: str, look: int, found: Searches) -> Match | N
 
 
 def _word_starts(starts: Iterable[str]) -> Pattern:
-    """Finds a word that begins with one of the texts, in whatever case, or that the text's end cuts off before it can tell."""
+    """Create a pattern for a word that begins, in any case, with one of the texts, or that the text's end truncates."""
     tree: dict[str, Any] = {}
     for start in starts:
         node = tree
@@ -234,7 +233,7 @@ def _branches(node: dict[str, Any]) -> str:
 
 
 def _long_enough(values: Iterable[str]) -> tuple[str, ...]:
-    """What is looked for by its letters, the longest first."""
+    """Return the values that are long enough to be searched for, the longest first."""
     known = {value for value in values if len(value) >= _SHORTEST}
     return tuple(sorted(known, key=lambda value: (-len(value), value)))
 
@@ -244,21 +243,21 @@ def _literals(values: Sequence[str]) -> tuple[Pattern, Pattern]:
     return _pair([(_VALUE, "|".join(escaped))])
 
 
-def scan(scanner: Callable[[], Scanner], text: str, start: int, final: bool, found: Found) -> tuple[list[str], int]:
-    """Go through a text.
+def scan(scanner: Callable[[], Scanner], text: str, start: int, final: bool, found: Replacer) -> tuple[list[str], int]:
+    """Scan a text.
 
     Args:
-        scanner: Gives the scanner; asked again after each find, which may have taught it a value.
-        text: The text; what stands before `start` is looked back on.
+        scanner: Returns the scanner; called again after each find, which may have added a value.
+        text: The text; the part before `start` is context.
         start: Where to begin.
-        final: No more text follows.
-        found: Says what stands for a thing.
+        final: Whether the text is complete.
+        found: Returns the replacement of a find.
 
     Returns:
-        What can be let go, and up to where in `text` that is.
+        The parts that can be released, and the position in `text` after them.
     """
     out: list[str] = []
-    position = look = start  # out up to `position`, searched up to `look`
+    position = look = start  # released up to `position`, searched up to `look`
     current = scanner()
     seen: Searches = {}
     while position < len(text):
@@ -276,34 +275,34 @@ def scan(scanner: Callable[[], Scanner], text: str, start: int, final: bool, fou
     return out, position
 
 
-class Streaming:
-    """Replaces in a text that comes in pieces; what could become part of a find is held back until that is known.
+class StreamScanner:
+    """Replaces finds in a text that arrives in chunks; text that could become part of a find is held back.
 
     Args:
-        scanner: Gives the scanner as of now.
-        found: Says what stands for a thing.
+        scanner: Returns the current scanner.
+        found: Returns the replacement of a find.
 
     Example:
         >>> from agentflow.plugins.redaction.detectors import EMAIL
-        >>> stream = Streaming(lambda: Scanner((EMAIL,)), lambda kind, text: f"<{kind}>")
+        >>> stream = StreamScanner(lambda: Scanner((EMAIL,)), lambda kind, text: f"<{kind}>")
         >>> [stream.feed("write to ada"), stream.feed("@example.c"), stream.feed("om, soon"), stream.end()]
         ['write to ', '', '<email>, ', 'soon']
     """
 
     __slots__ = ("_context", "_found", "_held", "_scanner")
 
-    def __init__(self, scanner: Callable[[], Scanner], found: Found) -> None:
+    def __init__(self, scanner: Callable[[], Scanner], found: Replacer) -> None:
         self._scanner = scanner
         self._found = found
         self._context = ""
         self._held = ""
 
-    def feed(self, piece: str) -> str:
-        """The next piece; returns what can be shown."""
-        return self._advance(self._held + piece, final=False)
+    def feed(self, chunk: str) -> str:
+        """Add a chunk; return the text that can be shown."""
+        return self._advance(self._held + chunk, final=False)
 
     def end(self) -> str:
-        """Nothing follows; returns the rest, and begins anew."""
+        """Return the rest, and start over."""
         rest = self._advance(self._held, final=True)
         self._context = ""
         return rest
@@ -319,8 +318,8 @@ class Streaming:
 
 
 @dataclass(slots=True, repr=False)
-class _Kept:
-    """What is sealed."""
+class _VaultContents:
+    """The contents of a sealed vault."""
 
     values: dict[str, str]
     by_model: list[str]
@@ -329,25 +328,25 @@ class _Kept:
 
 
 @dataclass(slots=True, repr=False)
-class _Sealed:
-    """What a store has of a vault with values; of one without, the counters alone."""
+class _SealedVault:
+    """The stored form of a vault with values; without values it is the counters alone."""
 
     counters: dict[str, int]
     sealed: str
 
 
-_Stored = _Sealed | dict[str, int]
+_Stored = _SealedVault | dict[str, int]
 
 
 class Sent(NamedTuple):
-    """A request whose messages were cleaned.
+    """A request whose messages were redacted.
 
     Attributes:
         base: The scanner.
-        version: The vault's version then.
-        given: The messages as they were.
+        version: The vault's version at that time.
+        given: The messages before redaction.
         cleaned: The messages as they were sent.
-        replacements: What takes the place of those that were not clean.
+        replacements: The redacted messages, by position.
     """
 
     base: object
@@ -359,12 +358,14 @@ class Sent(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Vault:
-    """What was hidden in one session; lives in its `session_state`, and is never printed.
+    """The hidden values of one session; lives in its `session_state`, and is never printed.
 
-    Where a store keeps session states, it gets the counters, and with a seal (`Redaction(keys=...)`) an encrypted copy of the
-    rest, so that placeholders stand for their values in the next process too. Without one, placeholders of an earlier
-    process stay what they are, and no new value takes their names.
+    If a store keeps session states, it gets the counters, and with a seal (`Redaction(keys=...)`) an encrypted copy of the
+    rest, so that placeholders can be resolved in the next process too. Without one, placeholders of an earlier process stay
+    unresolved, and no new value gets their names.
     """
+
+    __saved_as__ = "agentflow.plugins.redaction_text:Vault"
 
     _placeholders: dict[str, str] = field(default_factory=dict[str, str])
     _originals: dict[str, str] = field(default_factory=dict[str, str])
@@ -375,83 +376,83 @@ class Vault:
         default_factory=dict[int, "tuple[int, Scanner, Scanner]"]
     )
     thoughts: dict[str, str] = field(default_factory=dict[str, str])
-    """What a model really thought, by the signature over it: its provider wants it back unchanged."""
+    """The original thoughts of a model, by their signature: its provider expects them unchanged."""
     clean: dict[tuple[int, int], tuple[object, int, Msg]] = field(
         default_factory=dict[tuple[int, int], "tuple[object, int, Msg]"]
     )
-    """Messages as they are sent, so that each is looked through once."""
+    """Messages as they are sent, so that each is searched once."""
     begun: bool = False
     version: int = 0
-    """Changes when a text that was clean may not be so any more."""
+    """Increased when a text that was clean may no longer be."""
     runs: dict[int, str] = field(default_factory=dict[int, str])
-    """By hook: the run that it has noted this vault for."""
+    """By hook: the last run that used this vault."""
     _lost: Mapping[str, int] = field(default_factory=dict[str, int])
     _spotless: dict[int, tuple[Scanner, set[object]]] = field(default_factory=dict[int, "tuple[Scanner, set[object]]"])
     sent: dict[int, Sent] = field(default_factory=dict[int, "Sent"])
-    """The last request, by scanner: the next one usually is the same and a little more."""
+    """The last request, by scanner: the next one usually extends it."""
     unsaved: bool = False
-    """Whether it holds something that the store does not have: it is then stored with the next fact."""
+    """Whether it has changes that are not stored: it is then stored with the next fact."""
     _seal: Seal | None = None
     _sealed: str = ""
-    """What the store has of its values; empty: nothing, or no longer what they are."""
+    """The sealed contents; empty if there are none, or they have changed."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            cls.taken_in, serialization=core_schema.plain_serializer_function_ser_schema(cls.given_out)
+            cls.from_stored, serialization=core_schema.plain_serializer_function_ser_schema(cls.to_stored)
         )
 
     @classmethod
-    def taken_in(cls, value: object) -> Vault:
-        """A vault of what a store has of it.
+    def from_stored(cls, value: object) -> Vault:
+        """Create a vault from its stored form.
 
         Raises:
-            ValueError: That is no vault.
+            ValueError: The data is not a vault.
         """
         if isinstance(value, Vault):
             return value
         data = adapter_of(_Stored).validate_python(value)
-        counters, sealed = (data.counters, data.sealed) if isinstance(data, _Sealed) else (data, "")
+        counters, sealed = (data.counters, data.sealed) if isinstance(data, _SealedVault) else (data, "")
         return cls(_counters=dict(counters), _lost=dict(counters), _sealed=sealed)
 
-    def given_out(self) -> dict[str, Any]:
-        """What a store gets of it."""
+    def to_stored(self) -> dict[str, Any]:
+        """Return the stored form."""
         if self._seal is not None and not self._sealed and (self._originals or self._kept_thoughts()):
             self._sealed = self._seal.close(self._contents())
         self.unsaved = False
         return {"counters": dict(self._counters), "sealed": self._sealed} if self._sealed else dict(self._counters)
 
     def _contents(self) -> str:
-        kept = _Kept(self._originals, sorted(self._written), self._words, self._kept_thoughts())
-        return adapter_of(_Kept).dump_json(kept).decode()
+        contents = _VaultContents(self._originals, sorted(self._written), self._words, self._kept_thoughts())
+        return adapter_of(_VaultContents).dump_json(contents).decode()
 
     def _kept_thoughts(self) -> dict[str, str]:
-        """The thoughts that hold a value: of all others the session has what was thought."""
+        """Return the thoughts that contain a value; the session has all others unchanged."""
         values = tuple(self._placeholders)
         return {by: thought for by, thought in self.thoughts.items() if _has_one(thought, values)}
 
     @property
     def has_lost(self) -> bool:
-        """Whether there are placeholders of an earlier process, known or not."""
+        """Whether there are placeholders of an earlier process, resolvable or not."""
         return bool(self._lost)
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the store has values of it."""
+        """Whether it has sealed values."""
         return bool(self._sealed)
 
     def use(self, seal: Seal | None) -> None:
-        """Keep values under a seal from now on, and take in what is kept.
+        """Seal values from now on, and restore the sealed ones.
 
         Raises:
-            UsageError: What is kept cannot be opened.
+            UsageError: The sealed values cannot be opened.
         """
         if seal is None or self._seal is not None:
             return
         seal.ready()
         if self._sealed:
             text, newest = seal.open(self._sealed)
-            kept = adapter_of(_Kept).validate_json(text)
+            kept = adapter_of(_VaultContents).validate_json(text)
             for placeholder, value in kept.values.items():
                 if placeholder not in self._originals and value not in self._placeholders:
                     self._originals[placeholder] = value
@@ -467,25 +468,25 @@ class Vault:
         self._touch()
 
     def _touch(self) -> None:
-        """What is stored is not what is known any more."""
-        self.unsaved = True  # the counters too: a name that is stored must not be given to another value
+        """Mark the stored form as outdated."""
+        self.unsaved = True  # the counters too: a stored name must not be reused for another value
         if self._seal is not None:
             self._sealed = ""
 
     def _changed(self) -> None:
-        """A text that was clean may not be so any more."""
+        """Forget which texts are clean, since a value was added."""
         self.version += 1
         for _, texts in self._spotless.values():
             texts.clear()
 
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
-        """The placeholder of a value; a new one where it is seen for the first time.
+        """Return the placeholder of a value; create one if the value is new.
 
         Args:
             value: The value.
-            kind: What it is.
-            base: Whoever found it; a value that it finds only in its surroundings is looked for by its letters from now on.
-            by_model: The model wrote it.
+            kind: Its kind.
+            base: The scanner that found it; a value that it finds only in context is searched for literally from now on.
+            by_model: Whether the model wrote it.
         """
         known = self._placeholders.get(value)
         if known is None:
@@ -505,13 +506,13 @@ class Vault:
         return known
 
     def sealed_thought(self, signature: str, thought: str) -> None:
-        """Keep a thought as its model had it, by the signature over it."""
+        """Keep a model's original thought, by its signature."""
         self.thoughts[signature] = thought
         if _has_one(thought, self._placeholders):
             self._touch()
 
     def original(self, placeholder: str) -> str | None:
-        """The value behind a placeholder; None for one that is not ours, which will then never get one."""
+        """Return the value of a placeholder; None for a foreign one: its name is then never used."""
         value = self._originals.get(placeholder)
         if value is None:
             kind, _, number = placeholder[1:-1].rpartition("-")
@@ -519,18 +520,18 @@ class Vault:
         return value
 
     def is_lost(self, placeholder: str) -> bool:
-        """Whether only an earlier process of this session knew what it stands for."""
+        """Return whether the value was known only in an earlier process of this session."""
         kind, _, number = placeholder[1:-1].rpartition("-")
         return placeholder not in self._originals and int(number) <= self._lost.get(kind, 0)
 
     def is_models_own(self, placeholder: str) -> bool:
-        """Whether only the model wrote the value."""
+        """Return whether only the model wrote the value."""
         return placeholder in self._written
 
     def spotless(self, base: Scanner) -> set[object]:
-        """Texts in which nothing is found with what is known by now; arguments and results are looked at many times.
+        """Return the texts that are known to be clean; arguments and results are checked many times.
 
-        The set is one for the vault's life; it is emptied when a new value becomes known.
+        The set lives as long as the vault; it is emptied when a value is added.
         """
         found = self._spotless.get(id(base))
         if found is None or found[0] is not base:
@@ -540,8 +541,8 @@ class Vault:
         return found[1]
 
     def scanner(self, base: Scanner) -> Scanner:
-        """The scanner that also finds the values known by now."""
+        """Return the scanner that also finds the values known so far."""
         found = self._scanners.get(id(base))
         if found is None or found[0] != self.version or found[1] is not base:
-            found = self._scanners[id(base)] = (self.version, base, base.knowing(self._words))
+            found = self._scanners[id(base)] = (self.version, base, base.with_values(self._words))
         return found[2]

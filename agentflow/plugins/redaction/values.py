@@ -1,10 +1,10 @@
-"""Texts, values, blocks and messages without their secrets: what `Redaction` does to what passes it.
+"""Redacts texts, values, blocks and messages.
 
 Rules:
 
-1. What is clean comes back as the same object, and costs one look: a set of texts in which nothing was found, then the
-   scanner's cheap check. Only what may hold something is taken apart.
-2. What was clean stays so until a new value becomes known; the vault tells then.
+1. A clean value is returned as the same object, after a cheap check: a set of clean texts, then the scanner's hints. Only
+   values that may contain something are taken apart.
+2. A clean value stays clean until the vault gets a new value.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from agentflow.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from agentflow.plugins.redaction.text import Found, Scanner, Sent, Vault, scan
+from agentflow.plugins.redaction.text import Replacer, Scanner, Sent, Vault, scan
 from agentflow.transcript import MessageView, Replacements
 
-__all__ = ["Cleaning", "named_anew"]
+__all__ = ["Cleaning", "renamed_keys"]
 
 
 class Cleaning:
-    """Takes secrets out of values, for one session.
+    """Removes secrets from values, for one session.
 
     Args:
-        base: What is looked for, beside the values that the session knows.
-        restore: Readers see originals.
-        vault: What the session knows.
+        base: The scanner, without the values of the session.
+        restore: Whether readers see originals.
+        vault: The session's vault.
     """
 
     __slots__ = ("_base", "_restore", "_spotless", "vault")
@@ -51,13 +51,12 @@ class Cleaning:
         self.vault = vault
 
     def scanner(self) -> Scanner:
-        """The scanner as of now."""
+        """Return the current scanner."""
         return self.vault.scanner(self._base)
 
-    # ---- what stands for what
-
-    def masking(self, *, by_model: bool = False) -> Found:
-        """Placeholders for all that is found."""
+    # ---- replacements
+    def masking(self, *, by_model: bool = False) -> Replacer:
+        """Replace all finds by placeholders."""
         vault = self.vault
 
         def found(kind: str, text: str, /) -> str:
@@ -68,8 +67,8 @@ class Cleaning:
 
         return found
 
-    def restoring(self, lost: list[str]) -> Found:
-        """Originals for placeholders; those that nobody knows any more are added to `lost`."""
+    def restoring(self, lost: list[str]) -> Replacer:
+        """Replace placeholders by originals; placeholders with a lost value are added to `lost`."""
         vault = self.vault
 
         def found(kind: str, text: str, /) -> str:
@@ -79,8 +78,8 @@ class Cleaning:
 
         return found
 
-    def showing(self) -> Found:
-        """For readers: their own values as they are, the model's own hidden."""
+    def showing(self) -> Replacer:
+        """Replace finds for readers: their own values stay, the model's own are hidden."""
         if not self._restore:
             return self.masking(by_model=True)
         vault = self.vault
@@ -93,21 +92,21 @@ class Cleaning:
 
         return found
 
-    def resolving(self) -> Found:
-        """Originals for placeholders, except what only the model has written."""
+    def resolving(self) -> Replacer:
+        """Replace placeholders by originals, except for values that only the model wrote."""
         vault = self.vault
         return lambda kind, text: text if kind or vault.is_models_own(text) else vault.original(text) or text
 
     def begin(self, history: Iterable[Msg]) -> None:
-        """Look at the stored conversation: no new value takes the name of a placeholder in it."""
+        """Scan the stored conversation, so that no new value gets the name of a placeholder in it."""
         if not self.vault.begun:
             self.messages(history)
             self.vault.begun = True
 
-    # ---- whether there is anything to do
+    # ---- cheap checks
 
     def is_clean(self, text: str) -> bool:
-        """Whether nothing is in a text, as far as a cheap look tells."""
+        """Return whether a text is certainly clean, by a cheap check."""
         if text in self._spotless:
             return True
         if self.scanner().may_find(text):
@@ -116,18 +115,18 @@ class Cleaning:
         return True
 
     def are_clean_arguments(self, raw: str) -> bool:
-        """The same for the JSON text of a call's arguments, and all values in it."""
-        key = (raw,)  # as arguments: none of the values, and not the text
+        """Return the same for the JSON text of a call's arguments, and all values in it."""
+        key = (raw,)  # a tuple, since the text itself may be clean while its values are not
         if key in self._spotless:
             return True
-        # Without escapes each name, text and number of it stands in it as it is.
+        # Without escapes, all names, texts and numbers occur in it literally.
         if "\\" in raw or self.scanner().may_find_within(raw):
             return False
         self._spotless.add(key)
         return True
 
     def is_clean_result(self, result: ToolResultBlock) -> bool:
-        """The same for a tool's result; one with several blocks is taken apart."""
+        """Return the same for a tool's result; false for one with several blocks."""
         return isinstance(result.content, str) and self.is_clean(result.content) and self.is_clean(result.name)
 
     def _is_clean_block(self, block: ContentBlock) -> bool:
@@ -138,15 +137,15 @@ class Cleaning:
         return isinstance(block, ToolResultBlock) and self.is_clean_result(block)
 
     def _is_clean_metadata(self, metadata: Mapping[str, Any]) -> bool:
-        for name, value in metadata.items():  # noqa: SIM110 - a generator costs as much as the look
+        for name, value in metadata.items():  # noqa: SIM110 - a generator would double the cost
             if not (isinstance(value, str) and self.is_clean(value) and self.is_clean(name)):
                 return False
         return True
 
     # ---- texts and JSON-like values
 
-    def text(self, text: str, found: Found) -> str:
-        """A text with what is found replaced."""
+    def text(self, text: str, found: Replacer) -> str:
+        """Replace the finds in a text."""
         if self.is_clean(text):
             return text
         parts, _ = scan(self.scanner, text, 0, True, found)
@@ -155,8 +154,8 @@ class Cleaning:
         self._spotless.add(text)  # one part: nothing was found
         return text
 
-    def walk(self, value: Any, found: Found) -> Any:
-        """JSON-like data with its texts replaced, and its whole numbers where they are secrets."""
+    def walk(self, value: Any, found: Replacer) -> Any:
+        """Replace the finds in JSON-like data: in texts, and in integers that are secrets."""
         if isinstance(value, str):
             return self.text(value, found)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -169,7 +168,7 @@ class Cleaning:
             keys = {key: self.walk(key, found) if isinstance(key, str) else key for key in mapping}
             if all(items[key] is item and keys[key] == key for key, item in mapping.items()):
                 return cast("object", value)
-            return named_anew(items, keys)
+            return renamed_keys(items, keys)
         if isinstance(value, list | tuple):
             before = cast("Sequence[Any]", value)
             after = [self.walk(item, found) for item in before]
@@ -179,29 +178,29 @@ class Cleaning:
     # ---- blocks
 
     def arguments(self, raw: str) -> str:
-        """The JSON text of a call's arguments, without secrets, escaped ones included; unchanged where there are none."""
-        masked = ("masked", raw)  # there may be placeholders in it, and nothing else
+        """Redact the JSON text of a call's arguments, escapes included; unchanged if there is nothing to redact."""
+        masked = ("masked", raw)  # it may contain placeholders, but nothing else
         if masked in self._spotless or self.are_clean_arguments(raw):
             return raw
         found = self.masking(by_model=True)
         try:
             value = read_json_text(raw)
             cleaned = self.walk(value, found)
-        except ValueError:  # no JSON, or deeper than anything is read: text
+        except ValueError:  # not JSON, or nested too deeply: treat it as text
             return self.text(raw, found)
-        # A key that is there twice is in the text, and not in the value.
+        # A duplicate key is in the text, but not in the value.
         if cleaned == value and self.text(raw, found) == raw:
             self._spotless.add(masked)
             return raw
         return json.dumps(cleaned, ensure_ascii=False)
 
     def use(self, use: ToolUseBlock) -> ToolUseBlock:
-        """A call."""
+        """Redact a call."""
         raw, name = self.arguments(use.raw), self.text(use.name, self.masking(by_model=True))
         return use if raw == use.raw and name == use.name else ToolUseBlock.from_json(use.id, name, raw)
 
-    def result(self, result: ToolResultBlock, found: Found) -> ToolResultBlock:
-        """A tool's result."""
+    def result(self, result: ToolResultBlock, found: Replacer) -> ToolResultBlock:
+        """Redact a tool's result."""
         content, name = result.content, self.text(result.name, found)
         if name != result.name:
             result = replace(result, name=name)
@@ -216,8 +215,8 @@ class Cleaning:
         )
         return replace(result, content=blocks)
 
-    def block(self, block: ContentBlock, found: Found) -> ContentBlock:
-        """A part of a message; a sealed thought is what its model really thought."""
+    def block(self, block: ContentBlock, found: Replacer) -> ContentBlock:
+        """Redact a part of a message; a sealed thought is replaced by the model's original."""
         match block:
             case TextBlock(text=before):
                 text = self.text(before, found)
@@ -236,8 +235,8 @@ class Cleaning:
             case _:
                 assert_never(block)
 
-    def data(self, block: DataBlock, found: Found) -> DataBlock:
-        """A file: its name, its address, and what it holds where that is text (UTF-8)."""
+    def data(self, block: DataBlock, found: Replacer) -> DataBlock:
+        """Redact a file: its name, its URL, and its content if it is text (UTF-8)."""
         name, url = (part and self.text(part, found) for part in (block.name, block.url))
         data = block.data
         if data is not None and (block.kind in ("text", "file") or block.media_type.endswith("+xml")):
@@ -245,17 +244,17 @@ class Cleaning:
         same = name == block.name and url == block.url and data is block.data
         return block if same else replace(block, name=name, url=url, data=data)
 
-    def _content(self, data: str, found: Found) -> str:
+    def _content(self, data: str, found: Replacer) -> str:
         key = ("data", data)
         if key in self._spotless:
             return data
         try:
             before = b64decode(data, validate=True).decode()
-        except ValueError:  # no base64, or no text
+        except ValueError:  # not base64, or not text
             before = ""
         parts, _ = scan(self.scanner, before, 0, True, found) if self.scanner().may_find(before) else ([before], 0)
         after = "".join(parts)
-        if "\\" in after:  # JSON may spell a secret with escapes
+        if "\\" in after:  # JSON may contain a secret with escapes
             try:
                 value = read_json_text(after)
                 cleaned = self.walk(value, found)
@@ -268,15 +267,15 @@ class Cleaning:
         self._spotless.add(key)
         return data
 
-    def citation(self, cited: Citation, found: Found) -> Citation:
-        """A citation: what it quotes may hold a secret as the words may."""
+    def citation(self, cited: Citation, found: Replacer) -> Citation:
+        """Redact a citation: its quotation may contain a secret."""
         url, title, text = (part and self.text(part, found) for part in (cited.url, cited.title, cited.text))
         return Citation(url, title, text, self.walk(cited.raw, found), cited.model)
 
     # ---- messages
 
     def message(self, msg: Msg) -> Msg:
-        """A message as it is sent; looked through once."""
+        """Redact a message for sending, once."""
         vault, key = self.vault, (id(msg), id(self._base))
         known = vault.clean.get(key)
         if known is not None and known[0] is msg and known[1] == vault.version:
@@ -304,27 +303,27 @@ class Cleaning:
         return cleaned
 
     def messages(self, messages: Iterable[Msg]) -> Sequence[Msg] | None:
-        """The messages without secrets; None if there were none."""
+        """Redact messages; None if there is nothing to redact."""
         if isinstance(messages, MessageView):
             cleaned = self._view(messages)
             if cleaned is not None:
                 return None if cleaned is messages else cleaned
         before = tuple(messages)
         after, version = before, -1
-        while version != self.vault.version:  # a value found in the last message may stand in the first
+        while version != self.vault.version:  # a value found in the last message may also be in the first
             version = self.vault.version
             after = self._all(before)
         self._forget(before)
         return None if after is before else after
 
     def _view(self, view: MessageView) -> MessageView | None:
-        """Return a request without secrets, the same object if it has none; None: it has replacements of another hook.
+        """Redact a request: the same object if it has no secrets, None if it has replacements of another hook.
 
-        Only what has been added since the last request is looked through, so the cost does not grow with the history.
+        Only messages added since the last request are searched, so the cost does not grow with the history.
         """
         vault, base, version = self.vault, self._base, -1
         cleaned = view
-        while version != vault.version:  # a value found in the last message may stand in the first
+        while version != vault.version:  # a value found in the last message may also be in the first
             version = vault.version
             known = vault.sent.get(id(base))
             if known is not None and (known.base is not base or known.version != version):
@@ -360,7 +359,7 @@ class Cleaning:
         return cleaned
 
     def _all(self, messages: tuple[Msg, ...]) -> tuple[Msg, ...]:
-        """The same object if all are clean."""
+        """Redact messages; the same object if all are clean."""
         after = tuple([self.message(msg) for msg in messages])
         return messages if all(map(is_, after, messages)) else after
 
@@ -372,8 +371,8 @@ class Cleaning:
             vault.clean = {key: known for key, known in vault.clean.items() if key in kept}
 
 
-def named_anew(items: Mapping[Any, Any], names: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Items under other keys; where two become alike, both stay."""
+def renamed_keys(items: Mapping[Any, Any], names: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return items under other keys; if two keys become equal, both items stay."""
     renamed: dict[Any, Any] = {}
     for key, item in items.items():
         name = names[key]
