@@ -55,9 +55,11 @@ class Cache(Protocol):
 
     def key_of_call(self, event: PreActing) -> str:
         """Return a key that equal calls share; empty if the call is not cached."""
+        ...
 
     async def known(self, key: str, event: PreActing) -> ToolResultBlock | None:
         """Return the cached result."""
+        ...
 
 
 @dataclass

@@ -459,7 +459,7 @@ class Player(Recorder):
         else:
             model = RecordedModel(request.model, partial(self._replies, place, iteration, ""))
             inner = source.using(model=model)
-        stream = self._taken(place, context, iteration, request, "", inner).open()
+        stream = self._recorded(place, context, iteration, request, "", inner).open()
         try:
             async for chunk in stream:
                 yield chunk
@@ -475,7 +475,7 @@ class Player(Recorder):
             return chunks
         iteration = run_of(context).events.iteration
         inner = Flux(lambda: self._replies(place, iteration, side))
-        return self._taken(place, context, iteration, request, side, inner)
+        return self._recorded(place, context, iteration, request, side, inner)
 
     async def _replies(self, place: Place, iteration: int, side: str) -> AsyncIterator[ModelChunk]:
         """Yield the chunks of the recorded reply."""

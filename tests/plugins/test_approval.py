@@ -260,7 +260,7 @@ async def test_one_instance_serves_fifty_runs_at_once() -> None:
 
 def test_what_cannot_be_meant_is_refused() -> None:
     """An asker and `suspend`, or a rule that is none, are refused when the hook is made."""
-    with pytest.raises(UsageError, match="Pass one"):
+    with pytest.raises(UsageError, match="pass either ask="):
         Approval(ask=lambda request: True, suspend=True)
     with pytest.raises(UsageError, match="a rule is"):
         Approval(["bash"])  # pyright: ignore[reportArgumentType]

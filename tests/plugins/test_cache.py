@@ -546,7 +546,7 @@ async def test_a_broken_file_costs_the_hit_not_the_call(tmp_path: Path) -> None:
 def test_settings_that_cannot_be_meant(kind: Any) -> None:
     """A cache of nothing, or for no time, is refused."""
     for wrong in ({"size": 0}, {"ttl": 0}, {"ttl": -1}):
-        with pytest.raises(UsageError, match="could keep nothing"):
+        with pytest.raises(UsageError, match="would keep nothing"):
             kind(**wrong)
 
 

@@ -242,7 +242,7 @@ async def test_attempts_of_all_layers_are_one_account() -> None:
     with pytest.raises(ModelError, match="down") as caught:
         await Agent("a", models[0], hooks=hooks).call("Hi")
     notes = "\n".join(caught.value.__notes__)
-    assert "not tried again: Usage limit reached: 3 of 3 model calls are used in this run." in notes
+    assert "There was no retry: Usage limit reached: 3 of 3 model calls are used in this run." in notes
     assert [len(model.requests) for model in models] == [2, 1]
 
 

@@ -261,7 +261,7 @@ async def test_a_plain_operator_of_another_hook_is_no_hindrance(priority: int) -
 
 def test_settings_that_cannot_be_meant() -> None:
     """No model and a negative rest are refused."""
-    with pytest.raises(UsageError, match="name at least one"):
+    with pytest.raises(UsageError, match="needs at least one"):
         ModelFallback()
     with pytest.raises(UsageError, match="0 or more"):
         ModelFallback("openai/gpt-5-mini", cooldown=-1)

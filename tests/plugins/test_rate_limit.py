@@ -253,7 +253,7 @@ def test_longer_than_wanted_is_an_error_that_says_when() -> None:
         agent = agent_of(model, limit)
         await agent.call("go")
         for _ in range(3):
-            with pytest.raises(ModelError, match=r"has no room before 60\.0 s from now") as caught:
+            with pytest.raises(ModelError, match=r"has no room for another 60\.0 s") as caught:
                 await agent.call("go")
             assert caught.value.retryable
             assert caught.value.retry_after == pytest.approx(60, abs=0.01)
@@ -318,8 +318,8 @@ def test_a_tool_without_room_tells_the_model() -> None:
         return history(agent.session())
 
     assert run_virtual(main())[2] == (
-        "tool: t1 success 'seen'; t2 error \"Tool 'look' was not run: its rate limit has no room before 10.0 s from "
-        'Try again then, or continue without it."'
+        "tool: t1 success 'seen'; t2 error \"Tool 'look' was not run: its rate limit has no room for another "
+        '10.0 s. Try again then, or continue without it."'
     )
 
 
@@ -362,8 +362,8 @@ def test_the_estimate_reads_all_that_is_sent() -> None:
         ({}, "limits nothing"),
         ({"calls": 0}, "1 or more"),
         ({"tokens": -5}, "1 or more"),
-        ({"calls": 1, "per": 0}, "per is above 0"),
-        ({"tokens": 5, "burst": 1}, "burst is about calls"),
+        ({"calls": 1, "per": 0}, "per above 0"),
+        ({"tokens": 5, "burst": 1}, "burst limits calls"),
         ({"tokens": 5, "tools": ("*",)}, "tools cost no tokens"),
     ],
 )

@@ -425,7 +425,7 @@ async def test_a_retry_that_a_limit_refuses_leaves_the_failure(failures: int, at
     else:
         with pytest.raises(ModelError, match=f"busy {most}") as caught:
             await agent.call("go")
-        notes = [note for note in getattr(caught.value, "__notes__", ()) if "not tried again" in note]
+        notes = [note for note in getattr(caught.value, "__notes__", ()) if "There was no retry" in note]
         assert len(notes) == (limit < attempts)
     assert len(model.requests) == min(failures + 1, most)
 
