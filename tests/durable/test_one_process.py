@@ -137,7 +137,7 @@ async def test_what_cannot_be_is_refused_with_what_can(tmp_path: Path, file_url:
     agent = Agent("a", ScriptedModel([]))
     with pytest.raises(UsageError, match=r"Agent\(..., store=SqlStore\(database_url\)\)"):
         DurableAgent(agent, file_url)
-    with pytest.raises(UsageError, match="needs a store that all workers reach"):
+    with pytest.raises(UsageError, match="needs a store that all workers share"):
         DurableAgent(agent, file_url, store=MemoryStore())
     for wrong in ("nonsense", "sqlite://", "mysql://h/d"):
         with pytest.raises(StoreError, match=r"Use a file or a server: 'sqlite:///agentflow\.db'"):

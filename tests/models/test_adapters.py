@@ -547,7 +547,7 @@ def test_building_is_checked_and_cheap() -> None:
     """Wrong arguments are told at once; the name is kept; a name resolves to the adapter."""
     assert isinstance(OFFLINE, Model)
     assert resolve_model("openai/gpt-5").name == "openai/gpt-5"
-    with pytest.raises(UsageError, match="empty name"):
+    with pytest.raises(UsageError, match="needs a model name"):
         LiteLLMModel(" ")
     with pytest.raises(UsageError, match="negative"):
         LiteLLMModel("openai/gpt-5", retries=-1)

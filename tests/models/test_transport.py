@@ -157,7 +157,7 @@ async def test_certificates_of_the_environment(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
         assert (await asked(model_at(port, "https", tls=False))).text == "Hi"
         error = await refused(model_at(port, "https"))
-        assert ("SSL_CERT_FILE=" in str(error), "Name a PEM file" in str(error), error.retryable) == (True, True, False)
+        assert ("SSL_CERT_FILE=" in str(error), "Use a PEM file" in str(error), error.retryable) == (True, True, False)
 
 
 # ---- the wrong kind of port

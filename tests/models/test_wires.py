@@ -240,13 +240,13 @@ def test_names() -> None:
         "http:///v1",
         "http://a b/v1",
     ):
-        with pytest.raises(UsageError, match=r"built with api_base='http://.*; (that is no address|it has no host)"):
+        with pytest.raises(UsageError, match=r"api_base='http://.* is invalid: (it is not a URL|it has no host)"):
             AnthropicWire("m", api_base=wrong)
     with pytest.raises(UsageError, match="it is not a URL: Invalid IPv6 URL"):
         OpenAIWire("openai+http://[::1#m")
-    with pytest.raises(UsageError, match="empty name"):
+    with pytest.raises(UsageError, match="needs a model name"):
         AnthropicWire("anthropic/")
-    with pytest.raises(UsageError, match=r"holds \['stream'\], which OpenAIWire sets itself"):
+    with pytest.raises(UsageError, match=r"contains \['stream'\], which OpenAIWire sets itself"):
         OpenAIWire("m", params={"stream": False})
 
 

@@ -262,7 +262,7 @@ def test_what_cannot_be_meant_is_refused() -> None:
     """An asker and `suspend`, or a rule that is none, are refused when the hook is made."""
     with pytest.raises(UsageError, match="pass either ask="):
         Approval(ask=lambda request: True, suspend=True)
-    with pytest.raises(UsageError, match="a rule is"):
+    with pytest.raises(UsageError, match="a rule must be"):
         Approval(["bash"])  # pyright: ignore[reportArgumentType]
 
 

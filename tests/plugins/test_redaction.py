@@ -554,7 +554,7 @@ def test_patterns_that_cannot_work_are_refused() -> None:
     for kind, pattern, words_ in [
         ("badge", "(", "cannot be compiled"),
         ("badge", "x*", "matches the empty text"),
-        ("Badge 1", "x", "small letters"),
+        ("Badge 1", "x", "lower-case"),
     ]:
         with pytest.raises(UsageError, match=words_):
             Redaction(patterns={kind: pattern})
@@ -643,8 +643,8 @@ async def test_a_hint_that_looks_around_hides_nothing_in_arguments(hint: str) ->
 
 
 def test_needles_are_small_letters() -> None:
-    """Texts are compared in small letters, so a needle with a capital would hide every find."""
-    with pytest.raises(UsageError, match="small letters"):
+    """Texts are compared in lower-case, so a needle with a capital would hide every find."""
+    with pytest.raises(UsageError, match="lower-case"):
         Detector("badge", r"B-\d{6}", needles=("B-",))
 
 

@@ -182,5 +182,5 @@ def test_the_page_lists_the_covered_services() -> None:
 
 def test_beginnings_are_small_letters() -> None:
     """As needles are: a mistake there would hide every find."""
-    with pytest.raises(Exception, match="small letters"):
+    with pytest.raises(Exception, match="lower-case"):
         Detector("key", "X-[0-9]{9}", starts=("X-",))

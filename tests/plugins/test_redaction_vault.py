@@ -280,7 +280,7 @@ async def test_a_process_without_keys_keeps_what_is_sealed() -> None:
 @pytest.mark.parametrize("wrong", ["", "short", b"", [], [7], "x" * 44, lambda: None, lambda: "short"])
 async def test_what_is_no_key_is_refused(wrong: Any) -> None:
     """When the hook is built, or with the first event where a function gives it; the text is not repeated."""
-    with pytest.raises(UsageError, match=r"no Fernet key.*Fernet\.generate_key") as caught:
+    with pytest.raises(UsageError, match=r"invalid Fernet key.*Fernet\.generate_key") as caught:
         await Clerk(MemoryStore(), "Hello.", keys=wrong).agent.call(f"I am {MAIL}")
     assert "short" not in str(caught.value)
 

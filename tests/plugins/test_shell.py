@@ -462,7 +462,7 @@ def test_each_shell_for_itself() -> None:
         assert verdict(command) == "allow"
         assert verdict(command, POSIX) == "ask"
     for shell in ("zsh", "", None):
-        with pytest.raises(UsageError, match=r"names of tools.*allow="):  # else it would guard nothing
+        with pytest.raises(UsageError, match=r"list of tool names.*allow="):  # else it would guard nothing
             ShellApproval(["git status"])
         with pytest.raises(UsageError, match="use 'bash' or 'sh'"):
             ShellApproval(shell=shell)  # pyright: ignore[reportArgumentType]
