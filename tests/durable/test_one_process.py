@@ -140,7 +140,7 @@ async def test_what_cannot_be_is_refused_with_what_can(tmp_path: Path, file_url:
     with pytest.raises(UsageError, match="needs a store that all workers share"):
         DurableAgent(agent, file_url, store=MemoryStore())
     for wrong in ("nonsense", "sqlite://", "mysql://h/d"):
-        with pytest.raises(StoreError, match=r"Use 'sqlite:///agentflow\.db'"):
+        with pytest.raises(StoreError, match=r"'sqlite:///agentflow\.db'"):
             await DurableClient(wrong).runs()
     with pytest.raises(StoreError, match="The folder must exist"):
         await DurableClient(f"sqlite:///{tmp_path / 'no' / 'where.db'}").runs()
