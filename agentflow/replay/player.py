@@ -102,7 +102,7 @@ class Player(Recorder):
         self._normalizer = LogNormalizer(self.new)
         self._made = EntryBuilder()
         self._reads = adapter_of(WrittenEntry)
-        self._put = self._record
+        self._put = self._compare_next
         self._pairs: dict[str, str] = {}
         self._done: dict[str, int] = {}
         self._events = 0
@@ -232,7 +232,7 @@ class Player(Recorder):
             for _ in range(early):
                 task.cancel()
 
-    def _record(self, one: Observation) -> None:
+    def _compare_next(self, one: Observation) -> None:
         """Record an observation and compare it."""
         made = self._made.lines((one,))
         self.lines += made
