@@ -311,5 +311,5 @@ def _spec(tool: str, agent: Agent[Any]) -> ToolSpec:
     reason = {"type": "string", "description": "Why, and anything the other agent should know."}
     parameters = {"type": "object", "properties": {"reason": reason}, "required": ["reason"]}
     return ToolSpec(
-        tool, f"Hand the conversation over to {agent.name}, which answers the user from then on. {about}", parameters
+        tool, f"Hand the conversation over to {agent.name}, who answers the user from now on. {about}", parameters
     )

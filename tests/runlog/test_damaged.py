@@ -82,7 +82,7 @@ def test_what_was_not_damaged_is_read() -> None:
                 "call": "c",
                 "fields": {"decisions": {"t": {"verdict": "Stop", "reason": ""}}},
             },
-            "a Stop decides nothing",
+            "a Stop is not a decision",
         ),
         (
             b'{"kind": "tool", "ref": "t", "value": {"name": "t", "parameters": {"a": 1e999}}}',
