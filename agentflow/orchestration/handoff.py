@@ -308,7 +308,7 @@ class OfferHandoffs(Hook):
 
 def _spec(tool: str, agent: Agent[Any]) -> ToolSpec:
     about = agent.description or f"The agent {agent.name}."
-    reason = {"type": "string", "description": "Why, and anything the other agent should know."}
+    reason = {"type": "string", "description": "Why, and what the other one should know."}
     parameters = {"type": "object", "properties": {"reason": reason}, "required": ["reason"]}
     return ToolSpec(
         tool, f"Hand the conversation over to {agent.name}, who answers the user from now on. {about}", parameters
