@@ -1,6 +1,8 @@
 """Settles how many examples a property runs.
 
-`AGENTFLOW_LAWS=soak` runs fifty times as many, from fresh seeds; the usual profile is repeatable.
+The usual profile, `laws`, is repeatable. Beside it a few tests draw from fresh seeds (profile `fresh`): what fails is printed with
+the seed and a `@reproduce_failure`, and is kept in `.hypothesis/examples`, so the next run begins with it.
+`AGENTFLOW_LAWS=soak` runs fifty times as many examples, all from fresh seeds.
 """
 
 import gc
@@ -11,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from loguru import logger
 
-_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+_SLOW = [HealthCheck.too_slow]  # a machine that does much else is no fault of a generator
 settings.register_profile("laws", deadline=None, max_examples=100, derandomize=True, suppress_health_check=_SLOW)
 settings.register_profile("soak", deadline=None, max_examples=5000, suppress_health_check=_SLOW)
+settings.register_profile("fresh", deadline=None, max_examples=40, print_blob=True, suppress_health_check=_SLOW)
 _SOAK = os.environ.get("AGENTFLOW_LAWS") == "soak"
 settings.load_profile("soak" if _SOAK else "laws")
 

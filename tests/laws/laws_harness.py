@@ -264,6 +264,7 @@ class World:
         self.seen = Seen()
         self.calls: list[Seen] = []
         self.ran: Counter[str] = Counter()
+        self.acted: set[str] = set()
         self.said = 0
         self.ids: Counter[str] = Counter()
         self.model = self.make_model()
@@ -341,6 +342,8 @@ class World:
         """Make one call in the program's way and wait until it is over."""
         self.seen = seen = Seen()
         self.calls.append(seen)
+        if resume is not None:
+            self.acted.add("suspended and resumed")
         path = path or self.program.path
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -657,6 +660,7 @@ class Planned(Hook):
         self.count += 1
         if plan.nth and self.count != plan.nth:
             return event
+        self.world.acted.add("hook acts")
         if plan.style == "async" or plan.action in _ASYNC:
             return self._async(event)
         if plan.style == "mono":
@@ -852,6 +856,7 @@ class Wrapping(Hook):
         self.count += 1
         if plan.nth and self.count != plan.nth:
             return source
+        self.world.acted.add("around acts")
         return self._common(event, source) or self._special(event, source)
 
     def _common(self, event: Any, source: Any) -> Any:

@@ -6,10 +6,11 @@ A program is data only; `laws_harness` brings it to life.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from hypothesis import strategies as st
 
+T = TypeVar("T")
 EVENTS = (
     "PreCall",
     "PreReasoning",
@@ -232,38 +233,61 @@ AROUND_ACTS = {
     "PreCall": ("map", "just", "map-calls", "just-calls", "then-error"),
 }
 
+GENTLE = ("sleep", "inject", "inject-transient", "compact", "complete", "swallow")
+"""What hooks do behind which a call usually goes on: a program may have several of them and still reach its second round."""
+PASSING = ("retry", "catch", "timeout", "deadline", "tap", "hedge", "race", "zip", "switch", "late", "beside", "map")
+"""The same of wrappers."""
+
 LAGS = st.sampled_from([0.0, 0.05, 0.5, 5.0])
-_WORDS = st.sampled_from(["ok", "It is 3. ", " ", "", "ünï ", "\ud83d\ude00"])
-_ARGS = st.sampled_from(["{}", '{"x": 1}', '{"x": "no"}', '{"x": ', "", "[1]", "null", '{"y": 1}'])
+_WHOLE = ("ok", "It is 3. ", " ", "", "ünï ")
+_HALVES = (*_WHOLE, "\ud83d\ude00")
+_ARGS = st.sampled_from(["{}", "{}", "{}", '{"x": 1}', '{"x": "no"}', '{"x": ', "", "[1]", "null", '{"y": 1}'])
 _IDS = st.sampled_from(["t1", "t2", "t3", "t4", "t5", "t6", "", "t 7!", "t1"])
+_THOUGHTS = st.builds(Piece, st.just("think"), text=st.sampled_from(["hm", "", "signed"]))
+_HOSTILE = st.builds(Piece, st.sampled_from(["sleep", "usage", "finish", "restart", "raise", "raise-base"]))
 
 
-def _pieces(names: tuple[str, ...], hostile: bool) -> st.SearchStrategy[Piece]:
-    calls = st.builds(Piece, st.just("call"), id=_IDS, name=st.sampled_from(names), args=_ARGS)
-    words = st.builds(Piece, st.just("text"), text=_WORDS)
-    kinds = [words, calls, calls, calls, st.builds(Piece, st.just("think"), text=st.sampled_from(["hm", "", "signed"]))]
-    if hostile:
-        kinds.append(st.builds(Piece, st.sampled_from(["sleep", "usage", "finish", "restart", "raise", "raise-base"])))
-    return st.one_of(kinds)
+def _often(usual: tuple[str, ...], all_of_them: tuple[str, ...]) -> st.SearchStrategy[str]:
+    """One of the usual words in three of four draws, any in the rest."""
+    return st.integers(0, 3).flatmap(lambda n: st.sampled_from(usual if n else all_of_them))
 
 
+@st.composite
+def _replies(draw: st.DrawFn, names: st.SearchStrategy[str], hostile: bool, halves: bool) -> tuple[Piece, ...]:
+    """What the model says in one reply: most ask for two or three tools, some are anything."""
+    calls = st.builds(Piece, st.just("call"), id=_IDS, name=names, args=_ARGS)
+    words = st.builds(Piece, st.just("text"), text=st.sampled_from(_HALVES if halves else _WHOLE))
+    if draw(st.sampled_from([True, *[False] * 9])):
+        kinds = [words, calls, calls, calls, _THOUGHTS, *([_HOSTILE] if hostile else [])]
+        return tuple(draw(st.lists(st.one_of(kinds), max_size=5)))
+    asked = draw(st.sampled_from([1, 2, 2, 3]))
+    pieces = [draw(calls) for _ in range(asked)]
+    if draw(st.booleans()):
+        pieces.insert(draw(st.integers(0, asked)), draw(st.one_of([words, _THOUGHTS])))
+    return tuple(pieces)
+
+
+@st.composite
 def replies(
-    names: tuple[str, ...] = TOOLS, hostile: bool = True, most: int = 3
-) -> st.SearchStrategy[tuple[tuple[Piece, ...], ...]]:
-    """What the model says, reply by reply; when it is used up it says `done`."""
-    reply = st.lists(_pieces(names, hostile), max_size=5).map(tuple)
-    return st.lists(reply, max_size=most).map(tuple)
+    draw: st.DrawFn, names: tuple[str, ...] = TOOLS, hostile: bool = True, halves: bool = True
+) -> tuple[tuple[Piece, ...], ...]:
+    """What the model says, reply by reply; when it is used up it says `done`. `halves`: with halves of surrogate pairs."""
+    usual = tuple(name for name in names if name in (*CALM_TOOLS, "helper"))
+    reply = _replies(_often(usual, names), hostile, halves)
+    return tuple([draw(reply) for _ in range(draw(st.sampled_from([0, 1, 2, 2, 2, 2, 2, 3, 3, 3])))])
 
 
 @st.composite
 def hook_plans(draw: st.DrawFn, acts: tuple[str, ...] = ACTS) -> HookPlan:
-    """One hook with one behaviour on one event."""
+    """One hook with one behaviour on one event: in most draws one behind which the call may go on."""
     event = draw(st.sampled_from(EVENTS))
-    choices = [st.sampled_from(acts), st.sampled_from(VERDICTS)]
-    if event in EDITS:
-        choices.append(st.sampled_from(EDITS[event]))
-    action = draw(st.one_of(choices))
-    role = draw(st.sampled_from(["edit", "edit", "edit", "guard", "observer"]))
+    edits = EDITS.get(event, ())
+    gentle = tuple(act for act in GENTLE if act in acts)
+    if draw(st.sampled_from([True, False, False])):
+        action = draw(st.one_of([st.sampled_from(acts), st.sampled_from(VERDICTS)]))
+    else:
+        action = draw(st.one_of([st.sampled_from(words) for words in (gentle, edits) if words]))
+    role = draw(st.sampled_from(["edit", "edit", "edit", *([] if ":" in action else ["guard", "observer"])]))
     policies = [None, None, "abort", "skip"] if role == "observer" else [None, None, "abort", "skip", "deny"]
     return HookPlan(
         event,
@@ -281,30 +305,16 @@ def hook_plans(draw: st.DrawFn, acts: tuple[str, ...] = ACTS) -> HookPlan:
 def around_plans(draw: st.DrawFn) -> AroundPlan:
     """One wrapper with one behaviour around one stage."""
     stage = draw(st.sampled_from(STAGES))
-    action = draw(st.sampled_from(AROUND_ACTS["*"] + AROUND_ACTS[stage]))
+    action = draw(_often(PASSING, AROUND_ACTS["*"] + AROUND_ACTS[stage]))
     return AroundPlan(stage, action, draw(st.sampled_from([1, 1, 2, 0])), draw(LAGS))
 
 
 @st.composite
 def paths(draw: st.DrawFn) -> Path:
     """One way to call."""
-    kind = draw(
-        st.sampled_from(
-            [
-                "call",
-                "stream",
-                "close",
-                "break",
-                "cancel-call",
-                "cancel-task",
-                "cancel-stream",
-                "close-elsewhere",
-                "interrupt",
-                "throw",
-            ]
-        )
-    )
-    at = draw(st.integers(0, 30)) if kind not in ("call", "stream") else 0
+    kinds = ["call", "stream", "close", "break", "cancel-call", "cancel-task", "cancel-stream", "close-elsewhere"]
+    kind = draw(st.sampled_from([*kinds, "interrupt", "interrupt", "interrupt", "throw", "throw"]))
+    at = 0 if kind in ("call", "stream") else draw(st.sampled_from([0, 10, 20, 30, 40])) + draw(st.integers(0, 10))
     timeout = draw(st.sampled_from([None, None, None, 0.5, 2.5]))
     return Path(
         kind, at, timeout, draw(st.booleans()), *draw(st.sampled_from([(), (), ("cancel", 3), ("interrupt", 3)]))
@@ -312,7 +322,13 @@ def paths(draw: st.DrawFn) -> Path:
 
 
 CLEANUPS = st.sampled_from(["plain", "plain", "beats", "quiet"])
+ITERATIONS = st.sampled_from([1, 2, 3, 3, 3, 3])
 SCHEDULES = st.sampled_from(["BY_TYPE", "BY_TYPE", "IN_CALL_ORDER", "SEQUENTIAL", "PARALLEL"])
+
+
+def _several(draw: st.DrawFn, plans: st.SearchStrategy[T], *sizes: int) -> tuple[T, ...]:
+    """As many plans as one of the sizes says."""
+    return tuple([draw(plans) for _ in range(draw(st.sampled_from(sizes)))])
 
 
 @st.composite
@@ -325,10 +341,10 @@ def programs(
     """Anything."""
     return Program(
         draw(replies(names)),
-        tuple(draw(st.lists(hook_plans(), max_size=3))),
-        tuple(draw(st.lists(around_plans(), max_size=draw(st.sampled_from([0, 0, 1, 2]))))),
+        _several(draw, hook_plans(), 0, 1, 2, 2, 2, 3),
+        _several(draw, around_plans(), 0, 1, 1, 1, 1, 2),
         draw(paths),
-        draw(st.integers(1, 3)),
+        draw(ITERATIONS),
         draw(SCHEDULES),
         draw(st.sampled_from(["implicit", "named", "fresh"])),
         draw(st.sampled_from(["memory", "memory", "slow"])),
@@ -367,10 +383,10 @@ def steady_programs(draw: st.DrawFn) -> Program:
     """What ends the same way however it is called: nobody goes away, no clock decides, no tool interrupts others."""
     program = Program(
         tuple(map(_unhalted, draw(replies()))),
-        tuple(draw(st.lists(hook_plans(STEADY), max_size=3))),
-        tuple(draw(st.lists(around_plans().filter(_alone), max_size=draw(st.sampled_from([0, 0, 1]))))),
+        _several(draw, hook_plans(STEADY), 0, 1, 1, 2, 2, 3),
+        _several(draw, around_plans().filter(_alone), 0, 1),
         Path(),
-        draw(st.integers(1, 3)),
+        draw(ITERATIONS),
         draw(SCHEDULES),
         cleanup=draw(CLEANUPS),
     )
@@ -378,12 +394,12 @@ def steady_programs(draw: st.DrawFn) -> Program:
 
 
 @st.composite
-def journals(draw: st.DrawFn) -> Program:
-    """Runs in a named session whose facts are cut and resumed."""
+def journals(draw: st.DrawFn, halves: bool = True) -> Program:
+    """Runs in a named session whose facts are cut and resumed. `halves`: with halves of surrogate pairs in its words."""
     acts = ("sleep", "inject", "inject-transient", "raise", "compact", "interrupt")
     return Program(
-        draw(replies(CALM_TOOLS, hostile=False)),
-        tuple(draw(st.lists(hook_plans(acts), max_size=2))),
+        draw(replies(CALM_TOOLS, hostile=False, halves=halves)),
+        _several(draw, hook_plans(acts), 0, 1, 1, 2),
         (),
         Path(draw(st.sampled_from(["call", "stream"]))),
         draw(st.integers(1, 4)),

@@ -62,8 +62,8 @@ def check_still(world: World) -> None:
     assert not world.session.busy, "the session is still busy"
 
 
-async def check_program(program: Program, make: Callable[[Program], World] = World) -> None:
-    """Call in the program's way, look, resume what is suspended, call again."""
+async def check_program(program: Program, make: Callable[[Program], World] = World) -> World:
+    """Call in the program's way, look, resume what is suspended, call again. Returns the world that it ran in."""
     world = make(program)
     session = world.session
     start = await world.agent.history(world.session_key)
@@ -106,3 +106,4 @@ async def check_program(program: Program, make: Callable[[Program], World] = Wor
         check_request(request.messages)
         check_wires(request.messages, request.tools)
     await check_folds(world, start)
+    return world

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import assume, given, note
+from hypothesis import given, note
 from laws_harness import facts_of, run
 from laws_programs import Path, Program, journals
 
@@ -22,10 +22,9 @@ def _state(facts: Sequence[Fact]) -> tuple[Any, ...]:
     return (machine.state, machine.next(), machine.iteration, machine.pending, machine.finished, machine.started)
 
 
-@given(journals())
+@given(journals(halves=False))  # half a surrogate pair is stored as a character, so it is not equal
 def test_any_journal_survives_json(program: Program) -> None:
     """Decoded facts are equal, fold to the same history and the same state, and their natural keys are unique."""
-    assume("\\ud" not in repr(program))  # half a surrogate pair is stored as a character, so it is not equal
     note(repr(program))
     facts = run(lambda: facts_of(program))
     again = [fact_from_json(fact_to_json(fact)) for fact in facts]

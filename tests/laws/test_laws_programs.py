@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, note, settings
+from hypothesis import Phase, example, given, note, seed, settings
 from hypothesis import strategies as st
 from laws_corners import CORNERS, Corner
 from laws_harness import run
 from laws_programs import AroundPlan, HookPlan, Path, Piece, Program, programs
+from laws_shares import features, report, shares
 from laws_whole import check_program
+from test_laws_replay import NAMES, lived
 
 ADDED_BEHIND_A_RECOVERY = Program(
     replies=((Piece("call", id="t1", name="ask"),),),
@@ -53,7 +55,49 @@ SUSPENDED_AND_CUT = Program(
 def test_the_laws_hold_whatever_model_hooks_and_callers_do(program: Program) -> None:
     """L1, L2, L4, L5, L7, L8 on every path; nothing leaks; the next call works."""
     note(repr(program))
+    report(run(lambda: check_program(program)))
+
+
+@settings(settings.get_profile("fresh"))
+@given(programs())
+def test_the_laws_hold_for_fresh_programs(program: Program) -> None:
+    """The same, of other programs in each run."""
+    note(repr(program))
     run(lambda: check_program(program))
+
+
+LEAST = {
+    "tool call": 50,
+    "parallel calls": 40,
+    "two rounds": 20,
+    "hook acts": 35,
+    "around acts": 35,
+    "slow store": 20,
+    "cut": 30,
+    "cut: interrupt": 5,
+    "cut: break": 5,
+    "cut: throw": 2,
+    "cut: cancel": 4,
+    "cut: timeout": 2,
+    "suspended and resumed": 2,
+    "sub-agent": 10,
+}
+"""The least percentage of programs in which each of these happens."""
+
+
+def test_the_typical_program_has_rounds_parallel_calls_hooks_and_a_cut() -> None:
+    """Measured over a fixed seed: what happened when the programs ran, not what they planned."""
+    found: list[set[str]] = []
+
+    @seed(2)
+    @settings(max_examples=300, phases=[Phase.generate], derandomize=False, database=None)
+    @given(programs(names=NAMES))
+    def draws(program: Program) -> None:
+        found.append(features(run(lambda: lived(program))))
+
+    draws()
+    measured = shares(found)
+    assert {name: measured.get(name, 0) for name, least in LEAST.items() if measured.get(name, 0) < least} == {}
 
 
 @pytest.mark.parametrize("corner", CORNERS)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, note
 from laws_harness import World, run
 from laws_programs import Piece, Program, programs
+from laws_shares import report
 from laws_whole import check_program
 
 from agentflow.agent.typed_call import TypedOutput
@@ -79,6 +80,6 @@ def test_the_laws_hold_for_typed_answers(form: Any, way: Way) -> None:
     @given(programs())
     def check(program: Program) -> None:
         note(repr(program))
-        run(lambda: check_program(program, typed_world(form, way)))
+        report(run(lambda: check_program(program, typed_world(form, way))))
 
     check()
