@@ -1,7 +1,7 @@
 """Settles how many examples a property runs.
 
-The usual profile, `laws`, is repeatable. Beside it a few tests draw from fresh seeds (profile `fresh`): what fails is printed with
-the seed and a `@reproduce_failure`, and is kept in `.hypothesis/examples`, so the next run begins with it.
+The usual profile, `laws`, is repeatable. Beside it some tests draw from fresh seeds (profile `fresh`). What fails there is
+printed with a `@reproduce_failure`, and kept in `.hypothesis/examples`, so that the next run begins with it.
 `AGENTFLOW_LAWS=soak` runs fifty times as many examples, all from fresh seeds.
 """
 

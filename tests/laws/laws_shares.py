@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from hypothesis import event
 from laws_harness import World
-from laws_programs import Program
 
 from agentflow.errors import CallTimeoutError
 from agentflow.events import PreActing, PreToolRound

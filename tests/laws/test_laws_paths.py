@@ -6,9 +6,10 @@ import asyncio
 import re
 from typing import Any
 
+import pytest
 from hypothesis import given, note
 from laws_harness import Seen, World, run
-from laws_programs import Path, Program, steady_programs
+from laws_programs import AroundPlan, HookPlan, Path, Piece, Program, steady_programs
 
 from agentflow.events import Event
 from agentflow.messages import Msg
@@ -85,4 +86,42 @@ def _pair(program: Program) -> None:
 def test_call_and_stream_give_the_same_events_in_the_same_order(program: Program) -> None:
     """L3: an observer sees one log, read or not; without anybody looking, history and reply are the same."""
     note(repr(program))
+    _pair(program)
+
+
+LOOK = (Piece("call", id="t1", name="look"),)
+THREE = (
+    Piece("call", id="t1", name="look", args='{"x": '),
+    Piece("call", id="t2", name="look", args='{"y": 1}'),
+    Piece("call", id="t3", name="look"),
+)
+UNSTEADY = {
+    "a hook cancels the task that it runs in, which is the caller's or the stream's": Program(
+        (LOOK,), (HookPlan("PreCall", "cancel"),)
+    ),
+    "a wrapper runs the call twice at once": Program((LOOK, LOOK), arounds=(AroundPlan("PreCall", "at-once", 0),)),
+    "a hook fails at the first of three parallel calls": Program((THREE,), (HookPlan("PostActing", "raise", 0),)),
+}
+"""What `steady_programs` leaves out, each in the smallest program for which `call` and `stream` differ."""
+
+
+@pytest.mark.parametrize("program", UNSTEADY.values(), ids=UNSTEADY)
+def test_what_is_left_out_needs_to_be(program: Program) -> None:
+    """Otherwise `steady_programs` leaves out too much."""
+    with pytest.raises(AssertionError):
+        _pair(program)
+
+
+STEADY = {
+    "a tool interrupts the calls beside it": Program(((*LOOK, Piece("call", id="t2", name="halt"), LOOK[0]),)),
+    "a hook interrupts a round": Program((LOOK * 2,), (HookPlan("PreActing", "interrupt", 2),)),
+    "a hook interrupts with a message": Program((LOOK * 2,), (HookPlan("PostActing", "inject-interrupt"),)),
+    "a hook raises a signal": Program((LOOK * 2,), (HookPlan("PreActing", "raise-base"),)),
+    "a wrapper runs a round twice at once": Program((LOOK,), arounds=(AroundPlan("PreToolRound", "at-once", 0),)),
+}
+
+
+@pytest.mark.parametrize("program", STEADY.values(), ids=STEADY)
+def test_an_end_from_within_is_the_same_on_both_paths(program: Program) -> None:
+    """L3 holds beside an interrupt, a signal and a refused second run."""
     _pair(program)

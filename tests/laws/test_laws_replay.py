@@ -83,6 +83,8 @@ def replayable(program: Program) -> Program:
         if alone
         else Path("stream" if program.path.slow_reader else "call")
     )
+    if program.parallel and program.schedule != "SEQUENTIAL":
+        path = replace(path, slow_reader=False)  # `READ_SLOWLY` says why
     return replace(program, replies=replies, hooks=hooks, arounds=arounds, path=path, session="fresh")
 
 
@@ -136,6 +138,20 @@ def seen_by(world: World) -> list[Any]:
 
 
 NAMES = (*TOOLS, "helper", "helper", "helper")
+
+
+READ_SLOWLY = Program(
+    ((Piece("call", id="t1", name="look", args='{"x": "no"}'), Piece("call", id="t2", name="look")),),
+    path=Path("stream", slow_reader=True),
+    session="fresh",
+)
+"""The reader holds up the error of the first call, so the second begins before the first has its `PostActing`."""
+
+
+@pytest.mark.xfail(reason="A replay has no reader, and does not keep this order.", raises=AssertionError, strict=True)
+def test_the_order_of_parallel_calls_that_a_slow_reader_has_decided_is_kept() -> None:
+    """A known fault: the events of the replay come in another order, and no divergence is reported."""
+    check_same(READ_SLOWLY)
 
 
 @settings(max_examples=settings().max_examples // 3)
