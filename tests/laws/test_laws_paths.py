@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, note
+from hypothesis import given, note, settings
 from laws_harness import Seen, World, run
 from laws_programs import AroundPlan, HookPlan, Path, Piece, Program, steady_programs
 
@@ -85,6 +85,14 @@ def _pair(program: Program) -> None:
 @given(steady_programs())
 def test_call_and_stream_give_the_same_events_in_the_same_order(program: Program) -> None:
     """L3: an observer sees one log, read or not; without anybody looking, history and reply are the same."""
+    note(repr(program))
+    _pair(program)
+
+
+@settings(settings.get_profile("fresh"))
+@given(steady_programs())
+def test_fresh_programs_give_the_same_events_called_and_streamed(program: Program) -> None:
+    """The same, of other programs in each run."""
     note(repr(program))
     _pair(program)
 
