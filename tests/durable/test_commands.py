@@ -92,7 +92,7 @@ async def test_a_worker_and_what_one_sees_of_its_runs(folder: Path, ran: Ran) ->
                 :2
             ] == (
                 0,
-                ["run bill goes on"],
+                ["run bill is resumed"],
             )
             code, lines, _ = await asyncio.to_thread(
                 ran, "runs", "show", "bill", "--follow", "--json", "--database", url
@@ -145,7 +145,7 @@ def test_what_cannot_be_done_is_said_on_one_line(folder: Path, ran: Ran) -> None
     code, _, said = ran("runs", "show", "nope", "--database", url)
     assert (code, said) == (2, "agentflow: There is no run 'nope' in this database; client.runs() lists them.\n")
     code, _, said = ran("worker", "durable_shop:nobody", "--database", url)
-    assert (code, said) == (2, "agentflow: The module 'durable_shop' has no 'nobody'. Agents there: clerk, evil.\n")
+    assert (code, said) == (2, "agentflow: The module 'durable_shop' has no 'nobody'. Its agents: clerk, evil.\n")
     code, _, said = ran("worker", "durable_shop:clerk", "durable_shop:clerk", "--database", url)
     assert (code, said.startswith("agentflow: Two agents have the same name (clerk, clerk)")) == (2, True)
     without = "import sys; sys.modules['dbos'] = None; from agentflow.cli.main import main; main(['runs', 'list'])"
