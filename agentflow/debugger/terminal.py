@@ -76,7 +76,7 @@ class TerminalDebugger:
             return
         await questions.turn.acquire()
         try:
-            with questions.asked():
+            with questions.open():
                 try:
                     await _Dialogue(pause, self._read, self._say).hold()
                 finally:
