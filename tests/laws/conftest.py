@@ -1,7 +1,7 @@
 """Settles how many examples a property runs.
 
-The usual profile, `laws`, is repeatable. Beside it some tests draw from fresh seeds (profile `fresh`). What fails there is
-printed with a `@reproduce_failure`, and kept in `.hypothesis/examples`, so that the next run begins with it.
+The usual profile, `laws`, is repeatable. Beside it some tests draw from fresh seeds (`laws_programs.FRESH`). What fails
+there is printed with a `@reproduce_failure`, and kept in `.hypothesis/examples`, so that the next run begins with it.
 `AGENTFLOW_LAWS=soak` runs fifty times as many examples, all from fresh seeds.
 """
 
@@ -16,7 +16,6 @@ from loguru import logger
 _SLOW = [HealthCheck.too_slow]  # a machine that does much else is no fault of a generator
 settings.register_profile("laws", deadline=None, max_examples=100, derandomize=True, suppress_health_check=_SLOW)
 settings.register_profile("soak", deadline=None, max_examples=5000, suppress_health_check=_SLOW)
-settings.register_profile("fresh", deadline=None, max_examples=40, print_blob=True, suppress_health_check=_SLOW)
 _SOAK = os.environ.get("AGENTFLOW_LAWS") == "soak"
 settings.load_profile("soak" if _SOAK else "laws")
 

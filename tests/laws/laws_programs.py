@@ -8,9 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 T = TypeVar("T")
+FRESH = settings(
+    deadline=None,
+    max_examples=40,
+    derandomize=False,  # Hypothesis itself would settle otherwise, and keep nothing, where the environment names a CI
+    print_blob=True,
+    database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+"""Settings of tests that draw other programs in each run."""
+
 EVENTS = (
     "PreCall",
     "PreReasoning",

@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import given, note
 from laws_harness import Seen, World, run
-from laws_programs import AroundPlan, HookPlan, Path, Piece, Program, steady_programs
+from laws_programs import FRESH, AroundPlan, HookPlan, Path, Piece, Program, steady_programs
 
 from agentflow.events import Event
 from agentflow.messages import Msg
@@ -89,7 +89,7 @@ def test_call_and_stream_give_the_same_events_in_the_same_order(program: Program
     _pair(program)
 
 
-@settings(settings.get_profile("fresh"))
+@FRESH
 @given(steady_programs())
 def test_fresh_programs_give_the_same_events_called_and_streamed(program: Program) -> None:
     """The same, of other programs in each run."""

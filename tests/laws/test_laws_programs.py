@@ -7,7 +7,7 @@ from hypothesis import Phase, example, given, note, seed, settings
 from hypothesis import strategies as st
 from laws_corners import CORNERS, Corner
 from laws_harness import run
-from laws_programs import AroundPlan, HookPlan, Path, Piece, Program, programs
+from laws_programs import FRESH, AroundPlan, HookPlan, Path, Piece, Program, programs
 from laws_shares import features, report, shares
 from laws_whole import check_program
 from test_laws_replay import NAMES, lived
@@ -58,7 +58,7 @@ def test_the_laws_hold_whatever_model_hooks_and_callers_do(program: Program) -> 
     report(run(lambda: check_program(program)))
 
 
-@settings(settings.get_profile("fresh"))
+@FRESH
 @given(programs())
 def test_the_laws_hold_for_fresh_programs(program: Program) -> None:
     """The same, of other programs in each run."""
