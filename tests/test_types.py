@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from docs_blocks import write_blocks
 
 ROOT = Path(__file__).parent.parent
@@ -24,12 +25,14 @@ def checked(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, env=quiet)
 
 
+@pytest.mark.timeout(1800)  # pyright takes minutes on a busy machine
 def test_the_checker_finds_nothing() -> None:
     """Strict pyright is content, and the mistakes that it must find are found."""
     done = checked(ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.timeout(1800)
 def test_the_checker_finds_nothing_in_the_docs(tmp_path: Path) -> None:
     """What a reader copies from README and docs passes strict pyright, each block as a program of its own."""
     settings = {"typeCheckingMode": "strict", "pythonVersion": "3.11", "reportMissingTypeStubs": "none"}

@@ -16,7 +16,7 @@ __all__ = ["frames_of", "innermost", "position", "positions"]
 _PACKAGE = os.path.dirname(os.path.dirname(str(chain.__file__)))
 _CHAIN = chain.__file__
 _CURRENT = chain._current  # pyright: ignore[reportPrivateUsage] - finds the hook that a chain awaits
-_RECORDED = {"Recorder._take": "model", "Recorder._work": "tool"}
+_RECORDED = {"Recorder._record": "model", "Recorder._work": "tool"}
 """Functions whose work a replay replaces, so a position ends there."""
 _READER = ("Events.hand_over", "Events._after")
 

@@ -303,7 +303,7 @@ class OfferHandoffs(Hook):
         if self._taken == event.call_id:
             raise Veto("The conversation was handed over already.")
         self._taken = event.call_id
-        return Mono.just(ToolResultBlock(use.id, use.name, f"The conversation continues with {other.name}."))
+        return Mono.just(ToolResultBlock(use.id, use.name, f"The conversation goes on with {other.name}."))
 
 
 def _spec(tool: str, agent: Agent[Any]) -> ToolSpec:

@@ -363,13 +363,15 @@ class Player(Recorder):
         if cut is None or self.divergence is not None:  # or a tool causes it
             return
         cancellation = RecordedCancellation(
-            cut, self.script.order.wait_before(key), partial(self._scope_of, call), partial(self._is_cut, key)
+            cut, self.script.order.wait_before(key), partial(self._scope_of, call), partial(self._is_cut, key, cut.time)
         )
         if cancellation.kind == "closed":
             self.closed.add(call)
         cancellation.start()
 
-    def _is_cut(self, key: Key) -> None:
+    def _is_cut(self, key: Key, time: float) -> None:
+        if not self._paced:
+            self._clock.jump(time)  # or cleanup would wait for it, and exceed its limit
         self._progress.mark_done(key)
 
     async def cut_is_done(self, call: str) -> None:

@@ -116,7 +116,7 @@ def test_without_a_key_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
         ("nonsense", "Model 'nonsense' names no provider. Write 'provider/model'"),
         (
             "no-such-provider/model",
-            "LiteLLM knows no provider for the model 'no-such-provider/model'. Name models 'provider/model'",
+            "LiteLLM does not know the provider of the model 'no-such-provider/model'. Name models 'provider/model'",
         ),
     ],
 )

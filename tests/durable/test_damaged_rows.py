@@ -203,7 +203,7 @@ async def test_damaged_events_say_where_to_go_on(url: str, client: DurableClient
         await durable.call("Hi", run_id="r")
     events = [event async for event in client.stream("r")]
     execute(url, "UPDATE agentflow_run_events SET body = '[{]' WHERE first = 1")
-    with pytest.raises(StoreError, match=r"The stored events 1 to 1 of run 'r' are damaged\..* since=1\."):
+    with pytest.raises(StoreError, match=r"The stored events 1 to 1 of run 'r' are damaged\. Skip them with since=1 "):
         await client.stream("r").to_list()
     assert [event async for event in client.stream("r", since=1)] == events[1:]
     execute(url, "UPDATE agentflow_run_events SET body = :body WHERE first = 1", body=json.dumps([{"no": "type"}]))

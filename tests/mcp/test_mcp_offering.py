@@ -240,7 +240,7 @@ async def test_an_address_that_is_none(address: str) -> None:
         stderr=asyncio.subprocess.PIPE,
     )
     _, told = await asyncio.wait_for(process.communicate(), 30)
-    assert (process.returncode, b"it is HOST:PORT, or PORT alone" in told) == (2, True)
+    assert (process.returncode, b"expected HOST:PORT or PORT" in told) == (2, True)
 
 
 @pytest.mark.parametrize("way", ["memory", "http", "http-legacy"])

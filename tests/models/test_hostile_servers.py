@@ -63,8 +63,8 @@ def model_at(wire: type[DirectWire], port: int) -> DirectWire:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (HEAD + b"\r\n" + EVENT[: EVENT.index(b"\xa9")], "is no JSON"),
-        (HEAD + b'\r\ndata: {"type": "error", "choices": [], "error": {"message": "h\xc3"}}\n\n', "is no JSON"),
+        (HEAD + b"\r\n" + EVENT[: EVENT.index(b"\xa9")], "is not JSON"),
+        (HEAD + b'\r\ndata: {"type": "error", "choices": [], "error": {"message": "h\xc3"}}\n\n', "is not JSON"),
         (HEAD + b'\r\ndata: {"more": ' + DEEP + b"\n\n", "is not JSON of this wire"),
         (HEAD + b'\r\ndata: {"more": "\\ud83d", "choices": ' + DEEP + b"\n\n", "is not JSON of this wire"),
         (FAILED + DEEP, "failed (500)"),

@@ -230,7 +230,7 @@ def test_names() -> None:
     for wrong in ("openai+http://h/v1", "openai+http://#m", "openai+http://key@h/v1#m"):
         with pytest.raises(UsageError, match="'openai\\+http://host:8000/v1#model'"):
             OpenAIWire(wrong)
-    with pytest.raises(UsageError, match="begins with http"):
+    with pytest.raises(UsageError, match="must begin with http"):
         OpenAIWire("m", api_base="127.0.0.1:8000")
     for wrong in (
         "http://[::1/v1",
@@ -380,9 +380,9 @@ async def test_a_connection_is_used_again(wire: str) -> None:
         (Fault.raw_body('[{"error": {"message": "in a list"}}]'), "in a list"),
         (Fault.raw_body('{"choices": []}'), "without a stream of events"),
         (Fault.empty_body(), "without a stream of events"),
-        (Fault.raw_body("data: {nonsense\n\n", content_type="text/event-stream"), "no JSON"),
-        (Fault.raw_body("data: [1]\n\n", content_type="text/event-stream"), "no JSON|broke off"),
-        (Fault.raw_body("data: 7\n\n", content_type="text/event-stream"), "no JSON|broke off"),
+        (Fault.raw_body("data: {nonsense\n\n", content_type="text/event-stream"), "not JSON"),
+        (Fault.raw_body("data: [1]\n\n", content_type="text/event-stream"), "not JSON|broke off"),
+        (Fault.raw_body("data: 7\n\n", content_type="text/event-stream"), "not JSON|broke off"),
     ],
     ids=["error", "list", "no stream", "empty", "no JSON", "an array", "a number"],
 )

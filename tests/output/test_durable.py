@@ -34,7 +34,7 @@ GOOD = {"customer": "Ada", "total": 3}
 class Untold:
     """Events go nowhere."""
 
-    async def tell(self, event: HookEvent) -> None:
+    async def publish(self, event: HookEvent) -> None:
         """Drop it."""
 
 

@@ -187,7 +187,10 @@ async def test_streams_in_flight_stop_where_nothing_is_lost(tmp_path: Path) -> N
         assert b'"type":"PostActing"' in broke
         assert b"event: shutdown\ndata: Agent 'web' is shutting down" in broke
         code, report, logged = await web.ended()
-    assert (code, report) == (-signal.SIGTERM, {"stopped": ["long"], "cut": [], "finished": ["short"], "running": []})
+    assert (code, report) == (
+        -signal.SIGTERM,
+        {"stopped": ["long"], "cancelled": [], "finished": ["short"], "running": []},
+    )
     assert "Application shutdown complete" in logged
     assert "Traceback" not in logged
     assert done(tmp_path) == ["long begins", "long ends"]
@@ -205,7 +208,7 @@ async def test_what_runs_behind_the_limit_is_cut(tmp_path: Path, number: signal.
         assert b"event: shutdown" in await long.read()
         code, report, _ = await web.ended()
     assert code in (-number, 0)
-    assert report == {"stopped": [], "cut": ["long"], "finished": [], "running": []}
+    assert report == {"stopped": [], "cancelled": ["long"], "finished": [], "running": []}
     assert await asyncio.to_thread(resumed, tmp_path) == "long I do not know.\n"
 
 
@@ -216,4 +219,4 @@ async def test_a_server_that_ends_without_a_signal(tmp_path: Path) -> None:
         short = await web.stream("short")
         assert b'"outcome":"completed"' in await short.read()
         code, report, _ = await web.ended()
-    assert (code, report) == (0, {"stopped": [], "cut": [], "finished": [], "running": []})
+    assert (code, report) == (0, {"stopped": [], "cancelled": [], "finished": [], "running": []})

@@ -507,7 +507,7 @@ async def test_a_password_is_shown_nowhere() -> None:
 
 def test_wrong_options() -> None:
     """Options that mean nothing are refused."""
-    with pytest.raises(UsageError, match="on_conflict='retry': is not supported"):
+    with pytest.raises(UsageError, match="on_conflict='retry' is not supported"):
         SqlStore("sqlite://", on_conflict="retry")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="must be above 0"):
         SqlStore("sqlite://", timeout=0)

@@ -226,7 +226,7 @@ async def test_a_stored_session_is_checked_without_loading_it(store: SessionStor
     found = await Session.check(store, "s")
     assert (found.ok, found.facts, found.broken_at, found.status) == (False, 11, 7, "suspended")
     assert "CallOpened" in found.problem
-    with pytest.raises(StoreError, match=r"number 8 is refused .*await store\.fork\('s', 'new-id', at=7\)"):
+    with pytest.raises(StoreError, match=r"number 8 is illegal .*await store\.fork\('s', 'new-id', at=7\)"):
         await Agent("a", ScriptedModel(["x"]), store=store).call("go", session="s")
     await store.fork("s", "saved", at=7)
     assert (await Session.check(store, "saved")).ok

@@ -244,11 +244,11 @@ async def test_the_asynchronous_form_leaves_the_loop_free() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (lambda: 42, "gives int, not a Hook"),
+        (lambda: 42, "returned int, not a Hook"),
         (int, "not int"),
         (42, "not 42"),
         (type("Odd", (Hook,), {"priority": "high", "on_event": lambda self, event: event}), "priority='high'"),
-        (type("Odd", (Hook,), {"onEvent": lambda self, event: event}), "the name is 'on_event'"),
+        (type("Odd", (Hook,), {"onEvent": lambda self, event: event}), "Did you mean 'on_event'"),
         (type("Needy", (Hook,), {"__init__": lambda self, key: None}), r"check_hook\(lambda: Needy\(\.\.\.\)\)"),
     ],
 )

@@ -102,7 +102,7 @@ SWALLOWERS: dict[str, Callable[[], Awaitable[Any]]] = {
 @pytest.mark.parametrize("work", SWALLOWERS.values(), ids=SWALLOWERS)
 async def test_a_script_that_is_too_short_reaches_the_test(work: Callable[[], Awaitable[Any]]) -> None:
     """No tool result, retry, fallback, judge or queue takes a mistake of the test for a failure of what is tested."""
-    with pytest.raises(ScriptError, match="has 0 replies and was asked for one more"):
+    with pytest.raises(ScriptError, match="has 0 replies and got one more request"):
         await work()
 
 
