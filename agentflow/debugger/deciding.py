@@ -53,7 +53,7 @@ def parse_verdict(kind: type[Verdict], text: str) -> Verdict:
         UsageError: A required value is missing, or it is invalid JSON.
 
     Example:
-        >>> decided(Deny, "not today")
+        >>> parse_verdict(Deny, "not today")
         Deny(reason='not today')
     """
     make: Any = kind
