@@ -150,7 +150,7 @@ async def test_an_application_that_is_not_wrapped(logged: Lines) -> None:
     async with served(app) as address, httpx2.AsyncClient(timeout=20) as client:
         with pytest.raises(httpx2.HTTPStatusError):
             await opened(client, f"{address}/mcp")
-    assert any("Serve streams.around(app), instead of app." in line for line in logged)
+    assert any("Serve streams.around(app) instead of app." in line for line in logged)
 
 
 @pytest.mark.parametrize("events", [0, -1, 1.5, True, "many"])

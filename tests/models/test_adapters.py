@@ -597,7 +597,7 @@ def test_loading_is_quiet_and_offline() -> None:
 async def test_extra_cannot_take_over_what_the_adapter_sets() -> None:
     """Options pass LiteLLM's other arguments only."""
     request = ModelRequest([Msg.user("hi")], (), ModelOptions(extra={"stream": False}), OFFLINE.name)
-    with pytest.raises(UsageError, match="the model 'openai/gpt-5' holds"):
+    with pytest.raises(UsageError, match="the model 'openai/gpt-5' contains"):
         await anext(OFFLINE.stream(request))
 
 
