@@ -366,7 +366,7 @@ RESPONSES = [
     responses("an event of another type", event("new.thing", delta={"x": 1}, item="odd", response=5), said("Hello")),
     responses("an item of another type", item("new", result=[1], content="x"), said("Hello")),
     responses("a server tool", item("web_search_call", "added"), item("web_search_call"), said("Hello")),
-    responses("a click that is asked for", item("computer_call", call_id="c"), reply="'computer_call' requests", sdk="hands it on"),
+    responses("a click", item("computer_call", call_id="c"), reply="'computer_call' requests", sdk="hands it on"),
     responses("index as text", event("output_text.delta", delta="Hello", output_index="0", item_id="i")),
     responses("an error that is none", said("Hello"), end=completed(error="x")),
     responses("details null", said("Hello"), end=completed(usage={**R_USAGE, "input_tokens_details": None})),
