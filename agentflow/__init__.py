@@ -1,8 +1,9 @@
 """agentflow: typed events through one priority-sorted chain of hooks around an LLM agent's ReAct loop.
 
-The names that most programs need are here. The others are in modules by topic: `agentflow.errors`, `agentflow.events`,
-`agentflow.hooks`, `agentflow.tools`, `agentflow.turns`, `agentflow.models`, `agentflow.stores`, `agentflow.plugins`,
-`agentflow.testing`. The adapter of a model name (`"openai/gpt-5"`) is imported when the model is first called.
+The names that most programs need are here. The others are in modules by topic: `agentflow.vocabulary`,
+`agentflow.errors`, `agentflow.hooks`, `agentflow.tools`, `agentflow.agent`, `agentflow.models`, `agentflow.state`,
+`agentflow.plugins`, `agentflow.recording`, `agentflow.testing`. The adapter of a model name (`"openai/gpt-5"`) is
+imported when the model is first called.
 """
 
 import sys
@@ -15,30 +16,13 @@ if sys.argv[:1] == ["-m"] and ("-m", "agentflow") in zip(sys.orig_argv, sys.orig
 
 from typing import TYPE_CHECKING, Any
 
+from agentflow._support.lazy import lazily
+from agentflow._wrong_names import wrong_name
 from agentflow.agent.agent import Agent
 from agentflow.agent.builder import AgentBuilder
 from agentflow.agent.queue import TurnQueue
 from agentflow.agent.shutdown import GracefulShutdown
-from agentflow.chunks import ModelChunk
-from agentflow.context import RunContext
 from agentflow.errors import Veto
-from agentflow.events import (
-    ActingChunk,
-    CallEnded,
-    Error,
-    HookEvent,
-    MessagesAdded,
-    PostActing,
-    PostCall,
-    PostReasoning,
-    PostToolRound,
-    PreActing,
-    PreCall,
-    PreReasoning,
-    PreToolRound,
-    ReasoningChunk,
-)
-from agentflow.ground.lazy import lazily
 from agentflow.hooks import (
     Hook,
     HookResult,
@@ -59,15 +43,32 @@ from agentflow.hooks import (
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.turns.turn import Turn
-from agentflow.messages import DataBlock, Msg, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.output.output import Output
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.ports.store import MemoryStore
 from agentflow.reactive import Flux, Mono, threads
-from agentflow.specs import ModelOptions, Usage
 from agentflow.tools import Dep, ToolContext, ToolEmitter, Toolset, external_tool, tool
-from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
-from agentflow.wrong_names import wrong_name
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import (
+    ActingChunk,
+    CallEnded,
+    Error,
+    HookEvent,
+    MessagesAdded,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PostToolRound,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+    ReasoningChunk,
+)
+from agentflow.vocabulary.messages import DataBlock, Msg, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.specs import ModelOptions, Usage
+from agentflow.vocabulary.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
 
 __all__ = [
     "ActingChunk",
@@ -144,10 +145,10 @@ __all__ = [
 
 
 if TYPE_CHECKING:
-    from agentflow.logs import log_to_std
+    from agentflow._support.std_logging import log_to_std
     from agentflow.terminal.console import Console
 else:  # a checker must see that a name is wrong
-    _LATER = {"Console": ".terminal.console", "log_to_std": ".logs"}
+    _LATER = {"Console": ".terminal.console", "log_to_std": "._support.std_logging"}
     _later, __dir__ = lazily(__name__, _LATER)
 
     def __getattr__(name: str) -> Any:

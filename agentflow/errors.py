@@ -4,7 +4,7 @@ Rules:
 
 1. One root, `AgentFlowError`; the families below it show who has to act: `UsageError` you, `ModelError` the provider,
    `ToolError` a tool, `HookError` a hook, `StoreError` the store. `ScriptError`, a mistake in a test, is outside it.
-2. A message says what was done, in what state, what would have been legal, and who did it.
+2. A message names the action, the state, the legal alternatives, and the hook, tool or model.
 3. Cancellation (`asyncio.CancelledError`), `KeyboardInterrupt` and `SystemExit` are never wrapped.
 """
 
@@ -77,7 +77,7 @@ class UsageError(AgentFlowError):
 
 
 class TranscriptError(UsageError):
-    """A message or result does not fit the conversation (see `agentflow.transcript.Transcript`)."""
+    """A message or result does not fit the conversation (see `agentflow.vocabulary.transcript.Transcript`)."""
 
 
 class MissingOutputError(UsageError):
@@ -287,7 +287,7 @@ class OutputError(ModelError):
     Args:
         form: The form that was asked for.
         times: How often the model answered.
-        problem: The problem with its last answer, as the model was told.
+        problem: The problem with its last answer, in the text that the model received.
         answer: That answer, a `Msg`; it is only in the error, not in the history.
         model: The model's name.
     """
@@ -478,7 +478,7 @@ class HookTimeoutError(HookError, TimeoutError):
 
 
 class StoreError(AgentFlowError):
-    """A session store could not do what was asked; the message shows the fix.
+    """A session store could not perform the request; the message shows the fix.
 
     Args:
         message: A description of the failure.

@@ -17,7 +17,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from agentflow import Agent, Hook, HookEvent, Session, tool
-from agentflow.chunks import ModelChunk
+from agentflow.vocabulary.chunks import ModelChunk
 from benchmarks.bare import Script, add, answer, tool_reply
 
 __all__ = ["ALLOCATIONS", "BLOCKS"]

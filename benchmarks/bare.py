@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from agentflow.chunks import ModelChunk, ToolUseDelta
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 
 __all__ = [
     "TOOLS",

@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import agentflow
 from agentflow import Agent, Hook, HookEvent, PreActing, PreReasoning, Session, on
-from agentflow.chunks import ModelChunk
-from agentflow.plugins.recorder import Recorder
+from agentflow.recording.recorder import Recorder
+from agentflow.vocabulary.chunks import ModelChunk
 from benchmarks.allocations import ALLOCATIONS, BLOCKS
 from benchmarks.bare import Script, answer, tool_reply
 from benchmarks.counting import Counts, counted

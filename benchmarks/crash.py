@@ -32,7 +32,7 @@ from agentflow.loop.history import fold_facts
 from agentflow.ports.model import ModelRequest
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
-from agentflow.transcript import Transcript
+from agentflow.vocabulary.transcript import Transcript
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 

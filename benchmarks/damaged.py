@@ -54,11 +54,11 @@ from agentflow.errors import AgentFlowError
 from agentflow.inspector.logs import Logs
 from agentflow.loop.session import Session
 from agentflow.mcp.config import read_config
-from agentflow.messages import Pending
-from agentflow.plugins.recorder import Recorder, export_log
-from agentflow.runlog import read_lines
-from agentflow.saving.codec import fact_from_json, fact_to_json, msg_from_dict, verdict_from_dict
+from agentflow.recording import read_lines
+from agentflow.recording.recorder import Recorder, export_log
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.messages import Pending
+from agentflow.vocabulary.saving.codec import fact_from_json, fact_to_json, msg_from_dict, verdict_from_dict
 
 __all__ = ["LIMIT", "Finding", "agent", "documents", "fuzz", "mutated"]
 

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from agentflow import Agent, Msg, Session, ToolUseBlock, tool
-from agentflow.messages import ToolResultBlock
+from agentflow.vocabulary.messages import ToolResultBlock
 from benchmarks.bare import Chunks, Script, add, answer, bare_call, bare_stream, tool_reply, user
 from benchmarks.measure import Body, Effort, Turns, measure
 from benchmarks.report import Figure

@@ -30,7 +30,6 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from reactivex import Observable
 
 from agentflow import Agent, Hook, HookEvent, PreActing, PreReasoning, Session, Usage, tool
-from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.plugins.approval import Allow, Approval
 from agentflow.plugins.cache import ModelCache, ToolCache
@@ -46,7 +45,6 @@ from agentflow.plugins.opentelemetry import OpenTelemetry
 from agentflow.plugins.progress import NoProgress
 from agentflow.plugins.rate_limit import RateLimit
 from agentflow.plugins.react import ChainOfThought, ReActThoughts
-from agentflow.plugins.recorder import Recorder
 from agentflow.plugins.redaction import Redaction
 from agentflow.plugins.reflection import Reflection
 from agentflow.plugins.reminders import DynamicContext, SystemReminder, current_time
@@ -55,6 +53,8 @@ from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.steering import Steering
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
+from agentflow.recording.recorder import Recorder
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 from benchmarks.bare import Script, add, answer, bare_call, user
 from benchmarks.measure import Body, Effort, fit, measure
 from benchmarks.report import Figure, line, title

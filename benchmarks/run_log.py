@@ -11,9 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentflow import Agent, ToolUseBlock, tool
-from agentflow.plugins.recorder import Recorder
-from agentflow.runlog import RunLog, load
-from agentflow.runlog.entries import ChunksEntry, EventEntry
+from agentflow.recording import RunLog, load
+from agentflow.recording.entries import ChunksEntry, EventEntry
+from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel
 
 ROUNDS, CHUNKS = 100, 500

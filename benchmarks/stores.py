@@ -18,12 +18,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentflow import Agent, MemoryStore, Msg, Session, ToolUseBlock, tool
-from agentflow.facts import CallClosed, CallOpened, Fact, Reasoned, RoundClosed, ToolDecided, ToolFinished, ToolStarted
-from agentflow.messages import ToolResultBlock
 from agentflow.ports.store import SessionStore
-from agentflow.specs import Usage
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.facts import (
+    CallClosed,
+    CallOpened,
+    Fact,
+    Reasoned,
+    RoundClosed,
+    ToolDecided,
+    ToolFinished,
+    ToolStarted,
+)
+from agentflow.vocabulary.messages import ToolResultBlock
+from agentflow.vocabulary.specs import Usage
 from benchmarks.report import environment
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))

@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 from agentflow.durable.client import DurableClient
 from agentflow.durable.records import RunFailedError
-from agentflow.facts import CallClosed, CallOpened, ToolFinished
 from agentflow.state.sql import SqlStore
+from agentflow.vocabulary.facts import CallClosed, CallOpened, ToolFinished
 from benchmarks.report import environment
 
 ROOT = Path(__file__).parents[1]

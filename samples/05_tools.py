@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from agentflow import Agent, ToolEmitter, Toolset, ToolUseBlock, on, tool
-from agentflow.events import ActingChunk, PostActing, PreActing
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary import ActingChunk, PostActing, PreActing
 
 tries: list[str] = []
 

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from agentflow import Agent, PreActing, Turn, Veto, on, tool
-from agentflow.events import PostTurn, PrePut
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary import PostTurn, PrePut
 
 
 @tool(lock=True)  # one at a time, in all agents

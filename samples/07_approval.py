@@ -12,9 +12,8 @@ import tempfile
 from pathlib import Path
 
 from agentflow import Agent, Approve, Deny, Session, ToolUseBlock, tool
-from agentflow.messages import Pending
 from agentflow.testing import ScriptedModel
-from agentflow.verdicts import Resolution
+from agentflow.vocabulary import Pending, Resolution
 
 
 @tool

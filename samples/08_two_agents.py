@@ -6,8 +6,8 @@ import asyncio
 
 from agentflow import Agent, HookEvent, PostActing, ToolUseBlock, Turn, on, tool
 from agentflow.agent import AgentRegistry
-from agentflow.events import PostReasoning, PrePut
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary import PostReasoning, PrePut
 
 agents = AgentRegistry()
 SHELVES = {"Faust": 4, "Hamlet": 7}

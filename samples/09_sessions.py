@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from agentflow import Agent, ModelRequest
-from agentflow.state.sql import SqlStore
+from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
 
 CITIES = {"north": "Oslo", "south": "Palermo", "sea": "Brest"}

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from agentflow import Agent, ModelRequest, ToolContext, ToolUseBlock, tool
-from agentflow.state.sql import SqlStore
+from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
 
 

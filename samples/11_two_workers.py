@@ -18,7 +18,7 @@ from agentflow import Agent, ToolUseBlock, tool
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.client import DurableClient
 from agentflow.ports.model import ModelRequest
-from agentflow.state.sql import SqlStore
+from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
 
 

@@ -11,8 +11,8 @@ import asyncio
 from pydantic import BaseModel, Field
 
 from agentflow import Again, Agent, Approve, Msg, Output, ToolUseBlock, on, tool
-from agentflow.events import PostReasoning
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary import PostReasoning
 
 
 class Line(BaseModel):

@@ -10,8 +10,8 @@ import struct
 import zlib
 
 from agentflow import Agent, DataBlock, Msg, ToolUseBlock, tool
-from agentflow.content import fetch
 from agentflow.errors import FetchError
+from agentflow.models import fetch
 from agentflow.ports.model import ModelRequest
 from agentflow.testing import ScriptedModel
 

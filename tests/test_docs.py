@@ -33,9 +33,9 @@ import reactivex
 
 import agentflow
 import agentflow.errors
-import agentflow.events
 import agentflow.hooks
 import agentflow.testing
+import agentflow.vocabulary.events
 from agentflow import Agent, Flux, Hook, HookEvent, HookResult, Mono, tool
 from agentflow.testing import ScriptedModel
 
@@ -256,7 +256,7 @@ def test_an_example_of_a_docstring_runs(
     """An example works, and prints what it shows."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("a note")
-    places = (agentflow.errors, agentflow.events, agentflow.hooks, agentflow)
+    places = (agentflow.errors, agentflow.vocabulary.events, agentflow.hooks, agentflow)
     public = {key: getattr(place, key) for place in places for key in place.__all__}
     kit = {key: getattr(agentflow.testing, key) for key in agentflow.testing.__all__}
     names = {**public, **kit, **props(), **vars(module), "__name__": module.__name__}

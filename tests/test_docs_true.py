@@ -10,16 +10,17 @@ from typing import get_args
 import click
 import pytest
 
-from agentflow import Agent, Hook, RunContext, events, plugins
-from agentflow.blocks import ToolState
+from agentflow import Agent, Hook, RunContext, plugins
+from agentflow.agent import StopReason
 from agentflow.cli.main import cli
 from agentflow.cli.runs import runs
 from agentflow.loop.diagram import documented
 from agentflow.loop.states import State
-from agentflow.messages import Outcome
-from agentflow.turns import StopReason
-from agentflow.verdicts import Verdict
-from website import printed
+from agentflow.vocabulary import events
+from agentflow.vocabulary.blocks import ToolState
+from agentflow.vocabulary.messages import Outcome
+from agentflow.vocabulary.verdicts import Verdict
+from website import printed, rooms
 from website.build import MODULES
 
 ROOT = Path(__file__).parents[1]
@@ -47,6 +48,14 @@ def test_the_layers_are_those_of_the_package() -> None:
     there += [path.name for path in package.iterdir() if (path / "__init__.py").is_file()]
     words = {"points"}  # of "entry points"
     assert [name for name in named if name not in words] == sorted([*there, "__init__.py"])
+
+
+def test_the_table_of_folders_is_drawn_from_the_source() -> None:
+    """`python -m website.rooms` writes the page's table."""
+    page = rooms.PAGE.read_text("utf-8")
+    assert rooms.with_table(page) == page
+    with pytest.raises(ValueError, match="has no block"):
+        rooms.with_table("# Architecture")
 
 
 def test_the_states_of_the_loop_are_those_of_the_machine() -> None:

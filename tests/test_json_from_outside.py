@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.ground.json_text import read_json_text
+from agentflow._support.json_text import read_json_text
 
 ROOT = Path(__file__).parents[1] / "agentflow"
 ALLOWED = {
-    "ground/json_text.py",  # the reader
+    "_support/json_text.py",  # the reader
     "testing/real/serve.py",  # imports nothing of the package, and reads what its own parent wrote
 }
 
@@ -43,7 +43,7 @@ def test_the_package_reads_json_in_one_place() -> None:
         if (name := path.relative_to(ROOT).as_posix()) not in ALLOWED
         for line in raw_reads(ast.parse(path.read_text("utf-8")))
     }
-    assert raw == set(), "use agentflow.ground.json_text.read_json_text"
+    assert raw == set(), "use agentflow._support.json_text.read_json_text"
     assert raw_reads(ast.parse("import json\njson.loads(x)\nfrom json import load")) == [2, 3]
 
 

@@ -14,17 +14,17 @@ PACKAGE = Path(__file__).parent.parent / "agentflow"
 
 OPEN = {
     "cli/lazy_command.py LazyCommand.make_context": "click's own signature",
-    "events/base.py _init_by_hand": "the runtime side of the dataclasses that a checker sees",
-    "ground/facade.py objects_of.decorate.new": "the arguments of any class",
-    "ground/frozen.py FrozenDict._refuse": "takes anything, and refuses it",
-    "ground/frozen.py FrozenList._refuse": "takes anything, and refuses it",
+    "vocabulary/events/base.py _init_by_hand": "the runtime side of the dataclasses that a checker sees",
+    "_support/facade.py objects_of.decorate.new": "the arguments of any class",
+    "_support/frozen.py FrozenDict._refuse": "takes anything, and refuses it",
+    "_support/frozen.py FrozenList._refuse": "takes anything, and refuses it",
     "loop/abandoning.py _DeadEvents._gone": "it stands for several methods, and only raises",
     "loop/abandoning.py _DeadJournal._gone": "it stands for several methods, and only raises",
-    "messages.py with_metadata": "the names of notes are free",
+    "vocabulary/messages.py with_metadata": "the names of notes are free",
     "models/litellm_library.py LiteLLM.acompletion": "LiteLLM's own signature",
     "models/litellm_library.py LiteLLM.cost_per_token": "LiteLLM's own signature",
     "orchestration/steps.py use": "the arguments of any tool",
-    "plugins/recorder/entry_builder.py EntryBuilder._add": "the fields of any entry",
+    "recording/recorder/entry_builder.py EntryBuilder._add": "the fields of any entry",
     "testing/faults.py Crash.tool.called": "the arguments of any tool",
     "testing/hook_checks/scenes.py _ran": "the arguments of any tool",
     "testing/hook_checks/scenes.py _use": "the arguments of any tool",
@@ -92,7 +92,7 @@ x = lambda **given: given
 def test_replace_declares_the_writable_fields() -> None:
     """What the checker lets `event.replace(...)` take are the writable fields of that event."""
     declared: dict[str, set[str]] = {}
-    tree = ast.parse((PACKAGE / "events/__init__.py").read_text("utf-8"))
+    tree = ast.parse((PACKAGE / "vocabulary/events/__init__.py").read_text("utf-8"))
     for kind in [node for node in tree.body if isinstance(node, ast.ClassDef)]:
         for node in ast.walk(kind):
             if isinstance(node, ast.FunctionDef) and node.name == "replace":

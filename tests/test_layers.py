@@ -18,26 +18,13 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "agentflow"
 
 LAYERS: dict[str, int] = {
-    # 0 ground: imports nothing of ours but ground
+    # 0 base utilities: they import nothing of ours but each other
     "errors": 0,
-    "ground": 0,
+    "_support": 0,
     # 1 vocabulary
-    "specs": 1,
-    "blocks": 1,
-    "messages": 1,
-    "chunks": 1,
-    "verdicts": 1,
-    "message_views": 1,
-    "transcript": 1,
-    "facts": 1,
-    "context": 1,
-    "typed_state": 1,
-    "events": 1,
-    "event_json": 1,
+    "vocabulary": 1,
     "reactive": 1,
     # 2 ports
-    "saving": 2,
-    "runlog": 2,
     "hooks": 2,
     "tools": 2,
     "output": 2,
@@ -45,26 +32,21 @@ LAYERS: dict[str, int] = {
     # 3 loop, 4 agent
     "loop": 3,
     "agent": 4,
-    "turns": 4,
     # 5 adapters: they do not know each other
     "models": 5,
     "state": 5,
+    "recording": 5,
     "plugins": 5,
     "durable": 5,
     "orchestration": 5,
     "mcp": 5,
     "testing": 5,
-    "content": 5,
-    "replay": 5,
     # 6 entry points
-    "stores": 6,
-    "stored_runs": 6,
-    "logs": 6,
     "terminal": 6,
     "debugger": 6,
     "inspector": 6,
-    "wrong_names": 6,
     "cli": 6,
+    "_wrong_names": 6,
     "__main__": 6,
     "": 6,  # agentflow/__init__.py
 }
@@ -74,12 +56,11 @@ ADAPTERS = {part for part, layer in LAYERS.items() if layer == 5}
 
 SUPPORT = {
     "state.explain": "what databases say when they cannot: one text for stores and for durable runs",
-    "plugins.recorder.hook": "a replay records itself, to be compared with what was recorded",
-    "plugins.recorder.entry_builder": "the same",
-    "plugins.recorder.observations": "the same",
-    "replay.replay": "a test of a recorded run replays it",
-    "replay.comparing": "the same",
-    "replay.player": "the same",
+    "recording": "the recorder is a plugin",
+    "recording.keeping": "a store that keeps run logs",
+    "recording.replay.replay": "a test of a recorded run replays it",
+    "recording.replay.comparing": "the same",
+    "recording.replay.player": "the same",
     "models.litellm_library": "the one place that loads LiteLLM; plugins count tokens with it",
 }
 """Modules of adapters that other adapters may use."""

@@ -13,7 +13,7 @@ import pytest
 from loguru import logger
 
 from agentflow import Agent, CallEnded, ToolUseBlock, on
-from agentflow.ground.logs import ids_of
+from agentflow._support.logs import ids_of
 from agentflow.testing import ScriptedModel
 
 ROOT = Path(__file__).parent.parent
@@ -23,7 +23,7 @@ import asyncio, logging, sys
 from loguru import logger
 import agentflow
 from agentflow import Agent, CallEnded, MessagesAdded, ToolUseBlock, on, tool
-from agentflow.ground.logs import reset_to_default
+from agentflow._support.logs import reset_to_default
 from agentflow.plugins import EventLog
 from agentflow.testing import ScriptedModel
 
@@ -240,7 +240,7 @@ async def test_a_record_knows_its_run(records: list[Any]) -> None:
 
 async def test_a_record_of_no_run_has_the_names_all_the_same(records: list[Any]) -> None:
     """So that a format may name them."""
-    from agentflow.ground.logs import logger as ours
+    from agentflow._support.logs import logger as ours
 
     ours.warning("nobody's")
     assert records[0]["extra"] == {"run_id": "", "call_id": "", "session_id": "", "source": ""}

@@ -54,7 +54,7 @@ def test_what_no_test_should_notice_is_left_out(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_sample_depends_on_its_seed() -> None:
     """The same seed gives the same mutants, in any place; another one gives others."""
-    places = [ROOT / "agentflow" / "transcript.py", ROOT / "agentflow" / "saving"]
+    places = [ROOT / "agentflow" / "vocabulary" / "transcript.py", ROOT / "agentflow" / "vocabulary" / "saving"]
     one, same, other = (sample(places, 20, random.Random(seed)) for seed in (1, 1, 2))
     assert one == same != other
     assert len({(mutant.path, mutant.line) for mutant in one}) == 20
@@ -64,7 +64,7 @@ def test_a_sample_depends_on_its_seed() -> None:
     ("path", "tests"),
     [
         ("agentflow/output/form.py", ("tests/output",)),
-        ("agentflow/replay/replay.py", ("tests/replay", "tests/runlog")),
+        ("agentflow/recording/replay/replay.py", ("tests/recording",)),
         ("agentflow/loop/tool_call/acting.py", ("tests/loop", "tests/hooks", "tests/agent")),
     ],
 )
@@ -78,7 +78,15 @@ def test_a_run_ends_with_a_table() -> None:
     """Mutants that tests notice are killed; those of functions that no test enters are shown as such, and fail the run."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "benchmarks.mutants", "agentflow/transcript.py", "--count", "2", *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.mutants",
+            "agentflow/vocabulary/transcript.py",
+            "--count",
+            "2",
+            *arguments,
+        ]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
     ran = run("--seed", "3", "--tests", "tests/test_keywords.py")

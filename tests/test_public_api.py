@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import agentflow
-import agentflow.facts
 import agentflow.testing
+import agentflow.vocabulary.facts
 from agentflow import Agent, RunContext, Session, Turn, TurnQueue, tool
+from agentflow._support.facade import objects_of, public_names
 from agentflow.agent import Receipt
-from agentflow.ground.facade import objects_of, public_names
 from agentflow.hooks import HookSet
 from agentflow.testing import ScriptedModel
 from agentflow.tools import Tool
@@ -155,7 +155,7 @@ FACTS = [
     "ToolStarted",
     "TurnRecord",
 ]
-"""What `from agentflow.facts import ...` offers to those who write a store or read one."""
+"""What `from agentflow.vocabulary.facts import ...` offers to those who write a store or read one."""
 
 ALIASES = {
     "ContentBlock",
@@ -200,10 +200,10 @@ def test_the_testing_kit_offers_these() -> None:
 
 def test_the_facts_are_public() -> None:
     """Facts stand in a module of their own; each is a named tuple with a docstring, and `Fact` is all that are stored."""
-    assert agentflow.facts.__all__ == FACTS
-    stored = {kind.__name__ for kind in typing.get_args(agentflow.facts.Fact)}
+    assert agentflow.vocabulary.facts.__all__ == FACTS
+    stored = {kind.__name__ for kind in typing.get_args(agentflow.vocabulary.facts.Fact)}
     assert stored == set(FACTS) - {"Fact", "ModelRecord", "TurnRecord"}
-    bare = [name for name in stored if (getattr(agentflow.facts, name).__doc__ or "").startswith(f"{name}(")]
+    bare = [name for name in stored if (getattr(agentflow.vocabulary.facts, name).__doc__ or "").startswith(f"{name}(")]
     assert bare == []
 
 
@@ -272,10 +272,11 @@ LISTS = (
     "models",
     "orchestration",
     "plugins",
-    "stores",
+    "recording",
+    "state",
     "terminal",
     "tools",
-    "turns",
+    "vocabulary",
 )
 """The modules that list what is public of one kind."""
 
@@ -299,9 +300,9 @@ def test_what_a_list_names_is_there(name: str) -> None:
     ("name", "cure"),
     [
         ("UsageError", "it is in agentflow.errors: from agentflow.errors import UsageError"),
-        ("PreTurn", "it is in agentflow.events: from agentflow.events import PreTurn"),
+        ("PreTurn", "it is in agentflow.vocabulary: from agentflow.vocabulary import PreTurn"),
         ("Recorder", "it is in agentflow.plugins: from agentflow.plugins import Recorder"),
-        ("SqlStore", "it is in agentflow.stores: from agentflow.stores import SqlStore"),
+        ("SqlStore", "it is in agentflow.state: from agentflow.state import SqlStore"),
         ("ScriptedModel", "it is in agentflow.testing: from agentflow.testing import ScriptedModel"),
         ("before_tool", "it could mean 'before_tool_round' or 'before_each_tool'."),
         ("after_lm", "it could mean 'after_llm'."),

@@ -93,4 +93,4 @@ def test_search_finds_pages_and_names(site: Path) -> None:
     """The search index is a file of the site with the pages and the entries of the reference."""
     script = (site / "search" / "search_index.js").read_text("utf-8")
     places = {entry["location"] for entry in json.loads(script.removeprefix("var __index = "))["docs"]}
-    assert {"hooks.html", "api/events.html#agentflow.events.PreActing"} <= places
+    assert {"hooks.html", "api/vocabulary.events.html#agentflow.vocabulary.events.PreActing"} <= places

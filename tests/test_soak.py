@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from agentflow import Hook
-from agentflow.events import PreReasoning
+from agentflow.vocabulary.events import PreReasoning
 from benchmarks.soak.gauge import BOUND, Held, fit
 from benchmarks.soak.sessions import SoakWorld
 from benchmarks.soak.soak import Asked, Broken, soak

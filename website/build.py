@@ -27,16 +27,16 @@ ROOT: Final = Path(__file__).parents[1]
 
 MODULES: Final = (
     "agentflow.agent",
-    "agentflow.events",
+    "agentflow.vocabulary.events",
     "agentflow.hooks",
-    "agentflow.verdicts",
+    "agentflow.vocabulary.verdicts",
     "agentflow.output",
-    "agentflow.messages",
+    "agentflow.vocabulary.messages",
     "agentflow.tools",
-    "agentflow.turns",
     "agentflow.models",
-    "agentflow.stores",
+    "agentflow.state",
     "agentflow.plugins",
+    "agentflow.recording",
     "agentflow.orchestration",
     "agentflow.mcp",
     "agentflow.debugger",
@@ -48,17 +48,18 @@ MODULES: Final = (
     "agentflow.testing.wire",
     "agentflow.testing.faults",
     "agentflow.testing.real",
-    "agentflow.specs",
-    "agentflow.facts",
+    "agentflow.vocabulary.specs",
+    "agentflow.vocabulary.facts",
     "agentflow.durable.agent",
     "agentflow.durable.client",
     "agentflow.durable.worker",
+    "agentflow.vocabulary",
     "agentflow",
 )
 """The public modules. The root is last, so that its names are documented in their own modules."""
 
 
-ONE_BASE: Final = {"agentflow.events", "agentflow.plugins", "agentflow.errors"}
+ONE_BASE: Final = {"agentflow.vocabulary.events", "agentflow.plugins", "agentflow.errors"}
 """Modules whose classes share a few bases: inherited members are documented with the bases only."""
 
 

@@ -1,13 +1,15 @@
-"""Agents: building and calling them, their sessions, their shutdown (`docs/agent.md`)."""
+"""Agents: building and calling them, their sessions, their turns and queue, their shutdown (`docs/agent.md`)."""
 
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.builder import AgentBuilder
 from agentflow.agent.graph import Edge, Graph
 from agentflow.agent.peers import AgentRegistry, default_agents
+from agentflow.agent.queue import TurnQueue
 from agentflow.agent.receipt import Receipt
 from agentflow.agent.shutdown import GracefulShutdown, ShutdownReport, shutdown
 from agentflow.loop.session import Session
+from agentflow.loop.turns.turn import StopReason, Turn, TurnOptions
 
 __all__ = [
     "Agent",
@@ -20,6 +22,10 @@ __all__ = [
     "Receipt",
     "Session",
     "ShutdownReport",
+    "StopReason",
+    "Turn",
+    "TurnOptions",
+    "TurnQueue",
     "default_agents",
     "shutdown",
 ]

@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TextIO, Unpack, cast
 from pydantic_core import to_json
 from typing_extensions import TypeVar
 
+from agentflow._support.facade import objects_of
+from agentflow._support.ids import new_id as fresh_id
+from agentflow._support.lazy import lazily
 from agentflow.agent.agent_data import AgentCode, AgentParts, agent_from_dict, agent_to_dict
 from agentflow.agent.arguments import resolve_store
 from agentflow.agent.as_tool import FullToolAgent, full_agent
@@ -29,9 +32,6 @@ from agentflow.agent.tool_sources import ToolLike, tools_of
 from agentflow.agent.typed_call import TypedOutput
 from agentflow.agent.wrong_arguments import refuse_unknown
 from agentflow.errors import UsageError
-from agentflow.ground.facade import objects_of
-from agentflow.ground.ids import new_id as fresh_id
-from agentflow.ground.lazy import lazily
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
@@ -42,16 +42,16 @@ from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.scope import CLEANUP_TIMEOUT
 from agentflow.loop.session import Session, full_session
 from agentflow.loop.view import View
-from agentflow.messages import T_co
 from agentflow.output.output import NO_OUTPUT, Output, OutputLike, output_of
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model
 from agentflow.ports.store import Store
-from agentflow.saving.plain import read_json
-from agentflow.specs import Clock, ModelOptions, checked_options, is_seconds
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
+from agentflow.vocabulary.messages import T_co
+from agentflow.vocabulary.saving.plain import read_json
+from agentflow.vocabulary.specs import Clock, ModelOptions, checked_options, is_seconds
 
 __all__ = ["Agent", "FullAgent"]
 

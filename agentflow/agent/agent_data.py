@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypeVar
 
 from typing_extensions import TypedDict
 
+from agentflow._support.validation import Above, closed, fits
 from agentflow.agent.as_tool import full_agent
 from agentflow.agent.peers import AgentRegistry, PeerAgent
 from agentflow.errors import UsageError
-from agentflow.ground.validation import Above, closed, fits
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import full_hooks
@@ -20,16 +20,16 @@ from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.scope import CLEANUP_TIMEOUT
 from agentflow.loop.turns.code_names import Finder, hook_names, named_function
-from agentflow.messages import Msg
 from agentflow.output.output import Output, OutputLike
 from agentflow.ports.model import Model
 from agentflow.ports.store import Store
-from agentflow.saving.codec import msg_from_dict, msg_to_dict
-from agentflow.saving.forms import CODEC_VERSION, check_form, not_saved
-from agentflow.saving.plain import as_data
-from agentflow.specs import Clock, ModelOptions
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.saving.codec import msg_from_dict, msg_to_dict
+from agentflow.vocabulary.saving.forms import CODEC_VERSION, check_form, not_saved
+from agentflow.vocabulary.saving.plain import as_data
+from agentflow.vocabulary.specs import Clock, ModelOptions
 
 __all__ = ["AgentCode", "AgentParts", "agent_from_dict", "agent_to_dict"]
 

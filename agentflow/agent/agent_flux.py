@@ -7,13 +7,13 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, cast
 
 from agentflow.errors import UsageError
-from agentflow.events import Event, HookEvent
 from agentflow.loop.stream import EventStream
 from agentflow.loop.text import text_chunks
-from agentflow.messages import Reply, T_co
 from agentflow.output.output import Output
 from agentflow.output.partials import Partial, Partials, growing
 from agentflow.reactive import Flux, Mono
+from agentflow.vocabulary.events import Event, HookEvent
+from agentflow.vocabulary.messages import Reply, T_co
 
 __all__ = ["AgentFlux"]
 

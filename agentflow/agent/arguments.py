@@ -13,7 +13,6 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypedDict, cast
 
-from agentflow.context import as_messages
 from agentflow.errors import SuspendedError, ToolArgumentError, UsageError, unknown_keyword
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
@@ -21,13 +20,14 @@ from agentflow.hooks.registering import refuse_tools
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
-from agentflow.messages import Msg, Pending, Reply, ToolUseBlock, message, text_block
 from agentflow.output.output import OutputLike
 from agentflow.ports.store import Store
-from agentflow.specs import ModelOptions, Usage, is_seconds
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
-from agentflow.verdicts import Answer, Approve, Deny, Resolution
+from agentflow.vocabulary.context import as_messages
+from agentflow.vocabulary.messages import Msg, Pending, Reply, ToolUseBlock, message, text_block
+from agentflow.vocabulary.specs import ModelOptions, Usage, is_seconds
+from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = [
     "CallArguments",
@@ -381,7 +381,7 @@ def resolve_store(store: Store | str) -> Store:
     database.
 
     Args:
-        store: A store, or a URL for `agentflow.stores.SqlStore`.
+        store: A store, or a URL for `agentflow.state.SqlStore`.
 
     Raises:
         UsageError: It is neither a URL nor a store.

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, cast
 from weakref import ref
 
+from agentflow._support.ids import conversation_key, inner_session_id
 from agentflow.agent.agent_hooks import HookedAgent
 from agentflow.agent.arguments import last_reply, set_wrapped_agent
 from agentflow.agent.calling import CallingAgent
-from agentflow.context import RunContext, as_messages
 from agentflow.errors import ToolError
-from agentflow.ground.ids import conversation_key, inner_session_id
 from agentflow.hooks.hook import Hook
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.escalation import ToolSuspended
@@ -19,14 +18,15 @@ from agentflow.loop.run import TurnPlace, current_turn
 from agentflow.loop.session import FullSession, Outer, Session
 from agentflow.loop.states import State
 from agentflow.loop.turns.code_names import found_by_name
-from agentflow.messages import Msg, Reply, T_co, with_metadata
 from agentflow.output.output import Output, OutputLike, output_of
 from agentflow.output.replying import text_of, with_output
-from agentflow.saving.codec import msg_from_dict
-from agentflow.specs import ToolType
 from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_checks import strictest
-from agentflow.verdicts import Resolution
+from agentflow.vocabulary.context import RunContext, as_messages
+from agentflow.vocabulary.messages import Msg, Reply, T_co, with_metadata
+from agentflow.vocabulary.saving.codec import msg_from_dict
+from agentflow.vocabulary.specs import ToolType
+from agentflow.vocabulary.verdicts import Resolution
 
 __all__ = ["FullToolAgent", "ToolAgent", "full_agent"]
 

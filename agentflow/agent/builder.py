@@ -7,18 +7,18 @@ from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
 
 from agentflow.agent.peers import AgentRegistry
 from agentflow.agent.tool_sources import ToolLike
-from agentflow.context import RunContext
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
 from agentflow.hooks.scope import ProcessHooks
 from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
-from agentflow.messages import Msg
 from agentflow.output.output import Output, OutputLike
 from agentflow.ports.model import Model
 from agentflow.ports.store import Store
-from agentflow.specs import Clock, ModelOptions
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.specs import Clock, ModelOptions
 
 __all__ = ["AgentBuilder", "AgentChanges", "AgentSettings"]
 

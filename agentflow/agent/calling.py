@@ -35,7 +35,6 @@ from agentflow.agent.arguments import (
 from agentflow.agent.session_agent import SessionsAgent
 from agentflow.agent.sessions import refuse_waiting_for_itself
 from agentflow.agent.typed_call import TypedOutput
-from agentflow.context import find_dep
 from agentflow.errors import ShutdownError, UsageError
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.named import HookSource
@@ -44,12 +43,13 @@ from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
 from agentflow.loop.stream import BUFFER, EventBuffer, EventStream
-from agentflow.messages import Msg, Reply, T_co
 from agentflow.output.output import Output, OutputLike, output_of
 from agentflow.output.replying import with_output
 from agentflow.reactive import CallMono
-from agentflow.specs import ModelOptions
 from agentflow.tools.tool import FullTool
+from agentflow.vocabulary.context import find_dep
+from agentflow.vocabulary.messages import Msg, Reply, T_co
+from agentflow.vocabulary.specs import ModelOptions
 
 __all__ = ["CallingAgent"]
 

@@ -16,10 +16,10 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from agentflow._support.condition import Condition
+from agentflow._support.locks import FairLock
 from agentflow.agent.receipt import Entry
 from agentflow.errors import TurnDeniedError
-from agentflow.ground.condition import Condition
-from agentflow.ground.locks import FairLock
 from agentflow.loop.turns.turn import Turn
 
 __all__ = ["Entries"]

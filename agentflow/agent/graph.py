@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, Protocol, runtime_checkable
 
+from agentflow._support.shown import one_line
+from agentflow._support.values import NamedTuple
 from agentflow.agent.arguments import ToolableAgent, wrapped_agent
-from agentflow.ground.shown import one_line
-from agentflow.ground.values import NamedTuple
 
 __all__ = ["Edge", "Graph", "HandsOver", "Kind", "graph_of"]
 

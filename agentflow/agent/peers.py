@@ -9,21 +9,21 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, ClassVar, Never, TypeVar, cast
 
+from agentflow._support.registry import NamedRegistry
 from agentflow.agent.as_tool import ToolAgent, full_agent
 from agentflow.agent.queue import TurnQueue, check_limit, send_to
 from agentflow.agent.receipt import Receipt
-from agentflow.context import as_messages
 from agentflow.errors import UsageError
-from agentflow.ground.registry import NamedRegistry
 from agentflow.hooks.hook import Hook
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import current_turn
 from agentflow.loop.turns.turn import FullTurn, Turn
-from agentflow.messages import Msg, Reply, T_co
 from agentflow.ports.store import Store
 from agentflow.reactive import CallMono, Flux
-from agentflow.saving.codec import msg_to_dict
 from agentflow.tools.live_toolset import LiveToolset
+from agentflow.vocabulary.context import as_messages
+from agentflow.vocabulary.messages import Msg, Reply, T_co
+from agentflow.vocabulary.saving.codec import msg_to_dict
 
 __all__ = ["AgentRegistry", "PeerAgent", "default_agents"]
 

@@ -22,14 +22,13 @@ from typing import Any, Literal, TypeVar, cast
 
 from typing_extensions import TypedDict
 
+from agentflow._support.logs import logger
+from agentflow._support.validation import closed
 from agentflow.agent.as_tool import FullToolAgent
 from agentflow.agent.entries import Entries
 from agentflow.agent.receipt import Entry, FullReceipt, Receipt, check_ends, waits_for
 from agentflow.agent.runner import Runner
 from agentflow.errors import NeverEndsError, QueueFullError, TurnDeniedError, UsageError
-from agentflow.events import HookEvent, PostPut, PrePut
-from agentflow.ground.logs import logger
-from agentflow.ground.validation import closed
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.run import current_turn
@@ -39,7 +38,8 @@ from agentflow.loop.turns.code_names import Finder
 from agentflow.loop.turns.turn import FullTurn, Turn, full_turn, turn_from_dict
 from agentflow.loop.turns.turn_run import TurnRun, make_run
 from agentflow.reactive import Flux
-from agentflow.saving.forms import CODEC_VERSION, check_form, not_saved
+from agentflow.vocabulary.events import HookEvent, PostPut, PrePut
+from agentflow.vocabulary.saving.forms import CODEC_VERSION, check_form, not_saved
 
 __all__ = ["TurnQueue", "check_limit", "copy_turns", "send_to"]
 

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
+from agentflow._support.condition import Condition
+from agentflow._support.facade import objects_of
+from agentflow._support.logs import log_failure
 from agentflow.errors import NeverEndsError
-from agentflow.ground.condition import Condition
-from agentflow.ground.facade import objects_of
-from agentflow.ground.logs import log_failure
 from agentflow.loop.run import current_turn
 from agentflow.loop.turns.turn import FullTurn, Turn
 from agentflow.loop.turns.turn_run import TurnRun

@@ -18,13 +18,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, cast
 
+from agentflow._support.locks import FairLock
+from agentflow._support.logs import logger
 from agentflow.agent.as_tool import FullToolAgent
 from agentflow.agent.entries import Entries
 from agentflow.agent.receipt import CANCELLED, Entry, inside
 from agentflow.errors import SafeExecutionError, ScriptError, TurnDeniedError, UsageError
-from agentflow.events import HookEvent, Paused, Resumed, TurnValue
-from agentflow.ground.locks import FairLock
-from agentflow.ground.logs import logger
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.run import current_turn
 from agentflow.loop.scope import RunScope
@@ -33,6 +32,7 @@ from agentflow.loop.tool_call.attempts import held_locks
 from agentflow.loop.turns.bound import FullBoundTool
 from agentflow.loop.turns.turn import Turn
 from agentflow.loop.turns.turn_run import make_host, make_run, run_turn
+from agentflow.vocabulary.events import HookEvent, Paused, Resumed, TurnValue
 
 __all__ = ["Runner"]
 

@@ -10,9 +10,9 @@ from agentflow.agent.toolsets import ToolsetAgent
 from agentflow.hooks.hook import Hook
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.session import Session
-from agentflow.messages import Msg
 from agentflow.ports.store import SessionInfo, Store
 from agentflow.tools.live_toolset import LiveToolset
+from agentflow.vocabulary.messages import Msg
 
 __all__ = ["SessionsAgent"]
 

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import cast
 from weakref import WeakValueDictionary
 
-from agentflow.context import called_from
+from agentflow._support.ids import inside
+from agentflow._support.logs import logger
 from agentflow.errors import UsageError
-from agentflow.ground.ids import inside
-from agentflow.ground.logs import logger
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import FullSession, Session
 from agentflow.ports.store import SessionInfo, SessionStore, Store
+from agentflow.vocabulary.context import called_from
 
 __all__ = ["HELD", "Sessions", "refuse_waiting_for_itself"]
 

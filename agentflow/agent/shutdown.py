@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeAlias
 
+from agentflow._support.logs import log_failure, logger
+from agentflow._support.values import NamedTuple
 from agentflow.agent.as_tool import full_agent
 from agentflow.agent.toolsets import ToolsetAgent
 from agentflow.errors import ShutdownError, UsageError
-from agentflow.ground.logs import log_failure, logger
-from agentflow.ground.values import NamedTuple
 from agentflow.loop.active import Running, Stoppable
 
 __all__ = ["GracefulShutdown", "ShutdownReport", "shutdown"]

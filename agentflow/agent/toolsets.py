@@ -17,15 +17,15 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from agentflow._support.logs import logger
+from agentflow._support.shown import one_line
 from agentflow.agent.agent_hooks import HookedAgent
-from agentflow.ground.logs import logger
-from agentflow.ground.shown import one_line
 from agentflow.hooks.hook import Hook
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import RunBase
-from agentflow.specs import ToolSpec
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import FullTool, Tool, full_tool
+from agentflow.vocabulary.specs import ToolSpec
 
 __all__ = ["ToolsetAgent", "Toolsets"]
 

@@ -10,11 +10,11 @@ from agentflow.errors import UsageError
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import RunBase
-from agentflow.messages import Reply
 from agentflow.output.hooks import AskForOutput, JudgeOutput
 from agentflow.output.output import Output
 from agentflow.output.replying import with_output
-from agentflow.typed_state import StateMap
+from agentflow.vocabulary.messages import Reply
+from agentflow.vocabulary.typed_state import StateMap
 
 __all__ = ["TypedOutput"]
 

@@ -29,8 +29,8 @@ from agentflow.errors import AgentFlowError
 from agentflow.hooks.named import HookSource
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import library
-from agentflow.plugins.recorder import Recorder
 from agentflow.ports.model import resolve_model
+from agentflow.recording.recorder import Recorder
 from agentflow.terminal.console import follow
 from agentflow.terminal.screen import Screen, make_console
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from agentflow.agent.agent import Agent
 from agentflow.errors import ToolError
-from agentflow.events import HookEvent, PreActing
 from agentflow.hooks.hook import Hook, HookResult
-from agentflow.messages import ToolUseBlock
 from agentflow.ports.model import Model
-from agentflow.specs import ModelOptions
 from agentflow.tools import Dep, ToolEmitter, tool
-from agentflow.verdicts import Deny
+from agentflow.vocabulary.events import HookEvent, PreActing
+from agentflow.vocabulary.messages import ToolUseBlock
+from agentflow.vocabulary.specs import ModelOptions
+from agentflow.vocabulary.verdicts import Deny
 
 __all__ = ["INVOICES", "PROMPT", "TOTAL", "Folder", "NoDeletes", "make_agent"]
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
-from agentflow.ground.json_text import read_json_text
+from agentflow._support.json_text import read_json_text
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import Model
-from agentflow.specs import ModelOptions
 from agentflow.testing.wire import Fault, Reply, ToolCall, WireRequest, WireServer
 from agentflow.testing.wire.jsonish import JsonObject, as_object, as_text, objects
 from agentflow.testing.wire.request import answers_in
+from agentflow.vocabulary.specs import ModelOptions
 
 __all__ = ["WIRES", "EmbeddedWire", "WireChoice", "bookkeeper"]
 

@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager
 from agentflow.agent.agent import Agent
 from agentflow.cli.demo_agent import NoDeletes, add_up, delete_file, list_files, read_file
 from agentflow.cli.demo_model import WireChoice
-from agentflow.events import PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import Model
-from agentflow.specs import ModelOptions
 from agentflow.testing.real import LlamaServer
+from agentflow.vocabulary.events import PreReasoning
+from agentflow.vocabulary.specs import ModelOptions
 
 __all__ = ["OneToolAtATime", "small_model"]
 

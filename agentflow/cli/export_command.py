@@ -11,8 +11,8 @@ import click
 from agentflow.cli.failures import CommandError
 from agentflow.cli.say import say
 from agentflow.errors import AgentFlowError, UsageError
-from agentflow.plugins.recorder.export import export_log
-from agentflow.stored_runs import open_named
+from agentflow.inspector.stored_runs import open_named
+from agentflow.recording.recorder.export import export_log
 
 __all__ = ["export"]
 

@@ -13,9 +13,9 @@ from typing import IO, Any, Final
 
 import click
 
+from agentflow._support.shown import one_line, without_password
 from agentflow.errors import ModelError, UsageError
-from agentflow.ground.shown import one_line, without_password
-from agentflow.messages import Outcome
+from agentflow.vocabulary.messages import Outcome
 
 __all__ = ["EXIT_CODES", "FAILED", "INTERRUPTED", "UNUSABLE", "CommandError", "code_of", "place_of"]
 

@@ -9,10 +9,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from agentflow.events import EVENT_TYPES
-from agentflow.ground.shown import one_line
+from agentflow._support.shown import one_line
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import HookSet, full_hooks
+from agentflow.vocabulary.events import EVENT_TYPES
 
 __all__ = ["HookRow", "hook_rows", "print_hooks"]
 

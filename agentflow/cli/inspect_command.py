@@ -16,7 +16,7 @@ from agentflow.inspector.guard import LOOPBACK
 from agentflow.inspector.inspector import Inspector
 from agentflow.inspector.logs import Logs
 from agentflow.inspector.one_file import export as export_runs
-from agentflow.stored_runs import is_store, nothing_in
+from agentflow.inspector.stored_runs import is_store, nothing_in
 
 __all__ = ["inspect", "serve"]
 

@@ -10,9 +10,9 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any, cast
 
+from agentflow._support.shown import one_line
 from agentflow.agent.agent import Agent
 from agentflow.cli.failures import CommandError, place_of
-from agentflow.ground.shown import one_line
 from agentflow.hooks import Hook, HookSource
 from agentflow.output.output import OutputLike
 

@@ -23,13 +23,13 @@ from agentflow.cli.loading import load_agent
 from agentflow.cli.say import say
 from agentflow.debugger import Breakpoint
 from agentflow.errors import AgentFlowError, ScriptError
-from agentflow.event_json import event_line
-from agentflow.events import HookEvent, PreCall
 from agentflow.loop.session import Session
 from agentflow.terminal.console import follow
 from agentflow.terminal.conversation import chat as talk
 from agentflow.terminal.phrases import call_text
 from agentflow.terminal.screen import Screen, make_console
+from agentflow.vocabulary.event_json import event_line
+from agentflow.vocabulary.events import HookEvent, PreCall
 
 __all__ = ["cli", "main"]
 

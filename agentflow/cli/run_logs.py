@@ -11,20 +11,20 @@ from typing import Any
 
 import click
 
+from agentflow._support.shown import one_line
 from agentflow.cli.completion import agents_like
 from agentflow.cli.failures import CommandError
 from agentflow.cli.loading import load_agent, load_hook, load_output
 from agentflow.cli.say import say
 from agentflow.errors import AgentFlowError
-from agentflow.event_json import json_line
-from agentflow.ground.shown import one_line
-from agentflow.plugins.recorder.records import Explanation, Recording, records_of
-from agentflow.replay import Divergence, Replay, ReplayOptions
-from agentflow.replay.player import Reaction
-from agentflow.runlog import RunLog
-from agentflow.runlog.diffing import RunDiff, diff_runs
-from agentflow.specs import Usage
-from agentflow.stored_runs import load_named
+from agentflow.inspector.stored_runs import load_named
+from agentflow.recording import RunLog
+from agentflow.recording.diffing import RunDiff, diff_runs
+from agentflow.recording.recorder.records import Explanation, Recording, records_of
+from agentflow.recording.replay import Divergence, Replay, ReplayOptions
+from agentflow.recording.replay.player import Reaction
+from agentflow.vocabulary.event_json import json_line
+from agentflow.vocabulary.specs import Usage
 
 __all__ = ["diff", "explain", "replay"]
 

@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 
 import click
 
+from agentflow._support.shown import one_line
 from agentflow.cli.failures import EXIT_CODES, CommandError
 from agentflow.cli.say import say
 from agentflow.cli.worker_command import DATABASE_HELP
 from agentflow.durable.client import DurableClient
 from agentflow.durable.records import Pruned, RunEvent, RunInfo
 from agentflow.errors import AgentFlowError, UsageError
-from agentflow.event_json import json_line
-from agentflow.ground.shown import one_line
 from agentflow.state.sql import SqlStore
 from agentflow.terminal.phrases import call_text
-from agentflow.verdicts import Approve, Deny, Resolution
+from agentflow.vocabulary.event_json import json_line
+from agentflow.vocabulary.verdicts import Approve, Deny, Resolution
 
 __all__ = ["runs"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from agentflow.ground.shown import printable
+from agentflow._support.shown import printable
 
 __all__ = ["say"]
 

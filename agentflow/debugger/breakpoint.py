@@ -16,18 +16,18 @@ from fnmatch import fnmatchcase
 from itertools import count
 from typing import Any, Literal, TypeAlias
 
-from agentflow.context import port_of
+from agentflow._support.logs import log_failure
 from agentflow.debugger.pause import Otherwise, Pause, root_of
 from agentflow.debugger.terminal import TerminalDebugger
 from agentflow.errors import UsageError
-from agentflow.events import ActingChunk, CallEnded, Event, HookEvent, ReasoningChunk, TurnEvent, TurnValue
-from agentflow.ground.logs import log_failure
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import about_a_tool
 from agentflow.loop.run import RunBase
-from agentflow.messages import ToolUseBlock
-from agentflow.specs import is_seconds
-from agentflow.verdicts import Deny, Verdict
+from agentflow.vocabulary.context import port_of
+from agentflow.vocabulary.events import ActingChunk, CallEnded, Event, HookEvent, ReasoningChunk, TurnEvent, TurnValue
+from agentflow.vocabulary.messages import ToolUseBlock
+from agentflow.vocabulary.specs import is_seconds
+from agentflow.vocabulary.verdicts import Deny, Verdict
 
 __all__ = ["Breakpoint", "Debugger"]
 

@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 
 from agentflow.debugger.fields import Json, read_value
 from agentflow.errors import UsageError
-from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Verdict
+from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Stop, Verdict
 
 __all__ = ["VERDICTS", "form_of", "parse_value", "parse_verdict"]
 

@@ -17,15 +17,15 @@ from typing import Any, cast
 
 from pydantic_core import from_json
 
+from agentflow._support.validation import adapter_of, first_problem
 from agentflow.errors import AgentFlowError
-from agentflow.event_json import Json, event_to_dict
-from agentflow.events import Event
-from agentflow.ground.validation import adapter_of, first_problem
-from agentflow.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
-from agentflow.saving.codec import msg_from_dict, msg_to_dict
-from agentflow.saving.plain import plain
-from agentflow.specs import ModelOptions, ToolSpec
-from agentflow.transcript import MessageView
+from agentflow.vocabulary.event_json import Json, event_to_dict
+from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.saving.codec import msg_from_dict, msg_to_dict
+from agentflow.vocabulary.saving.plain import plain
+from agentflow.vocabulary.specs import ModelOptions, ToolSpec
+from agentflow.vocabulary.transcript import MessageView
 
 __all__ = ["assign", "fields_of", "json_of", "read_value", "value_of"]
 

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias, cast
 
-from agentflow.context import port_of
+from agentflow._support.values import frozen
 from agentflow.debugger.fields import assign, fields_of, value_of
 from agentflow.errors import UsageError
-from agentflow.event_json import Json
-from agentflow.events import Event, HookEvent
-from agentflow.ground.values import frozen
 from agentflow.hooks.chain import Chain
 from agentflow.hooks.hook import Hook
 from agentflow.loop.run import RunBase
-from agentflow.messages import Msg
-from agentflow.verdicts import Deny, Verdict, verdict_value
+from agentflow.vocabulary.context import port_of
+from agentflow.vocabulary.event_json import Json
+from agentflow.vocabulary.events import Event, HookEvent
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.verdicts import Deny, Verdict, verdict_value
 
 __all__ = ["ChainPlace", "Otherwise", "Pause", "describe_end", "root_of"]
 

@@ -21,16 +21,16 @@ from prompt_toolkit.output import create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.text import Text
 
+from agentflow._support.shown import printable
 from agentflow.debugger.deciding import VERDICTS, form_of, parse_value, parse_verdict
 from agentflow.debugger.pause import Pause, describe_end
 from agentflow.errors import UsageError
-from agentflow.event_json import Json
-from agentflow.ground.shown import printable
-from agentflow.messages import Msg
 from agentflow.plugins.approval_terminal import questions
 from agentflow.terminal.phrases import duration_text, plural, shorten, speech, text_of
 from agentflow.terminal.screen import make_console
-from agentflow.verdicts import Deny
+from agentflow.vocabulary.event_json import Json
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.verdicts import Deny
 
 __all__ = ["TerminalDebugger"]
 

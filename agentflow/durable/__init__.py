@@ -1,4 +1,4 @@
-"""Calls that outlive their process, run by any of several workers: `agentflow.durable.agent.DurableAgent`."""
+"""Calls that survive their process, run by any of several workers: `agentflow.durable.agent.DurableAgent`."""
 
 from importlib.util import find_spec
 

@@ -13,11 +13,11 @@ from agentflow.durable.execution import Host
 from agentflow.durable.records import Pruned, RunEvent, RunInfo
 from agentflow.durable.worker import Limits, Worker
 from agentflow.errors import UsageError
-from agentflow.messages import Msg, Reply, T_co
 from agentflow.output.replying import with_output
 from agentflow.ports.store import MemoryStore, SessionStore, Store
 from agentflow.reactive import CallMono, Flux
-from agentflow.verdicts import Resolution
+from agentflow.vocabulary.messages import Msg, Reply, T_co
+from agentflow.vocabulary.verdicts import Resolution
 
 __all__ = ["DurableAgent"]
 

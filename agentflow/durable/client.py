@@ -21,6 +21,7 @@ from dbos import DBOS, DBOSClient, EnqueueOptions, WorkflowSerializationFormat, 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from agentflow._support.ids import new_id
 from agentflow.agent.arguments import check_timeout, input_of
 from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
 from agentflow.durable.records import (
@@ -40,12 +41,11 @@ from agentflow.durable.records import (
 from agentflow.durable.tables import Tables
 from agentflow.durable.tracing import carried
 from agentflow.errors import AgentFlowError, StoreError, UsageError
-from agentflow.ground.ids import new_id
-from agentflow.messages import Msg, Pending, Reply
 from agentflow.ports.store import SessionStore, length_of
 from agentflow.reactive import CallMono, Flux
 from agentflow.state.explain import explain
-from agentflow.verdicts import Resolution
+from agentflow.vocabulary.messages import Msg, Pending, Reply
+from agentflow.vocabulary.verdicts import Resolution
 
 __all__ = ["APPLICATION", "QUEUE", "VERSION", "WORKFLOW", "DurableClient", "connect"]
 

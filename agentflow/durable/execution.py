@@ -25,8 +25,11 @@ from agentflow.agent.as_tool import full_agent
 from agentflow.durable.records import Request, error_out, run_of
 from agentflow.durable.tracing import within
 from agentflow.errors import AgentFlowError, CallTimeoutError, ScriptError, StoreError
-from agentflow.events import CallEnded, HookEvent, PostCall
-from agentflow.facts import (
+from agentflow.loop.session import FullSession
+from agentflow.ports.store import Claim, SessionStore, lease_lost
+from agentflow.ports.store_wrapper import StoreWrapper
+from agentflow.vocabulary.events import CallEnded, HookEvent, PostCall
+from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,
     CallResumed,
@@ -42,13 +45,10 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.loop.session import FullSession
-from agentflow.messages import Msg, Outcome, Pending, Reply
-from agentflow.ports.store import Claim, SessionStore, lease_lost
-from agentflow.ports.store_wrapper import StoreWrapper
-from agentflow.saving.codec import decisions_from_dict, reply_to_dict, verdict_to_dict
-from agentflow.specs import Usage
-from agentflow.verdicts import Deny
+from agentflow.vocabulary.messages import Msg, Outcome, Pending, Reply
+from agentflow.vocabulary.saving.codec import decisions_from_dict, reply_to_dict, verdict_to_dict
+from agentflow.vocabulary.specs import Usage
+from agentflow.vocabulary.verdicts import Deny
 
 __all__ = ["Host", "Progress"]
 

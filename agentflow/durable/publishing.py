@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import json
 
+from agentflow._support.daemon import in_daemon
+from agentflow._support.logs import logger
 from agentflow.durable.tables import Batch, Tables, TakenOver
 from agentflow.errors import StoreError
-from agentflow.event_json import Json, event_to_dict
-from agentflow.events import HookEvent
-from agentflow.ground.daemon import in_daemon
-from agentflow.ground.logs import logger
+from agentflow.vocabulary.event_json import Json, event_to_dict
+from agentflow.vocabulary.events import HookEvent
 
 __all__ = ["Publisher"]
 

@@ -9,21 +9,21 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypeAlias, 
 from pydantic import Field, ValidationError
 from typing_extensions import TypedDict
 
+from agentflow._support.frozen import EMPTY
+from agentflow._support.validation import adapter_of
 from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError, UsageError
-from agentflow.event_json import Json
-from agentflow.ground.frozen import EMPTY
-from agentflow.ground.validation import adapter_of
-from agentflow.messages import Msg, Outcome, Pending, Reply
 from agentflow.ports.store import SessionInfo
-from agentflow.saving.codec import (
+from agentflow.vocabulary.event_json import Json
+from agentflow.vocabulary.messages import Msg, Outcome, Pending, Reply
+from agentflow.vocabulary.saving.codec import (
     decisions_from_dict,
     msg_from_dict,
     msg_to_dict,
     reply_from_dict,
     verdict_to_dict,
 )
-from agentflow.saving.forms import CODEC_VERSION, check_form
-from agentflow.verdicts import Resolution
+from agentflow.vocabulary.saving.forms import CODEC_VERSION, check_form
+from agentflow.vocabulary.verdicts import Resolution
 
 __all__ = [
     "Pruned",
@@ -103,7 +103,7 @@ class RunInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """An event of a run in another process, as data in the form of `agentflow.event_json.event_to_dict`.
+    """An event of a run in another process, as data in the form of `agentflow.vocabulary.event_json.event_to_dict`.
 
     Data that is in the session is left out (`input_messages`, `history` and `tools` of `PreCall` and `PreReasoning`).
 

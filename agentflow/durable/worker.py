@@ -41,6 +41,10 @@ from typing import Any, NamedTuple, Self
 from dbos import DBOS, DBOSConfig
 from dbos import _dbos as dbos_module  # pyright: ignore[reportPrivateUsage] - see `_stop_retrying`
 
+from agentflow._support.daemon import in_daemon
+from agentflow._support.ids import new_id
+from agentflow._support.logs import log_failure, logger
+from agentflow._support.outage import Outage
 from agentflow.durable.client import APPLICATION, QUEUE, VERSION, WORKFLOW, connect
 from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
 from agentflow.durable.execution import Host
@@ -48,10 +52,6 @@ from agentflow.durable.publishing import Publisher
 from agentflow.durable.records import Request, error_out
 from agentflow.durable.tables import Tables
 from agentflow.errors import SessionConflictError, StoreError, UsageError
-from agentflow.ground.daemon import in_daemon
-from agentflow.ground.ids import new_id
-from agentflow.ground.logs import log_failure, logger
-from agentflow.ground.outage import Outage
 from agentflow.ports.retry import RetryPolicy
 from agentflow.ports.store import Claim
 

@@ -23,11 +23,11 @@ from typing import Any, cast
 from reactivex import Observable
 
 from agentflow.errors import HookContractError, Veto
-from agentflow.events import Error, ErrorPhase, Event, PostActing, PostReasoning, PreCall, PreReasoning
 from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg, ToolResultBlock
 from agentflow.reactive import EMPTY, Flux, Mono, first_value
-from agentflow.verdicts import Again, Answer, Deny, Recover, Verdict
+from agentflow.vocabulary.events import Error, ErrorPhase, Event, PostActing, PostReasoning, PreCall, PreReasoning
+from agentflow.vocabulary.messages import Msg, ToolResultBlock
+from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Verdict
 
 __all__ = [
     "check_final",

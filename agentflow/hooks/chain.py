@@ -23,15 +23,15 @@ from collections.abc import Callable, Coroutine, Iterator
 from types import CoroutineType
 from typing import Any, ClassVar, Protocol
 
+from agentflow._support.values import NamedTuple
 from agentflow.errors import Aside, HookError
-from agentflow.events import Decision, Error, Event, PostActing, PostReasoning
-from agentflow.ground.values import NamedTuple
 from agentflow.hooks.answers import evaluate, failure_of, is_later, label_of, settle, withheld
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call
-from agentflow.messages import Msg
 from agentflow.reactive import Just
-from agentflow.verdicts import Decided, Suspend, Verdict
+from agentflow.vocabulary.events import Decision, Error, Event, PostActing, PostReasoning
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.verdicts import Decided, Suspend, Verdict
 
 __all__ = ["Chain", "Entry", "Faults", "NoRun", "run_chain"]
 

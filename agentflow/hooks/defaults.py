@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentflow.errors import ModelError
-from agentflow.events import PostReasoning
 from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg, TextBlock
-from agentflow.verdicts import Again
+from agentflow.vocabulary.events import PostReasoning
+from agentflow.vocabulary.messages import Msg, TextBlock
+from agentflow.vocabulary.verdicts import Again
 
 __all__ = ["RetryEmptyAnswers", "RetryTruncatedAnswers", "default_hooks"]
 

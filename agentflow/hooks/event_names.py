@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from agentflow.errors import UsageError, close_to
-from agentflow.events import (
+from agentflow.vocabulary.events import (
     EVENT_TYPES,
     Error,
     Event,

@@ -14,13 +14,13 @@ from typing import Any, Union, cast, get_args, get_origin
 
 from reactivex import Observable
 
+from agentflow._support.annotations import signature_of
 from agentflow.errors import UsageError
-from agentflow.events import Event
-from agentflow.ground.annotations import signature_of
 from agentflow.hooks.event_names import kinds_of, registered_as
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_checks import takes
-from agentflow.specs import ToolSpec
+from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.specs import ToolSpec
 
 __all__ = ["annotated", "check_annotation", "check_handler", "is_annotated", "name_of", "plain"]
 

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from reactivex import Observable
 
-from agentflow.chunks import ModelChunk
-from agentflow.events import Event, HookEvent, PreActing, PreReasoning
 from agentflow.hooks.wrapping import ModelSource, ToolSource
-from agentflow.messages import Msg, ToolResultBlock
-from agentflow.specs import AnyTool
-from agentflow.verdicts import Verdict
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import Event, HookEvent, PreActing, PreReasoning
+from agentflow.vocabulary.messages import Msg, ToolResultBlock
+from agentflow.vocabulary.specs import AnyTool
+from agentflow.vocabulary.verdicts import Verdict
 
 __all__ = ["FailurePolicy", "Hook", "HookResult", "HookValue"]
 

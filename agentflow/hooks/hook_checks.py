@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 from weakref import WeakSet
 
+from agentflow._support.annotations import annotations_of, signature_of
+from agentflow._support.values import NamedTuple
 from agentflow.errors import UsageError, close_to
-from agentflow.events import Event
-from agentflow.ground.annotations import annotations_of, signature_of
-from agentflow.ground.values import NamedTuple
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, handler_of
 from agentflow.hooks.recording import ChangeListener, SideWrapper
+from agentflow.vocabulary.events import Event
 
 __all__ = ["check", "takes"]
 

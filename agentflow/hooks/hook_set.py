@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from agentflow.events import EVENT_TYPES, Event
-from agentflow.ground.facade import objects_of
+from agentflow._support.facade import objects_of
 from agentflow.hooks.chain import Chain, Entry
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, around_of, call_of, listens_to
 from agentflow.hooks.recorded_layers import recorded_around
 from agentflow.hooks.recording import ChangeListener, SideWrapper, VerdictListener, noted, recorded
 from agentflow.hooks.wrapping import Around
+from agentflow.vocabulary.events import EVENT_TYPES, Event
 
 __all__ = ["FullHookSet", "HookSet", "full_hooks"]
 

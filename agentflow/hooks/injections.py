@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Literal, TypeAlias
 
-from agentflow.context import port_of
-from agentflow.events import Event
-from agentflow.messages import Msg
+from agentflow.vocabulary.context import port_of
+from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.messages import Msg
 
 __all__ = ["Injections", "Marked", "before_deciding", "injecting"]
 

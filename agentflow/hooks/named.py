@@ -26,7 +26,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
 from agentflow.errors import UsageError
-from agentflow.events import (
+from agentflow.hooks.event_names import EVENT_NAMES, EventName, kinds_of
+from agentflow.hooks.functions import FunctionHook, HookOptions, named_hook, on
+from agentflow.hooks.handlers import annotated, is_annotated
+from agentflow.hooks.hook import Hook, HookResult
+from agentflow.hooks.hook_checks import check
+from agentflow.hooks.registered import Registered
+from agentflow.vocabulary.events import (
     Error,
     Event,
     Paused,
@@ -45,13 +51,7 @@ from agentflow.events import (
     Resumed,
     TurnValue,
 )
-from agentflow.hooks.event_names import EVENT_NAMES, EventName, kinds_of
-from agentflow.hooks.functions import FunctionHook, HookOptions, named_hook, on
-from agentflow.hooks.handlers import annotated, is_annotated
-from agentflow.hooks.hook import Hook, HookResult
-from agentflow.hooks.hook_checks import check
-from agentflow.hooks.registered import Registered
-from agentflow.specs import ToolSpec
+from agentflow.vocabulary.specs import ToolSpec
 
 __all__ = [
     "Handler",

@@ -10,15 +10,15 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
-from agentflow.context import Shadow, note_caller
+from agentflow._support.locks import FairLock
+from agentflow._support.patterns import fits
 from agentflow.errors import HookTimeoutError
-from agentflow.events import Event, PreActing, PreCall, PreReasoning, PreToolRound, TurnEvent
-from agentflow.ground.locks import FairLock
-from agentflow.ground.patterns import fits
 from agentflow.hooks.answers import evaluate, failure_of, is_later, outcome_of, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import Around
-from agentflow.messages import ToolUseBlock
+from agentflow.vocabulary.context import Shadow, note_caller
+from agentflow.vocabulary.events import Event, PreActing, PreCall, PreReasoning, PreToolRound, TurnEvent
+from agentflow.vocabulary.messages import ToolUseBlock
 
 __all__ = [
     "WRAPPED",

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 from operator import is_
 from typing import Any, TypeAlias, cast
 
-from agentflow.chunks import ModelChunk, fold
-from agentflow.events import Event, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.injections import Injections, injecting
 from agentflow.hooks.recording import (
@@ -22,6 +20,8 @@ from agentflow.hooks.wrapping import Around, observed_as
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.reactive.signals import EMPTY
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.events import Event, PreReasoning
 
 __all__ = ["Side", "recorded_around"]
 

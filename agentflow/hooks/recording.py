@@ -19,20 +19,20 @@ from operator import is_
 from time import perf_counter
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from agentflow.chunks import ModelChunk
-from agentflow.context import RunContext
-from agentflow.events import Event
-from agentflow.ground.logs import log_failure
-from agentflow.ground.values import frozen
+from agentflow._support.logs import log_failure
+from agentflow._support.values import frozen
 from agentflow.hooks.answers import is_later, outcome_of, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.injections import Injections, injecting
 from agentflow.hooks.options import Call, getter
 from agentflow.hooks.skipped import warn_skipped_listener
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.messages import Msg
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.messages import Msg
 
 __all__ = [
     "ChangeListener",

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack, cast, overload
 
 from agentflow.errors import UsageError
-from agentflow.events import Event
 from agentflow.hooks.event_names import EventName, kinds_of
 from agentflow.hooks.functions import FunctionHook, HookOptions, on
 from agentflow.hooks.handlers import check_handler
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registered import Registered
+from agentflow.vocabulary.events import Event
 
 __all__ = ["TakesHooks", "meant_by", "refuse_tools"]
 

@@ -16,7 +16,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from agentflow.errors import UsageError
-from agentflow.events import (
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.options import around_of
+from agentflow.hooks.registering import TakesHooks, refuse_tools
+from agentflow.vocabulary.events import (
     ActingChunk,
     Error,
     Event,
@@ -28,9 +31,6 @@ from agentflow.events import (
     PreTurn,
     TurnValue,
 )
-from agentflow.hooks.hook import Hook
-from agentflow.hooks.options import around_of
-from agentflow.hooks.registering import TakesHooks, refuse_tools
 
 __all__ = ["TOOL_EVENTS", "TURN_EVENTS", "HookScope", "ProcessHooks", "process_hooks"]
 

@@ -6,7 +6,7 @@ This module's log is enabled by default, as that of `EventLog` is: `logger.disab
 
 from __future__ import annotations
 
-from agentflow.ground.once import warn_once
+from agentflow._support.once import warn_once
 from agentflow.hooks.hook import Hook
 
 __all__ = ["warn_skipped", "warn_skipped_listener"]

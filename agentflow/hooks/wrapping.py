@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from agentflow.chunks import ModelChunk
-from agentflow.context import RunContext
 from agentflow.errors import Aside, HookContractError
-from agentflow.events import Event
-from agentflow.messages import Msg, ToolResultBlock
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
-from agentflow.specs import ModelOptions
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.messages import Msg, ToolResultBlock
+from agentflow.vocabulary.specs import ModelOptions
 
 if TYPE_CHECKING:
     from reactivex import Observable

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from agentflow.ground.lazy import lazily
+from agentflow._support.lazy import lazily
 
 if TYPE_CHECKING:
     from agentflow.inspector.inspector import Inspector

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from agentflow.replay.comparing import LogNormalizer
-from agentflow.runlog import RunLog
-from agentflow.runlog.diffing import diff_runs, paired_events
-from agentflow.runlog.entries import EventEntry, HookEntry
-from agentflow.runlog.reading import read_lines
+from agentflow.recording import RunLog
+from agentflow.recording.diffing import diff_runs, paired_events
+from agentflow.recording.entries import EventEntry, HookEntry
+from agentflow.recording.reading import read_lines
+from agentflow.recording.replay.comparing import LogNormalizer
 
 __all__ = ["compare"]
 

@@ -28,15 +28,15 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from agentflow._support.json_text import read_json_text
 from agentflow.debugger.pause import Pause
 from agentflow.errors import StoreError, UsageError
-from agentflow.ground.json_text import read_json_text
 from agentflow.inspector.comparing import compare
 from agentflow.inspector.guard import LOOPBACK, Guard
 from agentflow.inspector.logs import Logs, Source
 from agentflow.inspector.one_file import PAGE, page_with
 from agentflow.inspector.pauses import Pauses
-from agentflow.runlog.keeping import LogStore
+from agentflow.recording.keeping import LogStore
 
 __all__ = ["Inspector"]
 

@@ -24,11 +24,11 @@ from pydantic_core import from_json
 
 from agentflow.errors import StoreError, UsageError
 from agentflow.inspector.places import LogFile, Place, stored_logs
-from agentflow.runlog.entries import CallEntry, Entry, EventEntry, HookEntry
-from agentflow.runlog.keeping import LogStore
-from agentflow.runlog.log import RunLog, usage_of
-from agentflow.runlog.reading import LogReader, RunLogError
-from agentflow.stored_runs import is_store, open_named
+from agentflow.inspector.stored_runs import is_store, open_named
+from agentflow.recording.entries import CallEntry, Entry, EventEntry, HookEntry
+from agentflow.recording.keeping import LogStore
+from agentflow.recording.log import RunLog, usage_of
+from agentflow.recording.reading import LogReader, RunLogError
 
 __all__ = ["Logs", "RunInfo", "Source"]
 

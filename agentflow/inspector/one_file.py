@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agentflow._support.shown import without_password
 from agentflow.errors import StoreError, UsageError
-from agentflow.ground.shown import without_password
 from agentflow.inspector.comparing import compare
 from agentflow.inspector.logs import Logs
-from agentflow.runlog.keeping import LogStore
-from agentflow.stored_runs import HOW_TO_GET_ONE, is_store, nothing_in
+from agentflow.inspector.stored_runs import HOW_TO_GET_ONE, is_store, nothing_in
+from agentflow.recording.keeping import LogStore
 
 __all__ = ["PAGE", "bundle", "export", "page_with"]
 

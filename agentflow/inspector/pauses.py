@@ -9,8 +9,8 @@ from typing import Any
 from agentflow.debugger.deciding import VERDICTS, parse_value, parse_verdict
 from agentflow.debugger.pause import Pause
 from agentflow.errors import UsageError
-from agentflow.messages import Msg
-from agentflow.verdicts import Deny
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.verdicts import Deny
 
 __all__ = ["Pauses"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agentflow.errors import StoreError
-from agentflow.runlog.keeping import KeptLog, LogStore
+from agentflow.recording.keeping import KeptLog, LogStore
 
 __all__ = ["LogFile", "Place", "StoredLog", "stored_logs"]
 

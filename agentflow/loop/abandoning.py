@@ -13,7 +13,7 @@ import asyncio
 from copy import copy
 from typing import Any, Never, TypeVar, cast
 
-from agentflow.ground.logs import ids_of, logger
+from agentflow._support.logs import ids_of, logger
 from agentflow.loop.emitting import Events
 from agentflow.loop.journal import Journal, StoredJournal
 from agentflow.loop.run import RunBase

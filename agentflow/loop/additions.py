@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from agentflow.context import Compaction
 from agentflow.errors import UsageError
 from agentflow.hooks.injections import injecting
 from agentflow.loop.machine import Machine
 from agentflow.loop.window import estimated
-from agentflow.messages import Msg, with_metadata
+from agentflow.vocabulary.context import Compaction
+from agentflow.vocabulary.messages import Msg, with_metadata
 
 __all__ = ["compacted", "injected", "note_injection"]
 

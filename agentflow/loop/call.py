@@ -17,8 +17,6 @@ from functools import partial
 from typing import Any, Self, assert_never, cast
 
 from agentflow.errors import Aside, Veto
-from agentflow.events import Event, PreCall
-from agentflow.facts import CallOpened, CallResumed
 from agentflow.hooks.answers import check_final
 from agentflow.loop.abandoning import abandon_tasks, detached, keep_in_memory
 from agentflow.loop.conversation import Carried
@@ -31,10 +29,12 @@ from agentflow.loop.round import act, close_open_round
 from agentflow.loop.run import RunBase
 from agentflow.loop.stage import Stage, wrap
 from agentflow.loop.states import State
-from agentflow.messages import Msg, Outcome, Reply
 from agentflow.reactive import EMPTY, Mono
-from agentflow.transcript import MessageTuple
-from agentflow.verdicts import Answer, Deny, Resolution
+from agentflow.vocabulary.events import Event, PreCall
+from agentflow.vocabulary.facts import CallOpened, CallResumed
+from agentflow.vocabulary.messages import Msg, Outcome, Reply
+from agentflow.vocabulary.transcript import MessageTuple
+from agentflow.vocabulary.verdicts import Answer, Deny, Resolution
 
 __all__ = ["Call"]
 

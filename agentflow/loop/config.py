@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
-from agentflow.context import AgentView, RunContext
-from agentflow.ground.values import field, frozen
+from agentflow._support.values import field, frozen
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.active import Running
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.scope import CLEANUP_TIMEOUT
-from agentflow.messages import Msg
 from agentflow.ports.model import Model
-from agentflow.specs import Clock, ModelOptions, ToolSpec
 from agentflow.tools.tool import FullTool
+from agentflow.vocabulary.context import AgentView, RunContext
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.specs import Clock, ModelOptions, ToolSpec
 
 __all__ = ["LoopConfig", "OnUnknownOutcome", "System"]
 

@@ -6,13 +6,13 @@ from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, Protocol, TypeAlias, cast
 
-from agentflow.facts import CallOpened, Fact
-from agentflow.ground.locks import FairLine
-from agentflow.ground.values import NamedTuple
+from agentflow._support.locks import FairLine
+from agentflow._support.values import NamedTuple
 from agentflow.loop.machine import Machine
 from agentflow.loop.states import State
-from agentflow.messages import Msg
-from agentflow.typed_state import StateMap
+from agentflow.vocabulary.facts import CallOpened, Fact
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.typed_state import StateMap
 
 __all__ = ["Carried", "Conversation", "FullConversation", "Interruptible", "SessionStatus"]
 

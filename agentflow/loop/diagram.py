@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from agentflow.facts import Fact
 from agentflow.loop.states import TRANSITIONS, State
+from agentflow.vocabulary.facts import Fact
 
 __all__ = ["documented", "ways"]
 

@@ -15,8 +15,15 @@ from collections.abc import Awaitable, Callable, Coroutine
 from copy import copy
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
 
+from agentflow._support.logs import log_failure
 from agentflow.errors import Aside
-from agentflow.events import (
+from agentflow.hooks.chain import Chain, run_chain
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook_set import FullHookSet
+from agentflow.hooks.skipped import warn_skipped
+from agentflow.loop.scope import RunScope, forget_cancellations
+from agentflow.loop.stream import EventBuffer
+from agentflow.vocabulary.events import (
     CallEnded,
     Error,
     ErrorPhase,
@@ -29,15 +36,8 @@ from agentflow.events import (
     Purpose,
     TurnView,
 )
-from agentflow.ground.logs import log_failure
-from agentflow.hooks.chain import Chain, run_chain
-from agentflow.hooks.hook import Hook
-from agentflow.hooks.hook_set import FullHookSet
-from agentflow.hooks.skipped import warn_skipped
-from agentflow.loop.scope import RunScope, forget_cancellations
-from agentflow.loop.stream import EventBuffer
-from agentflow.messages import ToolUseBlock
-from agentflow.verdicts import Recover
+from agentflow.vocabulary.messages import ToolUseBlock
+from agentflow.vocabulary.verdicts import Recover
 
 __all__ = ["Emitted", "Events"]
 

@@ -16,18 +16,18 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import assert_never
 
+from agentflow._support.logs import log_failure
 from agentflow.errors import CallTimeoutError, ShutdownError
-from agentflow.events import CallEnded, ErrorPhase, Event, PostCall
-from agentflow.facts import CallClosed, Fact, RoundClosed, RoundSuspended
-from agentflow.ground.logs import log_failure
 from agentflow.loop.escalation import Halted, attach
 from agentflow.loop.journal import written
 from agentflow.loop.reasoning import as_reply
 from agentflow.loop.run import RunBase
 from agentflow.loop.scope import Cause
 from agentflow.loop.states import State
-from agentflow.messages import Msg, Outcome, Reply, tool_result
-from agentflow.specs import Usage
+from agentflow.vocabulary.events import CallEnded, ErrorPhase, Event, PostCall
+from agentflow.vocabulary.facts import CallClosed, Fact, RoundClosed, RoundSuspended
+from agentflow.vocabulary.messages import Msg, Outcome, Reply, tool_result
+from agentflow.vocabulary.specs import Usage
 
 __all__ = ["answer_all", "cut_short", "end", "end_again", "given_up", "halted", "respond", "wind_up"]
 

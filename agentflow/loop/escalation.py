@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentflow.errors import Aside
-from agentflow.messages import Pending, ToolUseBlock
+from agentflow.vocabulary.messages import Pending, ToolUseBlock
 
 __all__ = ["Halted", "ToolSuspended", "attach"]
 

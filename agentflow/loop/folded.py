@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
+from agentflow._support.frozen import EMPTY
+from agentflow._support.ids import new_id as fresh_id
 from agentflow.errors import TranscriptError, UsageError
-from agentflow.facts import (
+from agentflow.loop.states import ASSISTANT, RESPONSE, SUSPENDED, TOOL_EXECUTION, USER_INPUT
+from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,
     Injected,
@@ -22,11 +25,8 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.ground.frozen import EMPTY
-from agentflow.ground.ids import new_id as fresh_id
-from agentflow.loop.states import ASSISTANT, RESPONSE, SUSPENDED, TOOL_EXECUTION, USER_INPUT
-from agentflow.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
-from agentflow.transcript import MessageView, Transcript, check_injected
+from agentflow.vocabulary.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.transcript import MessageView, Transcript, check_injected
 
 __all__ = ["NO_CALLS", "Action", "Folded", "names", "session_start"]
 

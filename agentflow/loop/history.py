@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from agentflow.events import (
+from agentflow.loop.machine import Machine, is_blank
+from agentflow.vocabulary.events import (
     CallEnded,
     Event,
     MessagesAdded,
@@ -15,11 +16,10 @@ from agentflow.events import (
     PostToolRound,
     PreCall,
 )
-from agentflow.facts import Fact
-from agentflow.loop.machine import Machine, is_blank
-from agentflow.messages import Msg, ToolResultBlock
-from agentflow.transcript import Transcript
-from agentflow.verdicts import Again, Deny
+from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.messages import Msg, ToolResultBlock
+from agentflow.vocabulary.transcript import Transcript
+from agentflow.vocabulary.verdicts import Again, Deny
 
 __all__ = ["fold_events", "fold_facts"]
 

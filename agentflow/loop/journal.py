@@ -18,14 +18,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from agentflow.events import MessagesAdded, Origin
-from agentflow.facts import CallClosed, CallOpened, Fact, Injected, Reasoned, RoundClosed, new_fact
 from agentflow.loop.emitting import Events
 from agentflow.loop.machine import Machine, is_blank
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
-from agentflow.messages import Msg
 from agentflow.ports.store import MemoryStore
+from agentflow.vocabulary.events import MessagesAdded, Origin
+from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, Injected, Reasoned, RoundClosed, new_fact
+from agentflow.vocabulary.messages import Msg
 
 __all__ = ["Journal", "StoredJournal", "written"]
 

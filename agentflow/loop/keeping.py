@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import Any, TypeAlias, cast
 
+from agentflow._support.locks import FairLock
+from agentflow._support.logs import logger
 from agentflow.errors import StoreError, UsageError
-from agentflow.facts import CallClosed, CallOpened, Fact, RoundClosed, RoundSuspended, StateKept
-from agentflow.ground.locks import FairLock
-from agentflow.ground.logs import logger
 from agentflow.loop.conversation import FullConversation
 from agentflow.loop.machine import Machine
-from agentflow.messages import Msg
 from agentflow.ports.store import Claim, SessionStore, Store
+from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, RoundClosed, RoundSuspended, StateKept
+from agentflow.vocabulary.messages import Msg
 
 __all__ = ["Landed", "StoreLink", "fold_fitting"]
 

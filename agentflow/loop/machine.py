@@ -15,25 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from agentflow._support.frozen import EMPTY
+from agentflow._support.ids import new_id as fresh_id
 from agentflow.errors import UsageError
-from agentflow.facts import (
-    CallClosed,
-    CallOpened,
-    CallResumed,
-    Compacted,
-    Fact,
-    Injected,
-    Reasoned,
-    RoundClosed,
-    RoundSuspended,
-    SessionBegan,
-    StateKept,
-    ToolDecided,
-    ToolFinished,
-    ToolStarted,
-)
-from agentflow.ground.frozen import EMPTY
-from agentflow.ground.ids import new_id as fresh_id
 from agentflow.loop.folded import NO_CALLS, Folded
 from agentflow.loop.states import (
     AFTER_CLOSE,
@@ -52,8 +36,24 @@ from agentflow.loop.states import (
     State,
     legal_in,
 )
-from agentflow.messages import ContentBlock, Msg, TextBlock, ToolUseBlock, message, tool_result
-from agentflow.transcript import Transcript
+from agentflow.vocabulary.facts import (
+    CallClosed,
+    CallOpened,
+    CallResumed,
+    Compacted,
+    Fact,
+    Injected,
+    Reasoned,
+    RoundClosed,
+    RoundSuspended,
+    SessionBegan,
+    StateKept,
+    ToolDecided,
+    ToolFinished,
+    ToolStarted,
+)
+from agentflow.vocabulary.messages import ContentBlock, Msg, TextBlock, ToolUseBlock, message, tool_result
+from agentflow.vocabulary.transcript import Transcript
 
 __all__ = ["Machine", "is_blank"]
 

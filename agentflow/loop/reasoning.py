@@ -7,21 +7,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Literal, assert_never, cast
 
-from agentflow.chunks import ModelChunk, fold
-from agentflow.context import as_messages
 from agentflow.errors import HookContractError, ModelError, Veto
-from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
-from agentflow.facts import Injected, Reasoned, RoundSuspended
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
 from agentflow.loop.stage import Attempts, Stage, close_quietly, model_source, wrap
-from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import raise_in
-from agentflow.specs import ModelOptions, Usage, one_call
-from agentflow.transcript import MessageView, legalise, with_appended
-from agentflow.verdicts import Again, Answer, Deny, Stop, Suspend
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.context import as_messages
+from agentflow.vocabulary.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
+from agentflow.vocabulary.facts import Injected, Reasoned, RoundSuspended
+from agentflow.vocabulary.messages import Msg, Pending, ToolUseBlock, message, with_metadata
+from agentflow.vocabulary.specs import ModelOptions, Usage, one_call
+from agentflow.vocabulary.transcript import MessageView, legalise, with_appended
+from agentflow.vocabulary.verdicts import Again, Answer, Deny, Stop, Suspend
 
 __all__ = ["reason"]
 

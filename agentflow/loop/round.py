@@ -19,18 +19,18 @@ from functools import partial
 from typing import Any, assert_never, cast
 
 from agentflow.errors import StoreError, Veto
-from agentflow.events import Event, Origin, PostToolRound, PreToolRound
-from agentflow.facts import Fact, RoundClosed, RoundSuspended
 from agentflow.loop.escalation import Halted, attach
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.stage import Stage, wrap
 from agentflow.loop.tasks import Work, in_tasks
 from agentflow.loop.tool_call.acting import Acting
-from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY, Mono
-from agentflow.specs import ToolType
-from agentflow.verdicts import Deny, Stop, Suspend
+from agentflow.vocabulary.events import Event, Origin, PostToolRound, PreToolRound
+from agentflow.vocabulary.facts import Fact, RoundClosed, RoundSuspended
+from agentflow.vocabulary.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
+from agentflow.vocabulary.specs import ToolType
+from agentflow.vocabulary.verdicts import Deny, Stop, Suspend
 
 __all__ = ["act", "close_open_round"]
 

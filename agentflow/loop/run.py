@@ -7,11 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
-from agentflow.chunks import ModelChunk, fold
-from agentflow.context import Compaction, ContextWindow, RunContext
-from agentflow.events import Frame, PostActing, PostReasoning, Purpose, TurnView
-from agentflow.facts import Compacted, Fact, Injected, Reasoned, ToolFinished
-from agentflow.ground.frozen import EMPTY
+from agentflow._support.frozen import EMPTY
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.additions import compacted, injected, note_injection
 from agentflow.loop.config import LoopConfig
@@ -23,14 +19,27 @@ from agentflow.loop.session import FullSession
 from agentflow.loop.side_calls import ask_beside
 from agentflow.loop.stream import EventBuffer
 from agentflow.loop.window import measured, window_of
-from agentflow.messages import Msg, Outcome, Pending, Reply, ToolResultBlock, ToolUseBlock, message, with_metadata
 from agentflow.output.side import ask_aside
 from agentflow.ports.model import ModelRequest
-from agentflow.specs import ModelOptions, Usage
 from agentflow.tools.tool import FullTool
-from agentflow.transcript import legalise
-from agentflow.typed_state import StateMap
-from agentflow.verdicts import Resolution
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.context import Compaction, ContextWindow, RunContext
+from agentflow.vocabulary.events import Frame, PostActing, PostReasoning, Purpose, TurnView
+from agentflow.vocabulary.facts import Compacted, Fact, Injected, Reasoned, ToolFinished
+from agentflow.vocabulary.messages import (
+    Msg,
+    Outcome,
+    Pending,
+    Reply,
+    ToolResultBlock,
+    ToolUseBlock,
+    message,
+    with_metadata,
+)
+from agentflow.vocabulary.specs import ModelOptions, Usage
+from agentflow.vocabulary.transcript import legalise
+from agentflow.vocabulary.typed_state import StateMap
+from agentflow.vocabulary.verdicts import Resolution
 
 __all__ = ["RunBase", "TurnPlace", "current_turn"]
 

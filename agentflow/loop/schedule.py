@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
+from agentflow._support.values import frozen
 from agentflow.errors import UsageError
-from agentflow.ground.values import frozen
-from agentflow.messages import ToolUseBlock
-from agentflow.specs import TOOL_ORDER, ToolType
+from agentflow.vocabulary.messages import ToolUseBlock
+from agentflow.vocabulary.specs import TOOL_ORDER, ToolType
 
 __all__ = ["ToolSchedule"]
 

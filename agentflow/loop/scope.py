@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Set
 from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from agentflow.ground.values import NamedTuple
+from agentflow._support.values import NamedTuple
 from agentflow.loop.suspended import positions
 from agentflow.reactive.tasks import reader_of
 

@@ -15,23 +15,23 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import ReferenceType
 
+from agentflow._support.facade import objects_of
+from agentflow._support.frozen import EMPTY
+from agentflow._support.ids import CONVERSATION
+from agentflow._support.ids import new_id as fresh_id
+from agentflow._support.values import NamedTuple
 from agentflow.errors import StoreError, UsageError
-from agentflow.facts import Compacted, Fact
-from agentflow.ground.facade import objects_of
-from agentflow.ground.frozen import EMPTY
-from agentflow.ground.ids import CONVERSATION
-from agentflow.ground.ids import new_id as fresh_id
-from agentflow.ground.values import NamedTuple
 from agentflow.loop.conversation import Conversation, FullConversation
 from agentflow.loop.keeping import Landed, StoreLink
 from agentflow.loop.machine import Machine
 from agentflow.loop.session_check import SessionCheck, check_session
 from agentflow.loop.states import State
-from agentflow.messages import Msg, Pending
 from agentflow.ports.store import Store, inner_sessions
-from agentflow.saving.codec import SavedSession, session_from_dict, session_to_dict
-from agentflow.saving.plain import read_json
-from agentflow.typed_state import StateMap
+from agentflow.vocabulary.facts import Compacted, Fact
+from agentflow.vocabulary.messages import Msg, Pending
+from agentflow.vocabulary.saving.codec import SavedSession, session_from_dict, session_to_dict
+from agentflow.vocabulary.saving.plain import read_json
+from agentflow.vocabulary.typed_state import StateMap
 
 __all__ = ["FullSession", "Outer", "Session", "full_session"]
 

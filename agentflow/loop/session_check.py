@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from agentflow.ground.ids import new_id as fresh_id
-from agentflow.ground.values import NamedTuple
+from agentflow._support.ids import new_id as fresh_id
+from agentflow._support.values import NamedTuple
 from agentflow.loop.keeping import fold_fitting
 from agentflow.loop.states import State
-from agentflow.messages import Msg, Pending
 from agentflow.ports.store import SessionStatus, Store, no_session
+from agentflow.vocabulary.messages import Msg, Pending
 
 __all__ = ["SessionCheck", "check_session"]
 

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from agentflow.chunks import ModelChunk, fold
-from agentflow.context import RunContext
-from agentflow.ground.frozen import FrozenDict
+from agentflow._support.frozen import FrozenDict
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.recording import SideWrapper
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.messages import Msg
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
-from agentflow.specs import ModelOptions, Usage, one_call
-from agentflow.transcript import legalise
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.specs import ModelOptions, Usage, one_call
+from agentflow.vocabulary.transcript import legalise
 
 __all__ = ["ask_beside"]
 

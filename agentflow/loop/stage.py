@@ -22,21 +22,21 @@ from functools import partial
 from types import AsyncGeneratorType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
-from agentflow.chunks import ModelChunk
+from agentflow._support.logs import log_failure
 from agentflow.errors import HookError, UsageError
-from agentflow.events import Event, PreActing, PreCall, PreToolRound
-from agentflow.ground.logs import log_failure
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.options import concerns_tool
 from agentflow.hooks.wrapping import ModelSource, ToolSource, Transform, Work, layered
 from agentflow.loop.run import RunBase
-from agentflow.messages import Msg, ToolResultBlock
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close, closing, raise_in
 from agentflow.reactive.tasks import works_for
-from agentflow.specs import ModelOptions
-from agentflow.transcript import legalise
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import Event, PreActing, PreCall, PreToolRound
+from agentflow.vocabulary.messages import Msg, ToolResultBlock
+from agentflow.vocabulary.specs import ModelOptions
+from agentflow.vocabulary.transcript import legalise
 
 __all__ = ["Attempts", "Stage", "close_quietly", "model_source", "tool_source", "wrap"]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
-from agentflow.facts import (
+from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,
     CallResumed,
@@ -32,7 +32,7 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.messages import Msg
+from agentflow.vocabulary.messages import Msg
 
 __all__ = ["TRANSITIONS", "State", "legal_in"]
 

@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from typing import Any, Final, Generic, Protocol
 
 from agentflow.errors import UsageError
-from agentflow.events import Event, HookEvent
 from agentflow.loop.scope import RunScope
 from agentflow.loop.text import text_chunks
-from agentflow.messages import Reply, T_co
 from agentflow.reactive import StreamIterator
+from agentflow.vocabulary.events import Event, HookEvent
+from agentflow.vocabulary.messages import Reply, T_co
 
 __all__ = ["BUFFER", "EventBuffer", "EventStream", "StreamedRun"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from agentflow.chunks import ModelChunk
-from agentflow.events import HookEvent, PostCall, PostReasoning, ReasoningChunk
-from agentflow.messages import TextBlock
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import HookEvent, PostCall, PostReasoning, ReasoningChunk
+from agentflow.vocabulary.messages import TextBlock
 
 __all__ = ["text_chunks"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agentflow.ground.values import frozen
-from agentflow.specs import ToolSpec
+from agentflow._support.values import frozen
+from agentflow.vocabulary.specs import ToolSpec
 
 __all__ = ["View"]
 

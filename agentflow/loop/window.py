@@ -12,10 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from agentflow.context import ContextWindow
-from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.ports.model import Model, ModelRequest, context_limit, token_count
-from agentflow.specs import ToolSpec
+from agentflow.vocabulary.context import ContextWindow
+from agentflow.vocabulary.messages import (
+    ContentBlock,
+    DataBlock,
+    Msg,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from agentflow.vocabulary.specs import ToolSpec
 
 __all__ = ["estimated", "measured", "window_of"]
 

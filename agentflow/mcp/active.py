@@ -24,15 +24,15 @@ from typing import Any, cast
 
 from pydantic_core import to_json
 
-from agentflow.ground.shown import one_line
+from agentflow._support.shown import one_line
 from agentflow.loop.run import current_turn
 from agentflow.mcp.results import message_of
 from agentflow.mcp.sdk import types
 from agentflow.mcp.settings import Link, Settings
-from agentflow.messages import Msg, Pending
-from agentflow.specs import ModelOptions
 from agentflow.tools.tool_context import ToolContext
-from agentflow.verdicts import Answer, Approve, Deny, Resolution
+from agentflow.vocabulary.messages import Msg, Pending
+from agentflow.vocabulary.specs import ModelOptions
+from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["ActiveCall", "ElicitationAnswers", "Progress", "call_of_question", "current_call"]
 _MOST_REPORTS = 64

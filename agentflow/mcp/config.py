@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from pydantic_core import from_json
 
+from agentflow._support.shown import one_line
+from agentflow._support.values import frozen
 from agentflow.errors import UsageError
-from agentflow.ground.shown import one_line
-from agentflow.ground.values import frozen
 
 __all__ = ["Entry", "read_config"]
 

@@ -20,8 +20,8 @@ from weakref import WeakSet
 
 from pydantic import ValidationError
 
+from agentflow._support.logs import log_failure, logger
 from agentflow.errors import ToolError
-from agentflow.ground.logs import log_failure, logger
 from agentflow.mcp.active import ActiveCall, call_of_question
 from agentflow.mcp.roots import listed_roots
 from agentflow.mcp.sdk import (
@@ -401,7 +401,7 @@ class Connection:
 async def _unchecked(name: str, result: types.CallToolResult) -> None:
     """Replace the SDK's check of structured content, in which a server's schema and content could run for hours.
 
-    `MCPServer` checks it, within limits (`agentflow.ground.json_schema`).
+    `MCPServer` checks it, within limits (`agentflow._support.json_schema`).
     """
 
 

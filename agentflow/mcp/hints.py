@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
+from agentflow._support.values import frozen
 from agentflow.errors import UsageError
-from agentflow.ground.values import frozen
 
 __all__ = ["ApprovalPolicy", "Hints", "needs_approval"]
 

@@ -19,11 +19,10 @@ from typing import Any, cast
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
+from agentflow._support.shown import described, one_line
 from agentflow.agent.agent import Agent
 from agentflow.agent.as_tool import full_agent
 from agentflow.errors import TurnDeniedError, UsageError
-from agentflow.events import ActingChunk, CallEnded, Error, HookEvent, PostActing, PreActing, PreReasoning
-from agentflow.ground.shown import described, one_line
 from agentflow.hooks.functions import on
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.session import Session
@@ -39,10 +38,11 @@ from agentflow.mcp.sdk import (
     types,
 )
 from agentflow.mcp.sdk import Server as LowLevelServer
-from agentflow.messages import DataBlock, Pending, Reply, TextBlock
 from agentflow.tools.results import render
 from agentflow.tools.tool import Tool
-from agentflow.verdicts import Approve, Deny, Resolution
+from agentflow.vocabulary.events import ActingChunk, CallEnded, Error, HookEvent, PostActing, PreActing, PreReasoning
+from agentflow.vocabulary.messages import DataBlock, Pending, Reply, TextBlock
+from agentflow.vocabulary.verdicts import Approve, Deny, Resolution
 
 __all__ = ["agent_server"]
 

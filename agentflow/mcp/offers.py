@@ -21,9 +21,9 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast, get_args, 
 
 from pydantic_core import to_json
 
+from agentflow._support.shown import described, one_line
+from agentflow._support.values import frozen
 from agentflow.errors import UsageError
-from agentflow.ground.shown import described, one_line
-from agentflow.ground.values import frozen
 from agentflow.loop.run import current_turn
 from agentflow.mcp.sdk import (
     InvalidUriTemplate,
@@ -34,9 +34,9 @@ from agentflow.mcp.sdk import (
     is_absolute_path,
     types,
 )
-from agentflow.messages import DataBlock, Msg, TextBlock
 from agentflow.tools.results import render
 from agentflow.tools.schema import read_docstring
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock
 
 __all__ = ["PromptFunction", "Prompts", "ResourceSource", "Resources", "Suggest", "apart", "completed", "content_of"]
 

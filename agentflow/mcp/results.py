@@ -13,9 +13,9 @@ from typing import assert_never
 
 from pydantic_core import to_json
 
-from agentflow.ground.shown import one_line
+from agentflow._support.shown import one_line
 from agentflow.mcp.sdk import types
-from agentflow.messages import DataBlock, Msg, TextBlock
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock
 
 __all__ = ["blocks_of", "message_of", "text_of", "value_of"]
 

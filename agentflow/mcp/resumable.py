@@ -19,8 +19,8 @@ from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
+from agentflow._support.logs import logger
 from agentflow.errors import UsageError
-from agentflow.ground.logs import logger
 from agentflow.mcp.sdk import EventCallback, EventMessage, EventStore, types
 
 __all__ = ["ResumableStreams"]

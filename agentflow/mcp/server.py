@@ -20,11 +20,10 @@ from os import PathLike
 from typing import Any, Self, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary
 
-from agentflow.context import RunContext
+from agentflow._support.json_schema import JsonSchema, TooCostlyError
+from agentflow._support.logs import logger
+from agentflow._support.shown import without_password
 from agentflow.errors import ToolError, UsageError
-from agentflow.ground.json_schema import JsonSchema, TooCostlyError
-from agentflow.ground.logs import logger
-from agentflow.ground.shown import without_password
 from agentflow.loop.escalation import ToolSuspended
 from agentflow.mcp.active import ActiveCall, Progress, current_call
 from agentflow.mcp.config import Entry, read_config
@@ -35,11 +34,12 @@ from agentflow.mcp.sdk import MODERN_PROTOCOL_VERSIONS, Client, StdioServerParam
 from agentflow.mcp.settings import Link, ServerOptions, Settings, checked
 from agentflow.mcp.stdio import stdio_transport
 from agentflow.mcp.tools_in import Remote, Runs, ToolMaker, readable
-from agentflow.messages import DataBlock, Msg, TextBlock
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.schema_arguments import explain_problems
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock
 
 __all__ = ["MCPServer", "Progress", "ServerOptions", "with_instructions"]
 

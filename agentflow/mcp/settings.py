@@ -8,15 +8,15 @@ from typing import Any, Literal, TypeAlias, cast
 
 from typing_extensions import TypedDict
 
+from agentflow._support.shown import one_line, without_secrets
+from agentflow._support.values import frozen
 from agentflow.errors import UsageError
-from agentflow.ground.shown import one_line, without_secrets
-from agentflow.ground.values import frozen
 from agentflow.mcp.hints import ApprovalPolicy, Hints, needs_approval
 from agentflow.mcp.roots import Roots, folders_of
 from agentflow.mcp.sdk import MODERN_PROTOCOL_VERSIONS
-from agentflow.messages import Pending
-from agentflow.specs import is_seconds
-from agentflow.verdicts import Resolution
+from agentflow.vocabulary.messages import Pending
+from agentflow.vocabulary.specs import is_seconds
+from agentflow.vocabulary.verdicts import Resolution
 
 __all__ = ["Answering", "Link", "ServerOptions", "Settings", "checked"]
 

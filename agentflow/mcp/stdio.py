@@ -16,8 +16,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
-from agentflow.ground.logs import logger
-from agentflow.ground.shown import one_line
+from agentflow._support.logs import logger
+from agentflow._support.shown import one_line
 from agentflow.mcp.sdk import (
     SessionMessage,
     StdioServerParameters,

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, cast
 
 from pydantic_core import to_json
 
+from agentflow._support.json_schema import JsonSchema, JsonSchemaError
+from agentflow._support.logs import logger
+from agentflow._support.shown import one_line
 from agentflow.errors import UsageError
-from agentflow.ground.json_schema import JsonSchema, JsonSchemaError
-from agentflow.ground.logs import logger
-from agentflow.ground.shown import one_line
 from agentflow.mcp.hints import Hints, needs_approval
 from agentflow.mcp.sdk import types
 from agentflow.mcp.settings import Settings

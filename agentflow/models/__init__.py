@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from agentflow.chunks import ModelChunk
-from agentflow.ground.lazy import lazily
+from agentflow._support.lazy import lazily
 from agentflow.ports.model import Model, ModelRequest, resolve_model
+from agentflow.vocabulary.chunks import ModelChunk
 
 if TYPE_CHECKING:
     from agentflow.models.anthropic_wire import AnthropicWire
+    from agentflow.models.fetching import fetch
     from agentflow.models.litellm import LiteLLMModel
     from agentflow.models.openai_wire import OpenAIWire
 
@@ -18,6 +19,7 @@ __all__ = [
     "ModelChunk",
     "ModelRequest",
     "OpenAIWire",
+    "fetch",
     "resolve_model",
 ]
 
@@ -27,5 +29,6 @@ __getattr__, __dir__ = lazily(
         "AnthropicWire": ".anthropic_wire",
         "LiteLLMModel": ".litellm",
         "OpenAIWire": ".openai_wire",
+        "fetch": ".fetching",
     },
 )

@@ -15,10 +15,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex
 
-from agentflow.chunks import ModelChunk
+from agentflow._support.frozen import EMPTY, FrozenDict, freeze
 from agentflow.errors import ModelError, UsageError
-from agentflow.ground.frozen import EMPTY, FrozenDict, freeze
-from agentflow.messages import Msg
 from agentflow.models.cache_out import cache_arguments, mark_prefixes
 from agentflow.models.content_out import check_content
 from agentflow.models.conversion import Conversation, Json, WireMessage
@@ -28,7 +26,9 @@ from agentflow.models.provider_errors import is_bound_elsewhere, secrets_in
 from agentflow.models.schemas_out import answers_of, in_words, response_format
 from agentflow.ports.model import AnswerModes, ModelRequest
 from agentflow.ports.retry import RetryPolicy
-from agentflow.transcript import with_appended
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.transcript import with_appended
 
 __all__ = ["Adapter", "Prepared", "modes_of"]
 

@@ -15,9 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
-from agentflow.chunks import ModelChunk, ToolUseDelta, text_chunk
 from agentflow.errors import ModelError
-from agentflow.messages import Citation, ThinkingBlock
 from agentflow.models.anthropic_out import messages_out, thinking_fields, tool_fields
 from agentflow.models.conversion import Conversation
 from agentflow.models.loose import NotUnderstoodError, as_text, count, field, items, json_text, place, skipped
@@ -26,7 +24,9 @@ from agentflow.models.profiles import claude
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.wire import DirectWire, Reader, Vendor, anything
 from agentflow.ports.model import ModelRequest, TokenCount
-from agentflow.specs import Usage
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
+from agentflow.vocabulary.messages import Citation, ThinkingBlock
+from agentflow.vocabulary.specs import Usage
 
 __all__ = ["AnthropicWire"]
 

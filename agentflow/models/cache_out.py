@@ -20,7 +20,7 @@ from typing import Final
 
 from agentflow.models.content_out import Json, text_part
 from agentflow.models.profiles import WireProfile
-from agentflow.specs import ModelOptions
+from agentflow.vocabulary.specs import ModelOptions
 
 __all__ = ["cache_arguments", "mark_prefixes"]
 

@@ -16,10 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any, cast
 
-from agentflow.chunks import ModelChunk, ToolUseDelta
+from agentflow._support.media import sniff
 from agentflow.errors import UsageError
-from agentflow.ground.media import sniff
-from agentflow.messages import Citation, DataBlock, ThinkingBlock
 from agentflow.models.conversion import SIGNATURE_MARK
 from agentflow.models.loose import (
     NotUnderstoodError,
@@ -32,7 +30,9 @@ from agentflow.models.loose import (
     place,
     skipped,
 )
-from agentflow.specs import Usage
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
+from agentflow.vocabulary.messages import Citation, DataBlock, ThinkingBlock
+from agentflow.vocabulary.specs import Usage
 
 _SAMPLES_A_SECOND = 24_000
 """OpenAI's `pcm16`: one channel of 16 bits, low byte first."""

@@ -18,9 +18,9 @@ from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
 from agentflow.errors import UnsupportedContentError
-from agentflow.messages import DataBlock, Msg
 from agentflow.models.profiles import Family
 from agentflow.models.tables import rows
+from agentflow.vocabulary.messages import DataBlock, Msg
 
 __all__ = ["ContentRule", "Json", "check_content", "content_rules", "listens", "part", "refusal", "text_part"]
 

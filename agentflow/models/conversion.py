@@ -15,10 +15,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TypeAlias, cast
 
-from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models.content_out import EMPTY, Json, part, refusal, text_part
 from agentflow.models.profiles import WireProfile
-from agentflow.transcript import NOTE, note
+from agentflow.vocabulary.messages import (
+    ContentBlock,
+    DataBlock,
+    Msg,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from agentflow.vocabulary.transcript import NOTE, note
 
 __all__ = ["Conversation", "Json", "WireMessage", "thawed", "wire_id", "wire_name"]
 

@@ -13,10 +13,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models import litellm_library
 from agentflow.models.profiles import Family
 from agentflow.ports.model import ModelRequest, TokenCount
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 
 __all__ = ["count_here", "limit_of"]
 

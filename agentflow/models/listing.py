@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from agentflow.ground.frozen import EMPTY
-from agentflow.specs import Usage
+from agentflow._support.frozen import EMPTY
+from agentflow.vocabulary.specs import Usage
 
 __all__ = ["listed", "price"]
 

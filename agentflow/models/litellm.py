@@ -12,9 +12,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from dataclasses import replace
 from typing import Any
 
-from agentflow.chunks import ModelChunk
+from agentflow._support.frozen import EMPTY
 from agentflow.errors import ModelError, UsageError
-from agentflow.ground.frozen import EMPTY
 from agentflow.models.adapter import Adapter, modes_of
 from agentflow.models.chunks_in import ChunkReader, usage_of
 from agentflow.models.clients import close_clients
@@ -37,6 +36,7 @@ from agentflow.models.profiles import PROFILES, Family, profile_for
 from agentflow.models.provider_errors import broken_stream, model_error
 from agentflow.ports.answer_origin import answer_origin
 from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
+from agentflow.vocabulary.chunks import ModelChunk
 
 __all__ = ["LiteLLMModel", "close_clients"]
 

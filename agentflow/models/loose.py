@@ -16,9 +16,9 @@ from typing import cast
 
 import msgspec
 
-from agentflow.ground.logs import logger
-from agentflow.ground.shown import one_line
-from agentflow.saving.plain import dumps
+from agentflow._support.logs import logger
+from agentflow._support.shown import one_line
+from agentflow.vocabulary.saving.plain import dumps
 
 __all__ = ["NotUnderstoodError", "as_text", "count", "field", "items", "json_text", "one_or_more", "place", "skipped"]
 

@@ -17,9 +17,8 @@ from typing import Any, cast
 
 import msgspec
 
-from agentflow.chunks import ModelChunk, text_chunk
+from agentflow._support.shown import without_password
 from agentflow.errors import UsageError
-from agentflow.ground.shown import without_password
 from agentflow.models.chunks_in import ChunkReader, usage_of
 from agentflow.models.conversion import Conversation
 from agentflow.models.loose import field, one_or_more, place
@@ -30,7 +29,8 @@ from agentflow.models.responses_in import ItemsReader
 from agentflow.models.responses_out import over_responses, responses_body
 from agentflow.models.wire import DirectWire, Named, Reader, Vendor, anything
 from agentflow.ports.model import ModelRequest
-from agentflow.specs import Usage
+from agentflow.vocabulary.chunks import ModelChunk, text_chunk
+from agentflow.vocabulary.specs import Usage
 
 __all__ = ["OpenAIWire", "over_http", "over_https"]
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import cast
 
 from agentflow.errors import UsageError
-from agentflow.messages import ContentBlock, Msg, ThinkingBlock
 from agentflow.models.conversion import Json, thawed, wire_name
 from agentflow.models.profiles import WireProfile
 from agentflow.ports.model import ModelRequest
-from agentflow.specs import ModelOptions, ToolSpec
+from agentflow.vocabulary.messages import ContentBlock, Msg, ThinkingBlock
+from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
 __all__ = [
     "BARRED",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from agentflow.specs import EFFORTS, Effort
+from agentflow.vocabulary.specs import EFFORTS, Effort
 
 __all__ = ["PROFILES", "Claude", "Family", "WireProfile", "claude", "profile_for"]
 

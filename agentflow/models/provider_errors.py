@@ -20,9 +20,9 @@ from typing import cast
 
 from pydantic_core import from_json
 
+from agentflow._support.frozen import EMPTY
+from agentflow._support.shown import without_password, without_secrets
 from agentflow.errors import ModelError, ModelFault
-from agentflow.ground.frozen import EMPTY
-from agentflow.ground.shown import without_password, without_secrets
 from agentflow.models.loose import field
 from agentflow.models.waits import requested_wait
 

@@ -17,14 +17,14 @@ from typing import Any, cast
 
 import msgspec
 
-from agentflow.chunks import ModelChunk, ToolUseDelta, text_chunk
-from agentflow.messages import Citation
 from agentflow.models.chunks_in import media_in
 from agentflow.models.loose import NotUnderstoodError, as_text, count, field, items, json_text, place, skipped
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_out import seal
 from agentflow.models.wire import anything
-from agentflow.specs import Usage
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
+from agentflow.vocabulary.messages import Citation
+from agentflow.vocabulary.specs import Usage
 
 __all__ = ["ItemsReader"]
 

@@ -20,11 +20,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from agentflow.chunks import ModelChunk
+from agentflow._support.frozen import EMPTY
+from agentflow._support.json_text import read_json_text
+from agentflow._support.shown import without_password
 from agentflow.errors import ModelError, UsageError
-from agentflow.ground.frozen import EMPTY
-from agentflow.ground.json_text import read_json_text
-from agentflow.ground.shown import without_password
 from agentflow.models.adapter import Adapter, modes_of
 from agentflow.models.content_out import listens
 from agentflow.models.conversion import Conversation
@@ -37,8 +36,9 @@ from agentflow.models.provider_errors import ProviderError, broken_stream, chain
 from agentflow.models.sse import EventReader, EventTooLargeError
 from agentflow.ports.answer_origin import noting_origin
 from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
-from agentflow.saving.plain import dumps
-from agentflow.specs import Usage
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.saving.plain import dumps
+from agentflow.vocabulary.specs import Usage
 
 if TYPE_CHECKING:
     import aiohttp

@@ -9,18 +9,18 @@ from typing import Any
 from agentflow.agent.agent import Agent
 from agentflow.agent.arguments import set_wrapped_agent
 from agentflow.agent.as_tool import full_agent
-from agentflow.context import RunContext
 from agentflow.errors import ToolError
 from agentflow.hooks.injections import before_deciding
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import Session
 from agentflow.loop.turns.code_names import found_by_name
-from agentflow.messages import Msg, Reply, ToolResultBlock, tool_result
 from agentflow.orchestration.steps import Group, Step
 from agentflow.output.output import Output
 from agentflow.output.replying import text_of
-from agentflow.saving.codec import msg_from_dict
 from agentflow.tools.tool import Tool, tool
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.messages import Msg, Reply, ToolResultBlock, tool_result
+from agentflow.vocabulary.saving.codec import msg_from_dict
 
 __all__ = ["Live", "answer_of", "asking_tool"]
 

@@ -18,20 +18,20 @@ from pydantic_core import from_json, to_json
 from reactivex import Observable
 
 from agentflow.agent.agent import Agent
-from agentflow.context import RunContext
 from agentflow.errors import UsageError, Veto
-from agentflow.events import PostActing, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
 from agentflow.hooks.wrapping import ToolSource
-from agentflow.messages import Msg, Reply, ToolResultBlock, with_metadata
 from agentflow.orchestration.asking import answer_of
 from agentflow.orchestration.replay import before, contributions
 from agentflow.orchestration.steps import Step, ask, input_of
 from agentflow.orchestration.workflow import WorkflowOptions, make_workflow
 from agentflow.reactive import Mono
-from agentflow.specs import ToolSpec
-from agentflow.verdicts import Stop
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import PostActing, PreActing, PreReasoning
+from agentflow.vocabulary.messages import Msg, Reply, ToolResultBlock, with_metadata
+from agentflow.vocabulary.specs import ToolSpec
+from agentflow.vocabulary.verdicts import Stop
 
 __all__ = ["Travels", "handoffs", "holder"]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar, overload
 
 from agentflow.agent.agent import Agent
-from agentflow.context import RunContext
 from agentflow.errors import UsageError
-from agentflow.messages import Msg, Reply
 from agentflow.orchestration.replay import before, contributions
 from agentflow.orchestration.steps import ask
 from agentflow.output.output import OutputLike
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.messages import Msg, Reply
 
 __all__ = ["Contribution", "Hub"]
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple, cast
 
-from agentflow.context import RunContext, port_of
+from agentflow._support.shown import one_line
 from agentflow.errors import UsageError
-from agentflow.facts import CallOpened, Reasoned, RoundClosed
-from agentflow.ground.shown import one_line
-from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.orchestration.steps import Group, Step, StepError, working
-from agentflow.saving.plain import plain
+from agentflow.vocabulary.context import RunContext, port_of
+from agentflow.vocabulary.facts import CallOpened, Reasoned, RoundClosed
+from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.saving.plain import plain
 
 __all__ = ["Replayed", "before", "call_id", "contributions", "replay"]
 

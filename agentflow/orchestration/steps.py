@@ -16,14 +16,14 @@ from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, cast, ov
 from agentflow.agent.agent import Agent
 from agentflow.errors import AgentFlowError, UsageError
 from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg, Reply, ToolResultBlock, ToolState
 from agentflow.output.output import Output, OutputLike, output_of
 from agentflow.output.replying import with_stored_output
-from agentflow.saving.codec import msg_to_dict
-from agentflow.specs import Usage
 from agentflow.tools.results import read_back
 from agentflow.tools.signature import MISSING, return_hint
 from agentflow.tools.tool import Tool
+from agentflow.vocabulary.messages import Msg, Reply, ToolResultBlock, ToolState
+from agentflow.vocabulary.saving.codec import msg_to_dict
+from agentflow.vocabulary.specs import Usage
 
 __all__ = ["Group", "Step", "StepError", "ask", "gather", "input_of", "race", "use", "working"]
 

@@ -19,17 +19,13 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack, cast, get
 from reactivex import Observable
 
 from agentflow.agent.agent import Agent
-from agentflow.chunks import ModelChunk
-from agentflow.context import RunContext
 from agentflow.errors import UsageError
-from agentflow.events import HookEvent, PreReasoning, PreToolRound
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.scope import ProcessHooks
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
-from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.orchestration.asking import Live, asking_tool
 from agentflow.orchestration.replay import Replayed, call_id, replay
 from agentflow.orchestration.steps import StepError
@@ -37,9 +33,13 @@ from agentflow.output.output import Output
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.store import Store
 from agentflow.reactive import Flux, Mono
-from agentflow.specs import WORKFLOW, Clock
 from agentflow.tools.tool import Tool
-from agentflow.verdicts import Answer
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import HookEvent, PreReasoning, PreToolRound
+from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.specs import WORKFLOW, Clock
+from agentflow.vocabulary.verdicts import Answer
 
 __all__ = ["WorkflowOptions", "make_workflow", "workflow"]
 

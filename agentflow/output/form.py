@@ -18,9 +18,9 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, SchemaError, ValidationError, from_json
 from typing_extensions import TypedDict, TypeVar
 
+from agentflow._support.finite import check_numbers
+from agentflow._support.validation import adapter_of
 from agentflow.errors import UsageError
-from agentflow.ground.finite import check_numbers
-from agentflow.ground.validation import adapter_of
 from agentflow.tools.argument_errors import explain
 from agentflow.tools.schema import json_schema
 

@@ -18,21 +18,29 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from agentflow.context import port_of
 from agentflow.errors import ModelError, OutputError
-from agentflow.events import PostCall, PostReasoning, PreReasoning
-from agentflow.facts import Reasoned, RoundClosed
 from agentflow.hooks.hook import Hook
-from agentflow.messages import ContentBlock, Msg, Reply, TextBlock, ToolResultBlock, ToolUseBlock, with_metadata
 from agentflow.output.answer import AcceptedAnswers, AnswerState
 from agentflow.output.form import MisfitError
 from agentflow.output.output import Output, Way
 from agentflow.output.replying import with_output
 from agentflow.ports.model import AnswerModes, Model, answer_modes
-from agentflow.specs import ModelOptions
 from agentflow.tools.tool import arguments_text
-from agentflow.transcript import with_appended
-from agentflow.verdicts import Again, Answer
+from agentflow.vocabulary.context import port_of
+from agentflow.vocabulary.events import PostCall, PostReasoning, PreReasoning
+from agentflow.vocabulary.facts import Reasoned, RoundClosed
+from agentflow.vocabulary.messages import (
+    ContentBlock,
+    Msg,
+    Reply,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    with_metadata,
+)
+from agentflow.vocabulary.specs import ModelOptions
+from agentflow.vocabulary.transcript import with_appended
+from agentflow.vocabulary.verdicts import Again, Answer
 
 __all__ = ["SOURCE", "AskForOutput", "JudgeOutput"]
 

@@ -26,14 +26,14 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import PydanticSerializationError, SchemaError, to_json
 from typing_extensions import TypeAliasType, is_typeddict
 
+from agentflow._support.validation import adapter_of
 from agentflow.errors import MissingOutputError, UsageError
-from agentflow.events import HookEvent, PreReasoning, ReasoningChunk
-from agentflow.ground.validation import adapter_of
-from agentflow.messages import T_co
 from agentflow.output.answer import AnswerState
 from agentflow.output.form import WRAPPED
 from agentflow.output.output import Output
 from agentflow.output.partial_json import JsonFeed
+from agentflow.vocabulary.events import HookEvent, PreReasoning, ReasoningChunk
+from agentflow.vocabulary.messages import T_co
 
 __all__ = ["Partial", "Partials", "growing"]
 

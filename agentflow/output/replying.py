@@ -10,9 +10,9 @@ from agentflow.output.answer import AcceptedAnswers
 from agentflow.output.form import MisfitError
 
 if TYPE_CHECKING:
-    from agentflow.messages import Reply
     from agentflow.output.output import Output
-    from agentflow.typed_state import StateMap
+    from agentflow.vocabulary.messages import Reply
+    from agentflow.vocabulary.typed_state import StateMap
 
 __all__ = ["may_have_output", "text_of", "with_output", "with_stored_output"]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from agentflow.errors import OutputError, UsageError
-from agentflow.messages import Msg, Reply
 from agentflow.output.form import MisfitError
 from agentflow.output.hooks import PROMPT
 from agentflow.output.output import Output, OutputLike, output_of
 from agentflow.ports.model import Model, answer_modes
-from agentflow.specs import ModelOptions, Usage, one_call
+from agentflow.vocabulary.messages import Msg, Reply
+from agentflow.vocabulary.specs import ModelOptions, Usage, one_call
 
 __all__ = ["ask_aside"]
 

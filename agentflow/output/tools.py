@@ -11,12 +11,12 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from agentflow.errors import ToolArgumentError, UsageError
-from agentflow.messages import DataBlock, TextBlock, ToolUseBlock
 from agentflow.output.answer import AcceptedAnswers
 from agentflow.output.form import Form, MisfitError, json_in
-from agentflow.specs import ToolSpec
 from agentflow.tools.results import render
 from agentflow.tools.tool import FullTool, Tool, arguments_text, full_tool
+from agentflow.vocabulary.messages import DataBlock, TextBlock, ToolUseBlock
+from agentflow.vocabulary.specs import ToolSpec
 
 if TYPE_CHECKING:
     from agentflow.tools.tool_context import ToolContext

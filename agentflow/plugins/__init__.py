@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from agentflow.ground.lazy import lazily
+from agentflow._support.lazy import lazily
 
 if TYPE_CHECKING:
     from agentflow.plugins.approval import Allow, Approval, ApprovalRequest, Granted, Refuse, Rule
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from agentflow.plugins.progress import NoProgress
     from agentflow.plugins.rate_limit import RateLimit
     from agentflow.plugins.react import ChainOfThought, ReActThoughts
-    from agentflow.plugins.recorder import Recorder
     from agentflow.plugins.redaction import Redaction
     from agentflow.plugins.reflection import Reflection
     from agentflow.plugins.reminders import DynamicContext, SystemReminder
     from agentflow.plugins.retry import ModelRetry, ToolRetry
     from agentflow.plugins.shell import ShellApproval
     from agentflow.plugins.steering import Steering
+    from agentflow.recording import Recorder
 
 __all__ = [
     "Allow",
@@ -93,7 +93,7 @@ __getattr__, __dir__ = lazily(
         "RateLimit": ".rate_limit",
         "ChainOfThought": ".react",
         "ReActThoughts": ".react",
-        "Recorder": ".recorder",
+        "Recorder": "agentflow.recording",
         "Redaction": ".redaction",
         "Reflection": ".reflection",
         "DynamicContext": ".reminders",

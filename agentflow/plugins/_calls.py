@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 from pydantic_core import to_json, to_jsonable_python
 
-from agentflow.events import PreActing
-from agentflow.messages import ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.events import PreActing
+from agentflow.vocabulary.messages import ToolResultBlock, ToolUseBlock
 
 __all__ = ["Repeats", "ask_once", "canonical", "repeated"]
 

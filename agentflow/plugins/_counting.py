@@ -14,13 +14,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from agentflow.chunks import ModelChunk
 from agentflow.errors import ModelError
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models import litellm_library
 from agentflow.reactive.iterators import close
-from agentflow.transcript import MessageView
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.messages import (
+    ContentBlock,
+    DataBlock,
+    Msg,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from agentflow.vocabulary.transcript import MessageView
 
 __all__ = [
     "CountTokens",

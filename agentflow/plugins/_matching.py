@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentflow.chunks import ModelChunk
-from agentflow.events import PreActing
-from agentflow.ground.patterns import fits
-from agentflow.specs import ToolSpec
+from agentflow._support.patterns import fits
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import PreActing
+from agentflow.vocabulary.specs import ToolSpec
 
 __all__ = ["names", "says_something", "spec_of", "writes"]
 

@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias, cast
 
+from agentflow._support.logs import ids_of, log_failure, logger
+from agentflow._support.shown import one_line
 from agentflow.errors import UsageError
-from agentflow.events import PreActing
-from agentflow.ground.logs import ids_of, log_failure, logger
-from agentflow.ground.shown import one_line
 from agentflow.hooks.hook import Hook
-from agentflow.messages import ToolUseBlock
 from agentflow.plugins._calls import ask_once, repeated
-from agentflow.verdicts import Approve, Deny, Suspend
+from agentflow.vocabulary.events import PreActing
+from agentflow.vocabulary.messages import ToolUseBlock
+from agentflow.vocabulary.verdicts import Approve, Deny, Suspend
 
 __all__ = ["Allow", "Approval", "ApprovalRequest", "Asker", "Choice", "Decision", "Granted", "Refuse", "Rule"]
 

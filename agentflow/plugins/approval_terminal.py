@@ -18,8 +18,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-from agentflow.ground.locks import FairLock
-from agentflow.ground.shown import printable
+from agentflow._support.locks import FairLock
+from agentflow._support.shown import printable
 from agentflow.plugins.approval import ApprovalRequest, Choice, Decision
 
 try:

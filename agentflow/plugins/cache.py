@@ -34,21 +34,21 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 from reactivex import Observable
 
-from agentflow.chunks import ModelChunk
+from agentflow._support.logs import logger
 from agentflow.errors import ToolError, UsageError
-from agentflow.events import Event, HookEvent, PreActing, PreReasoning
-from agentflow.ground.logs import logger
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.plugins._calls import Repeats, canonical
 from agentflow.plugins._counting import tail
 from agentflow.plugins._matching import names, says_something, spec_of, writes
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
-from agentflow.specs import Clock, ToolSpec
-from agentflow.transcript import MessageView
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import Event, HookEvent, PreActing, PreReasoning
+from agentflow.vocabulary.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.specs import Clock, ToolSpec
+from agentflow.vocabulary.transcript import MessageView
 
 __all__ = ["CacheUse", "ModelCache", "ToolCache"]
 
@@ -124,7 +124,7 @@ class _Disk:
         connection = sqlite3.connect(self._path, timeout=10)
         try:
             connection.execute(self._TABLE)
-        except BaseException:  # it may not be a database
+        except BaseException:  # possibly not a database's error
             connection.close()
             raise
         return connection

@@ -11,13 +11,13 @@ from typing import Any
 from reactivex import Observable
 
 from agentflow.errors import UsageError
-from agentflow.events import HookEvent, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.messages import DataBlock, Msg, ToolResultBlock, message, tool_result
 from agentflow.plugins._counting import fitting
 from agentflow.reactive import Flux
-from agentflow.transcript import MessageView, Replacements
+from agentflow.vocabulary.events import HookEvent, PreReasoning
+from agentflow.vocabulary.messages import DataBlock, Msg, ToolResultBlock, message, tool_result
+from agentflow.vocabulary.transcript import MessageView, Replacements
 
 __all__ = ["ClearOldResults"]
 

@@ -16,14 +16,11 @@ from typing import Any, NamedTuple, cast
 
 from reactivex import Observable
 
-from agentflow.context import RunContext
+from agentflow._support.frozen import FrozenDict
+from agentflow._support.logs import ids_of, log_failure, logger
 from agentflow.errors import AgentFlowError, UsageError
-from agentflow.events import HookEvent, PreReasoning
-from agentflow.ground.frozen import FrozenDict
-from agentflow.ground.logs import ids_of, log_failure, logger
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.messages import Msg, TextBlock
 from agentflow.plugins._counting import (
     CountTokens,
     count_tokens,
@@ -38,7 +35,10 @@ from agentflow.plugins._counting import (
 )
 from agentflow.ports.model import Model
 from agentflow.reactive import Flux
-from agentflow.transcript import MessageView
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import HookEvent, PreReasoning
+from agentflow.vocabulary.messages import Msg, TextBlock
+from agentflow.vocabulary.transcript import MessageView
 
 __all__ = ["SUMMARISE", "SummaryCompaction"]
 

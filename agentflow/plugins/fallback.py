@@ -17,11 +17,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from reactivex import Observable
 
-from agentflow.chunks import ModelChunk
-from agentflow.context import RunContext
+from agentflow._support.values import frozen
 from agentflow.errors import AgentFlowError, Aside, HookError, ModelError, UsageError, Veto
-from agentflow.events import Event, HookEvent, PreReasoning
-from agentflow.ground.values import frozen
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.plugins._matching import says_something
@@ -29,7 +26,10 @@ from agentflow.ports.model import Model
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
 from agentflow.reactive.signals import SourceTimeoutError
-from agentflow.specs import Clock
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import Event, HookEvent, PreReasoning
+from agentflow.vocabulary.specs import Clock
 
 __all__ = ["ModelAnswer", "ModelChoices", "ModelFallback", "another_may_do"]
 

@@ -9,14 +9,14 @@ from typing import Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ValidationError
 
+from agentflow._support.logs import log_failure, logger
 from agentflow.errors import UsageError
-from agentflow.events import PostReasoning, PreReasoning
-from agentflow.ground.logs import log_failure, logger
 from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg, with_metadata
 from agentflow.plugins._counting import clipped, last_request, render, tail
 from agentflow.ports.model import Model
-from agentflow.verdicts import Again
+from agentflow.vocabulary.events import PostReasoning, PreReasoning
+from agentflow.vocabulary.messages import Msg, with_metadata
+from agentflow.vocabulary.verdicts import Again
 
 __all__ = ["JUDGE", "GoalJudge", "GoalState", "Judge", "Judgement"]
 

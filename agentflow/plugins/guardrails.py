@@ -15,15 +15,15 @@ from typing import Any, TypeAlias
 
 from typing_extensions import TypeIs
 
-from agentflow.chunks import ModelChunk
-from agentflow.context import RunContext
 from agentflow.errors import UsageError, Veto
-from agentflow.events import HookEvent, PostReasoning, PreActing, PreCall, PreReasoning
 from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg, TextBlock, ToolUseBlock
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
-from agentflow.verdicts import Again, Deny, Stop
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import HookEvent, PostReasoning, PreActing, PreCall, PreReasoning
+from agentflow.vocabulary.messages import Msg, TextBlock, ToolUseBlock
+from agentflow.vocabulary.verdicts import Again, Deny, Stop
 
 __all__ = ["Check", "InputGuardrail", "ModelCheck", "OutputGuardrail", "ToolGuardrail"]
 

@@ -23,20 +23,20 @@ from typing import Any, Final, Literal, Never, TypeAlias, cast, get_args
 from pydantic_core import to_json
 from reactivex import Observable
 
-from agentflow.chunks import ModelChunk
-from agentflow.context import RunContext
 from agentflow.errors import UsageError, Veto, unknown_keyword
-from agentflow.events import CallEnded, PreActing, PreCall, PreReasoning
 from agentflow.hooks.recording import SideWrapper
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.messages import Msg
 from agentflow.plugins._counting import CountTokens, RequestSizes, count_tokens
 from agentflow.plugins._matching import names
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
-from agentflow.specs import Usage
-from agentflow.verdicts import Deny, Stop
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import CallEnded, PreActing, PreCall, PreReasoning
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.specs import Usage
+from agentflow.vocabulary.verdicts import Deny, Stop
 
 __all__ = ["Per", "SessionSpent", "Spent", "UnknownPrice", "UsageLimits"]
 

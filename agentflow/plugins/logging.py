@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
 from loguru import logger
 
+from agentflow._support.shown import controls, one_line, printable_json
 from agentflow.errors import UsageError
-from agentflow.events import (
+from agentflow.hooks.hook import Hook
+from agentflow.vocabulary.events import (
     EVENT_TYPES,
     ActingChunk,
     CallEnded,
@@ -46,10 +48,8 @@ from agentflow.events import (
     TurnValue,
     TurnView,
 )
-from agentflow.ground.shown import controls, one_line, printable_json
-from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg, ToolUseBlock
-from agentflow.specs import Usage
+from agentflow.vocabulary.messages import Msg, ToolUseBlock
+from agentflow.vocabulary.specs import Usage
 
 if TYPE_CHECKING:
     from loguru import Logger

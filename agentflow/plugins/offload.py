@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentflow.context import RunContext
+from agentflow._support.logs import log_failure
 from agentflow.errors import ToolArgumentError, UsageError
-from agentflow.events import PostActing
-from agentflow.ground.logs import log_failure
 from agentflow.hooks.hook import Hook
-from agentflow.messages import DataBlock, TextBlock, ToolResultBlock, tool_result
 from agentflow.tools.tool import Tool, tool
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import PostActing
+from agentflow.vocabulary.messages import DataBlock, TextBlock, ToolResultBlock, tool_result
 
 __all__ = ["OffloadResults"]
 

@@ -8,11 +8,11 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from agentflow.errors import UsageError
-from agentflow.events import PostReasoning
 from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg, ToolUseBlock, with_metadata
 from agentflow.plugins._calls import canonical
-from agentflow.verdicts import Again, Stop
+from agentflow.vocabulary.events import PostReasoning
+from agentflow.vocabulary.messages import Msg, ToolUseBlock, with_metadata
+from agentflow.vocabulary.verdicts import Again, Stop
 
 __all__ = ["NUDGE", "NoProgress"]
 

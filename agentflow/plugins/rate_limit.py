@@ -25,19 +25,19 @@ from typing import Any, ClassVar
 
 from reactivex import Observable
 
-from agentflow.chunks import ModelChunk
-from agentflow.context import RunContext
 from agentflow.errors import ModelError, ToolError, UsageError
-from agentflow.events import Event, HookEvent, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.messages import ToolResultBlock
 from agentflow.plugins._counting import RequestSize, RequestSizes
 from agentflow.plugins._matching import names
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.waits import Wait, waiting
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import Event, HookEvent, PreActing, PreReasoning
+from agentflow.vocabulary.messages import ToolResultBlock
 
 try:
     from pyrate_limiter import GCRA, Rate

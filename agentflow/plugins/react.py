@@ -8,12 +8,12 @@ from operator import is_
 from typing import Any
 
 from agentflow.errors import UsageError
-from agentflow.events import PostReasoning, PreReasoning
 from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg, TextBlock, message
 from agentflow.plugins._counting import Rendering, head_length
 from agentflow.ports.model import Model
-from agentflow.transcript import MessageView
+from agentflow.vocabulary.events import PostReasoning, PreReasoning
+from agentflow.vocabulary.messages import Msg, TextBlock, message
+from agentflow.vocabulary.transcript import MessageView
 
 __all__ = ["CHAIN_OF_THOUGHT", "THINK", "ChainOfThought", "ReActThoughts", "Thoughts"]
 

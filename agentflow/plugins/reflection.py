@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
 from agentflow.errors import UsageError
-from agentflow.events import PostToolRound, PreReasoning
 from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg
 from agentflow.plugins._counting import clipped, last_request, render, tail
 from agentflow.ports.model import Model
-from agentflow.transcript import MessageView
+from agentflow.vocabulary.events import PostToolRound, PreReasoning
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.transcript import MessageView
 
 __all__ = ["REFLECT", "Reflection"]
 

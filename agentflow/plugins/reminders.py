@@ -15,12 +15,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from agentflow._support.frozen import FrozenDict
 from agentflow.errors import UsageError
-from agentflow.events import PreReasoning
-from agentflow.ground.frozen import FrozenDict
 from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg, TextBlock, message
-from agentflow.transcript import with_appended
+from agentflow.vocabulary.events import PreReasoning
+from agentflow.vocabulary.messages import Msg, TextBlock, message
+from agentflow.vocabulary.transcript import with_appended
 
 __all__ = ["DynamicContext", "FileContent", "Place", "Provider", "SystemReminder", "current_time"]
 

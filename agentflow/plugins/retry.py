@@ -22,17 +22,17 @@ from typing import Any, ClassVar, Literal
 
 from reactivex import Observable
 
-from agentflow.chunks import ModelChunk
-from agentflow.context import RunContext
 from agentflow.errors import Aside, Veto
-from agentflow.events import ActingChunk, Event, HookEvent, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.messages import ToolResultBlock
 from agentflow.plugins._matching import names, says_something, writes
 from agentflow.ports.retry import Attempts, RetryPolicy, model_may_recover, tool_may_recover
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import ActingChunk, Event, HookEvent, PreActing, PreReasoning
+from agentflow.vocabulary.messages import ToolResultBlock
 
 __all__ = [
     "AfterFirstChunk",

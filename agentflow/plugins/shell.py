@@ -25,9 +25,9 @@ from posixpath import normpath
 from typing import TypeAlias, get_args
 
 from agentflow.errors import UsageError
-from agentflow.messages import ToolUseBlock
 from agentflow.plugins.approval import Approval, Asker
 from agentflow.plugins.shell_parts import LONGEST, Part, Script, Shell, Some, Word, read_script, runs_others
+from agentflow.vocabulary.messages import ToolUseBlock
 
 __all__ = ["ShellApproval"]
 
@@ -35,7 +35,7 @@ __all__ = ["ShellApproval"]
 class ShellApproval(Approval):
     """Asks before a shell command runs, unless rules decide about each of its parts.
 
-    A rule is a command. A separate `*` matches any number of words that do not begin with `-`; `**` matches any words,
+    A rule is a command. A separate `*` matches any number of arguments that do not begin with `-`; `**` matches any arguments,
     including options; inside a word, `*` matches any characters. `"git log *"` allows `git log` with names of commits and
     files, `"git log"` only that. Deny rules apply with any further arguments and options, and to a command by any path
     (`rm` is `/bin/rm` too). Redirections to and from files are parts too: `"> /tmp/*"`, `"< *"`; so are assignments: `"LANG=*

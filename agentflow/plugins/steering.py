@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentflow.errors import UsageError
-from agentflow.events import CallEnded, MessagesAdded, PostReasoning, PreCall, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.loop.session import Session
-from agentflow.messages import Msg, with_metadata
-from agentflow.verdicts import Again
+from agentflow.vocabulary.events import CallEnded, MessagesAdded, PostReasoning, PreCall, PreReasoning
+from agentflow.vocabulary.messages import Msg, with_metadata
+from agentflow.vocabulary.verdicts import Again
 
 __all__ = ["Steering"]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from agentflow.chunks import ModelChunk
-from agentflow.ground.json_text import read_json_text
+from agentflow._support.json_text import read_json_text
+from agentflow.vocabulary.chunks import ModelChunk
 
 __all__ = ["AnswerOrigin", "answer_origin", "noting_origin"]
 

@@ -15,11 +15,11 @@ from functools import cache
 from importlib import import_module
 from typing import Literal, Protocol, cast, runtime_checkable
 
-from agentflow.chunks import ModelChunk
+from agentflow._support.values import NamedTuple
 from agentflow.errors import UsageError
-from agentflow.ground.values import NamedTuple
-from agentflow.messages import Msg
-from agentflow.specs import ModelOptions, ToolSpec
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
 __all__ = [
     "AnswerModes",

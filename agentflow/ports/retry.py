@@ -18,6 +18,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from agentflow._support.shown import described
+from agentflow._support.values import frozen
 from agentflow.errors import (
     AgentFlowError,
     HookError,
@@ -30,8 +32,6 @@ from agentflow.errors import (
     Veto,
     WrongRunMethodError,
 )
-from agentflow.ground.shown import described
-from agentflow.ground.values import frozen
 from agentflow.ports.waits import Wait, waiting
 from agentflow.reactive.signals import SourceTimeoutError
 

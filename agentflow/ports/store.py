@@ -16,8 +16,10 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeAlias, assert_never, cast, get_args, runtime_checkable
 
+from agentflow._support.ids import conversation_key, inner_session_id, inside
+from agentflow._support.values import NamedTuple
 from agentflow.errors import SessionConflictError, StoreError, TranscriptError, UsageError
-from agentflow.facts import (
+from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,
     CallResumed,
@@ -33,10 +35,8 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.ground.ids import conversation_key, inner_session_id, inside
-from agentflow.ground.values import NamedTuple
-from agentflow.saving.codec import SavedSession, fact_key, session_from_dict, session_to_dict
-from agentflow.transcript import Transcript
+from agentflow.vocabulary.saving.codec import SavedSession, fact_key, session_from_dict, session_to_dict
+from agentflow.vocabulary.transcript import Transcript
 
 __all__ = [
     "Claim",

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from agentflow.facts import Fact
 from agentflow.ports.store import Claim, SessionInfo, SessionStatus, SessionStore
+from agentflow.vocabulary.facts import Fact
 
 __all__ = ["StoreWrapper"]
 

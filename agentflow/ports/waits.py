@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias
 
-from agentflow.ground.logs import log_failure
-from agentflow.ground.values import frozen
+from agentflow._support.logs import log_failure
+from agentflow._support.values import frozen
 
 __all__ = ["OnWait", "Wait", "on_wait", "waiting"]
 

@@ -1,6 +1,26 @@
-"""Stores that outlive the process: `agentflow.state.sql.SqlStore`."""
+"""Stores: the protocol, and the stores that come with the library (`docs/stores.md`)."""
 
-from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-if find_spec("sqlalchemy") is None:
-    raise ModuleNotFoundError('SqlStore needs SQLAlchemy: pip install "agentflow-hooks[sql]"', name="sqlalchemy")
+from agentflow._support.lazy import lazily
+from agentflow.ports.store import MemoryStore, SessionInfo, SessionStore, Store
+from agentflow.ports.store_wrapper import StoreWrapper
+
+if TYPE_CHECKING:
+    from agentflow.state.sql import SqlStore
+
+__all__ = [
+    "MemoryStore",
+    "SessionInfo",
+    "SessionStore",
+    "SqlStore",
+    "Store",
+    "StoreWrapper",
+]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "SqlStore": "agentflow.state.sql",
+    },
+)

@@ -17,8 +17,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from agentflow._support.shown import printable, without_password
 from agentflow.errors import StoreError
-from agentflow.ground.shown import printable, without_password
 from agentflow.state.explain import database_url, explain, shown_url
 from agentflow.state.migrations import SCHEMA_VERSION, migrate, schema_version
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
+from agentflow._support.shown import printable, without_password
 from agentflow.errors import StoreError
-from agentflow.ground.shown import printable, without_password
 
 __all__ = ["database_url", "explain", "shown_url"]
 

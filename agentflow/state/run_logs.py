@@ -20,7 +20,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
-from agentflow.runlog.keeping import KeptLines, KeptLog, check_bounds, too_many
+from agentflow.recording.keeping import KeptLines, KeptLog, check_bounds, too_many
 from agentflow.state.session_tables import LOG_PARTS, LOGS
 from agentflow.state.statements import column_text
 from agentflow.state.thread import Queued

@@ -25,7 +25,7 @@ FACTS = Table(
     Column("run_id", Text),
     Column("natural_key", Text),  # unique within a session
     Column("kind", Text, nullable=False),
-    Column("body", Text, nullable=False),  # agentflow.saving.codec
+    Column("body", Text, nullable=False),  # agentflow.vocabulary.saving.codec
     Column("time", Float, nullable=False),
 )
 

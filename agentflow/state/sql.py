@@ -21,14 +21,18 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast
 
-from sqlalchemy import Connection, delete, select, update
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+try:
+    from sqlalchemy import Connection, delete, select, update
+    from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        'SqlStore needs SQLAlchemy: pip install "agentflow-hooks[sql]"', name=error.name
+    ) from error
 
+from agentflow._support.ids import inner_session_id, new_id
+from agentflow._support.logs import logger
+from agentflow._support.outage import Outage
 from agentflow.errors import StoreError, UsageError
-from agentflow.facts import Fact
-from agentflow.ground.ids import inner_session_id, new_id
-from agentflow.ground.logs import logger
-from agentflow.ground.outage import Outage
 from agentflow.ports.retry import RetryPolicy
 from agentflow.ports.store import (
     Claim,
@@ -45,7 +49,6 @@ from agentflow.ports.store import (
     prune_before,
     status_after,
 )
-from agentflow.saving.codec import SavedSession, fact_from_json, session_from_dict, session_to_dict
 from agentflow.state.engine import Database
 from agentflow.state.explain import explain
 from agentflow.state.leases import drop_lease, forget_leases, holds_lease, renew_lease, take_lease
@@ -65,6 +68,8 @@ from agentflow.state.statements import (
     record_of,
 )
 from agentflow.state.thread import Queued, Worker
+from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.saving.codec import SavedSession, fact_from_json, session_from_dict, session_to_dict
 
 __all__ = ["SqlStore"]
 

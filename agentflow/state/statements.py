@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, func, insert, literal, select, update
 
 from agentflow.errors import StoreError, UsageError
-from agentflow.facts import CallClosed, Fact
 from agentflow.ports.store import (
     SessionInfo,
     SessionStatus,
@@ -21,9 +20,10 @@ from agentflow.ports.store import (
     no_session,
     prunable,
 )
-from agentflow.saving.codec import fact_from_json, fact_key, fact_kind, fact_to_json
 from agentflow.state.leases import forget_leases, held_leases
 from agentflow.state.session_tables import FACTS, SESSIONS
+from agentflow.vocabulary.facts import CallClosed, Fact
+from agentflow.vocabulary.saving.codec import fact_from_json, fact_key, fact_kind, fact_to_json
 
 __all__ = [
     "Record",

@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Generator
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from agentflow._support.daemon import in_daemon
 from agentflow.errors import StoreError
-from agentflow.ground.daemon import in_daemon
 
 __all__ = ["Queued", "Worker"]
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Generator
 from typing import Any, Generic, TextIO, TypeVar
 
 from agentflow.agent.agent_flux import AgentFlux
-from agentflow.context import RunContext
 from agentflow.errors import UsageError
-from agentflow.events import HookEvent
-from agentflow.messages import Reply, T_co
 from agentflow.terminal.interrupts import interrupting
 from agentflow.terminal.screen import Screen, make_console
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import HookEvent
+from agentflow.vocabulary.messages import Reply, T_co
 
 __all__ = ["Console", "follow"]
 

@@ -13,18 +13,18 @@ from collections.abc import AsyncIterable, Mapping
 from functools import partial
 from typing import TextIO, assert_never
 
+from agentflow._support.shown import described
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.errors import ScriptError
-from agentflow.ground.shown import described
 from agentflow.hooks.named import HookSource
 from agentflow.loop.session import Session
-from agentflow.messages import Pending
 from agentflow.terminal.console import follow
 from agentflow.terminal.lines import SAY, Lines, ProgramLines, standard_input
 from agentflow.terminal.phrases import call_text, plural, shorten, speech, text_of
 from agentflow.terminal.screen import Screen, make_console
-from agentflow.verdicts import Answer, Approve, Deny, Resolution
+from agentflow.vocabulary.messages import Pending
+from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["chat"]
 

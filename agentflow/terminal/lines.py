@@ -22,7 +22,7 @@ from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.output import create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from agentflow.ground.shown import printable
+from agentflow._support.shown import printable
 
 __all__ = ["Lines", "PipedLines", "ProgramLines", "TerminalLines", "standard_input"]
 

@@ -22,7 +22,7 @@ from rich.markdown import Heading, Markdown, MarkdownElement
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from agentflow.ground.shown import printable
+from agentflow._support.shown import printable
 
 __all__ = ["Blocks", "lines_of", "render_block"]
 

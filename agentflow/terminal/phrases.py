@@ -8,9 +8,9 @@ Rules:
 
 from __future__ import annotations
 
-from agentflow.ground.shown import one_line
-from agentflow.messages import Msg, ToolUseBlock
-from agentflow.specs import Usage
+from agentflow._support.shown import one_line
+from agentflow.vocabulary.messages import Msg, ToolUseBlock
+from agentflow.vocabulary.specs import Usage
 
 __all__ = [
     "call_text",

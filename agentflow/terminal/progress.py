@@ -15,8 +15,11 @@ from typing import Final
 
 from rich.text import Text
 
-from agentflow.context import RunContext
-from agentflow.events import (
+from agentflow._support.ids import inner_session_id
+from agentflow.ports.waits import Wait
+from agentflow.terminal.phrases import call_text, cost_text, duration_text, plural, shorten, text_of
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import (
     ActingChunk,
     CallEnded,
     HookEvent,
@@ -26,9 +29,6 @@ from agentflow.events import (
     PreReasoning,
     ReasoningChunk,
 )
-from agentflow.ground.ids import inner_session_id
-from agentflow.ports.waits import Wait
-from agentflow.terminal.phrases import call_text, cost_text, duration_text, plural, shorten, text_of
 
 __all__ = ["Progress"]
 

@@ -25,8 +25,16 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from agentflow.context import Compaction
-from agentflow.events import (
+from agentflow._support.shown import printable
+from agentflow.plugins.approval_terminal import questions
+from agentflow.plugins.logging import fields_of
+from agentflow.ports.waits import Wait, on_wait
+from agentflow.terminal.markdown import Blocks, lines_of, render_block
+from agentflow.terminal.phrases import call_text, duration_text, ends_of, plural, shorten, text_of, tokens_text
+from agentflow.terminal.progress import Progress
+from agentflow.terminal.tally import Tally
+from agentflow.vocabulary.context import Compaction
+from agentflow.vocabulary.events import (
     ActingChunk,
     CallEnded,
     Error,
@@ -43,16 +51,8 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
-from agentflow.ground.shown import printable
-from agentflow.messages import DataBlock, TextBlock, ThinkingBlock, ToolState, shown
-from agentflow.plugins.approval_terminal import questions
-from agentflow.plugins.logging import fields_of
-from agentflow.ports.waits import Wait, on_wait
-from agentflow.terminal.markdown import Blocks, lines_of, render_block
-from agentflow.terminal.phrases import call_text, duration_text, ends_of, plural, shorten, text_of, tokens_text
-from agentflow.terminal.progress import Progress
-from agentflow.terminal.tally import Tally
-from agentflow.verdicts import Answer, Approve, Deny, Recover, Resolution, Verdict
+from agentflow.vocabulary.messages import DataBlock, TextBlock, ThinkingBlock, ToolState, shown
+from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Recover, Resolution, Verdict
 
 __all__ = ["Screen", "make_console"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from agentflow.events import CallEnded, Event, PostActing, PreReasoning
-from agentflow.messages import Outcome, ToolState
-from agentflow.specs import Usage
 from agentflow.terminal.phrases import cost_text, duration_text, plural, tokens_text
+from agentflow.vocabulary.events import CallEnded, Event, PostActing, PreReasoning
+from agentflow.vocabulary.messages import Outcome, ToolState
+from agentflow.vocabulary.specs import Usage
 
 __all__ = ["Tally"]
 

@@ -6,7 +6,7 @@ models.
 
 from typing import TYPE_CHECKING
 
-from agentflow.ground.lazy import lazily
+from agentflow._support.lazy import lazily
 from agentflow.testing.check_hook import FindingKind, HookReport, check_hook, check_hook_async
 from agentflow.testing.check_model import ModelFlaw, ModelReport, check_model, check_model_async
 from agentflow.testing.check_store import StoreFlaw, StoreReport, check_store, check_store_async

@@ -23,9 +23,8 @@ from typing import Any, TypedDict, TypeVar, Unpack, cast, get_args
 
 from loguru import logger
 
+from agentflow._support.once import failures_expected
 from agentflow.errors import UsageError
-from agentflow.events import CallEnded, Error
-from agentflow.ground.once import failures_expected
 from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_checks import check
@@ -48,6 +47,7 @@ from agentflow.testing.hook_checks.report import FindingKind, HookReport
 from agentflow.testing.hook_checks.scenes import SCENES, PlantedError, Scene, Stage
 from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.testing.suite import no_loop_here
+from agentflow.vocabulary.events import CallEnded, Error
 
 __all__ = ["FindingKind", "HookCheckOptions", "HookReport", "check_hook", "check_hook_async"]
 

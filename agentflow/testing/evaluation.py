@@ -27,13 +27,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from agentflow._support.shown import printable
 from agentflow.agent.agent import Agent
 from agentflow.errors import UsageError
-from agentflow.ground.shown import printable
 from agentflow.loop.session import Session
-from agentflow.messages import Msg, Reply, ToolUseBlock
 from agentflow.ports.model import Model
-from agentflow.specs import Usage
+from agentflow.vocabulary.messages import Msg, Reply, ToolUseBlock
+from agentflow.vocabulary.specs import Usage
 
 __all__ = ["Case", "Check", "Evaluation", "Judge", "Trial", "evaluate", "named_cases"]
 

@@ -28,15 +28,15 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
-from agentflow.chunks import ModelChunk
 from agentflow.errors import ModelError, StoreError, UsageError
-from agentflow.facts import Fact
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.ports.store import Claim, SessionStore
 from agentflow.ports.store_wrapper import StoreWrapper
-from agentflow.specs import Clock
 from agentflow.tools.tool import Tool
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.specs import Clock
 
 __all__ = [
     "Crash",

@@ -7,16 +7,16 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from agentflow.agent.agent import Agent
 from agentflow.agent.as_tool import full_agent
-from agentflow.context import RunContext
-from agentflow.events import Event
 from agentflow.hooks.chain import NoRun, run_chain
 from agentflow.hooks.hook_set import FullHookSet, full_hooks
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.loop.call import Call
 from agentflow.loop.session import Session, full_session
-from agentflow.messages import Msg
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.verdicts import Verdict
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.verdicts import Verdict
 
 __all__ = ["FireResult", "fire", "run_context"]
 

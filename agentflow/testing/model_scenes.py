@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from agentflow.ports.model import Model
-from agentflow.specs import Usage
+from agentflow.vocabulary.specs import Usage
 
 __all__ = ["SCENES", "Ending", "ModelScene", "SceneCall", "StagedModel"]
 

@@ -10,9 +10,9 @@ from typing import Any, Unpack, cast
 
 from agentflow.agent.agent import Agent
 from agentflow.errors import AgentFlowError
-from agentflow.replay.comparing import Divergence
-from agentflow.replay.player import Reaction
-from agentflow.replay.replay import Replay, ReplayOptions, ReplayResult
+from agentflow.recording.replay.comparing import Divergence
+from agentflow.recording.replay.player import Reaction
+from agentflow.recording.replay.replay import Replay, ReplayOptions, ReplayResult
 
 __all__ = ["RunChangedError", "assert_replays"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
-from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.errors import ScriptError, UsageError
-from agentflow.messages import Msg, ToolUseBlock
 from agentflow.ports.model import ModelRequest
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
+from agentflow.vocabulary.messages import Msg, ToolUseBlock
 
 __all__ = ["Line", "ScriptedModel"]
 

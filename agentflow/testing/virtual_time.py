@@ -1,5 +1,5 @@
-"""Virtual time for tests; see `agentflow.ground.virtual_time`."""
+"""Virtual time for tests; see `agentflow._support.virtual_time`."""
 
-from agentflow.ground.virtual_time import VirtualClockLoop, run_virtual
+from agentflow._support.virtual_time import VirtualClockLoop, run_virtual
 
 __all__ = ["VirtualClockLoop", "run_virtual"]

@@ -1,6 +1,5 @@
 """Tools that a model can call (`docs/tools.md`)."""
 
-from agentflow.specs import ToolType
 from agentflow.tools.described import schema_tool
 from agentflow.tools.external import external_tool
 from agentflow.tools.live_toolset import LiveToolset
@@ -9,6 +8,7 @@ from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_context import Dep, ToolContext, ToolEmitter
 from agentflow.tools.tool_registry import ToolRegistry, default_tools
 from agentflow.tools.toolset import Toolset
+from agentflow.vocabulary.specs import ToolType
 
 __all__ = [
     "Dep",

@@ -14,9 +14,9 @@ import types
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
 from typing import Annotated, Any, Final, Literal, LiteralString, Union, cast, get_args, get_origin
 
+from agentflow._support.annotations import annotations_of
 from agentflow.errors import ToolContractError
-from agentflow.ground.annotations import annotations_of
-from agentflow.specs import ToolType
+from agentflow.vocabulary.specs import ToolType
 
 __all__ = ["MISSING", "Contract", "contract_of", "return_annotation"]
 

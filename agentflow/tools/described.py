@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from agentflow.specs import ToolType
 from agentflow.tools.schema_arguments import SchemaArguments, WithSchema
 from agentflow.tools.signature import Plan
 from agentflow.tools.tool import DEFAULT_TIMEOUT, Tool
 from agentflow.tools.tool_context import ToolContext
+from agentflow.vocabulary.specs import ToolType
 
 __all__ = ["SchemaFunction", "schema_tool"]
 

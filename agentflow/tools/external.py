@@ -10,7 +10,7 @@ from agentflow.tools.tool import Tool
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
 
-    from agentflow.specs import ToolType
+    from agentflow.vocabulary.specs import ToolType
 
 __all__ = ["external_tool"]
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 from weakref import WeakMethod
 
-from agentflow.ground.logs import log_failure
+from agentflow._support.logs import log_failure
 from agentflow.tools.tool import Tool
 
 __all__ = ["LiveToolset"]

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A JSON schema is compiled when the tool is created, within limits (`agentflow.ground.json_schema`), because it can
+1. A JSON schema is compiled when the tool is created, within limits (`agentflow._support.json_schema`), because it can
    come from a server or a file. Nothing is fetched: a reference to another document is refused.
 2. Errors have the same wording as those of tools with a signature (`agentflow.tools.argument_errors`).
 """
@@ -16,10 +16,10 @@ from typing import Any, Final, NoReturn, cast
 from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 
+from agentflow._support.finite import check_numbers
+from agentflow._support.json_schema import JsonSchema, JsonSchemaError, Problem
+from agentflow._support.validation import adapter_of
 from agentflow.errors import UsageError
-from agentflow.ground.finite import check_numbers
-from agentflow.ground.json_schema import JsonSchema, JsonSchemaError, Problem
-from agentflow.ground.validation import adapter_of
 from agentflow.tools.argument_errors import IS_MISSING, IS_UNKNOWN, ArgumentsMismatchError, shown
 from agentflow.tools.schema import json_schema
 from agentflow.tools.signature import Plan
@@ -74,7 +74,7 @@ class SchemaArguments:
 
     Attributes:
         schema: The JSON schema that the model sees: a given one unchanged, except that it is completed to an object.
-        cost: Its size, in the units of `agentflow.ground.json_schema.MOST_COST`; 0 for a class.
+        cost: Its size, in the units of `agentflow._support.json_schema.MOST_COST`; 0 for a class.
 
     Raises:
         UsageError: It does not describe an object, or the schema is invalid, too large, or has a reference that it does

@@ -27,13 +27,13 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic.warnings import PydanticExperimentalWarning
 from pydantic_core import CoreSchema, SchemaValidator
 
-from agentflow.context import RunContext
+from agentflow._support.annotations import annotations_of, signature_of
+from agentflow._support.validation import adapter_of
+from agentflow._support.values import frozen
 from agentflow.errors import UsageError
-from agentflow.ground.annotations import annotations_of, signature_of
-from agentflow.ground.validation import adapter_of
-from agentflow.ground.values import frozen
 from agentflow.tools.contracts import MISSING, return_annotation
 from agentflow.tools.tool_context import DepMark, ToolContext, ToolEmitter
+from agentflow.vocabulary.context import RunContext
 
 __all__ = ["Fill", "Plan", "local_names", "plain_function", "read_plan", "return_hint"]
 

@@ -35,13 +35,12 @@ from typing import (
 
 from typing_extensions import ParamSpec, TypeVar
 
+from agentflow._support.annotations import signature_of
+from agentflow._support.facade import objects_of
+from agentflow._support.finite import check_numbers, scan_numbers
+from agentflow._support.locks import FairLock
 from agentflow.errors import ToolArgumentError, UsageError
-from agentflow.ground.annotations import signature_of
-from agentflow.ground.facade import objects_of
-from agentflow.ground.finite import check_numbers, scan_numbers
-from agentflow.ground.locks import FairLock
 from agentflow.hooks.registering import meant_by
-from agentflow.specs import ToolSpec
 from agentflow.tools.blueprint import Blueprint, SchemaBlueprint
 from agentflow.tools.contracts import Contract, contract_of
 from agentflow.tools.schema import may_hold_floats
@@ -57,11 +56,12 @@ from agentflow.tools.tool_checks import (
     checked_type,
 )
 from agentflow.tools.tool_hooks import HookedTool
+from agentflow.vocabulary.specs import ToolSpec
 
 if TYPE_CHECKING:
-    from agentflow.messages import ToolUseBlock
-    from agentflow.specs import ToolType
     from agentflow.tools.tool_context import ToolContext
+    from agentflow.vocabulary.messages import ToolUseBlock
+    from agentflow.vocabulary.specs import ToolType
 
 __all__ = ["FullTool", "Tool", "arguments_text", "full_tool", "tool"]
 

@@ -6,15 +6,15 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from agentflow._support.annotations import signature_of
 from agentflow.errors import UsageError
-from agentflow.ground.annotations import signature_of
-from agentflow.specs import TOOL_ORDER, is_seconds
+from agentflow.vocabulary.specs import TOOL_ORDER, is_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import FunctionType
 
-    from agentflow.specs import ToolType
+    from agentflow.vocabulary.specs import ToolType
 
 __all__ = [
     "OPTIONS",

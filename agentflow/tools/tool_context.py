@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from agentflow.context import RunContext
-    from agentflow.messages import ToolUseBlock
+    from agentflow.vocabulary.context import RunContext
+    from agentflow.vocabulary.messages import ToolUseBlock
 
 __all__ = ["Dep", "ToolContext", "ToolEmitter"]
 

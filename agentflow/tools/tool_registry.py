@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, overload
 
+from agentflow._support.registry import NamedRegistry
 from agentflow.errors import UsageError
-from agentflow.ground.registry import NamedRegistry
 from agentflow.tools.signature import plain_function
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool import tool as make_tool
@@ -13,7 +13,7 @@ from agentflow.tools.tool import tool as make_tool
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agentflow.specs import ToolSpec
+    from agentflow.vocabulary.specs import ToolSpec
 
 __all__ = ["ToolRegistry", "default_tools"]
 

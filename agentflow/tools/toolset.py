@@ -9,9 +9,9 @@ from types import FunctionType
 from typing import Any, Final, TypeAlias, cast
 
 from agentflow.errors import NotRegisteredError, UsageError
-from agentflow.specs import ToolType
 from agentflow.tools.contracts import MISSING, return_annotation
 from agentflow.tools.tool import DEFAULT_TIMEOUT, Tool
+from agentflow.vocabulary.specs import ToolType
 
 __all__ = ["Toolset"]
 

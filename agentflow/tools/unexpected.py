@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import cast
 
+from agentflow._support.once import warn_once
 from agentflow.errors import AgentFlowError, SafeExecutionError, UsageError, WrongRunMethodError
-from agentflow.ground.once import warn_once
 
 __all__ = ["is_unexpected", "warn_unexpected"]
 

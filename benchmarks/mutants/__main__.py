@@ -43,12 +43,10 @@ from benchmarks.mutants.reach import key_of
 ROOT = Path(__file__).parents[2]
 
 TESTS: dict[str, tuple[str, ...]] = {
-    "agentflow/runlog": ("tests/runlog", "tests/replay", "tests/plugins/test_recorder*.py"),
-    "agentflow/replay": ("tests/replay", "tests/runlog"),
-    "agentflow/ground": ("tests/words", "tests/tools", "tests/agent", "tests/loop", "tests/test_logs.py"),
+    "agentflow/_support": ("tests/words", "tests/tools", "tests/agent", "tests/loop", "tests/test_logs.py"),
     "agentflow/ports": ("tests/models", "tests/loop", "tests/state"),
-    "agentflow/saving": ("tests/words", "tests/state", "tests/runlog"),
-    "agentflow/events": ("tests/words", "tests/hooks", "tests/loop"),
+    "agentflow/vocabulary/saving": ("tests/words", "tests/state", "tests/recording"),
+    "agentflow/vocabulary/events": ("tests/words", "tests/hooks", "tests/loop"),
     "agentflow/loop": ("tests/loop", "tests/hooks", "tests/agent"),
     "agentflow/hooks": ("tests/hooks", "tests/loop"),
     "agentflow/agent": ("tests/agent", "tests/loop", "tests/turns"),

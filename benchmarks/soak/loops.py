@@ -10,7 +10,7 @@ from contextvars import Context, ContextVar
 from typing import Any
 from weakref import WeakSet
 
-from agentflow.ground.virtual_time import WrappedSelector
+from agentflow._support.virtual_time import WrappedSelector
 
 __all__ = ["OWNED", "FasterLoop", "real_seconds"]
 

@@ -11,12 +11,12 @@ from typing import Any
 from weakref import WeakSet
 
 from agentflow import Agent, Hook, tool
-from agentflow.chunks import ModelChunk
-from agentflow.events import Event, PostReasoning, PreToolRound
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import ModelRequest
-from agentflow.specs import ModelOptions
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import Event, PostReasoning, PreToolRound
+from agentflow.vocabulary.specs import ModelOptions
 from benchmarks.soak import laws
 from benchmarks.soak.loops import OWNED, real_seconds
 from benchmarks.soak.plans import DATABASES, EXPERT, Plan

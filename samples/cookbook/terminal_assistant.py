@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agentflow import Agent, Console, Dep, Model, ToolEmitter, ToolUseBlock, tool
 from agentflow.plugins import ModelRetry, UsageLimits
-from agentflow.stores import SqlStore
+from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
 
 

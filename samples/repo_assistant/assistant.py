@@ -7,7 +7,7 @@ from pathlib import Path
 from agentflow import Agent, Model
 from agentflow.plugins import Allow, Approval, Recorder, ShellApproval, UsageLimits
 from agentflow.plugins.approval import Asker
-from agentflow.stores import SqlStore
+from agentflow.state import SqlStore
 
 from .tools import TOOLS
 

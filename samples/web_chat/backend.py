@@ -51,7 +51,7 @@ from agentflow import (
 )
 from agentflow.agent import AgentFlux
 from agentflow.errors import ScriptError, ShutdownError
-from agentflow.messages import Pending
+from agentflow.vocabulary import Pending
 
 Data = dict[str, Any]
 Labels = Mapping[str, str]

@@ -8,8 +8,8 @@ from eventlog import history, use
 
 from agentflow import Agent, Approve, Hook, ModelChunk, PostReasoning, Session, ThinkingBlock, tool
 from agentflow.errors import ModelError
-from agentflow.messages import Msg
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.messages import Msg
 
 
 def cut(text: str) -> list[ModelChunk]:

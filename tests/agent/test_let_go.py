@@ -9,9 +9,9 @@ from weakref import ref
 import pytest
 
 from agentflow import Agent, Hook, ToolUseBlock, tool
-from agentflow.events import Event, PreActing
 from agentflow.orchestration import workflow
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import Event, PreActing
 
 
 class Knows(Hook):

@@ -26,8 +26,8 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import UsageError
-from agentflow.events import ReasoningEvent
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import ReasoningEvent
 
 
 @tool

@@ -13,7 +13,9 @@ from eventlog import Recorder, history, use
 from toolbox import ONE, agent_of, look, looks
 
 from agentflow import Again, Agent, Flux, Hook, ModelChunk, ReasoningChunk, Session, Stop, Suspend, tool
-from agentflow.events import (
+from agentflow.loop.history import fold_events
+from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import (
     ActingChunk,
     CallEnded,
     Error,
@@ -24,9 +26,7 @@ from agentflow.events import (
     PreCall,
     PreReasoning,
 )
-from agentflow.loop.history import fold_events
-from agentflow.testing import ScriptedModel
-from agentflow.transcript import Transcript
+from agentflow.vocabulary.transcript import Transcript
 
 
 async def test_a_reader_prints_each_word_once() -> None:

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agentflow import Agent, Hook, MemoryStore, ToolUseBlock, tool
-from agentflow.events import CallEnded, HookEvent, PostActing, PreActing
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import CallEnded, HookEvent, PostActing, PreActing
 
 THREADS, CALLS = 8, 20
 

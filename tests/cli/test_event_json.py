@@ -27,9 +27,9 @@ from agentflow import (
     on,
     tool,
 )
-from agentflow.chunks import ToolUseDelta
-from agentflow.event_json import event_line, event_to_dict
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.chunks import ToolUseDelta
+from agentflow.vocabulary.event_json import event_line, event_to_dict
 
 USE = ToolUseBlock("t1", "add", {"a": 1})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.ground.shown import controls
+from agentflow._support.shown import controls
 
 MODULE = r'''
 import asyncio

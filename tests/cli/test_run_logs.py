@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow import Agent, Deny, Hook, PreActing, ToolUseBlock, tool
-from agentflow.plugins.recorder import Recorder
+from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel
 
 EVIL = "<script>alert(1)</script>\x1b[2J"

@@ -31,8 +31,8 @@ from agentflow import (
 )
 from agentflow.debugger import Breakpoint, Pause, TerminalDebugger
 from agentflow.errors import UsageError
-from agentflow.events import Decision, Error
 from agentflow.testing import ScriptedModel, run_virtual
+from agentflow.vocabulary.events import Decision, Error
 
 DELETE = ToolUseBlock("t1", "delete_file", {"path": "/a"})
 

@@ -7,7 +7,7 @@ import pytest
 from agentflow.debugger.deciding import VERDICTS, form_of, parse_verdict
 from agentflow.errors import UsageError
 from agentflow.testing.store_checks.samples import VERDICTS as SAMPLES
-from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Suspend, Verdict
+from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Stop, Suspend, Verdict
 
 
 def test_no_verdict_is_missing() -> None:

@@ -15,14 +15,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from agentflow import Agent, Hook, ToolContext, ToolUseBlock, events, on, tool
-from agentflow.context import RunContext
+from agentflow import Agent, Hook, ToolContext, ToolUseBlock, on, tool
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.worker import Limits
-from agentflow.events import Event
 from agentflow.ports.model import ModelRequest
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary import events
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import Event
 
 ROUNDS = 3
 

@@ -8,12 +8,12 @@ from typing import Any
 from agentflow import Agent, Approve, MemoryStore, RunContext, ToolUseBlock, on, tool
 from agentflow.durable.execution import Host
 from agentflow.durable.records import Request, decisions_out, result_in
-from agentflow.events import HookEvent, PostReasoning, PreActing, PreCall
-from agentflow.facts import Fact, ToolFinished
-from agentflow.messages import Msg, Reply
 from agentflow.ports.model import ModelRequest
-from agentflow.saving.codec import msg_from_dict
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import HookEvent, PostReasoning, PreActing, PreCall
+from agentflow.vocabulary.facts import Fact, ToolFinished
+from agentflow.vocabulary.messages import Msg, Reply
+from agentflow.vocabulary.saving.codec import msg_from_dict
 
 
 class Untold:

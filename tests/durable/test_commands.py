@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from worker_processes import ROOT
 
+from agentflow._support.shown import controls
 from agentflow.cli.main import main
 from agentflow.durable.client import DurableClient
-from agentflow.ground.shown import controls
 
 SHOP = """
 from agentflow import Agent, ToolUseBlock, tool

@@ -19,7 +19,7 @@ from agentflow.durable.client import DurableClient
 PROGRAM = """
 import asyncio, os
 from agentflow import Agent
-from agentflow.stores import SqlStore
+from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
 
 async def slow():

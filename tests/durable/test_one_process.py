@@ -19,10 +19,10 @@ from agentflow.durable.client import DurableClient
 from agentflow.durable.records import RunFailedError
 from agentflow.durable.worker import Limits
 from agentflow.errors import StoreError, UsageError
-from agentflow.events import PreCall
-from agentflow.facts import Injected
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import PreCall
+from agentflow.vocabulary.facts import Injected
 
 
 @asynccontextmanager

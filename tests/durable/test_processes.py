@@ -16,8 +16,8 @@ from agentflow.durable.client import DurableClient
 from agentflow.durable.records import RunEvent
 from agentflow.durable.tables import Tables
 from agentflow.errors import CallTimeoutError, UsageError
-from agentflow.facts import CallClosed, CallOpened, ToolFinished
 from agentflow.state.sql import SqlStore
+from agentflow.vocabulary.facts import CallClosed, CallOpened, ToolFinished
 
 SESSIONS = 20
 CALLS = (1, 0)

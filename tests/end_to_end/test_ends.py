@@ -9,8 +9,8 @@ from wired import Wired, normal
 
 from agentflow import Agent
 from agentflow.errors import ModelError
-from agentflow.events import CallEnded, Error, ReasoningChunk
 from agentflow.testing.wire import Fault, Say
+from agentflow.vocabulary.events import CallEnded, Error, ReasoningChunk
 
 
 def ends(recorder: Recorder) -> list[str]:

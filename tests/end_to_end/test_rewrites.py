@@ -9,9 +9,9 @@ from eventlog import Recorder, history
 from wired import Wired
 
 from agentflow import Agent, Hook, tool
-from agentflow.events import PostActing, PreReasoning, ReasoningChunk
-from agentflow.messages import ToolResultBlock
 from agentflow.testing.wire import Call, Say
+from agentflow.vocabulary.events import PostActing, PreReasoning, ReasoningChunk
+from agentflow.vocabulary.messages import ToolResultBlock
 
 
 @tool

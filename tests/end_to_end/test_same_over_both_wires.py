@@ -8,11 +8,11 @@ from eventlog import Recorder
 from wired import EVERY, Wired, normal, normal_history, tokens
 
 from agentflow import Agent, Deny, Hook, ModelOptions, tool
-from agentflow.events import PostActing, PostToolRound, PreActing
 from agentflow.loop.history import fold_events
-from agentflow.messages import ToolResultBlock
 from agentflow.testing.wire import Reply, ToolCall, WireRequest, WireUsage
 from agentflow.testing.wire.request import answers_in
+from agentflow.vocabulary.events import PostActing, PostToolRound, PreActing
+from agentflow.vocabulary.messages import ToolResultBlock
 
 SCRIPT = [
     Reply(

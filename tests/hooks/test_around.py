@@ -30,10 +30,10 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import HookContractError, UsageError
-from agentflow.events import PostToolRound, PreActing, PreCall, PreReasoning, PreToolRound, ReasoningChunk
 from agentflow.hooks import ModelSource, ToolSource
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
+from agentflow.vocabulary.events import PostToolRound, PreActing, PreCall, PreReasoning, PreToolRound, ReasoningChunk
 
 
 class Around(Hook):

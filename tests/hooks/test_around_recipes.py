@@ -30,10 +30,10 @@ from agentflow import (
     Veto,
     tool,
 )
-from agentflow.chunks import ToolUseDelta
 from agentflow.errors import ModelError
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
+from agentflow.vocabulary.chunks import ToolUseDelta
 
 PAGE = Path(__file__).parents[2] / "docs" / "around.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)

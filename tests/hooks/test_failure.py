@@ -9,7 +9,10 @@ from eventlog import Recorder, history, log, streamed, use
 
 from agentflow import Agent, Deny, Hook, Mono, Msg, ToolEmitter, on, tool
 from agentflow.errors import HookError, HookTimeoutError, UsageError
-from agentflow.events import (
+from agentflow.loop.history import fold_events
+from agentflow.testing import ScriptedModel
+from agentflow.testing.virtual_time import run_virtual
+from agentflow.vocabulary.events import (
     ActingChunk,
     CallEnded,
     Error,
@@ -23,9 +26,6 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
-from agentflow.loop.history import fold_events
-from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 
 DECISIONS = [PreCall, PreReasoning, PostReasoning, PreToolRound, PreActing, PostActing, PostToolRound, PostCall]
 NOTIFICATIONS = [ReasoningChunk, ActingChunk, CallEnded]

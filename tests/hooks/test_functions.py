@@ -21,9 +21,9 @@ from agentflow import (
     on_complete,
 )
 from agentflow.errors import UsageError
-from agentflow.events import ActingEvent, HookEvent, PostToolRound, PreToolRound
 from agentflow.hooks.functions import EVENT_NAMES
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import ActingEvent, HookEvent, PostToolRound, PreToolRound
 
 
 @on

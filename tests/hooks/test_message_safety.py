@@ -28,7 +28,10 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import UsageError
-from agentflow.events import (
+from agentflow.models.clients import close_clients
+from agentflow.testing import ScriptedModel
+from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall, WireServer
+from agentflow.vocabulary.events import (
     ActingChunk,
     CallEnded,
     Error,
@@ -44,10 +47,7 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
-from agentflow.models.clients import close_clients
-from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall, WireServer
-from agentflow.transcript import legalise
+from agentflow.vocabulary.transcript import legalise
 
 
 @tool(type="read")

@@ -6,7 +6,8 @@ import pytest
 from eventlog import Recorder, use
 
 from agentflow import Again, Agent, Deny, Hook, Recover, Stop, Suspend, ToolEmitter, tool
-from agentflow.events import (
+from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import (
     ActingChunk,
     CallEnded,
     Error,
@@ -21,8 +22,7 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
-from agentflow.testing import ScriptedModel
-from agentflow.verdicts import Verdict
+from agentflow.vocabulary.verdicts import Verdict
 
 RUN_EVENTS = [
     PreCall,

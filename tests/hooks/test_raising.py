@@ -10,10 +10,10 @@ from eventlog import Recorder, history, sent, streamed, use
 from toolbox import ONE, agent_of, look, looks
 
 from agentflow import Agent, Hook, PostCall, PreActing, PreToolRound, before_each_tool, before_tool_round, on_complete
-from agentflow.events import EVENT_TYPES, CallEnded, TurnEvent
 from agentflow.loop.history import fold_events
 from agentflow.testing import ScriptedModel
-from agentflow.transcript import Transcript
+from agentflow.vocabulary.events import EVENT_TYPES, CallEnded, TurnEvent
+from agentflow.vocabulary.transcript import Transcript
 
 
 async def test_an_exception_before_a_tool_leaves_a_conversation_that_goes_on() -> None:

@@ -9,7 +9,7 @@ import pytest
 from loguru import logger
 
 from agentflow import Agent, CallEnded, Hook, PreReasoning, ReasoningChunk, on
-from agentflow.ground import once
+from agentflow._support import once
 from agentflow.hooks.recording import ChangeListener, HookCall
 from agentflow.testing import ScriptedModel, check_hook
 

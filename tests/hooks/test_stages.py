@@ -12,7 +12,6 @@ from eventlog import Recorder, history, log, streamed, use
 from toolbox import add
 
 from agentflow import Agent, Flux, Hook, MemoryStore, Mono, Msg, Recover, Session, on, tool
-from agentflow.chunks import ModelChunk
 from agentflow.errors import (
     CallTimeoutError,
     HookContractError,
@@ -22,7 +21,12 @@ from agentflow.errors import (
     TranscriptError,
     UsageError,
 )
-from agentflow.events import (
+from agentflow.loop.history import fold_facts
+from agentflow.reactive import SourceTimeoutError
+from agentflow.testing import ScriptedModel
+from agentflow.testing.virtual_time import run_virtual
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import (
     CallEnded,
     ErrorPhase,
     PostReasoning,
@@ -32,13 +36,9 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
-from agentflow.loop.history import fold_facts
-from agentflow.messages import ToolResultBlock
-from agentflow.reactive import SourceTimeoutError
-from agentflow.saving.codec import msg_to_dict
-from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
-from agentflow.verdicts import Answer
+from agentflow.vocabulary.messages import ToolResultBlock
+from agentflow.vocabulary.saving.codec import msg_to_dict
+from agentflow.vocabulary.verdicts import Answer
 
 STAGES = (PreCall, PreReasoning, PreToolRound, PreActing)
 ONE = use("t1", "add", a=1, b=2)

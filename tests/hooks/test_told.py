@@ -34,10 +34,10 @@ from agentflow import (
     on_error,
     tool,
 )
-from agentflow.chunks import ToolUseDelta
 from agentflow.errors import ModelError
-from agentflow.events import ReasoningChunk
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.chunks import ToolUseDelta
+from agentflow.vocabulary.events import ReasoningChunk
 
 
 async def test_an_unknown_tool_is_shown_to_hooks() -> None:

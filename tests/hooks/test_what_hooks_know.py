@@ -24,8 +24,8 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import ModelError
-from agentflow.events import PostActing
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import PostActing
 
 
 @tool(type="read")

@@ -8,8 +8,8 @@ import pytest
 
 from agentflow import Agent, Hook, PreActing, PreReasoning, ToolUseBlock, tool
 from agentflow.errors import UsageError
-from agentflow.events import Event, PostActing
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import Event, PostActing
 
 
 class Wraps(Hook):

@@ -21,7 +21,7 @@ from agentflow.inspector import export
 from agentflow.inspector.logs import Logs, RunInfo
 from agentflow.inspector.one_file import PAGE, bundle, page_with
 from agentflow.plugins import Recorder
-from agentflow.runlog.reading import RunLogError, load
+from agentflow.recording.reading import RunLogError, load
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,9 +14,18 @@ from typing import Any, ParamSpec, TypeVar
 from laws_harness import HANGS, Bang, Seen, World
 from laws_programs import Program
 
-from agentflow.chunks import fold
 from agentflow.errors import CallTimeoutError
-from agentflow.events import (
+from agentflow.loop.history import fold_events, fold_facts
+from agentflow.models.adapter import Prepared
+from agentflow.models.conversion import Conversation, wire_name
+from agentflow.models.options_out import Thinking
+from agentflow.models.profiles import PROFILES
+from agentflow.models.responses_out import over_responses, responses_body
+from agentflow.testing.wire import Dialect
+from agentflow.testing.wire.rules import Subject, first_refusal
+from agentflow.testing.wire.wires import ANTHROPIC, OPENAI, RESPONSES
+from agentflow.vocabulary.chunks import fold
+from agentflow.vocabulary.events import (
     CallEnded,
     Error,
     Event,
@@ -30,16 +39,7 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
-from agentflow.loop.history import fold_events, fold_facts
-from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from agentflow.models.adapter import Prepared
-from agentflow.models.conversion import Conversation, wire_name
-from agentflow.models.options_out import Thinking
-from agentflow.models.profiles import PROFILES
-from agentflow.models.responses_out import over_responses, responses_body
-from agentflow.testing.wire import Dialect
-from agentflow.testing.wire.rules import Subject, first_refusal
-from agentflow.testing.wire.wires import ANTHROPIC, OPENAI, RESPONSES
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
 P = ParamSpec("P")

@@ -17,10 +17,18 @@ from laws_programs import AroundPlan, HookPlan, Path, Piece, Program
 from reactivex import operators as ops
 
 from agentflow import Agent, Hook, Msg, ToolUseBlock, tool
-from agentflow.chunks import ModelChunk, ToolUseDelta
-from agentflow.context import RunContext
 from agentflow.errors import HookError, ModelError, UsageError, Veto
-from agentflow.events import (
+from agentflow.loop.schedule import ToolSchedule
+from agentflow.loop.session import Session
+from agentflow.loop.states import State
+from agentflow.ports.model import ModelRequest
+from agentflow.ports.store import MemoryStore
+from agentflow.reactive import Flux, Mono, SourceTimeoutError
+from agentflow.testing import ScriptedModel, VirtualClockLoop
+from agentflow.tools.tool_context import ToolContext, ToolEmitter
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import (
     Event,
     PostReasoning,
     PreActing,
@@ -28,18 +36,10 @@ from agentflow.events import (
     PreReasoning,
     PreToolRound,
 )
-from agentflow.facts import Fact
-from agentflow.loop.schedule import ToolSchedule
-from agentflow.loop.session import Session
-from agentflow.loop.states import State
-from agentflow.messages import Reply, TextBlock, ThinkingBlock, ToolResultBlock
-from agentflow.ports.model import ModelRequest
-from agentflow.ports.store import MemoryStore
-from agentflow.reactive import Flux, Mono, SourceTimeoutError
-from agentflow.specs import ModelOptions, Usage
-from agentflow.testing import ScriptedModel, VirtualClockLoop
-from agentflow.tools.tool_context import ToolContext, ToolEmitter
-from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
+from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.messages import Reply, TextBlock, ThinkingBlock, ToolResultBlock
+from agentflow.vocabulary.specs import ModelOptions, Usage
+from agentflow.vocabulary.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
 
 T = TypeVar("T")
 FOREVER = 1_000_000.0

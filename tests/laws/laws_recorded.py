@@ -15,13 +15,13 @@ from laws_teams import Team, called
 from test_laws_replay import Team as ProgramTeam
 from test_laws_replay import lived, told
 
-from agentflow.ground.ids import new_id
-from agentflow.plugins.recorder import Recorder
-from agentflow.replay import Replay, ReplayResult
-from agentflow.runlog import RunLog, load
-from agentflow.runlog.entries import EventEntry
-from agentflow.runlog.keeping import load_from
-from agentflow.stores import SqlStore
+from agentflow._support.ids import new_id
+from agentflow.recording import RunLog, load
+from agentflow.recording.entries import EventEntry
+from agentflow.recording.keeping import load_from
+from agentflow.recording.recorder import Recorder
+from agentflow.recording.replay import Replay, ReplayResult
+from agentflow.state import SqlStore
 
 __all__ = ["KEPT", "STAYING", "program_departs", "team_departs"]
 

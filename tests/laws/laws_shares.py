@@ -9,7 +9,7 @@ from hypothesis import event
 from laws_harness import World
 
 from agentflow.errors import CallTimeoutError
-from agentflow.events import PreActing, PreToolRound
+from agentflow.vocabulary.events import PreActing, PreToolRound
 
 __all__ = ["CUTS", "features", "report", "shares"]
 

@@ -15,10 +15,10 @@ from clocks import LoopClock
 
 from agentflow import Agent, Approve, Deny, Hook, RunContext, ToolSchedule, ToolUseBlock, tool
 from agentflow.mcp import MCPServer
-from agentflow.messages import Msg
 from agentflow.orchestration import StepError, ask, gather, handoffs, race, use, workflow
 from agentflow.testing import ScriptedModel
 from agentflow.tools.tool_context import ToolEmitter
+from agentflow.vocabulary.messages import Msg
 
 __all__ = ["KINDS", "Team", "called"]
 

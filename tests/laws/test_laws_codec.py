@@ -9,10 +9,10 @@ from hypothesis import given, note
 from laws_harness import facts_of, run
 from laws_programs import Path, Program, journals
 
-from agentflow.facts import Fact
 from agentflow.loop.history import fold_facts
 from agentflow.loop.machine import Machine
-from agentflow.saving.codec import fact_from_json, fact_key, fact_to_json
+from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.saving.codec import fact_from_json, fact_key, fact_to_json
 
 CALL = Path("call")
 

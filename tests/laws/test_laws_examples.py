@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 from laws_harness import SlowStore, run
 
 from agentflow import Agent, Answer, Deny, Hook, Msg, ToolUseBlock, on, tool
-from agentflow.chunks import ModelChunk
 from agentflow.errors import CallTimeoutError, UsageError, Veto
-from agentflow.events import (
+from agentflow.loop.history import fold_events, fold_facts
+from agentflow.loop.schedule import ToolSchedule
+from agentflow.ports.store import MemoryStore
+from agentflow.reactive import Mono
+from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import (
     CallEnded,
     CallEvent,
     Error,
@@ -32,15 +37,10 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
-from agentflow.facts import Fact
-from agentflow.loop.history import fold_events, fold_facts
-from agentflow.loop.schedule import ToolSchedule
-from agentflow.messages import Reply
-from agentflow.ports.store import MemoryStore
-from agentflow.reactive import Mono
-from agentflow.specs import Usage
-from agentflow.testing import ScriptedModel
-from agentflow.verdicts import Again, Recover, Stop
+from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.messages import Reply
+from agentflow.vocabulary.specs import Usage
+from agentflow.vocabulary.verdicts import Again, Recover, Stop
 
 
 @tool(type="write")

@@ -14,8 +14,13 @@ from laws_harness import World, facts_of, run
 from laws_programs import Path, Program, journals
 
 from agentflow.errors import UsageError
-from agentflow.events import PreActing
-from agentflow.facts import (
+from agentflow.loop.history import fold_facts
+from agentflow.loop.machine import Machine
+from agentflow.loop.session import Session
+from agentflow.loop.states import TRANSITIONS, State
+from agentflow.ports.store import MemoryStore
+from agentflow.vocabulary.events import PreActing
+from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,
     Fact,
@@ -28,13 +33,8 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.loop.history import fold_facts
-from agentflow.loop.machine import Machine
-from agentflow.loop.session import Session
-from agentflow.loop.states import TRANSITIONS, State
-from agentflow.messages import Msg, ToolUseBlock
-from agentflow.ports.store import MemoryStore
-from agentflow.specs import Usage
+from agentflow.vocabulary.messages import Msg, ToolUseBlock
+from agentflow.vocabulary.specs import Usage
 
 CALL = Path("call")
 

@@ -11,8 +11,8 @@ from hypothesis import given, note
 from laws_harness import Seen, World, run
 from laws_programs import FRESH, AroundPlan, HookPlan, Path, Piece, Program, steady_programs
 
-from agentflow.events import Event
-from agentflow.messages import Msg
+from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.messages import Msg
 
 _OWN_ID = re.compile(r"\b(msg|call|run|session)_\w+")
 _SKIPPED = {

@@ -16,11 +16,11 @@ from test_laws_paths import normal
 
 from agentflow import Agent, ToolUseBlock
 from agentflow.loop.states import State
-from agentflow.plugins.recorder import Recorder
 from agentflow.ports.model import ModelRequest
-from agentflow.replay import Divergence, Replay, ReplayResult
-from agentflow.runlog import RunLog
-from agentflow.runlog.entries import InterruptEntry
+from agentflow.recording import RunLog
+from agentflow.recording.entries import InterruptEntry
+from agentflow.recording.recorder import Recorder
+from agentflow.recording.replay import Divergence, Replay, ReplayResult
 from agentflow.testing import ScriptedModel
 
 TURNS = 3

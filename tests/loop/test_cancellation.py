@@ -27,7 +27,10 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import CallTimeoutError, HookError
-from agentflow.events import (
+from agentflow.loop.history import fold_events
+from agentflow.testing import ScriptedModel
+from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
+from agentflow.vocabulary.events import (
     CallEnded,
     Event,
     PostActing,
@@ -40,10 +43,7 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
-from agentflow.loop.history import fold_events
-from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
-from agentflow.transcript import Transcript
+from agentflow.vocabulary.transcript import Transcript
 
 VISITOR: ContextVar[str] = ContextVar("visitor", default="nobody")
 

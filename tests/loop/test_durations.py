@@ -9,14 +9,14 @@ import pytest
 
 from agentflow import Agent, PostActing, Session, ToolEmitter, ToolUseBlock, on, tool
 from agentflow.agent.agent_flux import AgentFlux
-from agentflow.events import ActingChunk, HookEvent, PreActing
-from agentflow.facts import TurnRecord
 from agentflow.hooks.named import HookSource
 from agentflow.plugins.approval import Approval, ApprovalRequest
 from agentflow.plugins.logging import fields_of
 from agentflow.terminal.console import Console
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
+from agentflow.vocabulary.events import ActingChunk, HookEvent, PreActing
+from agentflow.vocabulary.facts import TurnRecord
 from tests.support.clocks import LoopClock
 
 

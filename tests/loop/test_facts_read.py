@@ -9,9 +9,9 @@ import pytest
 from eventlog import use
 
 from agentflow import Agent, Deny, Hook, MemoryStore, Msg, PostReasoning, PreActing, Session, Suspend, tool
-from agentflow.events import CallEnded
-from agentflow.facts import Fact
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import CallEnded
+from agentflow.vocabulary.facts import Fact
 
 SCRIPT: list[Any] = [
     ["Look first.", use("t1", "look", at="north")],

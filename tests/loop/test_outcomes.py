@@ -25,7 +25,8 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import HookContractError, UsageError
-from agentflow.events import (
+from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import (
     EVENT_TYPES,
     Error,
     PostActing,
@@ -37,8 +38,7 @@ from agentflow.events import (
     PreReasoning,
     PreToolRound,
 )
-from agentflow.specs import ModelOptions
-from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.specs import ModelOptions
 
 
 class Says(Hook):

@@ -31,10 +31,10 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import CallTimeoutError, TurnDeniedError, UsageError
-from agentflow.events import CallEnded, Error, Event, PostActing, PostToolRound, PreCall
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
 from agentflow.tools.tool_context import ToolEmitter
+from agentflow.vocabulary.events import CallEnded, Error, Event, PostActing, PostToolRound, PreCall
 
 MANY = [f"{n} " for n in range(20)]
 

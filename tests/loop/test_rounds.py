@@ -8,10 +8,10 @@ from eventlog import Recorder, history, log, streamed, use
 
 from agentflow import Agent, Approve, Hook, PostActing, PreActing, Stop, ToolSchedule, on, tool
 from agentflow.errors import UsageError
-from agentflow.events import Event
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import VirtualClockLoop
 from agentflow.tools import Tool
+from agentflow.vocabulary.events import Event
 
 
 class Lab:

@@ -6,7 +6,9 @@ import pytest
 
 from agentflow import Approve, Msg, ToolUseBlock
 from agentflow.errors import UsageError
-from agentflow.facts import (
+from agentflow.loop.machine import Machine
+from agentflow.loop.states import TRANSITIONS, State
+from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,
     CallResumed,
@@ -17,10 +19,8 @@ from agentflow.facts import (
     RoundSuspended,
     ToolDecided,
 )
-from agentflow.loop.machine import Machine
-from agentflow.loop.states import TRANSITIONS, State
-from agentflow.messages import Pending, ToolResultBlock
-from agentflow.specs import Usage
+from agentflow.vocabulary.messages import Pending, ToolResultBlock
+from agentflow.vocabulary.specs import Usage
 
 USE = ToolUseBlock("t1", "pay", {})
 OPENED = CallOpened("r", "c1", (Msg.user("Pay."),), 3)

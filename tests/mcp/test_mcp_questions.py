@@ -15,8 +15,8 @@ from ways import demo, demo_over_stdio, results
 
 from agentflow import Agent, Answer, Approve, Deny, Session, ToolUseBlock, tool
 from agentflow.mcp import MCPServer
-from agentflow.messages import Pending
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.messages import Pending
 
 SCHEMA = {"properties": {"name": {"title": "Name", "type": "string"}}, "required": ["name"], "type": "object"}
 GREET = ToolUseBlock("t1", "greet")

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from agentflow import plugins
-from agentflow.chunks import ModelChunk, fold
 from agentflow.errors import ModelError, UsageError
-from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models.conversion import wire_id
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.profiles import PROFILES
 from agentflow.ports import model as model_port
 from agentflow.ports.model import Model, ModelRequest, resolve_model
-from agentflow.specs import ModelOptions, ToolSpec, Usage
 from agentflow.testing.wire import Call, Dialect, Fault, Reply, Say, Script, ToolCall, WireServer, WireUsage
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 ADD = ToolSpec("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})

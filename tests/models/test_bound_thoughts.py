@@ -3,11 +3,11 @@
 import pytest
 
 from agentflow import Agent, PreReasoning, tool
-from agentflow.events import Event
-from agentflow.messages import Msg
 from agentflow.models.litellm import LiteLLMModel
-from agentflow.specs import ModelOptions
 from agentflow.testing.wire import Dialect, Reply, ToolCall, WireRequest, WireServer
+from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.specs import ModelOptions
 
 NAME = "anthropic/claude-opus-5-5"
 BOUND = "anthropic.thinking-bound"

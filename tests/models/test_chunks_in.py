@@ -2,9 +2,9 @@
 
 from types import SimpleNamespace
 
-from agentflow.chunks import ModelChunk, ToolUseDelta, fold
-from agentflow.messages import ThinkingBlock
 from agentflow.models.chunks_in import ChunkReader, usage_of
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, fold
+from agentflow.vocabulary.messages import ThinkingBlock
 
 MODEL = "anthropic/claude-sonnet-4-5"
 

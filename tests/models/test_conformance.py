@@ -15,13 +15,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentflow.chunks import ModelChunk, fold
 from agentflow.errors import ModelError
-from agentflow.messages import Msg
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import broken_stream, model_error
 from agentflow.models.sse import EventReader
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.messages import Msg
 
 from .conformance import CASES, Case, Read, begin, block, calls, chunk, completed, finish, fragment, made, sse
 

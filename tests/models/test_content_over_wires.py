@@ -10,14 +10,14 @@ import pytest
 from wired import EVERY, Wired
 
 from agentflow import Agent, Approve, DataBlock, Msg, tool
-from agentflow.chunks import ModelChunk, fold
 from agentflow.errors import UnsupportedContentError
-from agentflow.messages import Citation, TextBlock
 from agentflow.models.chunks_in import ChunkReader
 from agentflow.models.content_out import content_rules, refusal
+from agentflow.state import MemoryStore
 from agentflow.state.sql import SqlStore
-from agentflow.stores import MemoryStore
 from agentflow.testing.wire import Call, Cite, Reply, WireRequest
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.messages import Citation, TextBlock
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

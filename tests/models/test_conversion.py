@@ -5,12 +5,12 @@ import tracemalloc
 
 import pytest
 
-from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models.conversion import Conversation, wire_id, wire_name
 from agentflow.models.options_out import Thinking, ToolMemory, options_out, thinking_out
 from agentflow.models.profiles import PROFILES, profile_for
 from agentflow.ports.model import ModelRequest
-from agentflow.specs import ModelOptions, ToolSpec
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
 OPENAI, ANTHROPIC, GEMINI = PROFILES["openai"], PROFILES["anthropic"], PROFILES["gemini"]
 MODEL = "provider/model"

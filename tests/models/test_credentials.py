@@ -13,14 +13,14 @@ import pytest
 from loguru import logger
 
 from agentflow.errors import ModelError
-from agentflow.messages import Msg
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import model_error
 from agentflow.ports.model import Model, ModelRequest
-from agentflow.specs import ModelOptions
 from agentflow.testing.wire import Fault, Say, WireServer
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.specs import ModelOptions
 
 from .conftest import NAMES, adapter_of
 

@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agentflow import Msg
-from agentflow.chunks import fold
 from agentflow.errors import ModelError
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.clients import close_clients
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.wire import DirectWire
 from agentflow.ports.model import ModelRequest
-from agentflow.specs import ModelOptions
+from agentflow.vocabulary.chunks import fold
+from agentflow.vocabulary.specs import ModelOptions
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"h\xc3\xa9"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n"

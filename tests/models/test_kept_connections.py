@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agentflow import Msg
-from agentflow.chunks import fold
 from agentflow.errors import ModelError
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import ModelRequest
-from agentflow.specs import ModelOptions
+from agentflow.vocabulary.chunks import fold
+from agentflow.vocabulary.specs import ModelOptions
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 ANSWER = (

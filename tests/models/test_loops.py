@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from agentflow.chunks import ModelChunk
-from agentflow.messages import Msg
 from agentflow.models.clients import close_clients
 from agentflow.ports.model import Model, ModelRequest
-from agentflow.specs import ModelOptions
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.specs import ModelOptions
 
 from .catcher import WORDS, KeepAlive
 from .conftest import ADAPTERS, adapter_of
@@ -128,10 +128,10 @@ def hook(event, args):
     if event in ("socket.connect", "socket.getaddrinfo"):
         seen.add((event, str(args[1][:2] if event == "socket.connect" else args[:2])))
 sys.addaudithook(hook)
-from agentflow.messages import Msg
+from agentflow.vocabulary.messages import Msg
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.ports.model import ModelRequest
-from agentflow.specs import ModelOptions
+from agentflow.vocabulary.specs import ModelOptions
 from agentflow.testing.wire import Fault, Say, WireServer
 
 NAMES = ("openai/meta-llama/Llama-3.1-8B-Instruct", "hosted_vllm/llama-3.3-70b", "openai/llama-2", "openai/command-r")

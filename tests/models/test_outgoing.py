@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from agentflow.errors import ModelError, UsageError
-from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models.conversion import wire_id
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import cost_of, library
 from agentflow.models.profiles import PROFILES, Family
 from agentflow.ports.model import ModelRequest, resolve_model
-from agentflow.specs import ModelOptions, ToolSpec
+from agentflow.vocabulary.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
 from .catcher import Catcher
 from .conftest import DIRECT

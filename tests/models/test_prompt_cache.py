@@ -11,11 +11,11 @@ import pytest
 from wired import WIRES, Wired
 
 from agentflow import Agent, ModelOptions, Msg, ToolResultBlock, ToolUseBlock, before_llm, tool
-from agentflow.messages import ThinkingBlock
 from agentflow.models.cache_out import mark_prefixes
 from agentflow.models.conversion import Conversation
 from agentflow.models.profiles import ANTHROPIC
 from agentflow.testing.wire import Call, Reply, Say, WireRequest, WireUsage
+from agentflow.vocabulary.messages import ThinkingBlock
 
 
 @pytest.fixture(autouse=True)

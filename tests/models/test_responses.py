@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from agentflow import Agent, ModelOptions, tool
-from agentflow.chunks import ModelChunk, fold
 from agentflow.errors import UnsupportedContentError, UsageError
-from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_in import ItemsReader
 from agentflow.ports.model import ModelRequest
-from agentflow.specs import ToolSpec
 from agentflow.testing.wire import Call, Cite, Dialect, Fault, Reply, Script, ToolCall, WireServer, WireUsage
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.specs import ToolSpec
 
 NAME = "openai/responses/gpt-5"
 ADD = ToolSpec("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})

@@ -15,14 +15,14 @@ from typing import Any
 import httpx
 import pytest
 
-from agentflow.chunks import fold
 from agentflow.errors import ModelError, UsageError
-from agentflow.messages import Msg
 from agentflow.models.clients import close_clients
 from agentflow.models.environment import proxy_for
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import ModelRequest
-from agentflow.specs import ModelOptions, Usage
+from agentflow.vocabulary.chunks import fold
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.specs import ModelOptions, Usage
 
 from .test_wires import certificate
 

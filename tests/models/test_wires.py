@@ -18,9 +18,7 @@ import pytest
 from aiohttp import web
 
 from agentflow import Agent
-from agentflow.chunks import ModelChunk, fold
 from agentflow.errors import ModelError, UnsupportedContentError, UsageError
-from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.clients import close_clients
 from agentflow.models.listing import listed, price
@@ -28,8 +26,10 @@ from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import library
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import Model, ModelRequest
-from agentflow.specs import ModelOptions, ToolSpec, Usage
 from agentflow.testing.wire import Fault, Reply, Say, ToolCall, WireServer
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
 
 from .catcher import Catcher, KeepAlive
 from .conftest import DIRECT

@@ -7,8 +7,8 @@ from typing import Any, Literal, get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentflow.messages import ToolState, tool_result
 from agentflow.orchestration.steps import Group, Step, StepError
+from agentflow.vocabulary.messages import ToolState, tool_result
 
 KINDS = st.sampled_from(["all", "each", "race"])
 STATES = st.lists(st.sampled_from(["success", *get_args(ToolState)]), min_size=1, max_size=5)

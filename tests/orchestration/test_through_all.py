@@ -31,12 +31,12 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import CallTimeoutError
-from agentflow.events import Event
 from agentflow.loop.history import fold_events, fold_facts
 from agentflow.orchestration import StepError
 from agentflow.plugins import Recorder, UsageLimits
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.faults import Crash, ProcessDied
+from agentflow.vocabulary.events import Event
 
 LONG = 3600.0
 """Seconds that nobody waits."""

@@ -31,12 +31,12 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import UsageError
-from agentflow.events import Event, Notification, PostActing, PostToolRound
 from agentflow.loop.machine import Machine
 from agentflow.loop.session import full_session
 from agentflow.orchestration import StepError, ask, gather, handoffs, workflow
 from agentflow.output import Output
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import Event, Notification, PostActing, PostToolRound
 
 Whole: TypeAlias = Agent[Any]
 

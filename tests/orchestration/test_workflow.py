@@ -31,12 +31,12 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import SuspendedError, UsageError
-from agentflow.events import ErrorPhase
 from agentflow.orchestration import StepError, ask, gather, handoffs, race, workflow
 from agentflow.orchestration import use as use_tool
 from agentflow.plugins import UsageLimits
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel, run_virtual
+from agentflow.vocabulary.events import ErrorPhase
 
 CHAIN = """
 PreCall user: Bees

@@ -11,10 +11,10 @@ from wired import EVERY, Wired
 
 from agentflow import Agent, Deny, Hook, HookEvent, HookResult, ModelOptions, Msg, Output, PreActing, PreReasoning, tool
 from agentflow.errors import OutputError
-from agentflow.events import PostReasoning
 from agentflow.output import Way
 from agentflow.testing.wire import Reply, ToolCall, WireRequest
-from agentflow.verdicts import Again
+from agentflow.vocabulary.events import PostReasoning
+from agentflow.vocabulary.verdicts import Again
 
 pytestmark = pytest.mark.parametrize("wired", EVERY, ids="-".join, indirect=True)
 

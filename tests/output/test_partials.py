@@ -21,13 +21,13 @@ from typing_extensions import TypeAliasType, TypedDict
 from wired import Wired
 
 from agentflow import Agent, Answer, Deny, Output
-from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.errors import MissingOutputError, OutputError, UsageError
 from agentflow.output import Way
 from agentflow.output.partial_json import JsonFeed
 from agentflow.output.partials import Partials
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Reply, ToolCall
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 
 
 class Line(BaseModel):

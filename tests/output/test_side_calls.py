@@ -10,11 +10,11 @@ from wired import Wired
 
 from agentflow import Agent, Output, RunContext, after_llm, tool
 from agentflow.errors import OutputError, UsageError
-from agentflow.events import PostActing, PostReasoning
-from agentflow.messages import ToolUseBlock
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Reply
-from agentflow.verdicts import Again
+from agentflow.vocabulary.events import PostActing, PostReasoning
+from agentflow.vocabulary.messages import ToolUseBlock
+from agentflow.vocabulary.verdicts import Again
 
 
 class Judgement(BaseModel):

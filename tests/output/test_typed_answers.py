@@ -27,11 +27,11 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import MissingOutputError, OutputError, UsageError
-from agentflow.events import CallEnded, PostActing, PostReasoning, PreActing, PreReasoning
 from agentflow.output import AnswerState, Way
 from agentflow.ports.model import AnswerModes
 from agentflow.testing import ScriptedModel
-from agentflow.verdicts import Again
+from agentflow.vocabulary.events import CallEnded, PostActing, PostReasoning, PreActing, PreReasoning
+from agentflow.vocabulary.verdicts import Again
 
 
 class Invoice(BaseModel):

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from agentflow import Agent, Approve, Hook, HookEvent, HookResult, MemoryStore, Msg, Output, ToolUseBlock, tool
+from agentflow._support.ids import inner_session_id
 from agentflow.durable.agent import DurableAgent
 from agentflow.errors import MissingOutputError, ModelError, OutputError
-from agentflow.events import CallEnded, Error, PostActing, PostCall, PreActing
-from agentflow.facts import Reasoned, ToolFinished
-from agentflow.ground.ids import inner_session_id
 from agentflow.orchestration import StepError, ask, workflow
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
-from agentflow.verdicts import Recover, Suspend
+from agentflow.vocabulary.events import CallEnded, Error, PostActing, PostCall, PreActing
+from agentflow.vocabulary.facts import Reasoned, ToolFinished
+from agentflow.vocabulary.verdicts import Recover, Suspend
 
 
 def final(value: object, id: str = "f") -> Msg:  # noqa: A002

@@ -23,7 +23,6 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 import agentflow.plugins
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers
 from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg
 from agentflow.plugins._counting import count_tokens
 from agentflow.plugins.approval import Allow, Approval
 from agentflow.plugins.cache import ModelCache, ToolCache
@@ -39,14 +38,15 @@ from agentflow.plugins.opentelemetry import OpenTelemetry
 from agentflow.plugins.progress import NoProgress
 from agentflow.plugins.rate_limit import RateLimit
 from agentflow.plugins.react import ChainOfThought, ReActThoughts
-from agentflow.plugins.recorder import Recorder
 from agentflow.plugins.redaction import Redaction
 from agentflow.plugins.reflection import Reflection
 from agentflow.plugins.reminders import DynamicContext, SystemReminder, current_time
 from agentflow.plugins.retry import ModelRetry, ToolRetry
 from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.steering import Steering
+from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel, check_hook
+from agentflow.vocabulary.messages import Msg
 
 Factory = Callable[[], Hook]
 

@@ -13,14 +13,14 @@ from wired import Wired
 
 from agentflow import Agent, Approve, Hook, Session, ToolSchedule, tool
 from agentflow.errors import UsageError
-from agentflow.events import PreActing
-from agentflow.messages import ToolUseBlock
 from agentflow.plugins.approval import Allow, Approval, ApprovalRequest, Decision, Refuse
 from agentflow.plugins.approval_terminal import TerminalAsker
 from agentflow.plugins.cache import ToolCache
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Reply as WireReply
 from agentflow.testing.wire import Say, ToolCall
+from agentflow.vocabulary.events import PreActing
+from agentflow.vocabulary.messages import ToolUseBlock
 
 RAN: list[str] = []
 

@@ -14,17 +14,17 @@ from eventlog import Recorder, history, run, streamed, use
 from wired import Wired, normal
 
 from agentflow import Agent, Answer, Deny, Hook, ModelOptions, Msg, Turn, on, tool
-from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import PostCall, PreActing, PreReasoning, ReasoningChunk
-from agentflow.messages import DataBlock, TextBlock, ThinkingBlock, ToolUseBlock
 from agentflow.plugins.cache import CacheUse, ModelCache, ToolCache
 from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.rate_limit import RateLimit
 from agentflow.plugins.retry import ModelRetry
-from agentflow.specs import Usage
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
+from agentflow.vocabulary.events import PostCall, PreActing, PreReasoning, ReasoningChunk
+from agentflow.vocabulary.messages import DataBlock, TextBlock, ThinkingBlock, ToolUseBlock
+from agentflow.vocabulary.specs import Usage
 
 PATHS = ("call", "stream")
 

@@ -13,13 +13,13 @@ from wired import Wired
 
 from agentflow import Agent, Msg, Session, tool
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import PostActing
-from agentflow.messages import DataBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.plugins.clearing import ClearOldResults
 from agentflow.plugins.compaction import SummaryCompaction
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall, WireRequest
-from agentflow.transcript import legalise
+from agentflow.vocabulary.events import PostActing
+from agentflow.vocabulary.messages import DataBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.transcript import legalise
 
 BIG = "x" * 600
 

@@ -26,13 +26,13 @@ from agentflow.plugins.offload import OffloadResults
 from agentflow.plugins.progress import NoProgress
 from agentflow.plugins.rate_limit import RateLimit
 from agentflow.plugins.react import ChainOfThought, ReActThoughts
-from agentflow.plugins.recorder import Recorder
 from agentflow.plugins.redaction import Redaction
 from agentflow.plugins.reflection import Reflection
 from agentflow.plugins.reminders import DynamicContext, SystemReminder, current_time
 from agentflow.plugins.retry import ModelRetry, ToolRetry
 from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.steering import Steering
+from agentflow.recording.recorder import Recorder
 from agentflow.state.sql import SqlStore
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall

@@ -14,11 +14,7 @@ from loguru import logger
 from wired import Wired
 
 from agentflow import Agent, Hook, Msg, Session, on, tool
-from agentflow.chunks import ModelChunk
-from agentflow.context import Compaction
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import CallEnded, PostReasoning, PreReasoning
-from agentflow.messages import ToolResultBlock, ToolUseBlock
 from agentflow.plugins import EventLog
 from agentflow.plugins._counting import count_tokens, is_context_overflow, most_tokens, unit_starts
 from agentflow.plugins.clearing import ClearOldResults
@@ -29,11 +25,15 @@ from agentflow.plugins.react import ChainOfThought, ReActThoughts
 from agentflow.plugins.reflection import Reflection
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.store import MemoryStore
-from agentflow.specs import ModelOptions, Usage
 from agentflow.terminal import Console
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall, WireRequest
-from agentflow.transcript import legalise
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import Compaction
+from agentflow.vocabulary.events import CallEnded, PostReasoning, PreReasoning
+from agentflow.vocabulary.messages import ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.specs import ModelOptions, Usage
+from agentflow.vocabulary.transcript import legalise
 
 
 @tool(type="read")

@@ -8,17 +8,17 @@ import pytest
 from wired import Wired
 
 from agentflow import Agent, DataBlock, Msg, RunContext, ToolUseBlock, Usage, after_llm, before_llm, tool
-from agentflow.chunks import ModelChunk
-from agentflow.context import ContextWindow
 from agentflow.errors import ModelError
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.plugins import SummaryCompaction
 from agentflow.ports.model import ModelRequest, TokenCount, context_limit
-from agentflow.specs import ModelOptions
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Call, Fault, Reply, Say, WireUsage
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import ContextWindow
+from agentflow.vocabulary.specs import ModelOptions
 
 
 class Limited(ScriptedModel):

@@ -10,11 +10,11 @@ from wired import WIRES, Wired, normal
 
 from agentflow import Agent, Hook, Veto, tool
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import PostCall, PreReasoning
 from agentflow.plugins.fallback import ModelAnswer, ModelChoices, ModelFallback
 from agentflow.plugins.retry import ModelRetry
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.wire import Call, Fault, Say
+from agentflow.vocabulary.events import PostCall, PreReasoning
 
 PATHS = ("call", "stream")
 DOWN = ModelError("down", retryable=True)

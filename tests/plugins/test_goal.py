@@ -10,12 +10,12 @@ from wired import Wired
 
 from agentflow import Agent, Hook, Msg, tool
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import CallEnded, PreCall
-from agentflow.messages import ToolUseBlock
 from agentflow.plugins.goal import JUDGE, GoalJudge, GoalState, Judgement
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Reply, Say, WireRequest
-from agentflow.typed_state import StateMap
+from agentflow.vocabulary.events import CallEnded, PreCall
+from agentflow.vocabulary.messages import ToolUseBlock
+from agentflow.vocabulary.typed_state import StateMap
 
 
 @tool(type="read")

@@ -11,8 +11,8 @@ from agentflow.plugins._counting import Rendering, RequestSize, head_length, las
 from agentflow.plugins.cache import _Digest  # pyright: ignore[reportPrivateUsage]
 from agentflow.plugins.reflection import _LastRequest  # pyright: ignore[reportPrivateUsage]
 from agentflow.ports.model import ModelRequest
-from agentflow.specs import ModelOptions
-from agentflow.transcript import MessageView, Replacements, Transcript
+from agentflow.vocabulary.specs import ModelOptions
+from agentflow.vocabulary.transcript import MessageView, Replacements, Transcript
 
 
 def requests(seed: int) -> list[MessageView]:

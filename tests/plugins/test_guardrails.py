@@ -9,12 +9,12 @@ from wired import Wired
 
 from agentflow import Agent, Approve, Hook, MemoryStore, Msg, Session, on, tool
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import PreCall, PreReasoning, ReasoningChunk
 from agentflow.plugins.guardrails import InputGuardrail, ModelCheck, OutputGuardrail, ToolGuardrail
 from agentflow.plugins.reminders import SystemReminder
 from agentflow.testing import ScriptedModel
 from agentflow.testing.faults import Crash, ProcessDied
 from agentflow.testing.wire import Reply, Say, ToolCall
+from agentflow.vocabulary.events import PreCall, PreReasoning, ReasoningChunk
 
 
 def no_bombs(text: str) -> str | None:

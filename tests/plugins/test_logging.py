@@ -12,12 +12,12 @@ from loguru import logger
 from wired import Wired
 
 from agentflow import Agent, CallEnded, Deny, ModelChunk, PostActing, PreActing, PreReasoning, Usage, on, tool
+from agentflow._support.shown import controls
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import Event
-from agentflow.ground.shown import controls
 from agentflow.plugins.logging import EventLog
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say, WireUsage
+from agentflow.vocabulary.events import Event
 
 
 @tool(type="read")

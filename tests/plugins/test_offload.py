@@ -14,11 +14,11 @@ from wired import Wired
 
 from agentflow import Agent, Hook, Msg, Session, tool
 from agentflow.errors import UsageError
-from agentflow.events import PostActing
-from agentflow.messages import DataBlock, TextBlock, ToolUseBlock
 from agentflow.plugins.offload import OffloadResults
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say
+from agentflow.vocabulary.events import PostActing
+from agentflow.vocabulary.messages import DataBlock, TextBlock, ToolUseBlock
 
 NUMBERS = " ".join(map(str, range(2000)))
 """A text of 8889 characters; each part of it can be told from every other."""

@@ -51,7 +51,6 @@ from agentflow import (
     on,
     tool,
 )
-from agentflow.chunks import ToolUseDelta
 from agentflow.durable.agent import DurableAgent
 from agentflow.errors import ModelError, UsageError
 from agentflow.orchestration import ask, handoffs, workflow
@@ -63,6 +62,7 @@ from agentflow.ports.store import MemoryStore
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Say
+from agentflow.vocabulary.chunks import ToolUseDelta
 
 BILLED = ModelChunk(usage=Usage(input_tokens=10, output_tokens=5, cache_read_tokens=4), finish_reason="tool_calls")
 

@@ -10,17 +10,17 @@ from eventlog import Recorder, history, use
 from wired import Wired
 
 from agentflow import Agent, Hook, Model, tool
-from agentflow.chunks import ModelChunk
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import PostCall, PreReasoning
-from agentflow.messages import Msg, ThinkingBlock, ToolUseBlock
 from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.rate_limit import RateLimit, RateLimitWaits, estimated_tokens
 from agentflow.plugins.retry import ModelRetry
 from agentflow.ports.model import ModelRequest
-from agentflow.specs import ModelOptions, Usage
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.wire import Call, Fault, Reply, Say, WireUsage
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import PostCall, PreReasoning
+from agentflow.vocabulary.messages import Msg, ThinkingBlock, ToolUseBlock
+from agentflow.vocabulary.specs import ModelOptions, Usage
 
 PATHS = ("call", "stream")
 

@@ -10,12 +10,12 @@ from wired import Wired
 
 from agentflow import Agent, Hook, Msg, tool
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import CallEnded, MessagesAdded
-from agentflow.messages import ToolUseBlock
 from agentflow.plugins.react import CHAIN_OF_THOUGHT, THINK, ChainOfThought, ReActThoughts, Thoughts
-from agentflow.specs import ModelOptions
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall, WireRequest
+from agentflow.vocabulary.events import CallEnded, MessagesAdded
+from agentflow.vocabulary.messages import ToolUseBlock
+from agentflow.vocabulary.specs import ModelOptions
 
 
 @tool(type="read")

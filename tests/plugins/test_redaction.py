@@ -14,23 +14,23 @@ from pydantic import TypeAdapter
 from wired import Wired
 
 from agentflow import Agent, Answer, Hook, RunContext, Suspend, on, tool
-from agentflow.chunks import ModelChunk, ToolUseDelta, fold
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import ActingChunk, PostReasoning, PreActing, PreCall, PreReasoning, ReasoningChunk
-from agentflow.facts import Reasoned
 from agentflow.loop.session import Session
-from agentflow.messages import Citation, DataBlock, Msg, ThinkingBlock
 from agentflow.plugins.cache import ModelCache
 from agentflow.plugins.guardrails import InputGuardrail
-from agentflow.plugins.recorder import Recorder
 from agentflow.plugins.redaction import Redaction
 from agentflow.plugins.redaction.detectors import DETECTORS, Detector
 from agentflow.plugins.redaction.text import Scanner, StreamScanner, Vault, scan
 from agentflow.ports.store import MemoryStore
-from agentflow.runlog.entries import RequestEntry
-from agentflow.specs import ModelOptions
+from agentflow.recording.entries import RequestEntry
+from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, fold
+from agentflow.vocabulary.events import ActingChunk, PostReasoning, PreActing, PreCall, PreReasoning, ReasoningChunk
+from agentflow.vocabulary.facts import Reasoned
+from agentflow.vocabulary.messages import Citation, DataBlock, Msg, ThinkingBlock
+from agentflow.vocabulary.specs import ModelOptions
 
 KEY = "sk-live-Abcdef1234567890"
 KEY2 = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"

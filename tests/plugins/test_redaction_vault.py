@@ -16,10 +16,19 @@ from loguru import logger
 from pydantic import TypeAdapter
 
 from agentflow import Agent, Answer, Approve, Hook, Msg, on, tool
-from agentflow.chunks import ModelChunk
 from agentflow.errors import UsageError
-from agentflow.events import PreActing
-from agentflow.facts import (
+from agentflow.plugins.approval import Approval
+from agentflow.plugins.redaction import Redaction
+from agentflow.plugins.redaction.detectors import DETECTORS
+from agentflow.plugins.redaction.seal import KEYS_VARIABLE, Seal
+from agentflow.plugins.redaction.text import Scanner, Vault
+from agentflow.ports.store import MemoryStore, Store
+from agentflow.state import SqlStore
+from agentflow.testing import ScriptedModel
+from agentflow.testing.faults import Crash, ProcessDied
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import PreActing
+from agentflow.vocabulary.facts import (
     CallOpened,
     CallResumed,
     Fact,
@@ -30,17 +39,8 @@ from agentflow.facts import (
     ToolDecided,
     ToolFinished,
 )
-from agentflow.messages import TextBlock, ThinkingBlock, ToolUseBlock
-from agentflow.plugins.approval import Approval
-from agentflow.plugins.redaction import Redaction
-from agentflow.plugins.redaction.detectors import DETECTORS
-from agentflow.plugins.redaction.seal import KEYS_VARIABLE, Seal
-from agentflow.plugins.redaction.text import Scanner, Vault
-from agentflow.ports.store import MemoryStore, Store
-from agentflow.stores import SqlStore
-from agentflow.testing import ScriptedModel
-from agentflow.testing.faults import Crash, ProcessDied
-from agentflow.verdicts import Suspend
+from agentflow.vocabulary.messages import TextBlock, ThinkingBlock, ToolUseBlock
+from agentflow.vocabulary.verdicts import Suspend
 
 MAIL = "ada@example.com"
 KEY2 = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"

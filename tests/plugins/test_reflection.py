@@ -10,13 +10,13 @@ from wired import Wired
 
 from agentflow import Agent, Msg, tool
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import Error, MessagesAdded
-from agentflow.messages import ToolUseBlock
 from agentflow.plugins.reflection import REFLECT, Reflection
-from agentflow.specs import ModelOptions, Usage
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall, WireRequest
-from agentflow.transcript import legalise
+from agentflow.vocabulary.events import Error, MessagesAdded
+from agentflow.vocabulary.messages import ToolUseBlock
+from agentflow.vocabulary.specs import ModelOptions, Usage
+from agentflow.vocabulary.transcript import legalise
 
 
 @tool(type="read")

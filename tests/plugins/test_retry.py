@@ -9,15 +9,15 @@ from eventlog import Recorder, history, run, use
 from wired import Wired, normal
 
 from agentflow import Agent, Hook, Veto, tool
-from agentflow.chunks import ModelChunk
 from agentflow.errors import HookContractError, ModelError, ToolError, UsageError
-from agentflow.events import ActingChunk, PostCall, PreActing, PreReasoning, ReasoningChunk
 from agentflow.plugins.limits import UsageLimits
 from agentflow.plugins.retry import ModelRetry, Retries, RetryRecord, ToolRetry
-from agentflow.specs import Usage
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.wire import Call, Fault, Say
 from agentflow.tools.tool_context import ToolContext
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import ActingChunk, PostCall, PreActing, PreReasoning, ReasoningChunk
+from agentflow.vocabulary.specs import Usage
 
 BUSY = ModelError("busy", retryable=True)
 PATHS = ("call", "stream")

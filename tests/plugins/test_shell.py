@@ -10,11 +10,11 @@ from wired import Wired
 
 from agentflow import Agent, tool
 from agentflow.errors import UsageError
-from agentflow.messages import ToolUseBlock
 from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.shell_parts import BUILTINS, Part, Script, Some, read_script
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall
+from agentflow.vocabulary.messages import ToolUseBlock
 
 ALLOW = [
     "git status",

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.messages import ToolUseBlock
 from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.shell_parts import Shell
+from agentflow.vocabulary.messages import ToolUseBlock
 
 COUNT = int(os.environ.get("AGENTFLOW_SHELL_FUZZ", "20000"))
 SEED = int(os.environ.get("AGENTFLOW_SHELL_FUZZ_SEED", "1"))

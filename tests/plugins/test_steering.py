@@ -10,11 +10,11 @@ from wired import Wired
 
 from agentflow import Again, Agent, Answer, Deny, Msg, PostReasoning, PreCall, PreReasoning, Stop, on, tool
 from agentflow.errors import UsageError
-from agentflow.events import Frame
 from agentflow.loop.view import View
 from agentflow.plugins.steering import Steering
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say
+from agentflow.vocabulary.events import Frame
 
 
 def speaking(steering: Steering, *texts: str, session: str | None = None) -> Any:

@@ -10,13 +10,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentflow.chunks import ModelChunk
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import AnswerModes, ModelRequest
-from agentflow.specs import ModelOptions
 from agentflow.testing.real import LlamaServer
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.specs import ModelOptions
 
 SEED = int(os.environ.get("AGENTFLOW_REAL_SEED", "1"))
 """Another one has the model say other things: the laws hold all the same."""

@@ -15,8 +15,6 @@ from eventlog import history, use
 
 from agentflow import Agent, MemoryStore, Reply, on, tool
 from agentflow.errors import ModelError, SessionConflictError, StoreError, UsageError
-from agentflow.events import PreReasoning
-from agentflow.facts import CallOpened
 from agentflow.loop.history import fold_facts
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel, run_virtual
@@ -33,6 +31,8 @@ from agentflow.testing.faults import (
     lost_answer,
     slow,
 )
+from agentflow.vocabulary.events import PreReasoning
+from agentflow.vocabulary.facts import CallOpened
 
 OPENED = [CallOpened("r", "c", (), 1)]
 

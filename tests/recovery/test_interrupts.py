@@ -13,10 +13,10 @@ from laws_checks import check_history
 
 from agentflow import Agent, ToolEmitter, on, tool
 from agentflow.errors import CallTimeoutError
-from agentflow.events import ActingChunk, ReasoningChunk
 from agentflow.loop.history import fold_facts
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import ActingChunk, ReasoningChunk
 
 
 class Scene:

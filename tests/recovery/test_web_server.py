@@ -25,7 +25,7 @@ import asyncio, json, os
 from pathlib import Path
 from agentflow import Agent, GracefulShutdown, ToolUseBlock, tool
 from agentflow.errors import ShutdownError
-from agentflow.event_json import event_line
+from agentflow.vocabulary.event_json import event_line
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 

@@ -28,8 +28,16 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import ToolError, UsageError
-from agentflow.facts import CallClosed, CallResumed, Fact, RoundClosed, RoundSuspended, ToolFinished, ToolStarted
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.facts import (
+    CallClosed,
+    CallResumed,
+    Fact,
+    RoundClosed,
+    RoundSuspended,
+    ToolFinished,
+    ToolStarted,
+)
 
 SAVE = use("t1", "save", at="x")
 

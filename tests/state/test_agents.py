@@ -20,13 +20,13 @@ from pydantic import BaseModel
 from agentflow import Agent, Approve, MemoryStore, Msg, RunContext, Session, on, tool
 from agentflow.agent.sessions import HELD
 from agentflow.errors import SessionConflictError, StoreError, UsageError
-from agentflow.events import PostCall, PreActing, PreReasoning
-from agentflow.facts import CallOpened, CallResumed, Fact, turns_of
 from agentflow.loop.history import fold_facts
 from agentflow.ports.store import SessionStore
-from agentflow.saving.codec import fact_to_json
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import PostCall, PreActing, PreReasoning
+from agentflow.vocabulary.facts import CallOpened, CallResumed, Fact, turns_of
+from agentflow.vocabulary.saving.codec import fact_to_json
 
 OpenStore: TypeAlias = Callable[..., SqlStore]
 

@@ -24,12 +24,12 @@ from sqlalchemy import Engine, create_engine, event, text
 
 from agentflow import Agent, ToolUseBlock, tool
 from agentflow.errors import SessionConflictError, StoreError, UsageError
-from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, ToolStarted
-from agentflow.messages import Msg
-from agentflow.saving.codec import CODEC_VERSION
 from agentflow.state.migrations import SCHEMA_VERSION, migrate
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.facts import CallClosed, CallOpened, CallResumed, Fact, ToolStarted
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.saving.codec import CODEC_VERSION
 
 OpenStore: TypeAlias = Callable[..., SqlStore]
 
@@ -624,7 +624,7 @@ async def test_a_disk_that_is_full(tmp_path: Path, request: pytest.FixtureReques
 
 OPENS = """
 import asyncio, resource, signal, sys
-from agentflow.stores import SqlStore
+from agentflow.state import SqlStore
 resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, 16_384))  # less than SQLite's shared memory takes
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 async def main():

@@ -10,9 +10,14 @@ from typing import Any, get_args
 
 import pytest
 
+from agentflow._support.ids import inner_session_id
 from agentflow.agent.agent import Agent
 from agentflow.errors import SessionConflictError, StoreError, UsageError
-from agentflow.facts import (
+from agentflow.loop.history import fold_facts
+from agentflow.loop.session import Session
+from agentflow.ports.store import SessionInfo, SessionStore, Store
+from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,
     CallResumed,
@@ -28,14 +33,9 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.ground.ids import inner_session_id
-from agentflow.loop.history import fold_facts
-from agentflow.loop.session import Session
-from agentflow.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
-from agentflow.ports.store import SessionInfo, SessionStore, Store
-from agentflow.saving.codec import SavedSession, session_to_dict
-from agentflow.specs import Usage
-from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.saving.codec import SavedSession, session_to_dict
+from agentflow.vocabulary.specs import Usage
 
 SAVED = session_to_dict(SavedSession("s"))
 

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agentflow.agent.agent import Agent
-from agentflow.events import (
+from agentflow.hooks.hook import Hook
+from agentflow.loop.session import Session
+from agentflow.vocabulary.events import (
     ActingChunk,
     CallEnded,
     Error,
@@ -27,9 +29,7 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
-from agentflow.hooks.hook import Hook
-from agentflow.loop.session import Session
-from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
 
 __all__ = ["Recorder", "Requests", "history", "line", "log", "run", "said", "sent", "streamed", "use"]
 

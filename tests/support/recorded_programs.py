@@ -16,9 +16,9 @@ from typing import Any
 from agentflow import Agent, Approve, Deny, Msg, RunContext, ToolSchedule, ToolUseBlock, tool
 from agentflow.mcp import MCPServer
 from agentflow.orchestration import ask, gather, handoffs, use, workflow
-from agentflow.plugins.recorder import Recorder
-from agentflow.replay import Replay, ReplayOptions, ReplayResult
-from agentflow.runlog import RunLog
+from agentflow.recording import RunLog
+from agentflow.recording.recorder import Recorder
+from agentflow.recording.replay import Replay, ReplayOptions, ReplayResult
 from agentflow.testing import ScriptedModel
 
 __all__ = ["PROGRAMS", "RAN", "Recorded", "file_of"]

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from agentflow.agent.agent import Agent
-from agentflow.events import HookEvent
 from agentflow.hooks.hook import Hook
 from agentflow.loop.turns.turn import Turn
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.tools.tool import tool
+from agentflow.vocabulary.events import HookEvent
 
 __all__ = ["Log", "add", "broken", "count", "finished", "say", "saying", "spell", "worker"]
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from eventlog import line, said
 
-from agentflow.chunks import ModelChunk, fold
-from agentflow.events import Event, PostReasoning, ReasoningChunk
-from agentflow.messages import Msg
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import Model
 from agentflow.testing.wire import Script, WireServer
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.events import Event, PostReasoning, ReasoningChunk
+from agentflow.vocabulary.messages import Msg
 
 __all__ = ["EVERY", "WIRES", "Wired", "normal", "normal_history", "tokens"]
 

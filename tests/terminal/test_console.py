@@ -24,14 +24,14 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow._support.shown import controls
 from agentflow.errors import ModelError
-from agentflow.events import Origin
-from agentflow.ground.shown import controls
 from agentflow.plugins import ModelRetry
 from agentflow.plugins.approval_terminal import questions
 from agentflow.ports.waits import Wait
 from agentflow.terminal.screen import Screen, make_console
 from agentflow.testing import ScriptedModel, run_context
+from agentflow.vocabulary.events import Origin
 
 ADD = ToolUseBlock("t1", "add", {"a": 1, "b": 2})
 

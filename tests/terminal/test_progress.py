@@ -23,12 +23,12 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import ModelError
-from agentflow.events import HookEvent
 from agentflow.plugins import ModelRetry, RateLimit
 from agentflow.ports.retry import RetryPolicy
 from agentflow.ports.waits import Wait, on_wait
 from agentflow.terminal.progress import Progress
 from agentflow.testing import ScriptedModel, run_virtual
+from agentflow.vocabulary.events import HookEvent
 
 
 class Watch:

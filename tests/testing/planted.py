@@ -22,7 +22,7 @@ from agentflow import (
     PreReasoning,
     ToolUseBlock,
 )
-from agentflow.context import RunContext
+from agentflow.vocabulary.context import RunContext
 
 
 class Sleeps(Hook):

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.errors import ModelError
 from agentflow.ports.model import ModelRequest
 from agentflow.testing.check_model import ModelFlaw
 from agentflow.testing.model_scenes import ModelScene, StagedModel
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 
 
 class Provider:

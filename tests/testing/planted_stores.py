@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from agentflow.errors import SessionConflictError, StoreError
-from agentflow.facts import Fact, Reasoned
 from agentflow.ports.store import MemoryStore, SessionStore, Store
 from agentflow.ports.store_wrapper import StoreWrapper
-from agentflow.saving.codec import CODEC_VERSION, fact_from_json, fact_to_json
 from agentflow.state.sql import SqlStore
 from agentflow.testing.store_checks.trial import StoreFlaw
+from agentflow.vocabulary.facts import Fact, Reasoned
+from agentflow.vocabulary.saving.codec import CODEC_VERSION, fact_from_json, fact_to_json
 
 
 class Lines:

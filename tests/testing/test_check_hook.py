@@ -25,11 +25,11 @@ from agentflow import (
     on,
 )
 from agentflow.errors import UsageError
-from agentflow.events import EVENT_TYPES
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers
 from agentflow.testing import pytest_plugin
 from agentflow.testing.check_hook import FindingKind, check_hook, check_hook_async
 from agentflow.testing.findings import Finding, FindingsError
+from agentflow.vocabulary.events import EVENT_TYPES
 
 check = pytest_plugin.check_hook
 

@@ -11,7 +11,6 @@ from typing import Any, get_args
 import pytest
 from planted_models import DEFECTS, Mine, provider
 
-from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.errors import ModelError, UsageError
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
@@ -21,6 +20,7 @@ from agentflow.testing import ScriptedModel, check_model, check_model_async
 from agentflow.testing.check_model import ModelFlaw
 from agentflow.testing.model_scenes import SCENES, ModelScene, StagedModel
 from agentflow.testing.wire import Fault, Reply, ToolCall, WireServer, WireUsage
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:litellm")
 

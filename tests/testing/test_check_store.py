@@ -10,7 +10,6 @@ import pytest
 from planted_stores import DEFECTS, Lines, Newest
 
 from agentflow.errors import UsageError
-from agentflow.facts import Fact, ToolDecided
 from agentflow.plugins.redaction.store import redacted_store
 from agentflow.ports.store import MemoryStore, Store
 from agentflow.ports.store_wrapper import StoreWrapper
@@ -19,7 +18,8 @@ from agentflow.testing import FindingsError, check_store, check_store_async
 from agentflow.testing.faults import delivered_twice, slow
 from agentflow.testing.store_checks.samples import VERDICTS, samples
 from agentflow.testing.store_checks.trial import StoreFlaw
-from agentflow.verdicts import AnyVerdict
+from agentflow.vocabulary.facts import Fact, ToolDecided
+from agentflow.vocabulary.verdicts import AnyVerdict
 
 
 @pytest.mark.parametrize(

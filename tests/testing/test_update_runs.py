@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import Agent, Hook, HookEvent, HookResult, Msg, PostReasoning
-from agentflow.plugins.recorder import Recorder
+from agentflow.recording.recorder import Recorder
 from agentflow.testing import RunChangedError, ScriptedModel, assert_replays
 
 

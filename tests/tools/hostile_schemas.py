@@ -9,7 +9,7 @@ import json
 from functools import reduce
 from typing import Any
 
-from agentflow.ground.json_schema import JsonSchema, JsonSchemaError, TooCostlyError
+from agentflow._support.json_schema import JsonSchema, JsonSchemaError, TooCostlyError
 
 A: Any = {"$ref": "#/$defs/a"}
 

@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from agentflow.errors import UsageError
-from agentflow.messages import ToolUseBlock
 from agentflow.tools import Tool, tool
+from agentflow.vocabulary.messages import ToolUseBlock
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from agentflow.errors import ToolArgumentError, UsageError
-from agentflow.messages import ToolUseBlock
 from agentflow.tools import Tool, tool
 from agentflow.tools.external import external_tool
+from agentflow.vocabulary.messages import ToolUseBlock
 
 
 class Item(BaseModel):

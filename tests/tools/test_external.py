@@ -12,8 +12,8 @@ from pydantic import BaseModel, RootModel
 from typing_extensions import TypedDict
 
 from agentflow.errors import ToolArgumentError, ToolContractError, UsageError
-from agentflow.messages import ToolUseBlock
 from agentflow.tools import Tool, ToolContext, external_tool, tool
+from agentflow.vocabulary.messages import ToolUseBlock
 
 
 @tool(external=True, type="read", tags=["ui"])

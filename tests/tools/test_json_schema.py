@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentflow._support.json_schema import MOST_COST, MOST_LEVELS, JsonSchema, JsonSchemaError, TooCostlyError
+from agentflow._support.patterns_outside import Pattern, PatternError
 from agentflow.errors import ToolArgumentError, UsageError
-from agentflow.ground.json_schema import MOST_COST, MOST_LEVELS, JsonSchema, JsonSchemaError, TooCostlyError
-from agentflow.ground.patterns_outside import Pattern, PatternError
-from agentflow.messages import ToolUseBlock
 from agentflow.tools import external_tool
+from agentflow.vocabulary.messages import ToolUseBlock
 
 SECONDS = 60
 """Of processor time for all hostile cases; a validator that backtracks would need years for the first."""

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentflow._support.locks import FairLock
 from agentflow.errors import UsageError
-from agentflow.ground.locks import FairLock
 from agentflow.tools import Tool, tool
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from agentflow._support.registry import NamedRegistry
 from agentflow.agent.agent import Agent
 from agentflow.errors import DuplicateNameError, NotRegisteredError, UsageError
-from agentflow.ground.registry import NamedRegistry
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.tools import Tool, ToolRegistry, default_tools, tool
 

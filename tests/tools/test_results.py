@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agentflow.errors import ToolArgumentError
-from agentflow.messages import DataBlock, Msg, TextBlock, ToolResultBlock
 from agentflow.tools import failure_text, render
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolResultBlock
 
 
 class Colour(enum.Enum):

@@ -10,13 +10,13 @@ from typing import Any, Protocol, get_args, runtime_checkable
 
 import pytest
 
-from agentflow.context import RunContext
 from agentflow.errors import UsageError
 from agentflow.hooks.named import before_each_tool
-from agentflow.messages import ToolUseBlock
-from agentflow.specs import TOOL_ORDER, ToolSpec
 from agentflow.tools import Dep, Tool, ToolContext, ToolEmitter, ToolType, tool
-from agentflow.typed_state import StateMap
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.messages import ToolUseBlock
+from agentflow.vocabulary.specs import TOOL_ORDER, ToolSpec
+from agentflow.vocabulary.typed_state import StateMap
 
 
 class Quiet:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentflow.errors import NotRegisteredError, UsageError
-from agentflow.messages import ToolUseBlock
 from agentflow.tools import Tool, Toolset, tool
+from agentflow.vocabulary.messages import ToolUseBlock
 
 
 class Base:

@@ -11,9 +11,9 @@ import pytest
 from loguru import logger
 
 from agentflow import Agent, Hook, HookEvent, Session, ToolUseBlock, Turn, tool
+from agentflow._support import once
+from agentflow._support.once import failures_expected
 from agentflow.errors import ModelError, SafeExecutionError, ToolError, UsageError
-from agentflow.ground import once
-from agentflow.ground.once import failures_expected
 from agentflow.output.output import Output
 from agentflow.testing import ScriptedModel, check_hook
 from agentflow.tools.tool import Tool

@@ -23,12 +23,12 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow._support.ids import inner_session_id
 from agentflow.agent import AgentRegistry
 from agentflow.errors import StoreError, UsageError
-from agentflow.ground.ids import inner_session_id
-from agentflow.messages import Pending
 from agentflow.ports.store import MemoryStore
 from agentflow.testing.scripted import ScriptedModel
+from agentflow.vocabulary.messages import Pending
 
 ask_user = external_tool(
     "ask_user",

@@ -13,8 +13,8 @@ from turnlog import Log, say, saying, spell, worker
 from agentflow import Agent, Error, ToolUseBlock, Turn, on, tool
 from agentflow.agent import Receipt
 from agentflow.errors import QueueFullError, TurnDeniedError, UsageError
-from agentflow.events import PostTurn, PreTurn
 from agentflow.testing.scripted import ScriptedModel
+from agentflow.vocabulary.events import PostTurn, PreTurn
 
 
 @tool(type="completion_check")

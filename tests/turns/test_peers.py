@@ -14,9 +14,9 @@ from turnlog import Log, add, broken, say, worker
 from agentflow import Agent, Deny, Msg, PreActing, Turn, Usage, on, tool
 from agentflow.agent import AgentRegistry
 from agentflow.errors import DuplicateNameError, NotRegisteredError, QueueFullError, TurnDeniedError, UsageError
-from agentflow.events import PrePut, PreTurn
-from agentflow.messages import ToolUseBlock
 from agentflow.testing.scripted import ScriptedModel
+from agentflow.vocabulary.events import PrePut, PreTurn
+from agentflow.vocabulary.messages import ToolUseBlock
 
 
 def saying(word: str) -> Turn[str]:

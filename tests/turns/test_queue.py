@@ -13,7 +13,7 @@ from turnlog import Log, add, broken, count, finished, say, saying, spell, worke
 
 from agentflow import Agent, Approve, Deny, Hook, PostActing, PreActing, Stop, Turn, on, tool
 from agentflow.errors import QueueFullError, SafeExecutionError, TurnDeniedError, TurnTimeoutError, UsageError
-from agentflow.events import PostPut, PrePut, PreTurn, Resumed, TurnValue
+from agentflow.vocabulary.events import PostPut, PrePut, PreTurn, Resumed, TurnValue
 
 
 async def values(agent: Agent) -> list[Any]:

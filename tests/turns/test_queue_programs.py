@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from agentflow import Agent, Deny, ToolContext, Turn, on, tool
 from agentflow.agent import AgentRegistry, Receipt
 from agentflow.errors import QueueFullError, TurnDeniedError
-from agentflow.events import PostTurn, PrePut
 from agentflow.testing.scripted import ScriptedModel
+from agentflow.vocabulary.events import PostTurn, PrePut
 
 ran: Counter[int] = Counter()
 began: set[str] = set()

@@ -29,9 +29,9 @@ from agentflow import (
 )
 from agentflow.agent import AgentRegistry
 from agentflow.errors import NotRegisteredError, StoreError, UsageError
-from agentflow.events import PreTurn
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.tools import ToolRegistry
+from agentflow.vocabulary.events import PreTurn
 
 
 @tool(requires_approval=True)

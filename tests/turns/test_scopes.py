@@ -24,10 +24,10 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import SafeExecutionError, TurnDeniedError, UsageError
-from agentflow.events import ActingEvent, PostTurn, PreTurn, TurnEvent
 from agentflow.hooks import ProcessHooks
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.tools import Tool
+from agentflow.vocabulary.events import ActingEvent, PostTurn, PreTurn, TurnEvent
 
 
 def adder(**options: Any) -> Tool[..., Any]:

@@ -40,6 +40,7 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow.agent import StopReason
 from agentflow.errors import (
     ModelError,
     SafeExecutionError,
@@ -49,11 +50,10 @@ from agentflow.errors import (
     TurnTimeoutError,
     UsageError,
 )
-from agentflow.events import PostTurn, PreTurn, TurnValue
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
 from agentflow.tools import Tool
-from agentflow.turns import StopReason
+from agentflow.vocabulary.events import PostTurn, PreTurn, TurnValue
 
 
 async def ends(turn: Turn[Any]) -> tuple[str, StopReason | None]:

@@ -10,7 +10,7 @@ from turnlog import Log, add, broken, count, worker
 
 from agentflow import ActingChunk, Error, HookEvent, PostActing, PreActing, Turn, on, tool
 from agentflow.errors import TurnTimeoutError
-from agentflow.events import PostPut, PostTurn, PrePut, PreTurn, TurnValue
+from agentflow.vocabulary.events import PostPut, PostTurn, PrePut, PreTurn, TurnValue
 
 
 @tool(timeout=None)

@@ -61,19 +61,29 @@ from agentflow import (
     tool,
 )
 from agentflow.agent import AgentFlux
-from agentflow.chunks import fold
-from agentflow.context import AgentView
-from agentflow.events import ActingEvent, Event, Paused, PostPut, PostTurn, PrePut, PreTurn, Resumed, TurnValue
 from agentflow.hooks import FunctionHook, HookOptions, HooksByName, installed_hooks
-from agentflow.messages import Outcome, Pending
 from agentflow.orchestration import Hub, StepError, ask, gather, handoffs, race, use, workflow
 from agentflow.output import Partial
 from agentflow.reactive import Subscription
-from agentflow.specs import ToolSpec
-from agentflow.stores import Store
+from agentflow.state import Store
 from agentflow.testing import ScriptedModel
 from agentflow.tools import Tool, ToolRegistry, Toolset, default_tools, external_tool
-from agentflow.verdicts import Decided, Verdict
+from agentflow.vocabulary.chunks import fold
+from agentflow.vocabulary.context import AgentView
+from agentflow.vocabulary.events import (
+    ActingEvent,
+    Event,
+    Paused,
+    PostPut,
+    PostTurn,
+    PrePut,
+    PreTurn,
+    Resumed,
+    TurnValue,
+)
+from agentflow.vocabulary.messages import Outcome, Pending
+from agentflow.vocabulary.specs import ToolSpec
+from agentflow.vocabulary.verdicts import Decided, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine

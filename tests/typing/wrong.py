@@ -35,8 +35,8 @@ from agentflow import (
 )
 from agentflow.hooks import FunctionHook
 from agentflow.orchestration import ask, gather, race, workflow
-from agentflow.replay import Replay
-from agentflow.stores import MemoryStore
+from agentflow.recording.replay import Replay
+from agentflow.state import MemoryStore
 from agentflow.testing import check_hook_async, check_model_async, check_store_async
 from agentflow.tools import ToolRegistry, Toolset
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agentflow import ToolUseBlock
-from agentflow.ground.shown import described, one_line, without_password, without_secrets
+from agentflow._support.shown import described, one_line, without_password, without_secrets
 from agentflow.models.provider_errors import model_error
 from agentflow.models.waits import requested_wait
 from agentflow.plugins import ShellApproval

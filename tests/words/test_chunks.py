@@ -6,8 +6,8 @@ import pytest
 from eventlog import said
 
 from agentflow import ModelChunk, Msg, ToolUseBlock, Usage
-from agentflow.chunks import ToolUseDelta, fold
-from agentflow.ground.ids import new_id
+from agentflow._support.ids import new_id
+from agentflow.vocabulary.chunks import ToolUseDelta, fold
 
 
 def delta(index: int, id: str = "", name: str = "", arguments: str = "") -> ModelChunk:  # noqa: A002

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agentflow import MemoryStore, Session
 from agentflow.errors import StoreError
-from agentflow.facts import (
+from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,
     CallResumed,
@@ -30,7 +30,7 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.messages import (
+from agentflow.vocabulary.messages import (
     DataBlock,
     Msg,
     Outcome,
@@ -43,7 +43,7 @@ from agentflow.messages import (
     ToolState,
     ToolUseBlock,
 )
-from agentflow.saving.codec import (
+from agentflow.vocabulary.saving.codec import (
     CODEC_VERSION,
     SavedSession,
     fact_from_json,
@@ -55,8 +55,8 @@ from agentflow.saving.codec import (
     session_from_dict,
     session_to_dict,
 )
-from agentflow.specs import Usage
-from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
+from agentflow.vocabulary.specs import Usage
+from agentflow.vocabulary.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
 
 # ---- any fact
 

@@ -12,15 +12,15 @@ from eventlog import Recorder
 from loguru import logger
 
 from agentflow import Agent, DataBlock, Msg, TextBlock, ToolUseBlock, tool
-from agentflow.context import as_messages
+from agentflow._support.media import in_bytes, name_in, sniff, type_of_bytes
 from agentflow.errors import UsageError
-from agentflow.facts import Fact
-from agentflow.ground.media import in_bytes, name_in, sniff, type_of_bytes
 from agentflow.loop.history import fold_events
 from agentflow.plugins import EventLog
-from agentflow.saving.codec import fact_from_json, fact_to_json
-from agentflow.stores import MemoryStore
+from agentflow.state import MemoryStore
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.context import as_messages
+from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.saving.codec import fact_from_json, fact_to_json
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -137,7 +137,7 @@ def test_blocks_of_wrong_parts_are_refused() -> None:
         DataBlock("image/png", data=PNG)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UsageError, match="from_path"):
         DataBlock.from_bytes("a.png")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(UsageError, match=r"agentflow\.content\.fetch"):
+    with pytest.raises(UsageError, match=r"agentflow\.models\.fetch"):
         DataBlock.from_url("https://example.com/a.png").to_bytes()
     with pytest.raises(UsageError, match="not base64"):
         DataBlock("image/png", data="?").to_bytes()

@@ -7,7 +7,8 @@ import pytest
 from eventlog import use
 
 from agentflow import Agent, Hook, ModelOptions, Msg, ToolResultBlock
-from agentflow.events import (
+from agentflow.testing import ScriptedModel, fire
+from agentflow.vocabulary.events import (
     EVENT_TYPES,
     Decision,
     Event,
@@ -19,9 +20,8 @@ from agentflow.events import (
     PreCall,
     PreReasoning,
 )
-from agentflow.specs import ToolSpec
-from agentflow.testing import ScriptedModel, fire
-from agentflow.verdicts import Decided, Deny, Verdict
+from agentflow.vocabulary.specs import ToolSpec
+from agentflow.vocabulary.verdicts import Decided, Deny, Verdict
 
 USE = use("t1", "add", a=1)
 RESULT = ToolResultBlock("t1", "add", "1")

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from agentflow.chunks import ModelChunk, ToolUseDelta
-from agentflow.events import EVENT_TYPES
-from agentflow.facts import CallClosed
-from agentflow.ground.values import NamedTuple, field, frozen
-from agentflow.messages import Msg, TextBlock, message, text_block, tool_result
-from agentflow.specs import Usage
+from agentflow._support.values import NamedTuple, field, frozen
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
+from agentflow.vocabulary.events import EVENT_TYPES
+from agentflow.vocabulary.facts import CallClosed
+from agentflow.vocabulary.messages import Msg, TextBlock, message, text_block, tool_result
+from agentflow.vocabulary.specs import Usage
 
 CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (text_block, ("words",)),

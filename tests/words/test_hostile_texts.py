@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agentflow.ground.shown import without_password
+from agentflow._support.shown import without_password
 from agentflow.models.provider_errors import model_error
 
 SECONDS = 120

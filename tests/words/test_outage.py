@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from agentflow.ground.daemon import in_daemon
-from agentflow.ground.logs import reset_to_default
-from agentflow.ground.outage import Outage
+from agentflow._support.daemon import in_daemon
+from agentflow._support.logs import reset_to_default
+from agentflow._support.outage import Outage
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_thread_that_hangs_keeps_no_process() -> None:
     """`asyncio.run` and the interpreter end while it is still at work."""
     program = (
         "import asyncio, threading\n"
-        "from agentflow.ground.daemon import in_daemon\n"
+        "from agentflow._support.daemon import in_daemon\n"
         "async def main():\n"
         "    await asyncio.wait([asyncio.ensure_future(in_daemon(threading.Event().wait))], timeout=0.01)\n"
         "asyncio.run(main())\n"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.ground.shown import (
+from agentflow._support.shown import (
     controls,
     described,
     one_line,

@@ -8,7 +8,7 @@ from eventlog import history, use
 
 from agentflow import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.errors import TranscriptError
-from agentflow.transcript import MessageView, Replacements, Transcript, legalise
+from agentflow.vocabulary.transcript import MessageView, Replacements, Transcript, legalise
 
 CALLS = Msg.assistant([use("t1", "a"), use("t2", "b")])
 

@@ -33,9 +33,11 @@ from agentflow import (
 from agentflow.agent import AgentRegistry
 from agentflow.durable.records import Request, decisions_out
 from agentflow.errors import StoreError, UsageError
-from agentflow.facts import CallResumed, ToolDecided
-from agentflow.messages import Pending
-from agentflow.saving.codec import (
+from agentflow.state.sql import SqlStore
+from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.facts import CallResumed, ToolDecided
+from agentflow.vocabulary.messages import Pending
+from agentflow.vocabulary.saving.codec import (
     CODEC_VERSION,
     decisions_from_dict,
     fact_from_json,
@@ -44,10 +46,8 @@ from agentflow.saving.codec import (
     verdict_from_dict,
     verdict_to_dict,
 )
-from agentflow.specs import Usage
-from agentflow.state.sql import SqlStore
-from agentflow.testing import ScriptedModel
-from agentflow.verdicts import AnyVerdict, Resolution
+from agentflow.vocabulary.specs import Usage
+from agentflow.vocabulary.verdicts import AnyVerdict, Resolution
 
 USE = ToolUseBlock("t1", "look", {"where": "here"})
 PICTURE = DataBlock("image/png", data="aGk=")

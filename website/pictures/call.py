@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentflow.events import (
+from agentflow.vocabulary.events import (
     ActingChunk,
     CallEnded,
     Event,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from agentflow.events import EVENT_TYPES, CallEvent, Event, TurnEvent
 from agentflow.hooks.scope import TOOL_EVENTS, TURN_EVENTS
+from agentflow.vocabulary.events import EVENT_TYPES, CallEvent, Event, TurnEvent
 from website.pictures.svg import Colour, Picture, width_of
 
 __all__ = ["draw"]

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from agentflow import Agent, HookEvent, MemoryStore, Msg, ToolUseBlock, on, tool
-from agentflow.events import EVENT_TYPES, ActingEvent, Event, ReasoningEvent
-from agentflow.stores import StoreWrapper
+from agentflow.state import StoreWrapper
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.events import EVENT_TYPES, ActingEvent, Event, ReasoningEvent
 from website.pictures.svg import Colour, Picture
 
 if TYPE_CHECKING:
-    from agentflow.facts import Fact
     from agentflow.ports.store import Claim
+    from agentflow.vocabulary.facts import Fact
 
 __all__ = ["draw"]
 

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import Any, ClassVar, assert_never
 
+from agentflow._support.time_limit import TimeLimit
 from agentflow.errors import (
     HookContractError,
     ShutdownError,
@@ -26,9 +27,6 @@ from agentflow.errors import (
     TurnTimeoutError,
     Veto,
 )
-from agentflow.events import ErrorPhase, Event, PostActing, PreActing
-from agentflow.facts import ToolFinished, ToolStarted
-from agentflow.ground.time_limit import TimeLimit
 from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import Halted, ToolSuspended, attach
 from agentflow.loop.journal import written
@@ -38,14 +36,16 @@ from agentflow.loop.tool_call.attempts import held_locks, run_with_retries
 from agentflow.loop.tool_call.chunks import ToolChunks
 from agentflow.loop.tool_call.limit import LimitPassed, drive
 from agentflow.loop.tool_call.vetting import Vetted
-from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY
-from agentflow.specs import ToolType
 from agentflow.tools.results import failure_text, render
 from agentflow.tools.tool import FullTool
 from agentflow.tools.tool_context import ToolContext, ToolEmitter
 from agentflow.tools.unexpected import warn_unexpected
-from agentflow.verdicts import Answer, Approve, Deny, Suspend
+from agentflow.vocabulary.events import ErrorPhase, Event, PostActing, PreActing
+from agentflow.vocabulary.facts import ToolFinished, ToolStarted
+from agentflow.vocabulary.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
+from agentflow.vocabulary.specs import ToolType
+from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Suspend
 
 __all__ = ["Acting"]
 

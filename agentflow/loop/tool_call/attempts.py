@@ -14,9 +14,9 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from agentflow._support.locks import FairLock
+from agentflow._support.logs import ids_of, logger
 from agentflow.errors import SafeExecutionError, ToolArgumentError
-from agentflow.ground.locks import FairLock
-from agentflow.ground.logs import ids_of, logger
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.escalation import ToolSuspended
 from agentflow.loop.run import RunBase

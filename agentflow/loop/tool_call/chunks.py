@@ -14,15 +14,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextvars import Context
 from typing import Any, Protocol, cast
 
-from agentflow.events import ActingChunk, PreActing
-from agentflow.ground.time_limit import TimeLimit
+from agentflow._support.time_limit import TimeLimit
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import RunBase
 from agentflow.loop.stage import Stage
 from agentflow.loop.tool_call.limit import drive
-from agentflow.messages import ToolUseBlock
 from agentflow.reactive.iterators import raise_in
+from agentflow.vocabulary.events import ActingChunk, PreActing
+from agentflow.vocabulary.messages import ToolUseBlock
 
 __all__ = ["ToolChunks"]
 

@@ -18,7 +18,7 @@ from collections.abc import Coroutine, Generator
 from contextvars import Context
 from typing import Any
 
-from agentflow.ground.time_limit import TimeLimit
+from agentflow._support.time_limit import TimeLimit
 
 __all__ = ["LimitPassed", "drive"]
 

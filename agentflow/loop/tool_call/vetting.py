@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, cast
 
 from agentflow.errors import ToolArgumentError
-from agentflow.events import Event, OnACall, PreActing
-from agentflow.facts import ToolDecided
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.run import RunBase
 from agentflow.loop.tool_call.attempts import Hold
-from agentflow.messages import Pending, ToolResultBlock, ToolUseBlock
-from agentflow.specs import ToolType
 from agentflow.tools.tool import FullTool
-from agentflow.verdicts import Approve, Resolution, Suspend
+from agentflow.vocabulary.events import Event, OnACall, PreActing
+from agentflow.vocabulary.facts import ToolDecided
+from agentflow.vocabulary.messages import Pending, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.specs import ToolType
+from agentflow.vocabulary.verdicts import Approve, Resolution, Suspend
 
 __all__ = ["Vetted"]
 

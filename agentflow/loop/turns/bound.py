@@ -14,20 +14,20 @@ from typing import Any, Final, Literal, Never, TypeAlias, TypedDict, TypeVar, Un
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from agentflow._support.finite import all_finite
+from agentflow._support.frozen import EMPTY, FrozenDict
+from agentflow._support.ids import new_id
 from agentflow.errors import SafeExecutionError, UsageError
-from agentflow.events import Event, TurnView
-from agentflow.ground.finite import all_finite
-from agentflow.ground.frozen import EMPTY, FrozenDict
-from agentflow.ground.ids import new_id
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
 from agentflow.hooks.registering import TakesHooks
 from agentflow.hooks.scope import TURN_EVENTS, HookScope, ProcessHooks, process_hooks
-from agentflow.messages import ToolUseBlock
-from agentflow.specs import is_seconds
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry, default_tools
-from agentflow.verdicts import Answer, Approve, Deny, Resolution
+from agentflow.vocabulary.events import Event, TurnView
+from agentflow.vocabulary.messages import ToolUseBlock
+from agentflow.vocabulary.specs import is_seconds
+from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["BoundTool", "FullBoundTool", "StopReason", "TurnOptions"]
 

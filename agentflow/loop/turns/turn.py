@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeV
 from pydantic_core import to_json, to_jsonable_python
 from typing_extensions import TypedDict
 
+from agentflow._support.facade import objects_of
+from agentflow._support.finite import all_finite
+from agentflow._support.ids import new_id
+from agentflow._support.validation import Above, Checked, closed
 from agentflow.errors import SafeExecutionError, UsageError, WrongRunMethodError
-from agentflow.events import HookEvent, TurnValue
-from agentflow.ground.facade import objects_of
-from agentflow.ground.finite import all_finite
-from agentflow.ground.ids import new_id
-from agentflow.ground.validation import Above, Checked, closed
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.config import LoopConfig
@@ -33,13 +32,14 @@ from agentflow.loop.turns.turn_run import TurnRun, make_run, run_turn
 from agentflow.loop.view import View
 from agentflow.ports.clock import SystemClock
 from agentflow.reactive import CallMono, Flux
-from agentflow.saving.codec import CODEC_VERSION, resolution_from_dict, verdict_to_dict
-from agentflow.saving.forms import check_form, not_saved
-from agentflow.saving.plain import as_data, read_json
-from agentflow.specs import Clock, ModelOptions
 from agentflow.tools.tool import FullTool, Tool
 from agentflow.tools.tool_registry import ToolRegistry
-from agentflow.verdicts import Resolution
+from agentflow.vocabulary.events import HookEvent, TurnValue
+from agentflow.vocabulary.saving.codec import CODEC_VERSION, resolution_from_dict, verdict_to_dict
+from agentflow.vocabulary.saving.forms import check_form, not_saved
+from agentflow.vocabulary.saving.plain import as_data, read_json
+from agentflow.vocabulary.specs import Clock, ModelOptions
+from agentflow.vocabulary.verdicts import Resolution
 
 __all__ = ["FullTurn", "StopReason", "Turn", "TurnOptions", "full_turn", "turn_from_dict"]
 

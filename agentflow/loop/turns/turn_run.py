@@ -20,11 +20,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agentflow.context import Compaction
+from agentflow._support.ids import new_id as fresh_id
 from agentflow.errors import Aside, TurnDeniedError, TurnTimeoutError, UsageError
-from agentflow.events import Event, Origin, PostTurn, PreTurn, TurnValue, TurnView
-from agentflow.facts import Fact, new_fact
-from agentflow.ground.ids import new_id as fresh_id
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.abandoning import abandon_tasks, detached
@@ -35,12 +32,15 @@ from agentflow.loop.session import FullSession
 from agentflow.loop.stream import EventBuffer
 from agentflow.loop.tool_call.acting import Acting
 from agentflow.loop.turns.bound import FullBoundTool, StopReason
-from agentflow.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
-from agentflow.specs import ModelOptions
 from agentflow.tools.results import read_back
 from agentflow.tools.signature import return_hint
 from agentflow.tools.tool import FullTool, full_tool
-from agentflow.verdicts import Answer, Deny
+from agentflow.vocabulary.context import Compaction
+from agentflow.vocabulary.events import Event, Origin, PostTurn, PreTurn, TurnValue, TurnView
+from agentflow.vocabulary.facts import Fact, new_fact
+from agentflow.vocabulary.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.specs import ModelOptions
+from agentflow.vocabulary.verdicts import Answer, Deny
 
 __all__ = ["TurnRun", "make_host", "make_run", "run_turn"]
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, assert_never
 
-from agentflow.messages import (
+from agentflow.ports.answer_origin import AnswerOrigin
+from agentflow.vocabulary.messages import (
     ContentBlock,
     DataBlock,
     Msg,
@@ -22,8 +23,7 @@ from agentflow.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from agentflow.ports.answer_origin import AnswerOrigin
-from agentflow.specs import WORKFLOW, ModelOptions, ToolSpec, Usage
+from agentflow.vocabulary.specs import WORKFLOW, ModelOptions, ToolSpec, Usage
 
 __all__ = [
     "CONVENTIONS",

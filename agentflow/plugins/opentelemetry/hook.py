@@ -20,32 +20,12 @@ from importlib import metadata
 from itertools import count
 from typing import Any, Final, ParamSpec, TypeVar
 
-from agentflow.chunks import ModelChunk, fold
-from agentflow.context import port_of
+from agentflow._support.logs import log_failure
 from agentflow.errors import UsageError
-from agentflow.events import (
-    CallEnded,
-    Error,
-    ErrorPhase,
-    Event,
-    HookEvent,
-    MessagesAdded,
-    PostActing,
-    PostCall,
-    PostReasoning,
-    PostToolRound,
-    PreActing,
-    PreCall,
-    PreReasoning,
-    PreToolRound,
-)
-from agentflow.facts import RoundSuspended
-from agentflow.ground.logs import log_failure
 from agentflow.hooks.recording import VerdictListener
 from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.loop.escalation import Halted, ToolSuspended
 from agentflow.loop.tool_call.limit import drive
-from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.plugins.opentelemetry import attributes as semconv
 from agentflow.plugins.opentelemetry.metrics import TokenMetrics
 from agentflow.plugins.opentelemetry.spans import (
@@ -63,7 +43,27 @@ from agentflow.plugins.redaction.hook import Redaction
 from agentflow.ports.answer_origin import AnswerOrigin, answer_origin
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
-from agentflow.specs import WORKFLOW, Usage
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.context import port_of
+from agentflow.vocabulary.events import (
+    CallEnded,
+    Error,
+    ErrorPhase,
+    Event,
+    HookEvent,
+    MessagesAdded,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PostToolRound,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+)
+from agentflow.vocabulary.facts import RoundSuspended
+from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.specs import WORKFLOW, Usage
 
 try:
     from opentelemetry.context import Context

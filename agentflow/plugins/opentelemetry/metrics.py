@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentflow.plugins.opentelemetry import attributes as semconv
-from agentflow.specs import Usage
+from agentflow.vocabulary.specs import Usage
 
 try:
     from opentelemetry.context import Context

@@ -15,8 +15,8 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agentflow.ground.logs import log_failure
-from agentflow.specs import Clock
+from agentflow._support.logs import log_failure
+from agentflow.vocabulary.specs import Clock
 
 try:
     from opentelemetry import context as otel_context

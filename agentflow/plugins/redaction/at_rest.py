@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never, cast
 
-from agentflow.facts import (
+from agentflow.plugins.redaction.text import Replacer, Scanner, Vault
+from agentflow.plugins.redaction.values import Cleaning, renamed_keys
+from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,
     CallResumed,
@@ -22,7 +24,7 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.messages import (
+from agentflow.vocabulary.messages import (
     ContentBlock,
     DataBlock,
     Msg,
@@ -32,10 +34,8 @@ from agentflow.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from agentflow.plugins.redaction.text import Replacer, Scanner, Vault
-from agentflow.plugins.redaction.values import Cleaning, renamed_keys
-from agentflow.typed_state import state_name
-from agentflow.verdicts import AnyVerdict, verdict_value
+from agentflow.vocabulary.typed_state import state_name
+from agentflow.vocabulary.verdicts import AnyVerdict, verdict_value
 
 __all__ = ["AnonymousVault", "Restoring", "at_rest", "fact_at_rest", "message_at_rest", "vault_of"]
 

@@ -29,16 +29,11 @@ from itertools import accumulate
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
-from agentflow.chunks import ModelChunk
-from agentflow.context import RunContext
+from agentflow._support.logs import ids_of, logger
+from agentflow._support.shown import one_line
 from agentflow.errors import UsageError, Veto
-from agentflow.events import CallEnded, HookEvent, PostActing, PreActing, PreCall, PreReasoning
-from agentflow.facts import Fact, StateKept
-from agentflow.ground.logs import ids_of, logger
-from agentflow.ground.shown import one_line
 from agentflow.hooks.recording import SideWrapper
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.messages import Msg
 from agentflow.plugins._matching import names
 from agentflow.plugins.redaction.at_rest import (
     AnonymousVault,
@@ -58,7 +53,12 @@ from agentflow.plugins.redaction.values import Cleaning
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.ports.store import Store
 from agentflow.reactive import Flux
-from agentflow.verdicts import Deny
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import CallEnded, HookEvent, PostActing, PreActing, PreCall, PreReasoning
+from agentflow.vocabulary.facts import Fact, StateKept
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.verdicts import Deny
 
 __all__ = ["Redaction"]
 

@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.hooks.wrapping import ModelSource, PrivateFlux
-from agentflow.messages import ThinkingBlock
 from agentflow.plugins.redaction.text import StreamScanner
 from agentflow.plugins.redaction.values import Cleaning
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
-from agentflow.specs import ToolSpec
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
+from agentflow.vocabulary.messages import ThinkingBlock
+from agentflow.vocabulary.specs import ToolSpec
 
 __all__ = ["RedactedFlux", "redacted_chunks"]
 

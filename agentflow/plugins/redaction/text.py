@@ -21,12 +21,12 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from pydantic_core import CoreSchema, core_schema
 
-from agentflow.ground.validation import adapter_of
-from agentflow.ground.values import NamedTuple
-from agentflow.messages import Msg
+from agentflow._support.validation import adapter_of
+from agentflow._support.values import NamedTuple
 from agentflow.plugins.redaction.detectors import Detector, Match, Pattern, compiled
 from agentflow.plugins.redaction.seal import Seal
-from agentflow.transcript import MessageView, Replacements
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.transcript import MessageView, Replacements
 
 __all__ = ["Replacer", "Scanner", "StreamScanner", "Vault", "scan"]
 

@@ -16,8 +16,9 @@ from dataclasses import replace
 from operator import is_
 from typing import Any, assert_never, cast
 
-from agentflow.ground.json_text import read_json_text
-from agentflow.messages import (
+from agentflow._support.json_text import read_json_text
+from agentflow.plugins.redaction.text import Replacer, Scanner, Sent, Vault, scan
+from agentflow.vocabulary.messages import (
     Citation,
     ContentBlock,
     DataBlock,
@@ -27,8 +28,7 @@ from agentflow.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from agentflow.plugins.redaction.text import Replacer, Scanner, Sent, Vault, scan
-from agentflow.transcript import MessageView, Replacements
+from agentflow.vocabulary.transcript import MessageView, Replacements
 
 __all__ = ["Cleaning", "renamed_keys"]
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum
 from typing import Final, Literal, cast
 
-from agentflow.ground.values import NamedTuple
+from agentflow._support.values import NamedTuple
 from agentflow.reactive.iterators import close
 
 __all__ = ["DROP", "Drop", "End", "Step", "distinct", "distinct_until_changed", "fused", "pairwise", "scan", "skip"]

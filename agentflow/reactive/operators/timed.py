@@ -9,8 +9,8 @@ import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from agentflow._support.time_limit import TimeLimit
 from agentflow.errors import UsageError
-from agentflow.ground.time_limit import TimeLimit
 from agentflow.reactive.iterators import close
 from agentflow.reactive.operators.hub import Hub
 from agentflow.reactive.publisher import Publisher, Source, open_source, resolve_source

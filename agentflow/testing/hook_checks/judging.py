@@ -14,7 +14,7 @@ from agentflow.testing.hook_checks.scenes import PlantedError
 __all__ = ["comes_of_cancellation", "event_of", "hook_of", "kind_of", "shown"]
 
 _RAISED = re.compile(r"raised by hook (?P<hook>.*) \(priority [^)]*\) on (?P<event>\w+)")
-_EVENTS = ("agentflow/events/base.py", "agentflow/events/checks.py")
+_EVENTS = ("agentflow/vocabulary/events/base.py", "agentflow/vocabulary/events/checks.py")
 _HISTORY = ("inject", "injected", "compact", "check_compacted", "as_messages")
 
 

@@ -10,7 +10,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Unpack
 
-from agentflow.events import (
+from agentflow.hooks.functions import FunctionHook, HookAttributes
+from agentflow.hooks.hook import Hook
+from agentflow.reactive import Mono
+from agentflow.testing.hook_checks.scenes import PlantedError
+from agentflow.vocabulary.events import (
     EVENT_TYPES,
     Event,
     PostActing,
@@ -21,12 +25,8 @@ from agentflow.events import (
     PreReasoning,
     TurnEvent,
 )
-from agentflow.hooks.functions import FunctionHook, HookAttributes
-from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg
-from agentflow.reactive import Mono
-from agentflow.testing.hook_checks.scenes import PlantedError
-from agentflow.verdicts import Again, Answer, Deny, Stop
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.verdicts import Again, Answer, Deny, Stop
 
 __all__ = ["neighbours"]
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias
 
-from agentflow.events import CallEnded, HookEvent, PostCall
 from agentflow.hooks.hook import Hook
 from agentflow.loop.session import FullSession
 from agentflow.loop.states import State
-from agentflow.messages import Msg, Pending, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux
 from agentflow.testing.hook_checks.scenes import Scene, Stage
-from agentflow.verdicts import Answer, Approve, Deny, Resolution
+from agentflow.vocabulary.events import CallEnded, HookEvent, PostCall
+from agentflow.vocabulary.messages import Msg, Pending, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["PATHS", "Path", "PlayResult", "play"]
 

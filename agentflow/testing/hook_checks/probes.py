@@ -10,16 +10,25 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any
 
-from agentflow.events import EVENT_TYPES, CallEnded, Event, PostReasoning, PreCall, PreReasoning, TurnEvent, TurnView
-from agentflow.ground.validation import adapter_of
+from agentflow._support.validation import adapter_of
 from agentflow.hooks.answers import is_later, settle
 from agentflow.hooks.chain import NoRun, run_chain
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.options import handler_of
-from agentflow.messages import Msg, ToolUseBlock
 from agentflow.testing.hook_checks.judging import shown
-from agentflow.typed_state import state_name
+from agentflow.vocabulary.events import (
+    EVENT_TYPES,
+    CallEnded,
+    Event,
+    PostReasoning,
+    PreCall,
+    PreReasoning,
+    TurnEvent,
+    TurnView,
+)
+from agentflow.vocabulary.messages import Msg, ToolUseBlock
+from agentflow.vocabulary.typed_state import state_name
 
 __all__ = ["After", "Before", "Canceller", "Offered", "Saves", "Witness", "illegal", "watch_cancellations"]
 

@@ -21,8 +21,8 @@ from typing import IO, Any, Final, Self
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
+from agentflow._support.json_text import read_json_text
 from agentflow.errors import UsageError
-from agentflow.ground.json_text import read_json_text
 
 __all__ = ["LlamaServer"]
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from agentflow._support.ids import inner_session_id
+from agentflow._support.json_text import read_json_text
 from agentflow.errors import SessionConflictError, UsageError
-from agentflow.facts import CallClosed, Fact, RoundSuspended, SessionBegan
-from agentflow.ground.ids import inner_session_id
-from agentflow.ground.json_text import read_json_text
-from agentflow.messages import Msg, Pending
 from agentflow.testing.store_checks.samples import a_call
 from agentflow.testing.store_checks.trial import Trial
 from agentflow.testing.suite import FlawFound
+from agentflow.vocabulary.facts import CallClosed, Fact, RoundSuspended, SessionBegan
+from agentflow.vocabulary.messages import Msg, Pending
 
 __all__ = ["delete", "exchange", "fork", "listing", "newer", "prune", "rename"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from agentflow.facts import (
+from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,
     CallResumed,
@@ -21,9 +21,17 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.messages import DataBlock, Msg, Pending, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from agentflow.specs import Usage
-from agentflow.verdicts import Again, Answer, AnyVerdict, Approve, Deny, Recover, Stop, Suspend, Verdict
+from agentflow.vocabulary.messages import (
+    DataBlock,
+    Msg,
+    Pending,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from agentflow.vocabulary.specs import Usage
+from agentflow.vocabulary.verdicts import Again, Answer, AnyVerdict, Approve, Deny, Recover, Stop, Suspend, Verdict
 
 __all__ = ["VERDICTS", "a_call", "samples"]
 

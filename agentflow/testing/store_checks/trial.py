@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
+from agentflow._support.ids import new_id
 from agentflow.errors import SessionConflictError, StoreError
-from agentflow.facts import Fact
-from agentflow.ground.ids import new_id
 from agentflow.ports.store import Claim, SessionStore, Store
 from agentflow.testing.suite import CheckSkipped, FlawFound
+from agentflow.vocabulary.facts import Fact
 
 __all__ = ["StoreFlaw", "Trial"]
 

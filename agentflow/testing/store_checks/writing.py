@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+from agentflow._support.ids import inner_session_id
 from agentflow.errors import SessionConflictError, StoreError
-from agentflow.facts import SessionBegan
-from agentflow.ground.ids import inner_session_id
-from agentflow.messages import Msg
 from agentflow.ports.store import Claim, SessionStore, Store
 from agentflow.testing.store_checks.samples import a_call, samples
 from agentflow.testing.store_checks.trial import Trial
 from agentflow.testing.suite import CheckSkipped, FlawFound
+from agentflow.vocabulary.facts import SessionBegan
+from agentflow.vocabulary.messages import Msg
 
 __all__ = [
     "aliasing",

@@ -7,7 +7,7 @@ can check its own fields without validating all others.
 import json
 from typing import TypeAlias, cast
 
-from agentflow.ground.json_text import read_json_text
+from agentflow._support.json_text import read_json_text
 
 JsonValue: TypeAlias = dict[str, "JsonValue"] | list["JsonValue"] | str | int | float | bool | None
 JsonObject: TypeAlias = dict[str, JsonValue]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from agentflow import Agent, Hook, HookEvent, Msg, PreActing, PreReasoning, ReasoningChunk, Session, tool
-from agentflow.chunks import ModelChunk, ToolUseDelta
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 from benchmarks.peers import kit
 from benchmarks.peers.kit import Plan
 

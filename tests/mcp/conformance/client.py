@@ -20,8 +20,8 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 
 from agentflow import Agent, Approve, ToolUseBlock
 from agentflow.mcp import MCPServer
-from agentflow.messages import Pending
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.messages import Pending
 
 SCENARIO = os.environ["MCP_CONFORMANCE_SCENARIO"]
 URL = sys.argv[1]

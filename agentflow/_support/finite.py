@@ -1,0 +1,93 @@
+"""Numbers that JSON can hold: NaN and the infinities exist only in Python, and every provider refuses a request with
+one.
+
+Python's parsers accept them (`NaN`, `-Infinity`, and `1e999`, which does not fit a float), so they are rejected here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Any, Final, NoReturn, cast
+
+__all__ = ["NotFiniteError", "all_finite", "check_numbers", "scan_numbers"]
+
+
+_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:Infinity|NaN|[0-9][-+.0-9eE]*)', re.DOTALL)
+
+
+class NotFiniteError(ValueError):
+    """JSON text holds a number outside of JSON or of the range of floats.
+
+    Args:
+        number: The number as it is written.
+        place: Its position in the text.
+    """
+
+    def __init__(self, number: str, place: str = "") -> None:
+        self.number = number
+        super().__init__(f"{number:.40}{place} is not a JSON number or does not fit a float")
+
+
+def _constant(name: str) -> NoReturn:
+    raise NotFiniteError(name)
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if isfinite(number):
+        return number
+    raise NotFiniteError(text)
+
+
+_decoder = json.JSONDecoder(parse_constant=_constant, parse_float=_number, strict=False)
+
+scan_numbers: Callable[[str, int], object] = vars(_decoder)["scan_once"]
+"""`check_numbers` without a Python frame, for the loop: takes the text, and the start of its value."""
+
+
+def check_numbers(text: str) -> None:
+    """Refuse JSON text with a number that is not finite; the text must be parsed already.
+
+    Raises:
+        NotFiniteError: It holds one; the error shows its position.
+
+    Example:
+        >>> check_numbers('{"a": 1e308}')
+        >>> check_numbers('{"a": [1e309]}')
+        Traceback (most recent call last):
+        agentflow._support.finite.NotFiniteError: 1e309 at line 1 column 8 is not a JSON number or does not fit a float
+    """
+    try:
+        scan_numbers(text, len(text) - len(text.lstrip()))
+    except NotFiniteError as error:
+        raise NotFiniteError(error.number, _position(text)) from None
+
+
+def _position(text: str) -> str:
+    """Return the position of the first such number in a text, in the format of pydantic's errors."""
+    for found in _TOKENS.finditer(text):
+        token, start = found[0], found.start()
+        if token[-1] in "yN" or (
+            token[0] != '"' and any(sign in token for sign in ".eE") and not isfinite(float(token))
+        ):
+            return f" at line {text.count(chr(10), 0, start) + 1} column {start - text.rfind(chr(10), 0, start)}"
+    return ""
+
+
+def all_finite(value: object) -> bool:
+    """Whether JSON-like data holds finite numbers only.
+
+    Example:
+        >>> all_finite({"a": [1.5, "NaN"]}), all_finite({"a": [float("inf")]})
+        (True, False)
+    """
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, Mapping):
+        return all(map(all_finite, cast("Mapping[Any, Any]", value).values()))
+    if isinstance(value, list | tuple):
+        return all(map(all_finite, cast("list[Any]", value)))
+    return True

@@ -1,0 +1,497 @@
+"""The engine of `agentflow._support.json_schema`: subschemas as nodes, their compilation, and one check of a value.
+
+Rules:
+
+1. A schema is compiled without recursion; a value is checked with recursion of limited depth (`MOST_LEVELS`).
+2. Expensive steps are counted before they run: `Compiler.spend` for the schema, `Run.spend` for a check.
+3. The keywords are a table that is passed to the compiler (`agentflow._support.json_keywords`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import isfinite
+from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+from agentflow._support.patterns_outside import Pattern, PatternError
+
+__all__ = [
+    "MOST_COST",
+    "MOST_LEVELS",
+    "MOST_STEPS",
+    "TYPES",
+    "At",
+    "Check",
+    "Compiler",
+    "JsonSchemaError",
+    "Keywords",
+    "Marks",
+    "Node",
+    "Place",
+    "Problem",
+    "Run",
+    "TooCostlyError",
+    "canonical",
+    "is_integer",
+    "is_number",
+    "no_schema",
+]
+
+MOST_COST: Final = 20_000
+"""The maximum cost of one schema: subschemas, values of enumerations, names, and a share for each pattern."""
+MOST_STEPS: Final = 500_000
+"""The maximum number of steps of one check: some tenths of a second."""
+MOST_LEVELS: Final = 150
+"""The maximum depth of open subschemas: each level of the value takes one, and each `$ref`, `allOf` and so on another."""
+_MOST_IN_PLACE: Final = 50
+_LONGEST_REF: Final = 1_000
+_LONGEST_SHOWN: Final = 200
+
+Marks: TypeAlias = "set[str | int] | None"
+"""The parts of a value that a keyword has evaluated, if `unevaluated...` needs them."""
+At: TypeAlias = "tuple[Any, str | int] | None"
+"""A path: the parent path and one more step."""
+Check: TypeAlias = "Callable[[Any, At, Run, Marks], None]"
+
+
+class Keywords(NamedTuple):
+    """The known keywords.
+
+    Attributes:
+        make: By name: builds a keyword's check from its subschema, its name and its value; None if it checks nothing.
+        last: The keywords that depend on the parts that other keywords evaluated.
+        new: The keywords that drafts before 2019 do not have.
+    """
+
+    make: Mapping[str, Callable[[Place, str, Any], Check | None]]
+    last: frozenset[str]
+    new: frozenset[str]
+
+
+_MISSING: Final = object()
+_DATA: Final = frozenset({"enum", "const", "default", "examples"})
+_BY_NAME: Final = frozenset(
+    {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
+)
+
+
+class JsonSchemaError(ValueError):
+    """A value is not a schema, or a schema passes a limit."""
+
+
+class TooCostlyError(ValueError):
+    """A check was aborted: it needs more steps, or more levels, than one check may take."""
+
+
+class Problem(NamedTuple):
+    """A part of a value that does not fit.
+
+    Attributes:
+        at: Its path, as nested pairs (see `path`).
+        keyword: The keyword that it violates; empty for the schema `false`.
+        rule: The keyword's value in the schema.
+        value: The actual value.
+        forms: The problems of each form, for `anyOf` and `oneOf`; empty if several forms fit.
+    """
+
+    at: At
+    keyword: str
+    rule: Any
+    value: Any
+    forms: tuple[list[Problem], ...] = ()
+
+    @property
+    def path(self) -> list[str | int]:
+        """The names and indices that lead to the value."""
+        return steps_of(self.at)
+
+
+class Run:
+    """One check: the remaining steps, and the problems found."""
+
+    __slots__ = ("depth", "found", "left")
+
+    def __init__(self) -> None:
+        self.left = MOST_STEPS
+        self.depth = 0
+        self.found: list[Problem] = []
+
+    def spend(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise TooCostlyError(f"checking the value against the schema takes more than {MOST_STEPS} steps")
+
+    def add(self, at: At, keyword: str, rule: Any, value: Any, forms: tuple[list[Problem], ...] = ()) -> None:
+        self.spend(2)
+        self.found.append(Problem(at, keyword, rule, value, forms))
+
+    def problems_with(self, node: Node, value: Any, at: At, marks: Marks) -> list[Problem]:
+        """Return the problems with one of several subschemas; if there are none, the evaluated parts are marked."""
+        self.spend(3)
+        outer, self.found = self.found, []
+        mine: Marks = None if marks is None else set()
+        node.check(value, at, self, mine)
+        found, self.found = self.found, outer
+        if marks is not None and mine and not found:
+            marks |= mine
+        return found
+
+
+class Node:
+    """A subschema."""
+
+    __slots__ = ("_checks", "in_place", "where")
+
+    def __init__(self, where: At) -> None:
+        self.where = where
+        self.in_place: list[Node] = []
+        self._checks: tuple[tuple[Check, ...], tuple[Check, ...]] = ((), ())
+
+    def fill(self, checks: list[Check], last: list[Check]) -> None:
+        """Set the checks; those in `last` depend on the parts that the others, and those at the same value, have
+        evaluated.
+        """
+        self._checks = tuple(checks), tuple(last)
+
+    def check(self, value: Any, at: At, run: Run, marks: Marks) -> None:
+        checks, last = self._checks
+        run.spend(1 + len(checks))
+        run.depth += 1
+        if run.depth > MOST_LEVELS:
+            raise TooCostlyError(
+                f"the value is nested too deeply: the schema opens more than {MOST_LEVELS} levels for it"
+            )
+        mine: Marks = set() if last else marks
+        for check in checks:
+            check(value, at, run, mine)
+        for check in last:
+            check(value, at, run, mine)
+        if last and marks is not None and mine:
+            marks |= mine
+        run.depth -= 1
+
+
+class Compiler:
+    """Compiles a schema to nodes, without recursion: subschemas are put on a list."""
+
+    def __init__(self, schema: Any, keywords: Keywords) -> None:
+        self.cost = 0
+        self._keywords = keywords
+        self._schema = schema
+        self._nodes: dict[int, Node] = {}
+        self._todo: list[tuple[Node, Any]] = []
+        self._patterns: dict[str, Pattern] = {}
+        self._bases: dict[int, str] = {}
+        self._resources: dict[str, Any] = {"": schema}
+        self._anchors: dict[tuple[str, str], Any] = {}
+        self._dynamic: set[str] = set()
+        dialect = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
+        dialect = dialect if isinstance(dialect, str) else ""
+        self.old = any(f"draft-0{number}" in dialect for number in (4, 6, 7))
+        if "draft-03" in dialect:
+            raise JsonSchemaError("it is of draft 3, which is not read; draft 4 and later ones are")
+
+    def compile_schema(self) -> Node:
+        self._name_all()
+        root = self.node(self._schema, None)
+        while self._todo:
+            node, raw = self._todo.pop()
+            self._compile(node, raw)
+        _refuse_circles(self._nodes.values())
+        return root
+
+    def spend(self, cost: int) -> None:
+        self.cost += cost
+        if self.cost > MOST_COST:
+            raise JsonSchemaError(f"it is too large: its subschemas, names and patterns cost more than {MOST_COST}")
+
+    # ---- names
+
+    def _name_all(self) -> None:
+        """Collect the targets of references: `$id` and anchors."""
+        todo: list[tuple[Any, str, bool]] = [(self._schema, "", False)]
+        while todo:
+            raw, base, by_name = todo.pop()
+            if isinstance(raw, list):
+                todo += [(one, base, False) for one in cast("list[Any]", raw)]
+            elif isinstance(raw, dict):
+                made = cast("dict[str, Any]", raw)
+                base = base if by_name else self._named(made, base)
+                self._bases[id(made)] = base
+                todo += [
+                    (value, base, not by_name and key in _BY_NAME)
+                    for key, value in made.items()
+                    if by_name or key not in _DATA
+                ]
+
+    def _named(self, raw: dict[str, Any], base: str) -> str:
+        if self.old and "$ref" in raw:
+            return base
+        name = raw.get("$id", raw.get("id") if self.old else None)
+        if isinstance(name, str):
+            address, _, anchor = self._join_address(base, name).partition("#")
+            if address != base or not anchor:
+                base = address
+                self._resources.setdefault(base, raw)
+            if anchor:
+                self._anchors.setdefault((base, anchor), raw)
+        if not self.old:
+            for key in ("$anchor", "$dynamicAnchor"):
+                anchor = raw.get(key)
+                if isinstance(anchor, str):
+                    self._anchors.setdefault((base, anchor), raw)
+                    if key == "$dynamicAnchor":
+                        self._refuse_repeated(f"{key} {_cut(anchor)}")
+            if raw.get("$recursiveAnchor") is True:
+                self._refuse_repeated("$recursiveAnchor")
+        return base
+
+    def _refuse_repeated(self, anchor: str) -> None:
+        """Refuse a second anchor of a kind that would depend on the path of references to it."""
+        if anchor in self._dynamic:
+            raise JsonSchemaError(f"it has {anchor} more than once, which is not supported: they are ambiguous")
+        self._dynamic.add(anchor)
+
+    def _join_address(self, base: str, ref: str) -> str:
+        if len(ref) > _LONGEST_REF or len(base) > _LONGEST_REF:
+            raise JsonSchemaError(f"a reference or `$id` in it is longer than {_LONGEST_REF} characters: {_cut(ref)}")
+        if ref.startswith("#"):
+            return base + ref  # also if the base is a URN, which cannot be joined
+        from urllib.parse import urljoin  # not loaded with the package
+
+        try:
+            return urljoin(base, ref)
+        except ValueError:
+            raise JsonSchemaError(f"it refers to {_cut(ref)}, which is not an address") from None
+
+    def _resolve(self, ref: str, holder: dict[str, Any]) -> Any:
+        address, _, fragment = self._join_address(self._bases.get(id(holder), ""), ref).partition("#")
+        found: Any = self._resources.get(address, _MISSING)
+        if "%" in fragment:
+            from urllib.parse import unquote  # not loaded with the package
+
+            fragment = unquote(fragment)
+        if fragment.startswith("/"):
+            for step in fragment[1:].split("/"):
+                step = step.replace("~1", "/").replace("~0", "~")
+                if isinstance(found, dict):
+                    found = cast("dict[str, Any]", found).get(step, _MISSING)
+                elif isinstance(found, list) and step.isdecimal() and len(step) < 6:
+                    entries = cast("list[Any]", found)
+                    found = entries[int(step)] if int(step) < len(entries) else _MISSING
+                else:
+                    found = _MISSING
+        elif fragment:
+            found = self._anchors.get((address, fragment), _MISSING)
+        if found is _MISSING:
+            raise JsonSchemaError(
+                f"it refers to {_cut(ref)}, which is not in it. Write the reference out: nothing is fetched"
+            )
+        return found
+
+    # ---- nodes
+
+    def node(self, raw: Any, where: At) -> Node:
+        """Return the node of a subschema; it is filled in later."""
+        self.spend(1)
+        if not isinstance(raw, dict | bool):
+            raise no_schema(where, "a schema is an object, true or false", raw)
+        made = cast("dict[str, Any] | bool", raw)
+        known = self._nodes.get(id(made)) if isinstance(made, dict) else None
+        if known is None:
+            known = Node(where)
+            if made is False:
+                known.fill([_never], [])
+            elif made is not True:
+                self._nodes[id(made)] = known
+                self._todo.append((known, made))
+        return known
+
+    def reference(self, ref: Any, holder: dict[str, Any], where: At) -> Node:
+        if not isinstance(ref, str):
+            raise no_schema(where, "a reference is a string", ref)
+        return self.node(self._resolve(ref, holder), (None, ref))
+
+    def pattern(self, text: Any, where: At) -> Pattern:
+        if not isinstance(text, str):
+            raise no_schema(where, "a pattern is a string", text)
+        found = self._patterns.get(text)
+        if found is None:
+            try:
+                found = self._patterns[text] = Pattern(text)
+            except PatternError as error:
+                raise JsonSchemaError(f"{error} (at {_named(where)})") from None
+            self.spend(20 + found.weight // 2)
+        return found
+
+    def _compile(self, node: Node, raw: dict[str, Any]) -> None:
+        checks: list[Check] = []
+        last: list[Check] = []
+        place = Place(self, node, raw)
+        keywords = self._keywords
+        for key, rule in raw.items():
+            if self.old and "$ref" in raw and key != "$ref":
+                continue  # old drafts ignore the siblings of `$ref`
+            make = keywords.make.get(key)
+            if make is None or (self.old and key in keywords.new):
+                continue
+            check = make(place, key, rule)
+            if check is not None:
+                (last if key in keywords.last else checks).append(check)
+        node.fill(checks, last)
+
+
+class Place:
+    """A subschema during compilation, for the keyword functions."""
+
+    __slots__ = ("compiler", "node", "raw")
+
+    def __init__(self, compiler: Compiler, node: Node, raw: dict[str, Any]) -> None:
+        self.compiler = compiler
+        self.node = node
+        self.raw = raw
+
+    def where(self, *steps: str | int) -> At:
+        at = self.node.where
+        for step in steps:
+            at = (at, step)
+        return at
+
+    def inner(self, raw: Any, *steps: str | int) -> Node:
+        """Return the node of a subschema for a part of the value."""
+        return self.compiler.node(raw, self.where(*steps))
+
+    def same(self, raw: Any, *steps: str | int) -> Node:
+        """Return the node of a subschema for the same value."""
+        return self.took(self.compiler.node(raw, self.where(*steps)))
+
+    def took(self, node: Node) -> Node:
+        self.node.in_place.append(node)
+        return node
+
+    def schemas(self, key: str, rule: Any) -> list[Node]:
+        if not isinstance(rule, list) or not rule:
+            raise no_schema(self.where(key), "it is a list of schemas", rule)
+        return [self.same(one, key, index) for index, one in enumerate(cast("list[Any]", rule))]
+
+    def mapping(self, key: str, rule: Any) -> dict[str, Any]:
+        if not isinstance(rule, dict):
+            raise no_schema(self.where(key), "it is an object", rule)
+        return cast("dict[str, Any]", rule)
+
+    def names(self, key: str, rule: Any) -> list[str]:
+        if not isinstance(rule, list) or not all(isinstance(one, str) for one in cast("list[Any]", rule)):
+            raise no_schema(self.where(key), "it is a list of names", rule)
+        names = cast("list[str]", rule)
+        self.compiler.spend(len(names))
+        return list(dict.fromkeys(names))
+
+    def number(self, key: str, rule: Any) -> int | float:
+        if not is_number(rule) or not isfinite(rule):
+            raise no_schema(self.where(key), "it is a number", rule)
+        return rule
+
+    def count(self, key: str, rule: Any) -> int:
+        if not is_integer(rule) or rule < 0:
+            raise no_schema(self.where(key), "it is a whole number of at least 0", rule)
+        return int(rule)
+
+
+def _refuse_circles(nodes: Iterable[Node]) -> None:
+    """Refuse a schema that refers back to itself at the same value, or takes too many steps there."""
+    heights: dict[Node, int] = {}
+    for start in nodes:
+        path: list[tuple[Node, Iterator[Node]]] = [(start, iter(start.in_place))] if start not in heights else []
+        on_path = {start}
+        while path:
+            node, rest = path[-1]
+            below = next(rest, None)
+            if below is None:
+                path.pop()
+                on_path.discard(node)
+                heights[node] = 1 + max((heights[one] for one in node.in_place), default=0)
+                if heights[node] > _MOST_IN_PLACE:
+                    raise JsonSchemaError(
+                        f"more than {_MOST_IN_PLACE} subschemas follow each other for one value (at "
+                        f"{_named(node.where)})"
+                    )
+            elif below in on_path:
+                raise JsonSchemaError(
+                    f"it refers to itself in a circle (at {_named(below.where)}): no value could be checked"
+                )
+            elif below not in heights:
+                path.append((below, iter(below.in_place)))
+                on_path.add(below)
+
+
+# ---- values
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_integer(value: Any) -> bool:
+    return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer())
+
+
+TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "array": lambda value: isinstance(value, list),
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": is_integer,
+    "null": lambda value: value is None,
+    "number": is_number,
+    "object": lambda value: isinstance(value, dict),
+    "string": lambda value: isinstance(value, str),
+}
+
+
+def canonical(value: Any, spend: Callable[[int], None]) -> str:
+    """Return a text that is equal for equal values only: 1 and 1.0 are equal, 1 and true are not."""
+    spend(3)
+    if isinstance(value, str):
+        spend(len(value) >> 6)
+        return json.dumps(value)
+    if value is None or isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float):
+        if not value.is_integer():
+            return repr(value)
+        value = int(value)
+    if isinstance(value, int):
+        spend(value.bit_length() >> 6)
+        return f"{value:x}"
+    if isinstance(value, dict):
+        entries = sorted(cast("dict[str, Any]", value).items())
+        return f"{{{','.join([f'{json.dumps(key)}:{canonical(one, spend)}' for key, one in entries])}}}"
+    return f"[{','.join([canonical(one, spend) for one in value])}]"
+
+
+def steps_of(at: At) -> list[str | int]:
+    steps: list[str | int] = []
+    while at is not None:
+        at, step = at
+        steps.append(step)
+    return steps[::-1]
+
+
+def _named(where: At) -> str:
+    """Return a position in the schema, as a reference."""
+    return _cut("/".join([str(step) for step in ("#", *steps_of(where))]), str)
+
+
+def _cut(value: Any, shown: Callable[[Any], str] = repr) -> str:
+    try:
+        text = shown(value)
+    except ValueError:  # an integer with more digits than Python converts
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def no_schema(where: At, demand: str, given: Any) -> JsonSchemaError:
+    return JsonSchemaError(f"{demand}, not {_cut(given)} (at {_named(where)})")
+
+
+def _never(value: Any, at: At, run: Run, marks: Marks) -> None:
+    run.add(at, "", False, value)

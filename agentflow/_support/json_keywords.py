@@ -1,0 +1,481 @@
+"""The keywords of JSON schema, for `agentflow._support.json_schema`: each is compiled to a function that checks a value.
+
+A keyword function takes the subschema (`Place`), the keyword's name and its value. Similar keywords, such as
+`minLength` and `maxItems`, share a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from fractions import Fraction
+from math import isfinite
+from typing import Any, Final, cast
+
+from agentflow._support.json_compiler import (
+    TYPES,
+    At,
+    Check,
+    Keywords,
+    Marks,
+    Node,
+    Place,
+    Problem,
+    Run,
+    canonical,
+    is_number,
+    no_schema,
+)
+from agentflow._support.patterns_outside import Pattern
+
+__all__ = ["KEYWORDS"]
+
+
+def _ref(place: Place, key: str, rule: Any) -> Check:
+    return place.took(place.compiler.reference(rule, place.raw, place.where(key))).check
+
+
+def _type(place: Place, key: str, rule: Any) -> Check:
+    names: Any = [rule] if isinstance(rule, str) else rule
+    if not isinstance(names, list) or not all(
+        isinstance(one, str) and one in TYPES for one in cast("list[Any]", names)
+    ):
+        raise no_schema(place.where(key), f"it is one or several of {', '.join(TYPES)}", rule)
+    known = [TYPES[name] for name in dict.fromkeys(cast("list[str]", names))]
+    if len(known) == 1:
+        [fits] = known
+    else:
+
+        def fits(value: Any, /) -> bool:
+            return any(one(value) for one in known)
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if not fits(value):
+            run.add(at, key, rule, value)
+
+    return check
+
+
+def _enum(place: Place, key: str, rule: Any) -> Check:
+    if key == "enum" and not isinstance(rule, list):
+        raise no_schema(place.where(key), "it is a list of values", rule)
+    values = cast("list[Any]", rule if key == "enum" else [rule])
+    known = frozenset([canonical(one, place.compiler.spend) for one in values])
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if canonical(value, run.spend) not in known:
+            run.add(at, key, rule, value)
+
+    return check
+
+
+def _limit(place: Place, key: str, rule: Any) -> Check | None:
+    """Compile `minimum`, `maximum` and their exclusive forms."""
+    if isinstance(rule, bool) and key.startswith("exclusive"):  # draft 4: it is about the other keyword
+        return None
+    limit = place.number(key, rule)
+    if place.raw.get(f"exclusive{key.capitalize()}") is True:
+        key = f"exclusive{key.capitalize()}"
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if is_number(value) and not _OF_LIMITS[key](value, limit):
+            run.add(at, key, limit, value)
+
+    return check
+
+
+_OF_LIMITS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "minimum": lambda value, limit: value >= limit,
+    "maximum": lambda value, limit: value <= limit,
+    "exclusiveMinimum": lambda value, limit: value > limit,
+    "exclusiveMaximum": lambda value, limit: value < limit,
+}
+
+
+def _multiple_of(place: Place, key: str, rule: Any) -> Check:
+    divisor = place.number(key, rule)
+    if divisor <= 0:
+        raise no_schema(place.where(key), "it is a number above 0", rule)
+    exact = Fraction(repr(divisor)) if isinstance(divisor, float) else divisor
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if not is_number(value):
+            return
+        if isinstance(value, int):
+            run.spend((value.bit_length() >> 8) ** 2 >> 6)
+        elif not isfinite(value):
+            run.add(at, key, rule, value)
+            return
+        if (Fraction(repr(value)) if isinstance(value, float) else value) % exact:
+            run.add(at, key, rule, value)
+
+    return check
+
+
+def _length(place: Place, key: str, rule: Any) -> Check:
+    """Compile `minLength`, `maxItems` and similar."""
+    limit = place.count(key, rule)
+    kind = str if key.endswith("Length") else list if key.endswith("Items") else dict
+    least = key.startswith("min")
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if isinstance(value, kind):
+            size = len(cast("Collection[Any]", value))
+            if size < limit if least else size > limit:
+                run.add(at, key, limit, cast("Any", value))
+
+    return check
+
+
+def _matches(pattern: Pattern, text: str, run: Run) -> bool:
+    run.spend(1 + (len(text) * pattern.weight >> 5))
+    return pattern.found_in(text)
+
+
+def _pattern(place: Place, key: str, rule: Any) -> Check:
+    pattern = place.compiler.pattern(rule, place.where(key))
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if isinstance(value, str) and not _matches(pattern, value, run):
+            run.add(at, key, rule, value)
+
+    return check
+
+
+def _all_of(place: Place, key: str, rule: Any) -> Check:
+    nodes = place.schemas(key, rule)
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        for node in nodes:
+            node.check(value, at, run, marks)
+
+    return check
+
+
+def _any_of(place: Place, key: str, rule: Any) -> Check:
+    nodes = place.schemas(key, rule)
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        forms: list[list[Problem]] = []
+        fits = 0
+        for node in nodes:
+            found = run.problems_with(node, value, at, marks)
+            if found:
+                forms.append(found)
+                continue
+            fits += 1
+            if key == "anyOf" and marks is None:
+                return
+        if not fits:
+            run.add(at, key, rule, value, tuple(forms))
+        elif fits > 1 and key == "oneOf":
+            run.add(at, key, rule, value)
+
+    return check
+
+
+def _not(place: Place, key: str, rule: Any) -> Check:
+    node = place.same(rule, key)
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if not run.problems_with(node, value, at, None):
+            run.add(at, key, rule, value)
+
+    return check
+
+
+def _if(place: Place, key: str, rule: Any) -> Check:
+    node = place.same(rule, key)
+    then, otherwise = [place.same(place.raw[name], name) if name in place.raw else None for name in ("then", "else")]
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        branch = otherwise if run.problems_with(node, value, at, marks) else then
+        if branch is not None:
+            branch.check(value, at, run, marks)
+
+    return check
+
+
+# ---- lists
+
+
+def _items(place: Place, key: str, rule: Any) -> Check:
+    """Compile `items`: for the entries after those of `prefixItems`, or of a list of schemas here."""
+    if isinstance(rule, list):
+        return _prefix_items(place, key, cast("Any", rule))
+    first = place.raw.get("prefixItems")
+    after = len(cast("list[Any]", first)) if isinstance(first, list) and not place.compiler.old else 0
+    return _entries(place.inner(rule, key), after)
+
+
+def _additional_items(place: Place, key: str, rule: Any) -> Check | None:
+    first = place.raw.get("items")
+    return _entries(place.inner(rule, key), len(cast("list[Any]", first))) if isinstance(first, list) else None
+
+
+def _entries(node: Node, after: int) -> Check:
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if isinstance(value, list):
+            entries = cast("list[Any]", value)
+            if marks is not None:
+                run.spend(len(entries))
+                marks.update(range(len(entries)))
+            for index in range(after, len(entries)):
+                node.check(entries[index], (at, index), run, None)
+
+    return check
+
+
+def _prefix_items(place: Place, key: str, rule: Any) -> Check:
+    if not isinstance(rule, list):
+        raise no_schema(place.where(key), "it is a list of schemas", rule)
+    nodes = [place.inner(one, key, index) for index, one in enumerate(cast("list[Any]", rule))]
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if isinstance(value, list):
+            for index, (node, entry) in enumerate(zip(nodes, cast("list[Any]", value), strict=False)):
+                node.check(entry, (at, index), run, None)
+                if marks is not None:
+                    marks.add(index)
+
+    return check
+
+
+def _contains(place: Place, key: str, rule: Any) -> Check:
+    node = place.inner(rule, key)
+    raw = {} if place.compiler.old else place.raw
+    least = place.count("minContains", raw["minContains"]) if "minContains" in raw else 1
+    most = place.count("maxContains", raw["maxContains"]) if "maxContains" in raw else None
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if not isinstance(value, list):
+            return
+        entries = cast("list[Any]", value)
+        fits = [index for index, one in enumerate(entries) if not run.problems_with(node, one, (at, index), None)]
+        if marks is not None:
+            marks.update(fits)
+        if len(fits) < least:
+            run.add(at, key, least, entries)
+        if most is not None and len(fits) > most:
+            run.add(at, "maxContains", most, entries)
+
+    return check
+
+
+def _unique_items(place: Place, key: str, rule: Any) -> Check | None:
+    if not isinstance(rule, bool):
+        raise no_schema(place.where(key), "it is true or false", rule)
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if isinstance(value, list):
+            entries = cast("list[Any]", value)
+            if len({canonical(one, run.spend) for one in entries}) < len(entries):
+                run.add(at, key, rule, entries)
+
+    return check if rule else None
+
+
+def _unevaluated_items(place: Place, key: str, rule: Any) -> Check:
+    node = place.inner(rule, key)
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if isinstance(value, list) and marks is not None:
+            entries = cast("list[Any]", value)
+            run.spend(len(entries))
+            rest = [index for index in range(len(entries)) if index not in marks]
+            for index in rest:
+                node.check(entries[index], (at, index), run, None)
+            marks.update(rest)
+
+    return check
+
+
+# ---- objects
+
+
+def _properties(place: Place, key: str, rule: Any) -> Check:
+    nodes = {name: place.inner(one, key, name) for name, one in place.mapping(key, rule).items()}
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if isinstance(value, dict):
+            given = cast("dict[str, Any]", value)
+            fewer, more = (nodes, given) if len(nodes) < len(given) else (given, nodes)
+            run.spend(len(fewer))
+            for name in fewer:
+                if name in more:
+                    nodes[name].check(given[name], (at, name), run, None)
+                    if marks is not None:
+                        marks.add(name)
+
+    return check
+
+
+def _patterns_of(place: Place) -> dict[Pattern, Node]:
+    rule = place.mapping("patternProperties", place.raw.get("patternProperties", {}))
+    return {
+        place.compiler.pattern(text, place.where("patternProperties")): place.inner(one, "patternProperties", text)
+        for text, one in rule.items()
+    }
+
+
+def _pattern_properties(place: Place, key: str, rule: Any) -> Check:
+    nodes = _patterns_of(place)
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if isinstance(value, dict):
+            for name, one in cast("dict[str, Any]", value).items():
+                for pattern, node in nodes.items():
+                    if _matches(pattern, name, run):
+                        node.check(one, (at, name), run, None)
+                        if marks is not None:
+                            marks.add(name)
+
+    return check
+
+
+def _additional_properties(place: Place, key: str, rule: Any) -> Check:
+    node = place.inner(rule, key)
+    known = frozenset(place.mapping("properties", place.raw.get("properties", {})))
+    patterns = list(_patterns_of(place))
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if isinstance(value, dict):
+            given = cast("dict[str, Any]", value)
+            run.spend(len(given))
+            for name in given:
+                if name not in known and not any(_matches(pattern, name, run) for pattern in patterns):
+                    _of_name(node, key, rule, given, name, at, run)
+                    if marks is not None:
+                        marks.add(name)
+
+    return check
+
+
+def _unevaluated_properties(place: Place, key: str, rule: Any) -> Check:
+    node = place.inner(rule, key)
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if isinstance(value, dict) and marks is not None:
+            given = cast("dict[str, Any]", value)
+            run.spend(len(given))
+            rest = [name for name in given if name not in marks]
+            for name in rest:
+                _of_name(node, key, rule, given, name, at, run)
+            marks.update(rest)
+
+    return check
+
+
+def _of_name(node: Node, key: str, rule: Any, given: dict[str, Any], name: str, at: At, run: Run) -> None:
+    """Check a property that no other keyword covers."""
+    if rule is False:
+        run.add((at, name), key, rule, given[name])
+    else:
+        node.check(given[name], (at, name), run, None)
+
+
+def _property_names(place: Place, key: str, rule: Any) -> Check:
+    node = place.inner(rule, key)
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if isinstance(value, dict):
+            for name in cast("dict[str, Any]", value):
+                if run.problems_with(node, name, (at, name), None):
+                    run.add((at, name), key, rule, name)
+
+    return check
+
+
+def _required(place: Place, key: str, rule: Any) -> Check | None:
+    if isinstance(rule, bool) and place.compiler.old:
+        return None
+    names = place.names(key, rule)
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if isinstance(value, dict):
+            _need(names, cast("dict[str, Any]", value), at, run)
+
+    return check
+
+
+def _need(names: list[str], given: dict[str, Any], at: At, run: Run) -> None:
+    run.spend(len(names))
+    for name in names:
+        if name not in given:
+            run.add((at, name), "required", True, None)
+
+
+def _dependencies(place: Place, key: str, rule: Any) -> Check | None:
+    """Compile `dependentRequired`, `dependentSchemas`, and the older keyword that was both."""
+    if key == "dependencies" and not place.compiler.old:
+        return None
+    names: dict[str, list[str]] = {}
+    nodes: dict[str, Node] = {}
+    for name, one in place.mapping(key, rule).items():
+        if key == "dependentRequired" or (isinstance(one, list) and key == "dependencies"):
+            names[name] = place.names(key, cast("Any", one))
+        else:
+            nodes[name] = place.same(one, key, name)
+
+    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+        if isinstance(value, dict):
+            given = cast("dict[str, Any]", value)
+            run.spend(len(names) + len(nodes))
+            for name, needed in names.items():
+                if name in given:
+                    _need(needed, given, at, run)
+            for name, node in nodes.items():
+                if name in given:
+                    node.check(given, at, run, marks)
+
+    return check
+
+
+_LAST: Final = frozenset({"unevaluatedItems", "unevaluatedProperties"})
+_NEW: Final = _LAST | {
+    "$dynamicRef",
+    "dependentRequired",
+    "dependentSchemas",
+    "prefixItems",
+}
+_MAKE: Final[Mapping[str, Callable[[Place, str, Any], Check | None]]] = {
+    "$dynamicRef": _ref,
+    "$recursiveRef": _ref,
+    "$ref": _ref,
+    "additionalItems": _additional_items,
+    "additionalProperties": _additional_properties,
+    "allOf": _all_of,
+    "anyOf": _any_of,
+    "const": _enum,
+    "contains": _contains,
+    "dependencies": _dependencies,
+    "dependentRequired": _dependencies,
+    "dependentSchemas": _dependencies,
+    "enum": _enum,
+    "exclusiveMaximum": _limit,
+    "exclusiveMinimum": _limit,
+    "if": _if,
+    "items": _items,
+    "maxItems": _length,
+    "maxLength": _length,
+    "maxProperties": _length,
+    "maximum": _limit,
+    "minItems": _length,
+    "minLength": _length,
+    "minProperties": _length,
+    "minimum": _limit,
+    "multipleOf": _multiple_of,
+    "not": _not,
+    "oneOf": _any_of,
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "prefixItems": _prefix_items,
+    "properties": _properties,
+    "propertyNames": _property_names,
+    "required": _required,
+    "type": _type,
+    "unevaluatedItems": _unevaluated_items,
+    "unevaluatedProperties": _unevaluated_properties,
+    "uniqueItems": _unique_items,
+}
+
+KEYWORDS: Final = Keywords(_MAKE, _LAST, _NEW)

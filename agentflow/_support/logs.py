@@ -1,0 +1,75 @@
+"""The library's log: loguru's, silent until enabled, each record bound to its run.
+
+Rules:
+
+1. Nothing is logged until `logger.enable("agentflow")`, or `log_to_std()`: a library should not write to a program's
+   standard error. There are two exceptions: `EventLog`, because attaching it is a request for its lines, and bugs in
+   tools and hooks that end no run, because they would be invisible otherwise (`agentflow._support.once`).
+2. A record's `extra` has `run_id`, `call_id`, `session_id` and `source`; an id that does not apply is `""`, so that
+   formats can use all of them.
+3. One line names the failure; the traceback is logged at level TRACE. A traceback of loguru has a hundred lines, and
+   shows the values of variables, so it should be requested (`logger.add(sys.stderr, level="TRACE")`). DEBUG would not
+   do: loguru shows it by default.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from loguru import logger as _loguru
+
+from agentflow._support.shown import described, one_line
+
+__all__ = ["ids_of", "log_failure", "logger", "reset_to_default"]
+
+_IDS = ("run_id", "call_id", "session_id", "source")
+
+logger = _loguru.bind(**dict.fromkeys(_IDS, ""))
+"""The logger of the library's modules."""
+
+_ENABLED_BY_DEFAULT = ("agentflow.plugins.logging", "agentflow.tools.unexpected", "agentflow.hooks.skipped")
+
+
+def reset_to_default() -> None:
+    """Disable the library's log, except for the parts that are enabled by default."""
+    _loguru.disable("agentflow")
+    for name in _ENABLED_BY_DEFAULT:
+        _loguru.enable(name)
+
+
+reset_to_default()
+
+
+def ids_of(where: object) -> dict[str, str]:
+    """Return the ids to bind a record to: `logger.bind(**ids_of(event)).warning(...)`.
+
+    Args:
+        where: An event, an event's frame, a context, or any object with some of these attributes.
+
+    Example:
+        >>> ids_of(None)
+        {'run_id': '', 'call_id': '', 'session_id': '', 'source': ''}
+    """
+    return {name: getattr(where, name, "") for name in _IDS}
+
+
+def log_failure(
+    level: Literal["DEBUG", "WARNING", "ERROR"],
+    error: BaseException,
+    what: str,
+    *values: object,
+    where: object = None,
+) -> None:
+    """Log a failure.
+
+    Args:
+        level: The level.
+        error: The cause.
+        what: The failure and its consequence, in loguru's format (`"hook {} was skipped"`); the error is appended.
+        values: For the braces.
+        where: The run that it belongs to, as for `ids_of`.
+    """
+    texts = [one_line(value) if isinstance(value, str) else value for value in values]
+    bound = logger.bind(**ids_of(where))
+    bound.opt(depth=1).log(level, f"{what}: {{}}", *texts, described(error))
+    bound.opt(depth=1, exception=error).trace(what, *texts)

@@ -1,0 +1,97 @@
+"""`log_to_std`: the library's log for programs that use the standard `logging`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from loguru import logger
+
+from agentflow._support.logs import reset_to_default
+
+if TYPE_CHECKING:
+    from loguru import Message
+
+__all__ = ["log_to_std"]
+
+_LEVELS = {5: "TRACE", 25: "SUCCESS"}
+"""Levels of loguru that the standard library has no name for."""
+
+
+class _Forwarding:
+    """The active sink: a second `log_to_std` replaces the first."""
+
+    sink: int | None = None
+
+
+def log_to_std(level: str | int = "DEBUG") -> Callable[[], None]:
+    """Send the library's log to the standard `logging`, under the names of its modules (`agentflow.loop.emitting`).
+
+    This enables the log. The standard loggers' levels and handlers apply as usual. Each record has the attributes
+    `run_id`, `call_id`, `session_id` and `source` (`"%(run_id)s"`), which are `""` if they do not apply. If loguru is
+    not configured, its default handler no longer writes agentflow's records to standard error; it still writes those of
+    other packages.
+
+    Args:
+        level: The lowest level to forward. Lines of an `EventLog` below it are not even built; `"TRACE"` includes
+            tracebacks.
+
+    Returns:
+        A function that stops the forwarding and restores the previous log.
+
+    Raises:
+        ValueError: Loguru has no such level.
+
+    Example:
+        >>> stop = log_to_std("WARNING")
+        >>> stop()
+    """
+    sink = logger.add(_forward, level=level, format=lambda _: "{message}", filter="agentflow")
+    _stop()
+    try:
+        logger.remove(0)  # loguru's default; if it is missing, the program has configured loguru
+    except ValueError:
+        pass
+    else:
+        logger.add(sys.stderr, filter={"agentflow": False})
+    for number, name in _LEVELS.items():
+        if logging.getLevelName(number) != name:
+            logging.addLevelName(number, name)
+    _Forwarding.sink = sink
+    logger.enable("agentflow")
+
+    def end() -> None:
+        if _Forwarding.sink == sink:
+            _stop()
+            reset_to_default()
+
+    return end
+
+
+def _stop() -> None:
+    sink, _Forwarding.sink = _Forwarding.sink, None
+    if sink is not None:
+        logger.remove(sink)
+
+
+def _forward(message: Message) -> None:
+    entry: Any = message.record
+    target = logging.getLogger(entry["name"])
+    level: int = entry["level"].no
+    if not target.isEnabledFor(level):
+        return
+    failed = entry["exception"]
+    error = None if failed is None else (failed.type, failed.value, failed.traceback)
+    extra = {key: value for key, value in entry["extra"].items() if key not in _TAKEN}
+    record = target.makeRecord(
+        entry["name"], level, entry["file"].path, entry["line"], entry["message"], (), error, entry["function"], extra
+    )
+    record.created, record.msecs = entry["time"].timestamp(), entry["time"].microsecond // 1000
+    record.thread, record.threadName = entry["thread"].id, entry["thread"].name
+    target.handle(record)
+
+
+_TAKEN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
+"""Attributes that every record has, which `makeRecord` refuses."""

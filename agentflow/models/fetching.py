@@ -1,0 +1,193 @@
+"""`fetch`: download the content of an address, within limits.
+
+Rules:
+
+1. Nothing here runs unless a program calls it: an address in a message goes to the provider unchanged.
+2. Each hop is checked (scheme, address, size), and https is never followed to http.
+3. No proxy, no cookies, no `.netrc`; the caller's headers are sent only to the host of the given address.
+4. The unpacked size is counted while reading; the size that a server declares only allows an earlier refusal.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator, Collection, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+import aiohttp
+from yarl import URL
+
+from agentflow._support.media import MAX_BYTES, in_bytes, name_in, sniff, type_of_bytes, type_of_name
+from agentflow.errors import FetchError, UsageError
+from agentflow.models.addresses import CheckedResolver, RefusedAddressError, check_literal
+from agentflow.vocabulary.messages import DataBlock
+
+__all__ = ["fetch"]
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_CHUNK_SIZE: Final = 1 << 16
+_GENERIC_TYPES: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "text/plain"})
+
+
+async def fetch(
+    url: str,
+    media_type: str | None = None,
+    *,
+    name: str | None = None,
+    types: Collection[str] | None = None,
+    max_bytes: int = MAX_BYTES,
+    timeout: float = 30.0,
+    redirects: int = 5,
+    private: bool = False,
+    headers: Mapping[str, str] | None = None,
+) -> DataBlock:
+    """Download the content of an address into a block.
+
+    Args:
+        url: `http://` or `https://`.
+        media_type: The MIME type; by default detected from the first bytes, then from the server's header, then from
+            the name.
+        name: A file name to show; by default the one in the address.
+        types: Patterns of accepted types, such as `["image/*", "application/pdf"]`; None accepts any.
+        max_bytes: The maximum size, unpacked.
+        timeout: The limit for the whole download, in seconds.
+        redirects: The maximum number of redirects.
+        private: Whether non-public addresses are allowed: loopback, private, link-local (where clouds serve
+            credentials), and so on. It should stay off for addresses that a model or a user chose.
+        headers: HTTP headers to send, to the host of `url` only.
+
+    Raises:
+        FetchError: The download failed or was refused: address, size, type, status.
+        UsageError: `url` is not an HTTP address.
+
+    Example:
+        >>> try:
+        ...     block = await fetch("http://127.0.0.1/secret", types=["image/*"])
+        ... except FetchError as error:
+        ...     print(error.retryable)
+        False
+    """
+    place = _check_url(url)
+    block: DataBlock | None = None
+    try:
+        limits = aiohttp.ClientTimeout(total=timeout)
+        resolver = None if private else CheckedResolver()
+        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True)
+        jar = aiohttp.DummyCookieJar()
+        async with aiohttp.ClientSession(
+            connector=connector, cookie_jar=jar, timeout=limits, trust_env=False, auto_decompress=False
+        ) as session:
+            sent = {"accept-encoding": "identity", **(headers or {})}
+            for _ in range(redirects + 1):
+                if not private:
+                    check_literal(place.host or "")
+                async with session.get(place, allow_redirects=False, headers=sent) as answer:
+                    if answer.status in _REDIRECTS and "location" in answer.headers:
+                        place, sent = _next(place, answer, sent)
+                        continue
+                    block = await _block(answer, place, media_type, name, types, max_bytes)
+                    break
+    except FetchError:
+        raise
+    except TimeoutError as error:
+        raise FetchError(url, f"it took longer than {timeout:g} s", retryable=True) from error
+    except RefusedAddressError as error:
+        raise FetchError(url, f"{error}; allow such addresses with private=True") from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, RefusedAddressError) else error
+        if isinstance(cause, RefusedAddressError):
+            raise FetchError(url, f"{cause}; allow such addresses with private=True") from error
+        raise FetchError(url, str(error) or type(error).__name__, retryable=isinstance(error, OSError)) from error
+    if block is None:
+        raise FetchError(url, f"it redirects more than {redirects} times")
+    return block
+
+
+def _check_url(url: str) -> URL:
+    try:
+        place = URL(url)
+    except ValueError as error:
+        raise UsageError(f"fetch({url!r}): this is not an address: {error}.") from error
+    if place.scheme not in ("http", "https") or not place.host:
+        raise UsageError(
+            f"fetch({url!r}): an address begins with https:// or http://. For a file: DataBlock.from_path."
+        )
+    if place.user or place.password:
+        raise UsageError("fetch: the address holds a user or a password; give it in headers={'authorization': ...}.")
+    return place
+
+
+def _next(place: URL, answer: aiohttp.ClientResponse, sent: Mapping[str, str]) -> tuple[URL, Mapping[str, str]]:
+    try:
+        there = place.join(URL(answer.headers["location"]))
+    except ValueError as error:
+        raise FetchError(str(place), "it redirects to something that is not an address") from error
+    if there.scheme not in ("http", "https") or not there.host or there.user or there.password:
+        raise FetchError(
+            str(place), f"it redirects to {there.scheme or 'something that is not an address'}, which is not followed"
+        )
+    if place.scheme == "https" and there.scheme == "http":
+        raise FetchError(str(place), "it redirects from https to http, which is not followed")
+    return there, sent if there.origin() == place.origin() else {"accept-encoding": "identity"}
+
+
+async def _block(
+    answer: aiohttp.ClientResponse,
+    place: URL,
+    media_type: str | None,
+    name: str | None,
+    types: Collection[str] | None,
+    max_bytes: int,
+) -> DataBlock:
+    url = str(place)
+    if answer.status != 200:
+        raise FetchError(url, f"the server answered {answer.status} {answer.reason}", retryable=answer.status >= 500)
+    if (declared := answer.content_length) is not None and declared > max_bytes:
+        raise _too_large(url, max_bytes)
+    data = bytearray()
+    async for chunk in _unpack(answer, url, max_bytes):
+        data += chunk
+        if len(data) > max_bytes:
+            raise _too_large(url, max_bytes)
+    detected = media_type or _type(bytes(data), answer.content_type, name_in(url))
+    if types is not None and not any(fnmatchcase(detected, pattern) for pattern in types):
+        raise FetchError(url, f"it is {detected}, and types= allows {', '.join(types)}")
+    if not data:
+        raise FetchError(url, "it is empty")
+    return DataBlock.from_bytes(bytes(data), detected, name=name or name_in(url), max_bytes=None)
+
+
+def _type(data: bytes, declared: str, name: str | None) -> str:
+    """Return the type of content: from its first bytes, then from the server's header unless that is generic."""
+    known = sniff(data)
+    if known is not None:
+        return known
+    if declared not in _GENERIC_TYPES:
+        return declared
+    return (type_of_name(name) if name else None) or type_of_bytes(data)
+
+
+async def _unpack(answer: aiohttp.ClientResponse, url: str, limit: int) -> AsyncIterator[bytes]:
+    """Yield the content in chunks; packed content is never unpacked beyond the limit."""
+    packed = answer.headers.get("content-encoding", "identity").strip().lower()
+    if packed in ("", "identity"):
+        async for chunk in answer.content.iter_chunked(_CHUNK_SIZE):
+            yield chunk
+        return
+    if packed not in ("gzip", "deflate"):
+        raise FetchError(url, f"it is packed with {packed[:20]}, although that was not asked for")
+    unpacking = zlib.decompressobj(wbits=47 if packed == "gzip" else zlib.MAX_WBITS)
+    try:
+        async for chunk in answer.content.iter_chunked(_CHUNK_SIZE):
+            rest = chunk
+            while rest and not unpacking.eof:
+                yield unpacking.decompress(rest, min(limit + 1, 1 << 20))
+                rest = unpacking.unconsumed_tail
+        yield unpacking.flush(1 << 20)
+    except zlib.error as error:
+        raise FetchError(url, f"its content is not valid {packed}") from error
+
+
+def _too_large(url: str, limit: int) -> FetchError:
+    return FetchError(url, f"it has more than the {in_bytes(limit)} that max_bytes= allows")

@@ -1,0 +1,44 @@
+"""Recorded runs: their log and its reader, the recorder that writes it, and the replay that runs it again."""
+
+from typing import TYPE_CHECKING
+
+from agentflow._support.lazy import lazily
+from agentflow.recording.entries import Entry
+from agentflow.recording.log import RunLog
+from agentflow.recording.reading import RunLogError, load, read_lines
+from agentflow.recording.schema import json_schema
+
+if TYPE_CHECKING:
+    from agentflow.recording.recorder import Explanation, Recorder, Recording, export_log
+    from agentflow.recording.replay import Divergence, Replay, ReplayOptions, ReplayResult
+
+__all__ = [
+    "Divergence",
+    "Entry",
+    "Explanation",
+    "Recorder",
+    "Recording",
+    "Replay",
+    "ReplayOptions",
+    "ReplayResult",
+    "RunLog",
+    "RunLogError",
+    "export_log",
+    "json_schema",
+    "load",
+    "read_lines",
+]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "Explanation": ".recorder",
+        "Recorder": ".recorder",
+        "Recording": ".recorder",
+        "export_log": ".recorder",
+        "Divergence": ".replay",
+        "Replay": ".replay",
+        "ReplayOptions": ".replay",
+        "ReplayResult": ".replay",
+    },
+)

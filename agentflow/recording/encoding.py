@@ -1,0 +1,371 @@
+"""Encode values for a run log: each message, call, result and tool is written once, and referred to by its ref afterwards.
+
+Rules:
+
+1. Encoding never raises: a value that JSON cannot represent is written as its text.
+2. A ref is the id of the object. Another object with the same id, such as a changed message, gets `id#2`, `id#3` ...
+3. The table of known objects is bounded: an object that has been evicted is written again, under another ref.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from hashlib import sha256
+from importlib import metadata
+from typing import Any, TypeAlias, cast
+
+from agentflow.recording.entries import FORM, VERSION
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.saving.codec import fact_kind, msg_to_dict
+from agentflow.vocabulary.saving.plain import plain, text_of
+from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
+from agentflow.vocabulary.transcript import MessageView
+from agentflow.vocabulary.verdicts import AnyVerdict, verdict_value
+
+__all__ = ["Clean", "Encoder", "Line", "error_words", "header_line", "set_fields"]
+
+Line: TypeAlias = dict[str, Any]
+"""An entry as data."""
+Clean: TypeAlias = Callable[[Any, str], Any]
+"""Takes a value and its run id, and returns the value without secrets."""
+
+_REMEMBERED = 20_000
+_SIMPLE = (str, int, float, bool, type(None))
+
+
+def header_line(mark: str = "", content: bool = True, origin: str = "recorder") -> Line:
+    """The first line of a log.
+
+    Args:
+        mark: The suffix of this writer's refs.
+        content: Whether texts are recorded.
+        origin: The source of the log.
+    """
+    try:
+        version = metadata.version("agentflow-hooks")
+    except metadata.PackageNotFoundError:
+        version = ""
+    line: Line = {"kind": "log", "form": FORM, "version": VERSION, "writer": mark[1:] or secrets.token_hex(3)}
+    return {**line, "time": time.time(), "library": version, "content": content, "origin": origin}
+
+
+def error_words(error: BaseException) -> Line:
+    """Describe an exception for a log: its class, its text, and its attributes that are data."""
+    kind = type(error)
+    said: Line = {"type": kind.__qualname__, "module": kind.__module__, "message": text_of(error)}
+    try:
+        known = {name: value for name, value in vars(error).items() if type(value) in _SIMPLE}
+    except TypeError:  # the exception has no __dict__
+        known = {}
+    slots = {
+        name: value
+        for name in ("retryable", "retry_after", "status")
+        if type(value := getattr(error, name, None)) in _SIMPLE and value is not None
+    }
+    if known or slots:
+        said["attributes"] = plain({**slots, **known})
+    return said
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _compact(data: object) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
+
+
+class _Known:
+    """Objects that have a ref, by identity (fast) and by content."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._by_identity: OrderedDict[int, tuple[object, str]] = OrderedDict()
+        self._by_content: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._taken: dict[str, int] = {}
+
+    def ref_of(self, value: object) -> str | None:
+        found = self._by_identity.get(id(value))
+        return found[1] if found is not None and found[0] is value else None
+
+    def by_content(self, key: tuple[str, str]) -> str | None:
+        return self._by_content.get(key)
+
+    def note(self, value: object, ref: str) -> None:
+        self._by_identity[id(value)] = value, ref  # the reference keeps the id from being reused
+        if len(self._by_identity) > _REMEMBERED:
+            self._by_identity.popitem(last=False)
+
+    def new_ref(self, base: str, key: tuple[str, str]) -> str:
+        ref = base = f"{base}{self._mark}"
+        while ref in self._taken:
+            self._taken[base] += 1
+            ref = f"{base}#{self._taken[base]}"
+        self._taken[ref] = 1
+        self._by_content[key] = ref
+        if len(self._by_content) > _REMEMBERED:
+            self._by_content.popitem(last=False)
+        return ref
+
+
+class Encoder:
+    """Turns values into log entries; the entries are appended to `out`.
+
+    Args:
+        content: Whether to record texts; if False, digests replace them.
+        clean: Removes secrets from values.
+        mark: Suffix of each ref; it should be unique if several writers use the same log.
+
+    Attributes:
+        out: The entries so far; the writer takes them from here.
+        run: The run id of the values to encode next.
+    """
+
+    def __init__(self, content: bool = True, clean: Clean | None = None, mark: str = "") -> None:
+        self.out: list[Line] = []
+        self.run = ""
+        self.content = content
+        self._clean = clean
+        self._messages, self._uses, self._results, self._tools = (_Known(mark) for _ in range(4))
+        self._lists: dict[str, tuple[Sequence[Msg], list[str]]] = {}
+
+    # ---- what has a ref
+
+    def message(self, msg: Msg) -> str:
+        """Return the ref of a message, writing the message if needed."""
+        ref = self._messages.ref_of(msg)
+        if ref is None:
+            ref = self._write_message(msg)
+            self._messages.note(msg, ref)
+        return ref
+
+    def _write_message(self, msg: Msg) -> str:
+        shown = self.cleaned(msg)
+        blocks: list[Any] = []
+        for block in shown.content:
+            if isinstance(block, ToolUseBlock):
+                blocks.append({"type": "tool_use", "ref": self.tool_use(block)})
+            elif isinstance(block, ToolResultBlock):
+                blocks.append({"type": "tool_result", "ref": self.tool_result(block)})
+            else:
+                blocks.append(plain(block))
+        bare = msg_to_dict(Msg(shown.role, (), shown.name, shown.id, shown.metadata, shown.usage, shown.finish_reason))
+        data: Line = {name: value for name, value in {**bare, "content": blocks}.items() if value not in (None, {})}
+        digest = _digest(_compact(data))
+        key = (msg.id, digest)
+        ref = self._messages.by_content(key)
+        if ref is None:
+            ref = self._messages.new_ref(msg.id or "m", key)
+            line: Line = {"kind": "message", "ref": ref}
+            if self.content:
+                line["message"] = data
+            else:
+                line["digest"] = digest
+                line["message"] = {"role": msg.role, "id": msg.id, "content": [b for b in blocks if "ref" in b]}
+            self.out.append(line)
+        return ref
+
+    def tool_use(self, use: ToolUseBlock) -> str:
+        """Return the ref of a tool call."""
+        ref = self._uses.ref_of(use)
+        if ref is None:
+            shown = self.cleaned(use)
+            value: Line = {"id": shown.id, "name": shown.name}
+            if shown.input_error is None:
+                value["input"] = plain(shown.input)
+            else:
+                value["raw"] = plain(shown.raw)
+            ref = self._written("tool_use", self._uses, use.id or "t", value, ("input", "raw"))
+            self._uses.note(use, ref)
+        return ref
+
+    def tool_result(self, result: ToolResultBlock) -> str:
+        """Return the ref of a tool's result."""
+        ref = self._results.ref_of(result)
+        if ref is None:
+            shown = self.cleaned(result)
+            value: Line = {
+                "tool_use_id": shown.tool_use_id,
+                "name": shown.name,
+                "content": plain(shown.content),
+                "state": shown.state,
+            }
+            ref = self._written("tool_result", self._results, result.tool_use_id or "t", value, ("content",))
+            self._results.note(result, ref)
+        return ref
+
+    def tool(self, spec: ToolSpec) -> str:
+        """Return the ref of a tool's description."""
+        ref = self._tools.ref_of(spec)
+        if ref is None:
+            value: Line = {"name": spec.name, "description": spec.description, "parameters": plain(spec.parameters)}
+            value["type"] = spec.type
+            if spec.requires_approval:
+                value["requires_approval"] = True
+            ref = self._written("tool", self._tools, spec.name, value, ("description", "parameters"))
+            self._tools.note(spec, ref)
+        return ref
+
+    def _written(self, kind: str, known: _Known, base: str, value: Line, content: Sequence[str]) -> str:
+        digest = _digest(_compact(value))
+        key = (base, digest)
+        ref = known.by_content(key)
+        if ref is None:
+            ref = known.new_ref(base, key)
+            if not self.content:
+                value = {name: one for name, one in value.items() if name not in content}
+                value["digest"] = digest
+            self.out.append({"kind": kind, "ref": ref, "value": value})
+        return ref
+
+    def messages(self, call: str, messages: Sequence[Msg]) -> Line:
+        """Encode a list of messages by its difference from the call's previous list."""
+        return self.message_list(call, messages)[0]
+
+    def message_list(self, call: str, messages: Sequence[Msg]) -> tuple[Line, list[str]]:
+        """Like `messages`, and return all refs too."""
+        last, refs = self._lists.get(call, ((), []))
+        keep = messages.shared(last) if isinstance(messages, MessageView) else 0
+        added = [self.message(messages[place]) for place in range(keep, len(messages))]
+        most = min(len(refs) - keep, len(added))
+        same = next((n for n in range(most) if refs[keep + n] != added[n]), most)
+        keep, added = keep + same, added[same:]
+        every = [*refs[:keep], *added]
+        self._lists[call] = messages, every
+        made: Line = {}
+        if keep:
+            made["keep"] = keep
+        if added:
+            made["add"] = added
+        return made, every
+
+    def forget(self, call: str) -> None:
+        """Discard the state of a finished call."""
+        self._lists.pop(call, None)
+
+    # ---- other values
+
+    def cleaned(self, value: Any) -> Any:
+        """Return a value without its secrets."""
+        return value if self._clean is None else self._clean(value, self.run)
+
+    def text(self, text: str) -> str:
+        """Clean a text; return an empty text if only digests are recorded."""
+        return str(self.cleaned(text)) if self.content else ""
+
+    def value(self, call: str, value: Any) -> Any:
+        """Encode the value of a field of an event, a verdict or a fact."""
+        if value is None or value is True or value is False or isinstance(value, int | float):
+            return plain(value)
+        if isinstance(value, str):
+            return plain(self.cleaned(value)) if self.content else _digest(value)
+        if isinstance(value, Msg):
+            return self.message(value)
+        if isinstance(value, ToolUseBlock):
+            return self.tool_use(value)
+        if isinstance(value, ToolResultBlock):
+            return self.tool_result(value)
+        if isinstance(value, ToolSpec):
+            return self.tool(value)
+        if isinstance(value, ModelOptions | Usage):
+            return set_fields(value)
+        if isinstance(value, AnyVerdict):
+            return self.verdict(call, value)
+        if isinstance(value, BaseException):
+            return self.error(error_words(value))
+        return self._several(call, value)
+
+    def _several(self, call: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            items = cast("Mapping[object, object]", value).items()
+            return {text_of(name): self.value(call, one) for name, one in items}
+        if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+            return [self.value(call, one) for one in cast("Sequence[Any]", value)]
+        if is_dataclass(value) and not isinstance(value, type):
+            return {one.name: self.value(call, getattr(value, one.name)) for one in fields(value)}
+        return plain(self.cleaned(value)) if self.content else None
+
+    def verdict(self, call: str, verdict: AnyVerdict) -> Line:
+        """Encode a verdict: its name, and its value under the name of its field."""
+        field, value = verdict.__match_args__[0], verdict_value(verdict)
+        said: Line = {"verdict": type(verdict).__name__}
+        if isinstance(value, Msg):
+            value = {"message": self.message(value)}
+        elif isinstance(value, ToolResultBlock):
+            value = {"tool_result": self.tool_result(value)}
+        elif isinstance(value, list | tuple) and value and _are_messages(cast("Sequence[Any]", value)):
+            value = {"messages": [self.message(msg) for msg in cast("Sequence[Msg]", value)]}
+        elif not self.content:
+            return said
+        else:
+            value = plain(self.cleaned(value))
+            if isinstance(value, dict) and list(cast("Line", value)) in _LIKE_REFS:
+                value = cast("Line", {"data": value})
+        said[field] = value
+        return said
+
+    def error(self, described: Line) -> Line:
+        """Encode the description of an exception."""
+        if not self.content:
+            return {"type": described["type"], "module": described["module"]}
+        return plain({**described, "message": self.cleaned(described["message"])})
+
+    def piece(self, chunk: ModelChunk) -> str | Line:
+        """Encode a chunk of a reply: as a plain text if it has only text."""
+        if not self.content:
+            return ""
+        said: Line = {}
+        for one in _CHUNK:
+            value = getattr(chunk, one)
+            if value is None or value is False or value == "" or value == ():
+                continue
+            if one == "usage":
+                value = set_fields(value)
+            elif one == "tool_uses":
+                value = [set_fields(delta, keep=("index",)) for delta in value]
+            said[one] = plain(value)
+        if len(said) == 1 and "text" in said:
+            return said["text"]
+        return said or ""
+
+    def fact(self, fact: Fact) -> Line:
+        """Encode a fact's kind and fields."""
+        call = str(getattr(fact, "call_id", ""))
+        made: Line = {}
+        for name, value in fact._asdict().items():  # NamedTuple's public method
+            if name in fact._field_defaults and value == fact._field_defaults[name]:
+                continue
+            if isinstance(value, tuple) and value and _are_messages(cast("tuple[Any, ...]", value)):
+                made[name] = [self.message(msg) for msg in cast("tuple[Msg, ...]", value)]
+            elif isinstance(value, str):
+                made[name] = value if name != "stop" else self.text(value)
+            else:
+                made[name] = self.value(call, value)
+        return {"kind": "fact", "fact": fact_kind(fact), "call": call, "fields": made}
+
+
+_LIKE_REFS = (["message"], ["messages"], ["tool_result"], ["data"])
+_CHUNK = tuple(one.name for one in fields(ModelChunk))
+
+
+def _are_messages(values: Sequence[Any]) -> bool:
+    return all(isinstance(one, Msg) for one in values)
+
+
+def set_fields(value: Any, keep: Sequence[str] = ()) -> Line:
+    """Return the fields of a frozen value that differ from their defaults."""
+    made: Line = {}
+    for one in fields(value):
+        held = getattr(value, one.name)
+        if one.name in keep or not (
+            held is None or held == {} or (type(held) is type(one.default) and held == one.default)
+        ):
+            made[one.name] = plain(held)
+    return made

@@ -1,0 +1,236 @@
+"""Remove secrets from chunks of a reply or a tool's output; a secret split over several chunks is found too.
+
+Rules:
+
+1. Only settled text is written: no later text could make it, or its end, part of a secret.
+2. Chunks without a finding are written unchanged. If there is one, the first chunk of the batch carries the whole text.
+3. If a batch has to end within a text because another entry follows, the unsettled rest moves to the next batch of the
+   stream.
+4. The arguments of a call are settled when the call is complete: a secret may contain JSON escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias, cast
+
+from agentflow.vocabulary.messages import ToolUseBlock
+
+__all__ = ["Find", "Finds", "Quiet"]
+
+Find: TypeAlias = tuple[int, int, str]
+"""Start and end of a finding in a text, and its replacement."""
+Finds: TypeAlias = Callable[[str, int, bool], tuple[list[Find], int]]
+"""Takes a text, a start, and whether the text is complete; returns the findings, and the end of the settled part."""
+Batch: TypeAlias = dict[str, Any]
+
+_CONTEXT = 200
+"""Characters of context before a text that are searched too."""
+
+
+class _Channel:
+    """A text that arrives in chunks."""
+
+    __slots__ = ("before", "held")
+
+    def __init__(self) -> None:
+        self.before = ""  # the end of the written text
+        self.held = ""  # unsettled text from the last batch
+
+    def look(self, finds: Finds, raw: str, whole: bool) -> tuple[list[Find], int]:
+        """Search a text that follows the written one."""
+        start = len(self.before)
+        found, reached = finds(self.before + raw, start, whole)
+        return [(begin - start, end - start, said) for begin, end, said in found], reached - start
+
+    def wrote(self, raw: str, upto: int) -> None:
+        self.before, self.held = (self.before + raw[:upto])[-_CONTEXT:], raw[upto:]
+
+
+class Quiet:
+    """Removes secrets from batches of chunks; one instance per log.
+
+    Args:
+        clean: Removes secrets from a value.
+        finds: Locates them in a text; if None, a text is settled when it is complete.
+    """
+
+    def __init__(self, clean: Callable[[Any], Any], finds: Finds | None) -> None:
+        self._clean = clean
+        self._finds = finds or self._only_whole
+        self._streams: dict[tuple[Any, ...], dict[str, _Channel]] = {}
+
+    def _only_whole(self, text: str, start: int, whole: bool) -> tuple[list[Find], int]:
+        if not whole:
+            return [], start
+        said = str(self._clean(text[start:]))
+        return ([] if said == text[start:] else [(start, len(text), said)]), len(text)
+
+    def begin(self, batch: Batch) -> None:
+        """Start a batch; if its first chunk restarts the reply, discard the text held back from earlier chunks."""
+        if batch.get("restart"):
+            self._streams.pop(_key(batch), None)
+
+    def forget(self, call: str) -> None:
+        """Discard the state of a finished call."""
+        for key in [key for key in self._streams if key[0] == call]:
+            del self._streams[key]
+
+    def settled(self, batch: Batch) -> Batch | None:
+        """Split off the leading chunks of an open batch that may be written; None if there are none."""
+        pieces = cast("list[Any]", batch["pieces"])
+        calls = [n for n, piece in enumerate(pieces) if batch["kind"] != "pieces" and _has_calls(piece)]
+        most = calls[0] if calls else len(pieces)
+        looked: list[tuple[str, str, list[Find], int, list[int]]] = []
+        for name, channel in self._channels(batch).items():
+            borders = [len(channel.held)]
+            for piece in pieces:
+                borders.append(borders[-1] + len(_text(batch, piece, name)))
+            raw = channel.held + "".join([_text(batch, piece, name) for piece in pieces])
+            looked.append((name, raw, *channel.look(self._finds, raw, whole=False), borders))
+
+        def free(n: int) -> bool:
+            return all(
+                borders[n] <= reached and not any(begin < borders[n] < end for begin, end, _ in found)
+                for _, _, found, reached, borders in looked
+            )
+
+        n = next((n for n in range(most, 0, -1) if free(n)), 0)
+        if n == 0:
+            return None
+        front = {**batch, "pieces": pieces[:n], "at": batch["at"][:n]}
+        for name, raw, found, _, borders in looked:
+            self._write(front, name, raw, [one for one in found if one[1] <= borders[n]], borders[n])
+            self._channels(batch)[name].held = ""
+        self._rest(front)
+        batch["pieces"] = pieces[n:]
+        if batch["pieces"]:
+            offset = batch["at"][n]
+            batch["time"] += offset / 1000
+            batch["at"] = [round(at - offset, 3) for at in batch["at"][n:]]
+            if "seq" in batch:
+                batch["seq"] += n
+            batch.pop("restart", None)
+        return front
+
+    def close(self, batch: Batch, whole: bool) -> None:
+        """Remove secrets from a batch that ends.
+
+        Args:
+            batch: The batch.
+            whole: Whether the stream ends with it.
+        """
+        for name, channel in self._channels(batch).items():
+            raw = channel.held + "".join([_text(batch, piece, name) for piece in batch["pieces"]])
+            found, reached = channel.look(self._finds, raw, whole)
+            self._write(batch, name, raw, found, reached)
+        self._arguments(batch, whole)
+        self._rest(batch)
+        if whole:
+            self._streams.pop(_key(batch), None)
+
+    def _channels(self, batch: Batch) -> dict[str, _Channel]:
+        names = ("text",) if batch["kind"] == "pieces" else ("text", "thinking")
+        known = self._streams.setdefault(_key(batch), {name: _Channel() for name in names})
+        return {name: known[name] for name in names}
+
+    def _write(self, batch: Batch, name: str, raw: str, found: Sequence[Find], upto: int) -> None:
+        """Write the settled part of a text into the chunks."""
+        channel = self._channels(batch)[name]
+        pieces, held = cast("list[Any]", batch["pieces"]), len(channel.held)
+        channel.wrote(raw, upto)
+        if not found and not held and upto == len(raw):
+            return
+        places = [n for n, piece in enumerate(pieces) if _text(batch, piece, name)] or [len(pieces) - 1]
+        if found:
+            _say(batch, places[0], name, _replaced(raw[:upto], found))
+            for n in places[1:]:
+                _say(batch, n, name, "")
+            return
+        begin = 0
+        for place, n in enumerate(places):
+            end = begin + len(_text(batch, pieces[n], name)) + (held if place == 0 else 0)
+            _say(batch, n, name, raw[begin : min(end, upto)])
+            begin = min(end, upto)
+
+    def _arguments(self, batch: Batch, whole: bool) -> None:
+        """Write the arguments of calls that are complete, and hold back the others."""
+        if batch["kind"] == "pieces":
+            return
+        known, pieces = self._streams[_key(batch)], cast("list[Any]", batch["pieces"])
+        deltas: dict[int, list[Batch]] = {}
+        for delta in [delta for piece in pieces if _has_calls(piece) for delta in piece["tool_uses"]]:
+            known.setdefault(f"arguments of {delta['index']}", _Channel())
+            deltas.setdefault(delta["index"], []).append(delta)
+        for name in [name for name in known if name.startswith("arguments")]:
+            index, held = int(name.rpartition(" ")[2]), known[name].held
+            mine = deltas.get(index, [])
+            raw = held + "".join([delta.get("arguments", "") for delta in mine])
+            said = self._clean_arguments(raw) if whole and raw else ""
+            known[name].held = "" if whole else raw
+            if said == raw and not held:
+                continue
+            for delta in mine:
+                delta.pop("arguments", None)
+            if said and not mine:
+                mine = [Batch(index=index)]
+                _as_object(pieces, len(pieces) - 1).setdefault("tool_uses", []).extend(mine)
+            if said:
+                mine[-1]["arguments"] = said
+
+    def _clean_arguments(self, raw: str) -> str:
+        use = ToolUseBlock.from_json("call", "call", raw)
+        return str(self._clean(raw) if use.input_error is not None else self._clean(use).raw)
+
+    def _rest(self, batch: Batch) -> None:
+        """Clean the values of a model's chunks that are never split."""
+        for piece in batch["pieces"] if batch["kind"] != "pieces" else ():
+            for name in _WHOLE:
+                if name in piece and not isinstance(piece, str):
+                    piece[name] = self._clean(piece[name])
+
+
+_WHOLE = ("blocks", "citations")
+
+
+def _key(batch: Batch) -> tuple[Any, ...]:
+    """Return the key of a batch's stream; it starts with the call."""
+    return batch["call"], batch["kind"], batch.get("n"), batch.get("tool_use")
+
+
+def _has_calls(piece: Any) -> bool:
+    return not isinstance(piece, str) and bool(piece.get("tool_uses"))
+
+
+def _text(batch: Batch, piece: Any, name: str) -> str:
+    """Return a chunk's part of a text; a tool's chunk that is not text has none."""
+    if isinstance(piece, str):
+        return piece if name == "text" else ""
+    return "" if batch["kind"] == "pieces" else piece.get(name, "")
+
+
+def _as_object(pieces: list[Any], n: int) -> dict[str, Any]:
+    """Convert a model's chunk to an object in place."""
+    if isinstance(pieces[n], str):
+        pieces[n] = {"text": pieces[n]}
+    return pieces[n]
+
+
+def _say(batch: Batch, n: int, name: str, text: str) -> None:
+    pieces = batch["pieces"]
+    if isinstance(pieces[n], str) and name == "text":
+        pieces[n] = text
+    elif batch["kind"] != "pieces":
+        _as_object(pieces, n)[name] = text
+
+
+def _replaced(raw: str, found: Sequence[Find]) -> str:
+    def parts() -> Iterator[str]:
+        done = 0
+        for begin, end, said in found:
+            yield raw[done:begin]
+            yield said
+            done = end
+        yield raw[done:]
+
+    return "".join(parts())

@@ -1,0 +1,7 @@
+"""`Recorder`: writes a run log while the run runs (`docs/plugins/recorder.md`)."""
+
+from agentflow.recording.recorder.export import export_log
+from agentflow.recording.recorder.hook import Recorder
+from agentflow.recording.recorder.records import Explanation, Recording
+
+__all__ = ["Explanation", "Recorder", "Recording", "export_log"]

@@ -1,0 +1,195 @@
+"""The targets of a `Recorder`: one file, a folder with a file for each run, or a store.
+
+Rules:
+
+1. Each write appends whole lines at once: several processes may write into one file.
+2. A line that a killed process left incomplete is terminated by the next writer, so that only that line is lost.
+3. A write that a store cannot accept now is repeated later, and stored once.
+4. If a folder or a store exceeds its limits, the oldest logs are deleted; logs in use stay.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import deque
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+from agentflow._support.logs import logger
+from agentflow.errors import StoreError
+from agentflow.recording.keeping import KeptLog, LogStore, too_many
+
+__all__ = ["FileSink", "Sink", "StoreTarget", "file_of", "is_folder", "prune_folder", "prune_store"]
+
+_PATIENCE = 60.0
+"""Seconds to wait for a store."""
+_MOST_WAITING = 16_000_000
+"""Characters that wait for an unreachable store."""
+_PAUSE = 5.0
+"""Seconds until such a store is tried again."""
+
+
+class Sink(Protocol):
+    """A destination of lines."""
+
+    def open(self) -> str:
+        """Open it; returns the suffix of this writer's refs, empty if there is no other writer."""
+        ...
+
+    def write(self, lines: Sequence[str]) -> None:
+        """Add lines."""
+        ...
+
+    def close(self) -> None:
+        """Stop writing for now."""
+        ...
+
+
+class FileSink:
+    """A file.
+
+    Args:
+        path: Its path; the file and its folder are created if missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd: int | None = None
+
+    def open(self) -> str:
+        """Open the file; see `Sink`."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+        try:
+            self._fd = os.open(self._path, flags | os.O_EXCL, 0o644)
+        except FileExistsError:
+            self._fd = os.open(self._path, flags, 0o644)
+            return f"@{secrets.token_hex(3)}"
+        return ""
+
+    def write(self, lines: Sequence[str]) -> None:
+        """Add lines to the end."""
+        assert self._fd is not None
+        data = "".join([f"{line}\n" for line in lines]).encode("utf-8", "replace")
+        size = os.fstat(self._fd).st_size
+        if size and os.pread(self._fd, 1, size - 1) != b"\n":
+            data = b"\n" + data
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+    def close(self) -> None:
+        """Close the file."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+
+class StoreTarget:
+    """A store with a log for each run. While it is unreachable, lines wait, in order, for a later write of any run.
+
+    Args:
+        store: The store.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self._waiting: deque[tuple[str, str, int, str]] = deque()
+        self._again = 0.0
+
+    def __call__(self, run_id: str) -> Sink:
+        """Return the sink of a run's log."""
+        return StoreSink(self, run_id)
+
+    def give(self, run_id: str, writer: str, number: int, lines: str) -> None:
+        """Add lines to a run's log, and wait until they are stored.
+
+        Raises:
+            StoreError: They cannot be stored, not even later; or too many lines wait.
+        """
+        self._waiting.append((run_id, writer, number, lines))
+        if time.monotonic() < self._again:
+            return
+        try:
+            while self._waiting:
+                self._store.keep_log(*self._waiting[0]).result(_PATIENCE)
+                self._waiting.popleft()
+        except StoreError as error:
+            if not error.retryable or sum(len(one[-1]) for one in self._waiting) > _MOST_WAITING:
+                self._waiting.clear()
+                raise
+            if not self._again:
+                logger.warning("run logs cannot be stored for now, and wait: {}", error)
+            self._again = time.monotonic() + _PAUSE
+        else:
+            self._again = 0.0
+
+
+class StoreSink:
+    """A run's log in a store.
+
+    Args:
+        target: The store.
+        run_id: The run.
+    """
+
+    def __init__(self, target: StoreTarget, run_id: str) -> None:
+        self._target = target
+        self._run_id = run_id
+        self._writer = ""
+        self._number = 0
+
+    def open(self) -> str:
+        """Begin; see `Sink`."""
+        self._writer = secrets.token_hex(5)
+        return f"@{self._writer[:6]}"
+
+    def write(self, lines: Sequence[str]) -> None:
+        """Add lines."""
+        self._number += 1
+        text = "\n".join(lines).encode("utf-8", "replace").decode()
+        self._target.give(self._run_id, self._writer, self._number, text)
+
+    def close(self) -> None:
+        """Do nothing: the store belongs to its owner."""
+
+
+def is_folder(path: str | Path) -> bool:
+    """Return whether a path is a folder: it exists as one, ends in a slash, or has no suffix and does not exist (`/dev/null`
+    does)."""
+    text = str(path)
+    path = Path(text)
+    return text.endswith(("/", os.sep)) or path.is_dir() or not (path.suffix or path.exists())
+
+
+def file_of(folder: Path, run_id: str) -> Path:
+    """Return the file of a run's log."""
+    return folder / f"{quote(run_id, safe='')[:200] or 'run'}.jsonl"
+
+
+def prune_folder(folder: Path, max_bytes: int | None, max_age: timedelta | None) -> None:
+    """Delete the oldest logs of a folder that exceeds its limits."""
+    found: list[KeptLog] = []
+    for path in folder.glob("*.jsonl"):
+        try:
+            stat = path.stat()
+        except OSError:
+            continue  # another process was faster
+        found.append(KeptLog(path.name, stat.st_mtime, stat.st_mtime, stat.st_size))
+    for log in too_many(found, time.time(), max_bytes, max_age):
+        try:
+            (folder / log.run_id).unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("the old run log {} cannot be deleted: {}", folder / log.run_id, error)
+
+
+def prune_store(store: LogStore, max_bytes: int | None, max_age: timedelta | None) -> None:
+    """Delete the oldest logs of a store that exceeds its limits."""
+    try:
+        store.prune_logs(max_bytes=max_bytes, max_age=max_age).result(_PATIENCE)
+    except (StoreError, TimeoutError) as error:
+        logger.warning("old run logs cannot be deleted: {}", error)

@@ -1,0 +1,531 @@
+"""The records of a `Recorder`, and the explanation of a message from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from agentflow.recording.entries import (
+    EventEntry,
+    FinishedEntry,
+    HookChange,
+    HookEntry,
+    Injection,
+    LogEntry,
+    StartedEntry,
+)
+from agentflow.recording.log import LISTS, RunLog
+from agentflow.recording.recorder.rendering import Shown, joined, message_digest, show
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.saving.codec import msg_to_dict
+from agentflow.vocabulary.specs import ModelOptions
+
+__all__ = [
+    "AddedRecord",
+    "Edit",
+    "Explanation",
+    "HookRecord",
+    "InjectedRecord",
+    "MessageRecord",
+    "Record",
+    "Recording",
+    "Shown",
+    "records_of",
+    "show",
+]
+
+Via: TypeAlias = Literal["on_event", "around", "shadow"]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One field before and after; for a wrapper of `around`: the work's result, and the wrapper's."""
+
+    field: str
+    before: Shown
+    after: Shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookRecord:
+    """A call of a hook with an effect (or any call, if the recorder records all).
+
+    Attributes:
+        hook: The hook's name.
+        event: The event's name.
+        via: Through `on_event` or `around`, or as a shadow hook only.
+        edits: Its changes.
+        verdict: The verdict's name, empty if there is none.
+        detail: The text of the verdict or the error, shortened.
+        error: The name of the exception that it raised, empty if there is none.
+        duration_ms: Its duration, by the run's clock.
+        tool_use_id: The tool call of the event.
+    """
+
+    hook: str
+    event: str
+    via: Via = "on_event"
+    edits: tuple[Edit, ...] = ()
+    verdict: str = ""
+    detail: str = ""
+    error: str = ""
+    duration_ms: float = 0.0
+    tool_use_id: str = ""
+    priority: float = 100
+    run_id: str = ""
+    call_id: str = ""
+    session_id: str = ""
+    source: str = ""
+    iteration: int = 0
+    seq: int = 0
+    time: float = 0.0
+
+    def __str__(self) -> str:
+        effects: list[str] = []
+        for edit in self.edits:
+            texts = f": {edit.before.short!r} became {edit.after.short!r}" if edit.after.short else ""
+            digests = f"{edit.before.digest or '(nothing)'} became {edit.after.digest}"
+            effects.append(f"changed {edit.field}{texts or f': {digests}'}")
+        if self.verdict:
+            effects.append(f"said {self.verdict}" + (f" ({self.detail})" if self.detail else ""))
+        if self.error:
+            effects.append(f"failed with {self.error}" + (f" ({self.detail})" if self.detail else ""))
+        how = {"on_event": "on", "around": "around", "shadow": "in the shadow, on"}[self.via]
+        return f"{self.hook} {how} {self.event}: {'; '.join(effects) or 'let it pass'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRecord:
+    """A message, when first observed in this form.
+
+    Attributes:
+        id: The message's id.
+        digest: The digest of its role and content.
+        role: Its role.
+        event: The event of its first observation.
+        calls: The ids of the tool calls that it makes or answers.
+        message: The whole message as JSON-like data; None if the recorder keeps digests only.
+    """
+
+    id: str
+    digest: str
+    role: str
+    event: str
+    calls: tuple[str, ...] = ()
+    message: Mapping[str, Any] | None = None
+    run_id: str = ""
+    call_id: str = ""
+    session_id: str = ""
+    source: str = ""
+    iteration: int = 0
+    seq: int = 0
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedRecord:
+    """Stored messages that no other event contains: injected, superseded, or created by a verdict.
+
+    Attributes:
+        origin: Their origin, as in `MessagesAdded`.
+        messages: The id and digest of each.
+        sources: The `metadata["synthetic"]` of each, empty if there is none.
+    """
+
+    origin: str
+    messages: tuple[tuple[str, str], ...]
+    sources: tuple[str, ...]
+    run_id: str = ""
+    call_id: str = ""
+    session_id: str = ""
+    source: str = ""
+    iteration: int = 0
+    seq: int = 0
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectedRecord:
+    """Messages that a hook or a tool added to the conversation with `context.inject`.
+
+    Attributes:
+        by: The name of the hook or tool.
+        event: The hook's event; empty for a tool.
+        messages: The id and digest of each.
+        keep: Whether they are stored; False: they are part of the next request only.
+    """
+
+    by: str
+    messages: tuple[tuple[str, str], ...]
+    keep: bool = True
+    event: str = ""
+    run_id: str = ""
+    call_id: str = ""
+    session_id: str = ""
+    source: str = ""
+    iteration: int = 0
+    seq: int = 0
+    time: float = 0.0
+
+    def __str__(self) -> str:
+        where = f"{self.by} on {self.event}" if self.event else f"the tool {self.by}"
+        return f"injected by {where}" + ("" if self.keep else ", for the next request only")
+
+
+Record: TypeAlias = MessageRecord | HookRecord | AddedRecord | InjectedRecord
+
+# ---- records of a run log
+
+
+def records_of(log: RunLog, short: int = 80) -> tuple[Record, ...]:
+    """Return the records in a run log, oldest first.
+
+    Args:
+        log: The log.
+        short: The maximum number of characters of the short forms.
+    """
+    return tuple(_Reading(log, short if log.header.content else 0).records())
+
+
+class _Reading:
+    """Extracts the records from a log."""
+
+    def __init__(self, log: RunLog, short: int) -> None:
+        self._log = log
+        self._short = short
+        self._known: set[str | tuple[str, str]] = set()
+        self._started: dict[int, StartedEntry] = {}
+
+    def records(self) -> Iterable[Record]:
+        for entry in self._log.entries:
+            if isinstance(entry, LogEntry):  # another writer begins
+                self._known.clear()
+            elif isinstance(entry, EventEntry):
+                yield from self._of_event(entry)
+            elif isinstance(entry, HookEntry):
+                yield from self._of_hook(entry)
+                where = self._where(entry)
+                yield from self._of_injections(entry.hook, entry.injected, where, entry.event)
+            elif isinstance(entry, StartedEntry):
+                self._started[entry.n] = entry
+            elif isinstance(entry, FinishedEntry) and (began := self._started.pop(entry.n, None)) is not None:
+                where = {**self._where(entry), "iteration": began.iteration}
+                yield from self._of_injections(self._log.tool_use(began.tool_use).name, entry.injected, where)
+
+    def _of_event(self, entry: EventEntry) -> Iterable[Record]:
+        where = self._where(entry)
+        fields = entry.fields
+        match entry.type:
+            case "PreCall" | "PreReasoning":
+                yield from self._new(self._log.messages(entry), entry.type, where)
+            case "PostReasoning":
+                yield from self._new([entry.ref("reasoning_result")], entry.type, where)
+            case "PostCall":
+                yield from self._new([entry.ref("final_message")], entry.type, where)
+            case "MessagesAdded":
+                refs: list[str] = fields.get("messages", [])
+                yield from self._new(refs, entry.type, where)
+                messages = [self._log.message(ref) for ref in refs]
+                yield AddedRecord(
+                    origin=entry.ref("origin"),
+                    messages=tuple((msg.id, self._digest(ref)) for ref, msg in zip(refs, messages, strict=True)),
+                    sources=tuple(str(msg.metadata.get("synthetic", "")) for msg in messages),
+                    **where,
+                )
+            case _:
+                pass
+
+    def _of_hook(self, entry: HookEntry) -> Iterable[Record]:
+        where = self._where(entry)
+        edits: list[Edit] = []
+        for change in entry.changes:
+            refs = [self._refs(entry, change, side) for side in ("before", "after")]
+            if entry.via != "around":
+                for some in refs:
+                    yield from self._new(some, entry.event, where)
+            was, now = (self._shown(entry, change, side) for side in ("before", "after"))
+            if was != now:
+                edits.append(Edit(change.field, was, now))
+            if entry.via != "around":
+                edits.extend(self._marked(change.field, *refs))
+        if (entry.changes or entry.injected) and not (edits or entry.verdict or entry.error):
+            return
+        verdict, failed = entry.verdict, entry.error
+        yield HookRecord(
+            hook=entry.hook,
+            priority=entry.priority,
+            event=entry.event,
+            via=entry.via,
+            edits=tuple(edits),
+            verdict="" if verdict is None else str(verdict["verdict"]),
+            detail=self._detail(verdict, failed),
+            error="" if failed is None else str(failed["type"]),
+            duration_ms=entry.duration_ms,
+            tool_use_id="" if entry.tool_use is None else self._log.tool_use(entry.tool_use).id,
+            **where,
+        )
+
+    def _of_injections(
+        self, by: str, injected: Iterable[Injection], where: dict[str, Any], event: str = ""
+    ) -> Iterable[Record]:
+        for one in injected:
+            yield from self._new(one.messages, event, where)
+            messages = tuple((self._log.message(ref).id, self._digest(ref)) for ref in one.messages)
+            yield InjectedRecord(by=by, event=event, messages=messages, keep=one.keep, **where)
+
+    # ---- calls and messages
+
+    def _where(self, entry: EventEntry | HookEntry | FinishedEntry) -> dict[str, Any]:
+        call = self._log.calls.get(entry.call)
+        run = ("", "", "") if call is None else (call.run, call.session, call.source)
+        ids = dict(zip(("run_id", "session_id", "source"), run, strict=True))
+        where = {**ids, "call_id": entry.call, "time": entry.time}
+        if not isinstance(entry, FinishedEntry):
+            where.update({"iteration": entry.iteration, "seq": entry.seq})
+        return where
+
+    def _digest(self, ref: str) -> str:
+        kept = self._log.digest(ref)
+        return kept or message_digest(self._log.message(ref))
+
+    def _new(self, refs: Iterable[str], event: str, where: dict[str, Any]) -> Iterable[Record]:
+        for ref in refs:
+            if ref in self._known:
+                continue
+            msg = self._log.message(ref)
+            key = msg.id, self._digest(ref)
+            self._known.add(ref)
+            if key in self._known:
+                continue
+            self._known.add(key)
+            calls = [*(use.id for use in msg.tool_uses), *(result.tool_use_id for result in msg.tool_results)]
+            yield MessageRecord(
+                id=msg.id,
+                digest=key[1],
+                role=msg.role,
+                event=event,
+                calls=tuple(calls),
+                message=msg_to_dict(msg) if self._short else None,
+                **where,
+            )
+
+    # ---- values
+
+    def _refs(self, entry: HookEntry, change: HookChange, side: str) -> tuple[str, ...]:
+        """Return the refs of the messages in a changed field."""
+        value = getattr(change, side)
+        if change.field in LISTS:
+            return self._log.messages(entry, side)
+        is_one = change.field in _ONE_MESSAGE and isinstance(value, str) and self._log.has("message", value)
+        return (value,) if is_one else ()
+
+    def _shown(self, entry: HookEntry, change: HookChange, side: str) -> Shown:
+        value: Any = getattr(change, side)
+        refs = self._refs(entry, change, side)
+        if change.field in LISTS:
+            return joined([self._message(ref) for ref in refs], self._short)
+        if refs:
+            return self._message(refs[0])
+        match change.field, value:
+            case _, None:
+                return Shown("")
+            case "tool_use", str(ref) if self._log.has("tool call", ref):
+                return self._part(ref, self._log.tool_use(ref).id, self._log.tool_use)
+            case "tool_result", str(ref) if self._log.has("tool result", ref):
+                return self._part(ref, self._log.tool_result(ref).tool_use_id, self._log.tool_result)
+            case "tool_results", [*refs] if all(
+                isinstance(ref, str) and self._log.has("tool result", ref) for ref in refs
+            ):
+                results = [(ref, self._log.tool_result(ref)) for ref in refs]
+                return joined(
+                    [self._part(ref, one.tool_use_id, self._log.tool_result) for ref, one in results], self._short
+                )
+            case "tools", [*refs]:
+                return show([self._log.tool_spec(ref) for ref in refs], self._short)
+            case "options", {**options}:
+                return show(ModelOptions(**options), self._short)
+            case _ if not self._short:
+                return Shown(str(value))
+            case _:
+                return show(value, self._short)
+
+    def _message(self, ref: str) -> Shown:
+        msg, digest = self._log.message(ref), self._digest(ref)
+        return show(msg, self._short, lambda _: digest)
+
+    def _part(self, ref: str, id: str, read: Callable[[str], Any]) -> Shown:  # noqa: A002
+        kept = self._log.digest(ref)
+        return Shown(kept, "", ((id, kept),)) if kept else show(read(ref), self._short)
+
+    def _marked(self, field: str, before: Sequence[str], after: Sequence[str]) -> Iterable[Edit]:
+        """Return the changes in the metadata of messages that exist before and after."""
+        old = {msg.id: msg for msg in map(self._log.message, before)}
+        for msg in map(self._log.message, after):
+            was = old.get(msg.id)
+            if was is None or was.metadata == msg.metadata:
+                continue
+            texts = [", ".join(f"{k}={v!r}" for k, v in sorted(one.metadata.items())) for one in (was, msg)]
+            shown = [show(text, self._short) for text in texts]
+            yield Edit(f"{field}.metadata", *(Shown(one.digest, one.short, ((msg.id, one.digest),)) for one in shown))
+
+    def _detail(self, verdict: Mapping[str, Any] | None, error: Mapping[str, Any] | None) -> str:
+        if not self._short:
+            return ""
+        if verdict is None:
+            return "" if error is None else show(str(error.get("message", "")), self._short).short
+        value = self._log.carried(next((value for name, value in verdict.items() if name != "verdict"), None))
+        return "" if value is None or value == "" or value == () else show(value, self._short).short
+
+
+_ONE_MESSAGE = ("reasoning_result", "final_message", "message", "reply")
+"""The fields that contain a message."""
+
+
+# ---- the explanation of a message
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The hooks that shaped a message. `str(explanation)` is readable.
+
+    Attributes:
+        message_id: The message.
+        known: Whether the records contain it at all.
+        shaped: The effects of hooks on it (or on its sources), in order: edits, verdicts that created it, wrappers of `around`
+            that changed its chunks.
+        asked: For a reply: hooks' changes to its request.
+        shadows: The effects that shadow hooks would have had on it.
+        added: Its origin, if no other event contains it.
+        injected: The hook or tool that injected it, even if for one request only.
+    """
+
+    message_id: str
+    known: bool
+    shaped: tuple[HookRecord, ...] = ()
+    asked: tuple[HookRecord, ...] = ()
+    shadows: tuple[HookRecord, ...] = ()
+    added: tuple[AddedRecord, ...] = ()
+    injected: tuple[InjectedRecord, ...] = ()
+
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        """The names of the hooks that injected or shaped it, each once, in order."""
+        injected = [record.by for record in self.injected if record.event]
+        return tuple(dict.fromkeys([*injected, *[record.hook for record in self.shaped]]))
+
+    def __str__(self) -> str:
+        if not self.known:
+            return f"{self.message_id}: not in the records"
+        shaped = f"shaped by {', '.join(self.hooks)}" if self.hooks else "no hook shaped it"
+        lines = [f"{self.message_id}: {shaped}", *[f"  {record}" for record in (*self.injected, *self.shaped)]]
+        for record in self.added:
+            places = [n for n, (one, _) in enumerate(record.messages) if one == self.message_id]
+            sources = ", ".join(record.sources[n] for n in places if record.sources[n])
+            lines.append(f"  stored as {record.origin}" + (f", from {sources}" if sources else ""))
+        if self.asked:
+            lines.append("  the request it answers:")
+            lines += [f"    {record}" for record in self.asked]
+        lines += [f"  {record}" for record in self.shadows]
+        return "\n".join(lines)
+
+
+_MADE_OF = ("reasoning_result", "final_message", "reply", "message")
+
+
+class Recording:
+    """A sequence of records.
+
+    Args:
+        records: The records, in the order of writing.
+    """
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.records: tuple[Record, ...] = tuple(records)
+
+    @property
+    def hook_records(self) -> tuple[HookRecord, ...]:
+        """The effects of hooks."""
+        return tuple(record for record in self.records if isinstance(record, HookRecord))
+
+    def explain(self, message: Msg | str) -> Explanation:
+        """Return the hooks that shaped a message.
+
+        Args:
+            message: The message, or its id.
+        """
+        message_id = message if isinstance(message, str) else message.id
+        ids = self._ancestors(message_id)
+        seen = [record for record in self.records if isinstance(record, MessageRecord) and record.id in ids]
+        calls = {call for record in seen if record.role == "tool" for call in record.calls}
+        if isinstance(message, Msg):
+            calls |= {result.tool_use_id for result in message.tool_results}
+        born = {(r.call_id, r.iteration) for r in seen if r.event == "PostReasoning" and r.role == "assistant"}
+        ends = {r.call_id for r in seen if r.event == "PostCall"} if not born else set[str]()
+        shaped: list[HookRecord] = []
+        shadows: list[HookRecord] = []
+        asked: list[HookRecord] = []
+        for record in self.hook_records:
+            if record.via == "shadow":
+                if _would_shape(record, ids, calls):
+                    shadows.append(record)
+            elif _shapes(record, ids, calls, born, ends):
+                shaped.append(record)
+            elif record.event == "PreReasoning" and record.edits and (record.call_id, record.iteration) in born:
+                asked.append(record)
+        added = tuple(
+            record
+            for record in self.records
+            if isinstance(record, AddedRecord) and any(one in ids for one, _ in record.messages)
+        )
+        injected = tuple(
+            record
+            for record in self.records
+            if isinstance(record, InjectedRecord) and any(one in ids for one, _ in record.messages)
+        )
+        known = bool(seen or shaped or added or injected)
+        return Explanation(message_id, known, tuple(shaped), tuple(asked), tuple(shadows), added, injected)
+
+    def _ancestors(self, message_id: str) -> set[str]:
+        """Return the ids of the message and of those from which hooks made it."""
+        ids = {message_id}
+        for record in reversed(self.hook_records):
+            if record.via == "shadow":
+                continue
+            for edit in record.edits:
+                if edit.field in _MADE_OF and any(one in ids for one, _ in edit.after.parts):
+                    ids.update(one for one, _ in edit.before.parts if one)
+                elif record.event == "PreCall" and len(edit.before.parts) == len(edit.after.parts):
+                    pairs = zip(edit.before.parts, edit.after.parts, strict=True)
+                    ids.update(before for (before, _), (after, _) in pairs if after in ids)
+        return ids
+
+
+def _shapes(record: HookRecord, ids: set[str], calls: set[str], born: set[tuple[str, int]], ends: set[str]) -> bool:
+    """Return whether a hook's effect is in the message."""
+    here = (record.call_id, record.iteration) in born
+    if calls and (record.tool_use_id in calls or (record.event == "PreToolRound" and _touches(record, calls))):
+        return bool(record.edits or record.verdict or record.error)
+    if record.event == "PreReasoning":
+        return here and (record.verdict == "Answer" or (record.via == "around" and bool(record.edits)))
+    if record.verdict in ("Answer", "Deny") and record.event == "PreCall":
+        return record.call_id in ends
+    if record.verdict == "Recover":
+        return here or record.call_id in ends
+    if record.event in ("PreCall", "PostReasoning", "PostCall"):
+        return _touches(record, ids)
+    return False
+
+
+def _would_shape(record: HookRecord, ids: set[str], calls: set[str]) -> bool:
+    """Return whether a shadow hook's effect concerns the message."""
+    return record.tool_use_id in calls or any(part[0] in ids for edit in record.edits for part in edit.before.parts)
+
+
+def _touches(record: HookRecord, ids: set[str]) -> bool:
+    """Return whether an edit changed anything with one of these ids."""
+    for edit in record.edits:
+        before = set(edit.before.parts)
+        if any(part[0] in ids and part not in before for part in edit.after.parts):
+            return True
+    return False

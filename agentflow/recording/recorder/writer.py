@@ -1,0 +1,265 @@
+"""The queue between a run and its log: observations go in, and entries come out, in order.
+
+Rules:
+
+1. The run only appends observations: it waits for no lock, builds no entry and writes no file.
+2. If the log is written, a thread builds and writes the entries, every `interval` seconds while there are observations; `flush`
+   does it at once. So a process that is killed loses only the observations since the last interval.
+3. Otherwise entries are built when they are read.
+4. The queue is bounded, and a full one never makes the run wait. With a thread, which is woken long before, further
+   observations are dropped, and the log contains their number (`LogEntry.lost`); without one, the oldest are dropped.
+5. If a log cannot be written, this is reported once, by a warning and in the library's log, and writing stops; memory
+   continues. (For a store that is temporarily unreachable, see `files`.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+
+from agentflow._support.logs import logger
+from agentflow.errors import AgentFlowError
+from agentflow.recording.encoding import Clean, Line, header_line
+from agentflow.recording.log import RunLog
+from agentflow.recording.reading import read_lines
+from agentflow.recording.recorder.entry_builder import EntryBuilder, FindsOfRun
+from agentflow.recording.recorder.files import Sink
+from agentflow.recording.recorder.observations import EventSeen, Observation
+
+__all__ = ["Target", "Writer", "as_text", "log_of"]
+
+_LEAST_ROOM = 1_000
+_ROOM_BESIDE_A_THREAD = 100_000
+"""Observations that wait to be written: some 20 MB, and several seconds of the fastest run."""
+Target = Callable[[str], Sink]
+"""Returns the sink of a run's log, by the outermost run."""
+
+
+class _Open:
+    """A log that is being written."""
+
+    def __init__(self, sink: Sink, mark: str, builder: EntryBuilder) -> None:
+        self.sink = sink
+        self.mark = mark
+        self.builder = builder
+        self.lines: list[Line] = []
+        self.waiting: list[Observation] = []
+
+
+class Writer:
+    """Keeps observations, and builds and writes their entries.
+
+    Args:
+        target: Returns the sinks of logs; None: memory only.
+        apart: Whether each run has a log of its own.
+        most: The number of observations kept in memory.
+        interval: Seconds between two writes.
+        content: Keep texts.
+        clean: Removes secrets from values.
+        closed: Called after a log was closed.
+        finds: Finds secrets in a text that is still incomplete, if `clean` can.
+    """
+
+    def __init__(
+        self,
+        target: Target | None,
+        apart: bool,
+        most: int,
+        interval: float,
+        content: bool,
+        clean: Clean | None,
+        closed: Callable[[], None] | None = None,
+        finds: FindsOfRun | None = None,
+    ) -> None:
+        self._target = target
+        self._apart = apart
+        self._interval = interval
+        self._content = content
+        self._clean = clean
+        self._closed = closed
+        self._finds = finds
+        self._room = max(2 * most, _LEAST_ROOM if target is None else _ROOM_BESIDE_A_THREAD)
+        self._lost: Counter[str] = Counter()  # dropped observations, by the outermost run
+        self.seen: deque[Observation] = deque()
+        self.kept: deque[Observation] = deque(maxlen=most)
+        self._logs: dict[str, _Open] = {}
+        self._lock = threading.RLock()
+        self.failure: Exception | None = None
+        self._thread: threading.Thread | None = None
+        self._threads = threading.Lock()  # held for the start of a thread, never while entries are made
+        self._woken = threading.Event()
+
+    def put(self, one: Observation) -> None:
+        """Add an observation."""
+        seen = self.seen
+        waiting = len(seen)
+        if self._target is None:
+            seen.append(one)
+            if waiting >= self._room:
+                seen.popleft()
+            return
+        if waiting >= self._room and not _ends(one):
+            self._drop(one)
+            return
+        seen.append(one)
+        if self._thread is None:
+            self._begin()
+        elif waiting == self._room // 2:
+            self._woken.set()
+
+    def _drop(self, one: Observation) -> None:
+        if not self._lost:
+            _warn(
+                f"the recorder cannot keep up: {self._room} entries wait to be written, and further ones are missing in the "
+                "log, which cannot be replayed. Record fewer runs at once, or write to a faster disk or store."
+            )
+        self._lost[one.place.root if self._apart else ""] += 1
+
+    def in_memory(self) -> list[Observation]:
+        """Return the observations in memory, oldest first."""
+        with self._lock:
+            self._process()
+            return list(self.kept)
+
+    def flush(self) -> None:
+        """Write the observations so far, and end the thread if there are no new ones."""
+        self._process()
+        thread = self._thread
+        self._woken.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=1.0)
+
+    def close(self) -> None:
+        """Write the observations so far, and close open logs; the next observation opens them again."""
+        self.flush()
+        with self._lock:
+            for root in list(self._logs):
+                self._shut(root)
+
+    # ---- the thread
+
+    def _begin(self) -> None:
+        with self._threads:
+            if self._thread is None:
+                self._woken.clear()
+                self._thread = threading.Thread(target=self._keep_writing, name="agentflow-recorder", daemon=True)
+                self._thread.start()
+
+    def _keep_writing(self) -> None:
+        """Write at intervals as long as there are observations."""
+        while True:
+            self._woken.wait(self._interval)
+            idle = not self.seen
+            self._process()
+            if idle or self._woken.is_set():
+                self._thread = None
+                # A caller that added something before the previous line may have relied on this thread.
+                if not self.seen or not self._continue():
+                    return
+
+    def _continue(self) -> bool:
+        with self._threads:
+            if self._thread is not None:
+                return False
+            self._woken.clear()
+            self._thread = threading.current_thread()
+            return True
+
+    # ---- entries
+
+    def _process(self) -> None:
+        with self._lock:
+            seen = self.seen
+            ended: dict[str, None] = {}
+            touched: dict[str, None] = {}
+            while seen:
+                one = seen.popleft()
+                self.kept.append(one)
+                if self._target is None or self.failure is not None:
+                    continue
+                root = one.place.root if self._apart else ""
+                log = self._logs.get(root)
+                if log is None and (log := self._open(root)) is None:
+                    continue
+                touched[root] = None
+                log.waiting.append(one)
+                if self._apart and _ends(one):
+                    ended[root] = None
+            for root in touched:
+                self._write(root)
+            for root in ended:
+                self._shut(root)
+
+    def _open(self, root: str) -> _Open | None:
+        assert self._target is not None
+        try:
+            sink = self._target(root)
+            mark = sink.open()
+        except Exception as error:
+            self._give_up(error)
+            return None
+        log = self._logs[root] = _Open(sink, mark, EntryBuilder(self._content, self._clean, mark, self._finds))
+        log.lines.append(header_line(mark, self._content))
+        return log
+
+    def _write(self, root: str, last: bool = False) -> None:
+        log = self._logs.get(root)
+        if log is None:
+            return
+        waiting, log.waiting = log.waiting, []
+        if lost := self._lost.pop(root, 0):
+            log.lines.append({**header_line(log.mark, self._content), "lost": lost})
+        try:
+            lines = [*log.lines, *log.builder.lines(waiting), *(log.builder.finish() if last else ())]
+            log.lines = []
+            if lines:
+                log.sink.write([as_text(line) for line in lines])
+        except Exception as error:
+            self._give_up(error)
+
+    def _shut(self, root: str) -> None:
+        self._write(root, last=True)
+        log = self._logs.pop(root, None)
+        if log is not None:
+            try:
+                log.sink.close()
+            except OSError as error:
+                self._give_up(error)
+        if self._closed is not None:
+            self._closed()
+
+    def _give_up(self, error: Exception) -> None:
+        """Stop writing, and report it once."""
+        if not isinstance(error, OSError | ValueError | AgentFlowError):
+            logger.opt(exception=error).debug("the recorder failed")
+        if self.failure is None:
+            self.failure = error
+            _warn(f"the recorder stops writing: {error}; runs continue, and so does recording in memory")
+
+
+def _warn(text: str) -> None:
+    """Report an error that must not reach the run."""
+    logger.error("{}", text)
+    with contextlib.suppress(RuntimeWarning):  # a filter may turn it into an exception, possibly in a thread
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _ends(one: Observation) -> bool:
+    """Return whether it ends or suspends an outermost run."""
+    return isinstance(one, EventSeen) and one.kind.__name__ == "CallEnded" and one.place.run == one.place.root
+
+
+def as_text(line: Line) -> str:
+    """Return an entry as a line."""
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def log_of(seen: Sequence[Observation], content: bool, clean: Clean | None) -> RunLog:
+    """Return the log of observations in memory."""
+    builder = EntryBuilder(content, clean)
+    lines = [header_line(content=content), *builder.lines(seen), *builder.finish()]
+    return read_lines([as_text(line) for line in lines], "memory")

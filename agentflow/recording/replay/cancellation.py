@@ -1,0 +1,129 @@
+"""Repeat a recorded cancellation from outside, in order and at the point at which the run was suspended.
+
+Rules:
+
+1. It happens after everything recorded before it, when all tasks of the run are suspended at the recorded positions. This is
+   checked after each step of a task, because the next step may move one of them on.
+2. If they never are (the agent was changed, or the log is older), it happens when the run makes no progress and as much time
+   has passed as in the recording.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, cast
+
+from agentflow.loop.scope import CauseKind, RunScope
+from agentflow.recording.entries import InterruptEntry
+
+__all__ = ["RecordedCancellation"]
+
+_TURNS: Final = 30
+"""Turns of the event loop without a change after which only time can bring one."""
+_LOOKS: Final = 40
+"""Number of checks while the recorded time passes."""
+_PATIENCE: Final = 1.0
+"""Seconds to wait for a run that does not start."""
+
+
+class RecordedCancellation:
+    """One recorded cancellation.
+
+    Args:
+        entry: Its entry in the recording.
+        wait: Seconds since the previous recorded action.
+        scope: Returns the scope of the run, once it exists.
+        on_finished: Called when the cancellation is done or not needed.
+    """
+
+    def __init__(
+        self, entry: InterruptEntry, wait: float, scope: Callable[[], RunScope | None], on_finished: Callable[[], None]
+    ) -> None:
+        self._entry = entry
+        self._wait = wait
+        self._scope = scope
+        self._on_finished = on_finished
+        self._seen: tuple[str, ...] | None = None
+        self._unchanged = 0
+        self._waited = 0.0
+        self._turn = 0
+        self._done = False
+
+    @property
+    def kind(self) -> CauseKind:
+        """The kind of cancellation."""
+        if self._entry.how == "left":
+            return "closed" if self._entry.reason else "cancelled"
+        return "interrupted" if self._entry.how == "interrupt" else self._entry.how
+
+    def start(self) -> None:
+        """Check once the running task is suspended, and again until the cancellation is done."""
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._check)
+        self._check_between(loop, 0, self._turn)
+
+    def _check_between(self, loop: asyncio.AbstractEventLoop, place: int, turn: int) -> None:
+        """Insert a check before a callback that is already scheduled; only asyncio's own loops allow that."""
+        ready = getattr(loop, "_ready", None)
+        if isinstance(ready, deque):
+            cast("deque[asyncio.Handle]", ready).insert(place, asyncio.Handle(self._check_at_step, (loop, turn), loop))
+
+    def _check_at_step(self, loop: asyncio.AbstractEventLoop, turn: int) -> None:
+        """Cancel the run if it is at the recorded position; otherwise check after the next step in this turn of the loop."""
+        if self._done or turn != self._turn:
+            return
+        scope = self._scope()
+        if scope is None or scope.cause is not None or scope.state in ("ending", "done"):
+            return
+        if scope.positions() == self._entry.at:
+            self._cancel(scope)
+        else:
+            self._check_between(loop, 1, turn)
+
+    def _check(self) -> None:
+        """Cancel the run if it is at the recorded position; otherwise check again soon."""
+        if self._done:
+            return
+        self._turn += 1
+        scope = self._scope()
+        if scope is None:
+            if self._check_later(()):
+                self._finish()
+            return
+        if scope.cause is not None or scope.state in ("ending", "done"):
+            self._finish()
+            return
+        positions = scope.positions()
+        if positions == self._entry.at or self._check_later(positions):
+            self._cancel(scope)
+
+    def _check_later(self, positions: tuple[str, ...]) -> bool:
+        """Schedule another check; return True if checking again is useless."""
+        loop = asyncio.get_running_loop()
+        if positions != self._seen:
+            self._seen, self._unchanged = positions, 0
+        self._unchanged += 1
+        if self._unchanged < _TURNS:
+            loop.call_soon(self._check)
+            self._check_between(loop, 1, self._turn)
+            return False
+        if self._waited >= self._wait + (0 if positions else _PATIENCE) or positions[:1] == self._entry.at[:1] != ():
+            return True
+        step = max(self._wait / _LOOKS, 1e-3)
+        self._waited += step
+        self._unchanged = _TURNS // 2
+        loop.call_later(step, self._check)
+        return False
+
+    def _cancel(self, scope: RunScope) -> None:
+        kind = self.kind
+        if kind == "timeout" and scope.timeout is None:
+            kind = "interrupted"
+        scope.cancel(kind, self._entry.reason or "its caller was cancelled")
+        self._finish()
+
+    def _finish(self) -> None:
+        self._done = True
+        self._on_finished()

@@ -1,0 +1,217 @@
+"""The order of a recorded run, over all its calls.
+
+Rules:
+
+1. Each event, request, start of work, chunk, injection and end of work has a position in one order, that of the log; so has a
+   hook's call if another entry was written during it. A chunk is placed by its time, before the hooks of its event: the log
+   has it with its event, which hooks may have held for a while.
+2. A replay performs each step in its turn. Models and tools are held back here; an event that comes early waits after its
+   hooks.
+3. A step that waits for something that never happens continues after the recorded time, and the replay diverges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from agentflow.recording.entries import MarkEntry
+from agentflow.recording.replay.clock import ReplayClock
+
+__all__ = ["Key", "Order", "Progress"]
+
+Key: TypeAlias = tuple[str, str | int, int]
+"""`("event", call, place in the call)`; of a reply's or a tool's work `("begun" | "over", n, 0)`, `("chunk", n, place)` and
+`("mark", n, place)`; of an event's hooks `("mark", "call seq", place)`; of a cancellation from outside `("cut", call, 0)`."""
+
+_PATIENCE = 1.0
+"""Seconds without progress, after the recorded time, for which a step waits for its turn."""
+_LONGEST = 1e8
+"""Seconds (three years): a gap in a log longer than this is a damaged time."""
+
+
+class Order:
+    """The steps of a recording, in order."""
+
+    def __init__(self) -> None:
+        self._keys: list[Key] = []
+        self._times: list[float] = []
+        self.places: dict[Key, int] = {}
+        self.events: dict[tuple[str, str, str], list[Key]] = {}
+        self.marks: dict[str, list[MarkEntry]] = {}
+        self._seqs: dict[Key, int] = {}
+
+    def add_event(self, call: str, place: int, kind: str, use: str, seq: int, time: float) -> None:
+        """Add an event; the number of its tool call distinguishes it from concurrent ones."""
+        key: Key = ("event", call, place)
+        self._seqs[key] = seq
+        self.events.setdefault((call, kind, use), []).append(key)
+        self.add(key, time)
+
+    def add_mark(self, mark: MarkEntry) -> None:
+        """Add the start of a hook, or an injection by it."""
+        name = f"{mark.call} {mark.seq}"
+        marks = self.marks.setdefault(name, [])
+        self.add(("mark", name, len(marks)), mark.time)
+        marks.append(mark)
+
+    def marks_of(self, event: Key) -> tuple[str, list[MarkEntry]]:
+        """Return the marks of an event's hooks, and the name used in their keys."""
+        name = f"{event[1]} {self._seqs.get(event, 0)}"
+        return name, self.marks.get(name, [])
+
+    def add(self, key: Key, time: float) -> None:
+        """Add the next step; for an event, with the time at which its hooks started."""
+        self._keys.append(key)
+        self._times.append(max(time, self._times[-1]) if self._times else time)
+
+    def add_chunk(self, n: int, place: int, call: str, seq: int, time: float) -> None:
+        """Insert a chunk: before later steps and the hooks of its event, after earlier steps of the same work."""
+        at, name = len(self._keys), f"{call} {seq}"
+        if name in self.marks:
+            at = self._keys.index(("mark", name, 0))
+        while at and self._times[at - 1] > time and self._keys[at - 1][1] != n:
+            at -= 1
+        self._keys.insert(at, ("chunk", n, place))
+        self._times.insert(at, max(time, self._times[at - 1]) if at else time)
+
+    def put_back(self, n: int, place: int, cut: Key) -> None:
+        """Insert a chunk that was delivered before a cancellation and had its event after it."""
+        at = self._keys.index(cut)
+        self._keys.insert(at, ("chunk", n, place))
+        self._times.insert(at, self._times[at - 1] if at else self._times[at])
+
+    def settle(self) -> None:
+        """Finish the order once all steps are added."""
+        self.places = {key: place for place, key in enumerate(self._keys)}
+        for keys in self.events.values():
+            keys.sort(key=self._seqs.__getitem__)  # in the order in which their hooks started
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def wait_before(self, key: Key) -> float:
+        """Return the seconds between the previous step and this one."""
+        place = self.places[key]
+        return self._times[place] - self._times[place - 1] if place else 0.0
+
+    def time_at(self, place: int) -> float:
+        """Return the time of a position."""
+        return self._times[place]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._keys)
+
+
+class Progress:
+    """The progress of a replay through an order.
+
+    Args:
+        order: The order.
+        clock: The clock of the replay.
+        free: Whether nothing needs to wait: the replay has diverged.
+
+    Attributes:
+        on_cancellation: Called with the key of a cancellation when it is next.
+    """
+
+    def __init__(self, order: Order, clock: ReplayClock, free: Callable[[], bool]) -> None:
+        self._order = order
+        self._clock = clock
+        self._free = free
+        self._done_steps = bytearray(len(order))
+        self._next = 0
+        self._moved: asyncio.Future[None] | None = None
+        self._events = {of: iter(keys) for of, keys in order.events.items()}
+        self._marked: Counter[Key | int] = Counter()
+        self._keys = list(order)
+        self.on_cancellation: Callable[[Key], None] = lambda _: None
+
+    @property
+    def next_key(self) -> Key | None:
+        """The next key; None at the end."""
+        return self._keys[self._next] if self._next < len(self._keys) else None
+
+    def next_of(self, call: str, kind: str, use: str) -> Key | None:
+        """Return the next event of a class, and of a tool call, in a call; None if the recording has no more."""
+        return next(self._events.get((call, kind, use), iter(())), None)
+
+    def next_mark(self, event: Key, what: str, hook: str) -> Key | None:
+        """Return a hook's next mark of a kind for an event; earlier marks count as done."""
+        name, marks = self._order.marks_of(event)
+        for place in range(self._marked[event], len(marks)):
+            if (marks[place].what, marks[place].hook) == (what, hook):
+                for before in range(self._marked[event], place):
+                    self.mark_done(("mark", name, before))
+                self._marked[event] = place + 1
+                return "mark", name, place
+        return None
+
+    def finish_hooks(self, event: Key) -> None:
+        """Mark the hooks of an event as finished: recorded marks that they did not reach count as done."""
+        name, marks = self._order.marks_of(event)
+        for place in range(self._marked[event], len(marks)):
+            self.mark_done(("mark", name, place))
+
+    def next_mark_of(self, n: int, known: int) -> Key | None:
+        """Return the next injection or decision of a tool's work; None if the recording has no more."""
+        if self._marked[n] >= known:
+            return None
+        self._marked[n] += 1
+        return "mark", n, self._marked[n] - 1
+
+    def mark_done(self, key: Key) -> None:
+        """Mark a step as done, in its turn or not."""
+        place = self._order.places.get(key)
+        if place is None:
+            return
+        self._done_steps[place] = 1
+        before = self._next
+        while self._next < len(self._done_steps) and self._done_steps[self._next]:
+            self._next += 1
+        if self._next != before:
+            self.wake()
+            self.report_cancellation()
+
+    def report_cancellation(self) -> None:
+        """Report the cancellation that is next, if there is one."""
+        key = self.next_key
+        if key is not None and key[0] == "cut":
+            self.on_cancellation(key)
+
+    def wake(self) -> None:
+        """Wake the waiting steps."""
+        moved, self._moved = self._moved, None
+        if moved is not None and not moved.done():
+            moved.set_result(None)
+
+    def is_next(self, key: Key) -> bool:
+        """Whether all earlier steps are done."""
+        place = self._order.places.get(key)
+        return place is None or place <= self._next or self._free()
+
+    async def wait_for(self, key: Key) -> None:
+        """Wait until a step is done."""
+        place = self._order.places.get(key)
+        if place is not None:
+            await self._until(place, lambda: bool(self._done_steps[place]) or self._free())
+
+    async def wait(self, key: Key) -> None:
+        """Wait until all earlier steps are done."""
+        if not self.is_next(key):
+            await self._until(self._order.places.get(key, 0), lambda: self.is_next(key))
+
+    async def _until(self, place: int, reached: Callable[[], bool]) -> None:
+        patience = _PATIENCE
+        while not reached():
+            if self._moved is None:
+                self._moved = asyncio.get_running_loop().create_future()
+            before = self._next
+            await asyncio.wait([self._moved], timeout=patience)
+            # Wait longer each time without progress: a damaged log may place a step a thousand years ahead.
+            patience = _PATIENCE if self._next != before else 2 * patience
+            late = self._clock.now() > self._order.time_at(place) + _PATIENCE
+            if self._next == before and (late or patience > _LONGEST):
+                return

@@ -1,0 +1,595 @@
+"""Play a script to a run: its models and tools return recorded data, and its events are compared.
+
+Rules:
+
+1. It is the innermost hook around models and tools: all other hooks of the agent run for real.
+2. No request is sent and no tool runs. Sub-agents run, with their own part of the script.
+3. Only the first divergence is kept. After it, the run is stopped or continues with a live model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Literal, TypeAlias, cast
+
+from agentflow._support.validation import adapter_of
+from agentflow.agent.arguments import wrapped_agent
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.wrapping import ModelSource, ToolCall, ToolSource
+from agentflow.loop.run import RunBase
+from agentflow.loop.scope import RunScope
+from agentflow.loop.session import FullSession, Session
+from agentflow.ports.model import Model, ModelRequest
+from agentflow.reactive import Empty, Flux, Mono
+from agentflow.reactive.iterators import close
+from agentflow.recording.encoding import Line, header_line
+from agentflow.recording.entries import (
+    CallEntry,
+    ChunksEntry,
+    End,
+    EventEntry,
+    HookEntry,
+    Injection,
+    PiecesEntry,
+    RequestEntry,
+    WrittenEntry,
+)
+from agentflow.recording.log import RunLog, chunk_of
+from agentflow.recording.recorder.entry_builder import EntryBuilder
+from agentflow.recording.recorder.hook import Recorder, run_of
+from agentflow.recording.recorder.observations import Observation, Place
+from agentflow.recording.replay.cancellation import RecordedCancellation
+from agentflow.recording.replay.clock import ReplayClock
+from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, first_difference
+from agentflow.recording.replay.order import Key, Order, Progress
+from agentflow.recording.replay.recorded_errors import rebuild_error
+from agentflow.recording.replay.script import Due, RecordedWork, Script
+from agentflow.recording.replay.substitutes import RecordedModel, refuse
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import Event, Frame, HookEvent, PreActing, PreReasoning
+from agentflow.vocabulary.messages import ToolResultBlock, ToolUseBlock
+
+__all__ = ["Player", "Reaction"]
+
+Reaction: TypeAlias = Literal["stop", "continue", "live"]
+"""The reaction to a divergence: stop, continue with the rest of the recording, or continue with a live model."""
+
+_UNKNOWN: Key = ("", "", 0)
+_PATIENCE = 1.0
+"""Seconds to wait for earlier events."""
+
+
+class Player(Recorder):
+    """The hook that plays a script; it records the new run in order to compare it.
+
+    Args:
+        script: The recorded run.
+        clock: The replay's time.
+        paced: Whether to wait for recorded times.
+        since: Ignore differences in top-level events before this number.
+        diverged: Called with the first difference; returns the reaction.
+        live: The live model to continue with; None means the agent's own.
+        tools: Names of the tools that may run after that.
+    """
+
+    priority = 1_000_000_000
+
+    def __init__(
+        self,
+        script: Script,
+        clock: ReplayClock,
+        paced: bool,
+        since: int,
+        diverged: Callable[[Divergence], Reaction],
+        live: str | Model | None,
+        tools: frozenset[str],
+    ) -> None:
+        super().__init__(every_call=False)
+        self.script = script
+        self.divergence: Divergence | None = None
+        self.new = RunLog([], "the replay")
+        self._runs: dict[str, RunBase] = {}
+        self.lines: list[Line] = [header_line()]
+        self._clock = clock
+        self._paced = paced
+        self._since = since
+        self._diverged = diverged
+        self._live = live
+        self._tools = tools
+        self._normalizer = LogNormalizer(self.new)
+        self._made = EntryBuilder()
+        self._reads = adapter_of(WrittenEntry)
+        self._put = self._compare_next
+        self._pairs: dict[str, str] = {}
+        self._done: dict[str, int] = {}
+        self._events = 0
+        self._moved = asyncio.Event()
+        self._root: RunBase | None = None
+        self._next_root = 0
+        self._new: dict[str, str] = {}
+        self._waiting_for_end = False
+        self.reaction: Reaction | None = None
+        self.raised: Exception | None = None
+        self.new.add(self._reads.validate_python(self.lines[0]))
+        self._calling: tuple[str, FullSession] | None = None
+        self.closed: set[str] = set()
+        # A run cut off by a crash ends at positions that are not in the order.
+        self._strict = not script.broken_off
+        self._progress = Progress(script.order if self._strict else Order(), clock, lambda: self.divergence is not None)
+        self._progress.on_cancellation = self._schedule_cancellation
+        self._expected: dict[tuple[str, int], Key | None] = {}
+        self._played: dict[tuple[str, str], RecordedWork] = {}
+
+    # ---- events of the run
+
+    def _begin(self, event: Event, frame: Frame) -> Place:
+        place = super()._begin(event, frame)
+        self._runs[frame.call_id] = run_of(frame.context)
+        if place.parent is None:
+            self._root = run_of(frame.context)
+        return place
+
+    def on_event(self, event: HookEvent) -> Any:
+        """Compare an event; if it comes too early because another task should be first, wait for its turn."""
+        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        if frame is None:
+            return None
+        begins = frame.call_id not in self._pairs
+        if begins:
+            super().on_event(event)  # pairs the call with a recorded one
+        mine = self._pairs.get(frame.call_id)
+        key = None if mine is None else self._recorded_key(mine, event, frame.call_id)
+        self._expected.pop((frame.call_id, event.seq), None)
+        if key is not None:
+            self._progress.finish_hooks(key)
+        if key is None or self._progress.is_next(key):
+            if not begins:
+                super().on_event(event)
+            if key is not None:
+                self._progress.mark_done(key)
+            return None
+        return self._wait_and_record(key, None if begins else event)
+
+    async def _wait_and_record(self, key: Key, event: HookEvent | None) -> None:
+        await self._wait_shielded(partial(self._progress.wait, key))
+        if event is not None:
+            super().on_event(event)
+        self._progress.mark_done(key)
+
+    def _recorded_key(self, mine: str, event: Event, call: str) -> Key | None:
+        """Return the recorded event with the same class and tool call; None if there is none left."""
+        known = self._expected.get((call, event.seq), _UNKNOWN)
+        if known is not _UNKNOWN:
+            return known
+        use = getattr(event, "tool_use", None)
+        number = "" if use is None else self._normalizer.number(call, use.id)
+        key = self._expected[call, event.seq] = self._progress.next_of(mine, type(event).__name__, number)
+        return key
+
+    # ---- hooks, injections and races
+
+    def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
+        """Let a hook start in its turn."""
+        mine = self._pairs.get(event.call_id)
+        key = None if mine is None else self._recorded_key(mine, event, event.call_id)
+        mark = None if key is None else self._progress.next_mark(key, "began", hook.name)
+        if mark is None or self._progress.is_next(mark):
+            super().on_begin(hook, event)
+            if mark is not None:
+                self._progress.mark_done(mark)
+            return None
+        return self._begin_later(mark, hook, event)
+
+    async def _begin_later(self, mark: Key, hook: Hook, event: Event) -> None:
+        await self._wait_shielded(partial(self._progress.wait, mark))
+        super().on_begin(hook, event)
+        self._progress.mark_done(mark)
+
+    def on_injection(self, hook: Hook, event: Event) -> None:
+        """Mark an injection as done, since other steps may wait for it."""
+        super().on_injection(hook, event)
+        key = self._expected.get((event.call_id, event.seq))
+        mark = None if key is None else self._progress.next_mark(key, "injected", hook.name)
+        if mark is not None:
+            self._progress.mark_done(mark)
+
+    def _mark(
+        self, place: Place, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
+    ) -> Awaitable[None] | None:
+        super()._mark(place, context, n, use, what)
+        work = self._played.get((place.call, use.id))
+        key = None if work is None else self._progress.next_mark_of(work.n, len(work.marks))
+        if work is not None and key is not None and what == "decided":
+            return self._wait(key, work.end)
+        if key is not None:
+            self._progress.mark_done(key)
+        return None
+
+    async def _wait(self, key: Key, ends: End = "done") -> None:
+        """Wait for the turn of a step and mark it as done; `ends` is the end of the work to which it belongs."""
+        if ends == "cut":
+            await self._progress.wait(key)
+        else:
+            await self._wait_shielded(partial(self._progress.wait, key))
+        self._progress.mark_done(key)
+
+    async def _wait_shielded(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Wait; an early cancellation, such as a race's, is raised after the steps recorded before it."""
+        task, early = asyncio.current_task(), 0
+        while True:
+            try:
+                await wait()
+                break
+            except asyncio.CancelledError:
+                if not self._strict or self.divergence is not None or task is None or not task.cancelling():
+                    raise
+                early += 1
+                task.uncancel()
+        if early and task is not None:
+            for _ in range(early):
+                task.cancel()
+
+    def _compare_next(self, one: Observation) -> None:
+        """Record an observation and compare it."""
+        made = self._made.lines((one,))
+        self.lines += made
+        for line in made:
+            entry = self._reads.validate_python(line)
+            self.new.add(entry)
+            if isinstance(entry, CallEntry):
+                self._pair(entry)
+            elif isinstance(entry, EventEntry | ChunksEntry | PiecesEntry):
+                self._compare(entry)
+
+    def _pair(self, call: CallEntry) -> None:
+        """Find the recorded call that corresponds to this one."""
+        mine: str | None = None
+        if call.parent is None or call.parent.call not in self.new.calls:
+            if self._next_root < len(self.script.roots):
+                mine = self.script.roots[self._next_root].call
+                self._next_root += 1
+        elif (above := self._pairs.get(call.parent.call)) is not None:
+            mine = self.script.child(above, self._normalizer.number(call.parent.call, call.parent.tool_use))
+        if mine is not None:
+            self._pairs[call.call], self._new[mine] = mine, call.call
+            self._done[call.call] = 0
+            if mine not in self.script.broken_off:
+                self._runs[call.call].scope.limit_time(False)
+        else:
+            self._diverge(Divergence(event="call", source=call.source, now=f"a call of {call.agent}", lost=True))
+
+    def _compare(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> None:
+        mine = self._pairs.get(entry.call)
+        if mine is None:
+            return
+        recorded = self.script.steps[mine]
+        for step in self._normalizer.steps(entry):
+            place = self._done[entry.call]
+            self._done[entry.call] += 1
+            self._events += 1
+            if place >= len(recorded):
+                if mine not in self.script.broken_off:
+                    self._differ(entry.call, None, step)
+            else:
+                self._differ(entry.call, recorded[place], step)
+        if isinstance(entry, EventEntry) and entry.type == "CallEnded":
+            self._missing(entry.call)
+        self._moved.set()
+        self._moved = asyncio.Event()
+        self._end_of_log()
+
+    def _missing(self, call: str) -> None:
+        """Report recorded events that are missing when a call has ended."""
+        recorded, done = self.script.steps[self._pairs[call]], self._done[call]
+        if done < len(recorded):
+            self._differ(call, recorded[done], None)
+
+    def _differ(self, call: str, recorded: Step | None, now: Step | None) -> None:
+        if self.divergence is not None or self._is_skipped(call, recorded):
+            return
+        here = recorded or now
+        assert here is not None
+        found = ("", None, now and now.type) if recorded is None else ("", recorded.type, None)
+        if recorded is not None and now is not None:
+            difference = first_difference(recorded, now)
+            if difference is None:
+                return
+            found = difference
+        field, was, new = found
+        self._diverge(
+            Divergence(
+                event=here.type,
+                seq=here.seq,
+                iteration=here.iteration,
+                source=self.new.calls[call].source,
+                field=field,
+                recorded=was,
+                now=new,
+                hooks=self._hooks_of(call, now),
+            )
+        )
+
+    def _is_skipped(self, call: str, step: Step | None) -> bool:
+        """Whether an event is before the first one that is compared."""
+        return step is not None and not self.new.calls[call].source and step.seq < self._since
+
+    def _hooks_of(self, call: str, step: Step | None) -> tuple[str, ...]:
+        """Return the hooks that changed an event of the replay, or decided on it."""
+        if step is None:
+            return ()
+        found: dict[str, None] = {}
+        for entry in self.new.entries[-50:]:
+            if isinstance(entry, HookEntry) and entry.call == call and entry.seq == step.seq and entry.via != "shadow":
+                found[entry.hook] = None
+        return tuple(found)
+
+    def _diverge(self, divergence: Divergence) -> None:
+        if self.divergence is None or (self.reaction == "continue" and divergence.lost):
+            first, self.reaction = self.divergence is None, "stop"
+            self.divergence = self.divergence or divergence
+            if first:
+                try:
+                    self.reaction = self._diverged(divergence)
+                except Exception as error:  # raised here, it would look like the error of a hook
+                    self.raised = error
+            if divergence.lost and self.reaction == "continue":
+                self.reaction = "stop"
+            if self.reaction != "stop":
+                for run in self._runs.values():
+                    run.scope.limit_time(True)
+            if self.reaction == "stop" and self._root is not None:
+                self._root.interrupt("the replay has diverged from its recording")
+            self._moved.set()
+            self._progress.wake()
+
+    # ---- cancellations from outside
+
+    def begin(self, root: CallEntry, session: Session) -> None:
+        """Start a call of the run."""
+        self._calling = root.call, cast("FullSession", session)
+        self._progress.report_cancellation()
+
+    def has_started(self, root: CallEntry) -> bool:
+        """Whether a call of the run has fired an event in the replay."""
+        return root.call in self._new
+
+    def _schedule_cancellation(self, key: Key) -> None:
+        """Schedule the cancellation that is next."""
+        call = str(key[1])
+        cut = self.script.cuts.get(call)
+        if cut is None or self.divergence is not None:  # or a tool causes it
+            return
+        cancellation = RecordedCancellation(
+            cut, self.script.order.wait_before(key), partial(self._scope_of, call), partial(self._is_cut, key, cut.time)
+        )
+        if cancellation.kind == "closed":
+            self.closed.add(call)
+        cancellation.start()
+
+    def _is_cut(self, key: Key, time: float) -> None:
+        if not self._paced:
+            self._clock.jump(time)  # or cleanup would wait for it, and exceed its limit
+        self._progress.mark_done(key)
+
+    async def cut_is_done(self, call: str) -> None:
+        """Wait until the recorded cancellation of a call has happened."""
+        await self._progress.wait_for(("cut", call, 0))
+
+    def _scope_of(self, call: str) -> RunScope | None:
+        """Return the scope of a recorded call, even before its first event."""
+        found = self._runs.get(self._new.get(call, ""))
+        if found is not None:
+            return found.scope
+        if self._calling is not None and call == self._calling[0]:
+            begun = cast("RunBase | None", self._calling[1].run)
+            return None if begun is None else begun.scope
+        parent = self.script.log.calls[call].parent
+        above = None if parent is None else self._scope_of(parent.call)
+        known = [run.scope for run in self._runs.values()]
+        return None if above is None else next((inner for inner in above.inner if inner not in known), None)
+
+    async def _await_cancellation(self, call: str, work: RecordedWork | None = None) -> None:
+        """Wait to be cancelled as recorded; if the recording has no cancellation, the replay diverges."""
+        if self.reaction is None and self._pairs.get(call) in self.script.broken_off:
+            self._waiting_for_end = True
+            self._end_of_log()
+            asyncio.get_running_loop().call_later(_PATIENCE, self._end_of_log, True)
+        elif self.reaction is None:
+            cut = self.script.cuts.get(self._pairs.get(call, ""))
+            known = [work.over.time] if work is not None and work.over is not None else []
+            await self._clock.reach(max(known + ([] if cut is None else [cut.time]), default=0.0))
+            await asyncio.sleep(_PATIENCE)
+            now = "it continues, and its recorded end is unknown" + (": it was cancelled there" if known else "")
+            kind = "tool" if work is not None and work.step is None else "request"
+            iteration = self._runs[call].events.iteration
+            self._diverge(
+                Divergence(event=kind, iteration=iteration, source=self.new.calls[call].source, now=now, lost=True)
+            )
+        while self.divergence is None:
+            await asyncio.sleep(_PATIENCE)
+            if not self._waiting_for_end:
+                break
+        await asyncio.sleep(_PATIENCE)  # time for the interrupt to take effect
+        raise asyncio.CancelledError("the replay has diverged from its recording")
+
+    def _end_of_log(self, at_last: bool = False) -> None:
+        """Stop at the end of an incomplete recording: all its events have happened, and the run waits for more."""
+        if self._waiting_for_end and self._root is not None and (at_last or self._events >= self.script.total):
+            self._root.interrupt("the recording ends here")
+
+    # ---- waiting
+
+    async def _until(self, due: Due, key: Key, ends: End) -> None:
+        """Wait until a step is due and it is its turn."""
+        if ends == "cut":
+            await self._until_time(due)
+        else:
+            await self._wait_shielded(partial(self._until_time, due))
+        await self._wait(key, ends)
+
+    async def _until_time(self, due: Due) -> None:
+        if self._paced or due.apart:
+            await self._clock.reach(due.time)
+        else:
+            self._clock.jump(due.time)
+        if not due.apart:
+            return
+        now = asyncio.get_running_loop().time
+        limit = now() + _PATIENCE
+        while self._events < due.events and self.divergence is None and now() < limit:
+            waiting = asyncio.ensure_future(self._moved.wait())
+            await asyncio.wait([waiting], timeout=_PATIENCE)
+            waiting.cancel()
+
+    # ---- models
+
+    def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
+        """Return the recorded reply instead of the model's."""
+        frame = event.frame
+        place = self._places.get(frame.call_id) or self._begin(event, frame)
+        context, request = frame.context, source.request
+        return Flux(lambda: self._model_stream(place, context, event.iteration, request, source))
+
+    async def _model_stream(
+        self, place: Place, context: RunContext, iteration: int, request: ModelRequest, source: ModelSource
+    ) -> AsyncIterator[ModelChunk]:
+        if self.reaction == "live":
+            inner = source if self._live is None else source.using(model=self._live)
+        else:
+            model = RecordedModel(request.model, partial(self._replies, place, iteration, ""))
+            inner = source.using(model=model)
+        stream = self._recorded(place, context, iteration, request, "", inner).open()
+        try:
+            async for chunk in stream:
+                yield chunk
+        finally:
+            await close(stream)
+
+    def around_side(
+        self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
+    ) -> Flux[ModelChunk]:
+        """Return the recorded reply instead of a side call's."""
+        place = self._places.get(context.call_id)
+        if place is None or self.reaction == "live":
+            return chunks
+        iteration = run_of(context).events.iteration
+        inner = Flux(lambda: self._replies(place, iteration, side))
+        return self._recorded(place, context, iteration, request, side, inner)
+
+    async def _replies(self, place: Place, iteration: int, side: str) -> AsyncIterator[ModelChunk]:
+        """Yield the chunks of the recorded reply."""
+        call = place.call
+        mine = self._pairs.get(call)
+        reply = None if mine is None else self.script.reply(mine, iteration, side)
+        if reply is None and mine in self.script.broken_off:
+            await self._await_cancellation(call)
+        if reply is None:
+            kind = f"request ({side})" if side else "request"
+            now = "the recording has no further model call"
+            self._diverge(Divergence(event=kind, iteration=iteration, source=place.source, now=now, lost=True))
+            await self._await_cancellation(call)
+            return
+        entry = next(entry for entry in reversed(self.new.entries) if isinstance(entry, RequestEntry))
+        assert reply.step is not None
+        await self._wait(("begun", reply.n, 0), reply.end)
+        self._differ(call, reply.step, self._normalizer.request(entry))
+        if self.reaction == "stop":
+            await self._await_cancellation(call)
+        try:
+            for n, due in enumerate(reply.pieces):
+                await self._until(due, ("chunk", reply.n, n), reply.end)
+                yield chunk_of(due.piece)
+        except GeneratorExit:  # closed; its recorded cleanup may have taken a while
+            if self.divergence is None:
+                await self._wait(("over", reply.n, 0), "cut")
+            raise
+        await self._end(call, reply)
+
+    async def _end(self, call: str, reply: RecordedWork, use: str = "") -> None:
+        if reply.end == "cut" or reply.over is None:
+            try:
+                await self._await_cancellation(call, reply)
+            finally:  # cancelled work may take time to clean up
+                if reply.over is not None and self.divergence is None:
+                    await self._until(reply.over, ("over", reply.n, 0), reply.end)
+            return
+        await self._until(reply.over, ("over", reply.n, 0), reply.end)
+        if reply.end == "failed":
+            raise rebuild_error(reply.error or {"type": "Exception"}, {reply.use: use})
+
+    # ---- tools
+
+    def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
+        """Return the recorded result instead of the tool's."""
+        return Mono(partial(self._play, event, source))
+
+    def _play(self, event: PreActing, source: ToolSource) -> Awaitable[Any]:
+        frame = event.frame
+        place = self._places.get(frame.call_id) or self._begin(event, frame)
+        use, call = event.tool_use, place.call
+        run = run_of(frame.context)
+        mine = self._pairs.get(call)
+        tool = run.config.tools.get(use.name)
+        if self.reaction == "live":
+            return self._work(event, source if use.name in self._tools else source.instead(partial(refuse, use)))
+        work = None if mine is None else self.script.work(mine, self._normalizer.number(call, use.id))
+        if work is None and mine in self.script.broken_off:
+            return self._work(event, source.instead(lambda _: self._await_cancellation(call)))
+        if work is None:
+            now = f"{use.name} {use.raw}"
+            self._diverge(Divergence(event="tool", iteration=event.iteration, source=place.source, now=now, lost=True))
+            return self._work(event, source.instead(lambda _: self._await_cancellation(call)))
+        self._played[call, use.id] = work
+        inside = tool is not None and wrapped_agent(tool.function) is not None
+        if (inside and work.children) or (tool is None and (work.error or {}).get("type") == "ToolNotFoundError"):
+            return self._run_work(event, source, work)
+        for child in work.children:  # the tool does not run, so its sub-agents' steps count as done
+            self._events += len(self.script.steps[child])
+        self._taken_as_done(work.children)
+        return self._work(event, source.instead(partial(self._play_work, call, work, use.id)))
+
+    async def _run_work(self, event: PreActing, source: ToolSource, work: RecordedWork) -> ToolResultBlock | Empty:
+        """Run a sub-agent, or the call of a missing tool, for real."""
+        await self._wait(("begun", work.n, 0), work.end)
+        try:
+            return await self._work(event, source)
+        finally:
+            if self.divergence is None:
+                await self._wait(("over", work.n, 0), work.end)
+
+    def _taken_as_done(self, calls: Iterable[str]) -> None:
+        for key in self.script.all_of(calls):
+            self._progress.mark_done(key)
+
+    async def _play_work(self, call: str, work: RecordedWork, use: str, context: ToolCall) -> object:
+        await self._wait(("begun", work.n, 0), work.end)
+        done = 0
+        for key, due in self._steps_of(work):
+            await self._until(due, key, work.end)
+            if key[0] == "chunk":
+                await context.emitter.emit(due.piece)
+            else:
+                self._inject(context, work.injected[done : done + 1])
+                done += 1
+        self._inject(context, work.injected[done:])
+        if work.interrupts is not None:
+            await self._wait(("cut", self._pairs[call], 0))
+            context.run.interrupt(work.interrupts)
+        await self._end(call, work, use)
+        if work.result is None:
+            return None
+        return self.script.log.tool_result(work.result)
+
+    def _steps_of(self, work: RecordedWork) -> list[tuple[Key, Due]]:
+        """List the chunks and injections of a tool's work, in order."""
+        doings: list[tuple[Key, Due]] = [(("chunk", work.n, n), due) for n, due in enumerate(work.pieces)]
+        doings += [(("mark", work.n, n), due) for n, (mark, due) in enumerate(work.marks) if mark.what == "injected"]
+        return sorted(doings, key=lambda doing: self.script.order.places[doing[0]])
+
+    def _inject(self, context: ToolCall, injected: Iterable[Injection]) -> None:
+        for one in injected:
+            messages = [self.script.log.message(ref) for ref in one.messages]
+            context.run.inject(*messages, keep=one.keep)

@@ -1,0 +1,366 @@
+"""`Replay`: run a recorded run again with the real driver, without network access and without effects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar, Unpack
+
+from agentflow._support.virtual_time import VirtualClockLoop
+from agentflow.agent.agent import Agent, FullAgent, full_variant
+from agentflow.agent.agent_flux import AgentFlux
+from agentflow.agent.arguments import ToolableAgent, wrapped_agent
+from agentflow.errors import StoreError, UsageError, close_to
+from agentflow.hooks import HookSource
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.named import hooks_of
+from agentflow.loop.session import Session, full_session
+from agentflow.loop.stream import BUFFER
+from agentflow.output.output import OutputLike
+from agentflow.ports.model import Model
+from agentflow.reactive import Mono
+from agentflow.recording.entries import CallEntry, LogEntry
+from agentflow.recording.log import RunLog
+from agentflow.recording.reading import load
+from agentflow.recording.recorder.hook import Recorder
+from agentflow.recording.replay.clock import ReplayClock
+from agentflow.recording.replay.comparing import Divergence
+from agentflow.recording.replay.player import Player, Reaction
+from agentflow.recording.replay.script import Script
+from agentflow.vocabulary.messages import Msg, Reply
+from agentflow.vocabulary.specs import ModelOptions
+
+__all__ = ["Replay", "ReplayOptions", "ReplayResult"]
+
+T = TypeVar("T")
+_UNCHANGED: Any = object()
+
+
+class ReplayOptions(TypedDict, total=False):
+    """The keyword arguments of `Replay.run` and `assert_replays`, as described for `Replay.arun`."""
+
+    hooks: HookSource
+    without: Collection[str]
+    system: Any
+    output: OutputLike[Any] | None
+    deps: object
+    since: int
+    pace: float | None
+    diverged: Callable[[Divergence], Reaction] | None
+    model: str | Model | None
+    tools: Collection[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """The result of a replay.
+
+    Attributes:
+        divergence: The first difference from the recording; None if there is none.
+        log: The new run, as a run log.
+        lines: The lines of that log.
+        stopped: Whether the new run was stopped, at the divergence or because the recording had no more data.
+        reply: The reply of its last call, if there is one.
+        error: The exception of its last call, if there is one.
+    """
+
+    divergence: Divergence | None
+    log: RunLog
+    lines: tuple[Mapping[str, Any], ...] = ()
+    stopped: bool = False
+    reply: Reply[Any] | None = None
+    error: BaseException | None = None
+
+    def __str__(self) -> str:
+        return "the same as recorded" if self.divergence is None else str(self.divergence)
+
+
+class Replay:
+    """A recorded run that can be replayed.
+
+    The driver and the agent's hooks run for real; models and tools return recorded data. The agent's recorders are left
+    out, and nothing is stored.
+
+    Args:
+        run: A run log, or its path.
+        run_id: The run to replay, if the log has several.
+
+    Raises:
+        StoreError: The log cannot be read, or has no such run.
+        UsageError: The log has several runs and `run_id` is not given.
+
+    Example:
+        >>> recorder = Recorder()
+        >>> agent = Agent("a", ScriptedModel(["Hello!"]), hooks=[recorder])
+        >>> reply = await agent.call("Hi")
+        >>> print(await Replay(recorder.log).arun(agent))
+        the same as recorded
+    """
+
+    def __init__(self, run: RunLog | str | Path, run_id: str | None = None) -> None:
+        log = run if isinstance(run, RunLog) else load(run)
+        _check_whole(log)
+        runs = log.run_ids
+        if run_id is None and len(runs) > 1:
+            raise UsageError(
+                f"{log.name} has {len(runs)} runs; choose one with run_id={runs[0]!r} (in the command: --run {runs[0]}). "
+                f"Its runs: {', '.join(runs)}."
+            )
+        self.log = log if run_id is None else log.run(run_id)
+        Script(self.log)  # refuses a log without a call
+
+    def run(self, agent: Agent[Any], **options: Unpack[ReplayOptions]) -> ReplayResult:
+        """Replay in virtual time (with `pace` or `model`, in real time); see `arun`.
+
+        Raises:
+            UsageError: An event loop is running; await `arun` instead.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise UsageError(
+                "Replay.run(...) was called inside a running event loop. Use `await Replay.arun(...)` there."
+            )
+        return _run(
+            self.arun(agent, **options), real=options.get("pace") is not None or options.get("model") is not None
+        )
+
+    async def arun(
+        self,
+        agent: Agent[Any],
+        *,
+        hooks: HookSource = (),
+        without: Collection[str] = (),
+        system: Any = _UNCHANGED,
+        output: OutputLike[Any] | None = None,
+        deps: object = None,
+        since: int = 0,
+        pace: float | None = None,
+        diverged: Callable[[Divergence], Reaction] | None = None,
+        model: str | Model | None = None,
+        tools: Collection[str] = (),
+    ) -> ReplayResult:
+        """Replay the run.
+
+        Args:
+            agent: The agent; it is not changed.
+            hooks: Additional hooks.
+            without: Names of the agent's hooks to leave out.
+            system: A different system prompt.
+            output: The `output=` of the recorded `agent.call(...)`, because a log holds no Python type. The agent's own
+                `output` is used anyway.
+            deps: The `deps=` for tools and hooks.
+            since: Ignore differences in top-level events before this `seq`.
+            pace: Replay speed; 2 is twice as fast as recorded. None means as fast as possible.
+            diverged: Called with the first difference; returns `"stop"`, `"continue"` (continue with the rest of the
+                recording) or
+                `"live"` (continue with a live model). By default the replay stops, or continues live if `model=` is set. An
+                exception that it raises ends the replay and is raised.
+            model: The live model to continue with.
+            tools: Names of the tools that may run after that; the others return an error.
+
+        Raises:
+            UsageError: The agent has no hook named in `without` or no tool named in `tools`; `tools` is given without
+                `model` or `diverged`; `pace` is not above 0; or a call is refused, for example because `output` is wrong.
+        """
+        if pace is not None and not pace > 0:
+            raise UsageError(f"Replay: pace={pace}; it must be a number above 0, or None.")
+        script = Script(self.log)
+        first = script.roots[0]
+        clock = ReplayClock(first.time, pace)
+        chosen = _hooks_for(agent, without)
+        _check_tools(agent, tools)
+        if tools and model is None and diverged is None:
+            raise UsageError(
+                f"Replay: tools={sorted(tools)} has no effect: tools run only after the replay diverges and continues live. "
+                "Set model= or diverged= too (in the command: --model or --ask)."
+            )
+        reaction: Reaction = "stop" if model is None else "live"
+
+        def otherwise(_: Divergence) -> Reaction:
+            return reaction
+
+        tell = diverged or otherwise
+        player = Player(script, clock, pace is not None, since, tell, model, frozenset(tools))
+        changes: dict[str, Any] = {} if system is _UNCHANGED else {"system": system}
+        variant = full_variant(agent, [*chosen, *hooks_of(hooks)], clock=clock, store=None, **changes)
+        history = [script.log.message(ref) for ref in _history(script, first)]
+        session = Session.fresh(history)
+        reply: Reply[Any] | None = None
+        error: BaseException | None = None
+        for call in script.roots:
+            on_started = partial(player.begin, call, full_session(session))
+            reply, error = await _run_call(
+                _repeat_call(variant, script, call, session, player, deps, output, reply), on_started
+            )
+            if isinstance(error, Exception) and not player.has_started(call):
+                raise error  # a call refused before its first event is in no recording
+            if player.divergence is not None or (reply is None and error is None):
+                break
+        if player.raised is not None:
+            raise player.raised
+        return ReplayResult(
+            divergence=player.divergence,
+            log=player.new,
+            lines=tuple(player.lines),
+            stopped=player.reaction == "stop",
+            reply=reply,
+            error=error,
+        )
+
+
+def _check_whole(log: RunLog) -> None:
+    """Refuse a log that lacks data from models or tools."""
+    if lost := sum(entry.lost for entry in log.entries if isinstance(entry, LogEntry)):
+        raise StoreError(
+            f"{log.name} cannot be replayed: {lost} entries are missing, because the recorder could not keep up with the "
+            "run. Record the run again."
+        )
+    if not log.header.content:
+        raise StoreError(
+            f"{log.name} cannot be replayed: it contains digests instead of texts. Record the run with content=True."
+        )
+    if log.header.origin != "recorder":
+        raise StoreError(
+            f"{log.name} cannot be replayed: it was exported from stored facts, which do not contain the chunks of models. "
+            "Replay a log that a Recorder wrote."
+        )
+
+
+def _repeat_call(
+    agent: Agent[Any],
+    script: Script,
+    call: CallEntry,
+    session: Session,
+    player: Player,
+    deps: object,
+    output: OutputLike[Any] | None,
+    before: Reply[Any] | None,
+) -> Coroutine[Any, Any, Reply[Any]]:
+    """Repeat one call of the run."""
+    options = None if call.options is None else ModelOptions(**call.options)
+    rest: dict[str, Any] = {
+        "session": session,
+        "timeout": call.timeout,
+        "deps": deps,
+        "hooks": [player],
+        "options": options,
+        "output": output,
+    }
+    if not call.resumes:
+        messages: list[Msg] = [script.log.message(ref) for ref in script.inputs.get(call.call, ())]
+        if call.streamed:
+            return _read_stream(agent.stream(messages, buffer=_read_limit(script, call)[1], **rest), call, player)
+        return _plain_call(agent.call(messages, **rest))
+    given = script.decisions.get(call.call, {})
+    waited = script.pending.get(script.roots[script.roots.index(call) - 1].call, ())
+    waiting = [] if before is None else [waits.id for waits in before.pending]
+    now = (
+        dict(zip(waited, waiting, strict=True)) if len(waited) == len(waiting) else {}
+    )  # the ids of calls have changed
+    decisions = {now.get(key, key): said for key, said in given.items()}
+    if call.streamed:
+        stream = agent.resume_stream(decisions=decisions, buffer=_read_limit(script, call)[1], **rest)
+        return _read_stream(stream, call, player)
+    return _plain_call(agent.resume(decisions=decisions, **rest))
+
+
+async def _plain_call(call: Mono[Reply[Any]]) -> Reply[Any]:
+    """Make a call without a reader; a separate coroutine, so that its suspension point differs from a stream's."""
+    return await call
+
+
+def _read_limit(script: Script, call: CallEntry) -> tuple[int | None, int]:
+    """Return how many events the reader had requested before the cancellation (None if there was none), and the buffer."""
+    cut = script.cuts.get(call.call)
+    return (None, BUFFER) if cut is None or cut.read is None else (max(cut.read[0], 1), cut.read[1])
+
+
+async def _read_stream(flux: AgentFlux[Any], call: CallEntry, player: Player) -> Reply[Any]:
+    """Read a call's events; if it was cancelled, only as many as in the recording before the cancellation."""
+    left, _ = _read_limit(player.script, call)
+    async with flux as events:
+        while True:
+            if left is not None:
+                if left <= 0:
+                    await player.cut_is_done(call.call)
+                left -= 1
+            try:
+                await anext(events)
+            except StopAsyncIteration:
+                break
+        if call.call in player.closed:
+            raise asyncio.CancelledError("its stream was closed")
+        return await events.reply()
+
+
+async def _run_call(
+    call: Coroutine[Any, Any, Reply[Any]], on_started: Callable[[], None]
+) -> tuple[Reply[Any] | None, BaseException | None]:
+    """Run a call in a task of its own, so that it can be cancelled as recorded; return its reply or exception."""
+    task: asyncio.Task[Reply[Any]] = asyncio.get_running_loop().create_task(call)
+    on_started()
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    if task.cancelled():
+        return None, asyncio.CancelledError()
+    error = task.exception()
+    if error is not None:
+        return None, error
+    return task.result(), None
+
+
+def _history(script: Script, first: CallEntry) -> tuple[str, ...]:
+    for entry in script.log.events(first.call):
+        if entry.type == "PreCall":
+            return script.log.messages(entry, "history")
+    return ()
+
+
+def _hooks_for(agent: Agent[Any], without: Collection[str]) -> list[Hook]:
+    """Return the agent's own hooks except recorders and those to leave out."""
+    own: list[Hook] = [hook for hook in agent.hooks if not isinstance(hook, Recorder)]
+    names = [hook.name for hook in own]
+    for name in without:
+        if name not in names:
+            raise _missing(agent, "hook", name, names, "be left out")
+    return [hook for hook in own if hook.name not in without]
+
+
+def _check_tools(agent: Agent[Any], tools: Collection[str]) -> None:
+    """Refuse tools that neither the agent nor its sub-agents have; a toolset's tools are known only once it is open."""
+    known: dict[str, None] = {}
+    assert isinstance(agent, FullAgent)  # every agent is one
+    below: list[ToolableAgent] = [agent]
+    for one in below:
+        if one.live_toolsets:
+            return
+        for tool in one.own_tools:
+            known[tool.name] = None
+            behind = wrapped_agent(tool.function)
+            below += [] if behind is None or behind in below else [behind]
+    for name in tools:
+        if name not in known:
+            raise _missing(agent, "tool", name, known, "run")
+
+
+def _missing(agent: Agent[Any], kind: str, name: str, known: Collection[str], could: str) -> UsageError:
+    close = close_to(name, known)
+    meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    return UsageError(
+        f"Agent {agent.name!r} has no {kind} {name!r} to {could}.{meant} Its {kind}s: {', '.join(known) or 'none'}."
+    )
+
+
+def _run(main: Coroutine[Any, Any, T], real: bool) -> T:
+    with asyncio.Runner(loop_factory=None if real else VirtualClockLoop) as runner:
+        return runner.run(main)

@@ -1,0 +1,352 @@
+"""A recorded run as a script: the replies and results of each call, in order and with their times.
+
+Rules:
+
+1. Data from a model or a tool is due at its recorded time, and in its turn (`order`).
+2. If nothing was recorded between two steps, nothing may happen between them in the replay.
+3. A cancellation from outside is in the order too. Hooks repeat their own cancellations.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+from agentflow.errors import StoreError
+from agentflow.recording.entries import (
+    AnsweredEntry,
+    CallEntry,
+    ChunksEntry,
+    Entry,
+    EventEntry,
+    FactEntry,
+    FinishedEntry,
+    HookEntry,
+    Injection,
+    InterruptEntry,
+    MarkEntry,
+    PiecesEntry,
+    ReplyEntry,
+    RequestEntry,
+    StartedEntry,
+)
+from agentflow.recording.fields import End, ErrorData
+from agentflow.recording.log import RunLog
+from agentflow.recording.replay.comparing import LogNormalizer, Step
+from agentflow.recording.replay.order import Key, Order
+from agentflow.vocabulary.verdicts import Resolution
+
+__all__ = ["Due", "RecordedWork", "Script"]
+
+
+@dataclass(slots=True)
+class Due:
+    """A step with its time.
+
+    Attributes:
+        time: Its time, by the recording's clock.
+        events: The number of events before it.
+        apart: Whether another entry was recorded since the previous step.
+        piece: The data of the step.
+    """
+
+    time: float
+    events: int
+    apart: bool
+    piece: Any = None
+
+
+@dataclass(slots=True)
+class RecordedWork:
+    """A model's reply or a tool's work: chunks, then the end.
+
+    Attributes:
+        n: Its number in the recording.
+        step: The request in comparable form; None for a tool's work.
+        over: The end; None if the recording breaks off.
+        end: How it ended.
+        error: The error, if it failed.
+        use: The id of the tool call.
+        result: The ref of a tool's result.
+        children: The calls of sub-agents inside it.
+        injected: The messages that a tool injected.
+        marks: The positions of the injections, or of a decision of a race.
+        interrupts: The reason for which it interrupted its call; None if it did not.
+    """
+
+    n: int
+    time: float
+    step: Step | None = None
+    pieces: list[Due] = field(default_factory=list[Due])
+    over: Due | None = None
+    end: End = "cut"
+    error: ErrorData | None = None
+    use: str = ""
+    result: str | None = None
+    injected: tuple[Injection, ...] = ()
+    marks: list[tuple[MarkEntry, Due]] = field(default_factory=list[tuple[MarkEntry, Due]])
+    children: list[str] = field(default_factory=list[str])
+    interrupts: str | None = None
+
+
+class Script:
+    """A recorded run as a script.
+
+    Args:
+        log: The log of one run.
+
+    Attributes:
+        roots: The top-level calls: the first one, and those that resumed it.
+        steps: The events of each call, in comparable form.
+        cuts: The cancellations from outside, by call; not those by hooks and tools of the call or of its caller.
+        total: The number of events.
+        broken_off: The calls without an end in the log, because the process was killed.
+
+    Raises:
+        StoreError: The log has no call, or has lost a line.
+    """
+
+    def __init__(self, log: RunLog) -> None:
+        _check_complete(log)
+        self.log = log
+        self.roots = [call for call in log.calls.values() if call.parent is None or call.parent.call not in log.calls]
+        if not self.roots:
+            raise StoreError(f"{log.name} contains no call.")
+        self.normalizer = LogNormalizer(log)
+        self.order = Order()
+        self.steps: dict[str, list[Step]] = defaultdict(list)
+        self.cuts: dict[str, InterruptEntry] = {}
+        self.total = 0
+        self.inputs: dict[str, tuple[str, ...]] = {}
+        self.decisions: dict[str, dict[str, Resolution]] = {}
+        self.pending: dict[str, list[str]] = {}
+        self._replies: dict[tuple[str, int, str], deque[RecordedWork]] = defaultdict(deque)
+        self._works: dict[tuple[str, str], deque[RecordedWork]] = defaultdict(deque)
+        self._children: dict[tuple[str, str], deque[str]] = defaultdict(deque)
+        self._by_number: dict[int, RecordedWork] = {}
+        self._owners: dict[str | int, str] = {}
+        self._running: dict[str, dict[int, RecordedWork]] = defaultdict(dict)
+        self._last: dict[int, int] = {}
+        self._entries_seen = 0
+        self._own_chunks: dict[int, int] = {}
+        self._ahead: dict[int, Key] = {}
+        for entry in log.entries:
+            self._read(entry)
+        self.order.settle()
+        self.broken_off = {call for call in log.calls if not any(step.type == "CallEnded" for step in self.steps[call])}
+
+    # ---- reading
+
+    def _read(self, entry: Entry) -> None:
+        match entry:
+            case CallEntry():
+                if entry.parent is not None:
+                    number = self.normalizer.number(entry.parent.call, entry.parent.tool_use)
+                    self._children[entry.parent.call, number].append(entry.call)
+                    for works in self._running.get(entry.parent.call, {}).values():
+                        if works.use == entry.parent.tool_use:
+                            works.children.append(entry.call)
+            case HookEntry() if entry.event == "PreCall" and entry.call not in self.inputs:
+                if any(change.field == "input_messages" for change in entry.changes):
+                    self.inputs[entry.call] = self.log.messages(entry, "before")
+            case EventEntry():
+                if entry.type == "PreCall" and entry.call not in self.inputs:
+                    self.inputs[entry.call] = self.log.messages(entry)
+                place = len(self.steps[entry.call])
+                self._events(entry, entry.time)
+                use = entry.fields.get("tool_use")
+                self._event_in_order(entry.call, place, entry.type, use, entry.seq, entry.time)
+            case ChunksEntry():
+                reply = None if entry.reply is None else self._by_number.get(entry.reply)
+                self._in_order(reply, entry)
+                if reply is not None:
+                    self._pieces(reply, entry, ahead=True)
+                self._events(entry, entry.time)
+            case PiecesEntry():
+                use = self.log.use_data(entry.tool_use)["id"]
+                running = [work for work in self._running[entry.call].values() if work.step is None and work.use == use]
+                self._in_order(running[0] if running else None, entry)
+                for work in running:
+                    self._pieces(work, entry, ahead=False)
+                self._events(entry, entry.time)
+            case RequestEntry():
+                reply = RecordedWork(entry.n, entry.time, self.normalizer.request(entry))
+                self._replies[entry.call, entry.iteration, entry.side].append(reply)
+                self._begin(reply, entry.call)
+            case ReplyEntry():
+                if entry.n in self._by_number:
+                    self._in_order(self._by_number[entry.n], entry)
+                    self._pieces(self._by_number[entry.n], entry, ahead=False)
+            case StartedEntry():
+                use = str(self.log.use_data(entry.tool_use)["id"])
+                work = RecordedWork(entry.n, entry.time, use=use)
+                self._works[entry.call, self.normalizer.number(entry.call, use)].append(work)
+                self._begin(work, entry.call)
+            case AnsweredEntry() | FinishedEntry():
+                self._end(entry)
+            case MarkEntry(n=None):
+                self._owners[f"{entry.call} {entry.seq}"] = entry.call
+                self.order.add_mark(entry)
+            case MarkEntry(n=int(n)) if n in self._by_number:
+                work = self._by_number[n]
+                self.order.add(("mark", n, len(work.marks)), entry.time)
+                work.marks.append((entry, Due(entry.time, self.total, self._apart(n))))
+            case InterruptEntry():
+                self._cut(entry)
+            case FactEntry(fact="call_resumed"):
+                self.decisions[entry.call] = self.log.decisions(entry)
+            case FactEntry(fact="round_suspended"):
+                self.pending[entry.call] = [waits["id"] for waits in entry.fields.get("pending", ())]
+            case _:
+                pass
+
+    def _in_order(self, given: RecordedWork | None, entry: ChunksEntry | PiecesEntry | ReplyEntry) -> None:
+        """Record the chunks of an entry, and the events of those chunks."""
+        begun = 0 if given is None else len(given.pieces)
+        for n, at in enumerate(entry.at):
+            time = entry.time + at / 1000
+            seq = 0 if isinstance(entry, ReplyEntry) else entry.seq + n
+            if given is not None and (cut := self._ahead.pop(given.n, None)) is not None:
+                self.order.put_back(given.n, begun + n, cut)
+            elif given is not None:
+                self.order.add_chunk(given.n, begun + n, entry.call, seq, time)
+            place = len(self.steps[entry.call]) + n
+            if isinstance(entry, ChunksEntry):
+                self._event_in_order(entry.call, place, "ReasoningChunk", None, seq, time)
+            elif isinstance(entry, PiecesEntry):
+                self._event_in_order(entry.call, place, "ActingChunk", entry.tool_use, seq, time)
+
+    def _event_in_order(self, call: str, place: int, kind: str, use: str | None, seq: int, time: float) -> None:
+        number = "" if use is None else self.normalizer.number(call, str(self.log.use_data(use)["id"]))
+        self.order.add_event(call, place, kind, number, seq, time)
+
+    def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
+        made = self.normalizer.steps(entry)
+        self.steps[entry.call].extend(made)
+        self.total += len(made)
+        self._entries_seen += 1
+        for n, work in self._running[entry.call].items():
+            if self._is_chunk_of(work, entry):  # its own chunks do not count as other entries
+                self._own_chunks[n] = self._own_chunks.get(n, 0) + 1
+
+    def _is_chunk_of(self, work: RecordedWork, entry: EventEntry | ChunksEntry | PiecesEntry) -> bool:
+        """Whether an event is a chunk of the work."""
+        match entry:
+            case ChunksEntry():
+                return work.step is not None and entry.reply in (None, work.n)
+            case PiecesEntry():
+                return work.step is None and work.use == self.log.use_data(entry.tool_use)["id"]
+            case EventEntry():
+                return False
+
+    def _begin(self, reply: RecordedWork, call: str) -> None:
+        self._entries_seen += 1
+        self.order.add(("begun", reply.n, 0), reply.time)
+        self._by_number[reply.n] = reply
+        self._owners[reply.n] = call
+        self._running[call][reply.n] = reply
+        self._last[reply.n] = self._entries_seen
+
+    def _apart(self, n: int) -> bool:
+        """Whether another entry was recorded since the last step of the work."""
+        apart = self._entries_seen - self._last[n] - self._own_chunks.pop(n, 0) > 0
+        self._last[n] = self._entries_seen
+        return apart
+
+    def _pieces(self, reply: RecordedWork, entry: ChunksEntry | ReplyEntry | PiecesEntry, ahead: bool) -> None:
+        apart, before = self._apart(reply.n), self.total
+        if not isinstance(entry, ReplyEntry):  # the failure of a hook was reported before it
+            before -= sum(1 for _ in takewhile(lambda step: step.seq > entry.seq, reversed(self.steps[entry.call])))
+        for n, (piece, at) in enumerate(zip(entry.pieces, entry.at, strict=True)):
+            # A model's chunk comes before its event.
+            reply.pieces.append(Due(entry.time + at / 1000, before + (n if ahead else 0), apart and not n, piece))
+
+    def _end(self, entry: AnsweredEntry | FinishedEntry) -> None:
+        reply = self._by_number.get(entry.n)
+        if reply is None:
+            return
+        self.order.add(("over", entry.n, 0), entry.time)
+        reply.over = Due(entry.time, self.total, self._apart(entry.n))
+        reply.end, reply.error = entry.end, entry.error
+        if isinstance(entry, FinishedEntry):
+            reply.result, reply.injected = entry.result, entry.injected
+        self._entries_seen += 1
+        self._running[entry.call].pop(entry.n, None)
+
+    def _cut(self, entry: InterruptEntry) -> None:
+        """Add a cancellation to the order, unless hooks or an enclosing call repeat it."""
+        if entry.by_caller or (entry.by_itself and entry.work is None) or entry.call in self.cuts:
+            return
+        key: Key = ("cut", entry.call, 0)
+        self.order.add(key, entry.time)
+        self._ahead.update(dict.fromkeys(entry.given, key))
+        if entry.work is None:
+            self.cuts[entry.call] = entry
+        elif entry.work in self._by_number:
+            self._by_number[entry.work].interrupts = entry.reason
+
+    # ---- playing
+
+    def reply(self, call: str, iteration: int, side: str) -> RecordedWork | None:
+        """Return the next reply in a round of a call; None if there is none."""
+        waiting = self._replies.get((call, iteration, side))
+        return waiting.popleft() if waiting else None
+
+    def work(self, call: str, number: str) -> RecordedWork | None:
+        """Return the next execution of a tool call, given by its number in the call; None if there is none."""
+        waiting = self._works.get((call, number))
+        return waiting.popleft() if waiting else None
+
+    def all_of(self, calls: Iterable[str]) -> list[Key]:
+        """Return the steps of some calls, and of the calls inside them."""
+        wanted = set(calls)
+        for call, entry in self.log.calls.items():  # a caller's entry precedes its sub-agent's
+            if entry.parent is not None and entry.parent.call in wanted:
+                wanted.add(call)
+        return [
+            key
+            for key in self.order
+            if (self._owners[key[1]] if key[0] in ("begun", "chunk", "over", "mark") else key[1]) in wanted
+        ]
+
+    def child(self, call: str, number: str) -> str | None:
+        """Return the next sub-agent's call of a tool call, given by its number; None if there is none."""
+        waiting = self._children.get((call, number))
+        return waiting.popleft() if waiting else None
+
+
+def _check_complete(log: RunLog) -> None:
+    """Refuse a log that has an end without its start, because its oldest entries were discarded from memory.
+
+    A line missing in between is refused by the reader.
+
+    Raises:
+        StoreError: The log is incomplete.
+    """
+    work: dict[int, str] = {}
+    ended: set[str] = set()
+    for entry in log.entries:
+        match entry:
+            case RequestEntry() | StartedEntry():
+                work[entry.n] = entry.call
+            case ReplyEntry() | AnsweredEntry() | FinishedEntry() if entry.n not in work:
+                raise _incomplete(
+                    log, f"the start of the work that its entry {entry.kind!r} with n={entry.n} continues"
+                )
+            case EventEntry(type="CallEnded"):
+                ended.add(entry.call)
+            case _:
+                pass
+    for call in log.calls:
+        if call not in ended and log.root_of(call).call in ended:
+            raise _incomplete(log, f"the CallEnded event of call {call!r}")
+
+
+def _incomplete(log: RunLog, what: str) -> StoreError:
+    return StoreError(
+        f"{log.name} cannot be replayed: a line is missing: {what}. The log was edited or damaged, "
+        "or a Recorder in memory has discarded its oldest entries. Record the run again."
+    )

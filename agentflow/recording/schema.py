@@ -1,0 +1,24 @@
+"""The JSON Schema of a run log's lines, made of the entries' classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentflow._support.validation import adapter_of
+from agentflow.recording.entries import FORM, VERSION, WrittenEntry
+
+__all__ = ["json_schema"]
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema of one line.
+
+    Example:
+        >>> json_schema()["title"]
+        'agentflow.run-log 1'
+    """
+    made = adapter_of(WrittenEntry).json_schema()
+    for entry in made["$defs"].values():
+        if "kind" in entry["properties"]:
+            entry["required"] = ["kind", *entry.get("required", ())]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"{FORM} {VERSION}", **made}

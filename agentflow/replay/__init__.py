@@ -1,6 +1,0 @@
-"""Replay recorded runs: the same driver, with the replies and results of the recording."""
-
-from agentflow.replay.comparing import Divergence
-from agentflow.replay.replay import Replay, ReplayOptions, ReplayResult
-
-__all__ = ["Divergence", "Replay", "ReplayOptions", "ReplayResult"]

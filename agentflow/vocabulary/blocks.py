@@ -1,0 +1,560 @@
+"""The blocks of messages: text, thinking, files, tool calls and tool results.
+
+Reading never raises: if a tool call's JSON is malformed, its `input` is empty and `input_error` has the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from os.path import basename
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias, cast
+
+from pydantic_core import CoreSchema, core_schema, from_json, to_json
+
+from agentflow._support.finite import NotFiniteError, all_finite, check_numbers
+from agentflow._support.frozen import EMPTY, FrozenDict, deep_freeze
+from agentflow._support.media import (
+    MAX_BYTES,
+    MediaKind,
+    check_size,
+    from_data_url,
+    in_bytes,
+    kind_of,
+    read_file,
+    type_of_bytes,
+    type_of_name,
+)
+from agentflow._support.validation import TaggedBy
+from agentflow._support.values import fast_build, field, frozen
+from agentflow.errors import UsageError
+
+__all__ = [
+    "Citation",
+    "ContentBlock",
+    "DataBlock",
+    "TextBlock",
+    "ThinkingBlock",
+    "ToolResultBlock",
+    "ToolState",
+    "ToolUseBlock",
+    "WireBlock",
+    "text_block",
+    "tool_result",
+]
+
+ToolState: TypeAlias = Literal["success", "error", "not_found", "timeout", "denied", "interrupted", "suspended"]
+"""How a tool call ended (`docs/glossary.md`, "How things end")."""
+
+
+_set = object.__setattr__
+
+
+@frozen
+class Citation:
+    """The source of a statement in the model's text, as the provider annotated it.
+
+    Attributes:
+        url: The address of the source, if it has one.
+        title: The title of the source, or its file name.
+        text: The passage that is cited.
+        raw: The provider's annotation, unchanged; sent back with the text.
+        model: The name of the model that cited it; `None` if it is unknown.
+
+    Example:
+        >>> Citation.of({"type": "char_location", "document_title": "Contract", "cited_text": "30 days"}).title
+        'Contract'
+    """
+
+    url: str | None = None
+    title: str | None = None
+    text: str | None = None
+    raw: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        _set(self, "raw", deep_freeze(self.raw))
+
+    @staticmethod
+    def of(raw: Mapping[str, Any], model: str | None = None) -> Citation:
+        """Read the annotation of any provider."""
+        inner = raw.get("url_citation")
+        annotation = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else raw
+        first = {
+            name: next((value for key in keys if isinstance(value := annotation.get(key), str) and value), None)
+            for name, keys in _CITED.items()
+        }
+        return Citation(**first, raw=raw, model=model)
+
+
+_CITED: Final = {
+    "url": ("url", "uri", "source"),
+    "title": ("title", "document_title", "filename"),
+    "text": ("cited_text", "content", "quote"),
+}
+"""The keys that providers use for each part of a citation."""
+
+
+@frozen
+class TextBlock:
+    """A block of text.
+
+    Attributes:
+        text: The text.
+        citations: The sources of the text, as the provider annotated them.
+    """
+
+    text: str
+    citations: tuple[Citation, ...] = field(default=(), kw_only=True)
+    type: Literal["text"] = field(default="text", kw_only=True, repr=False)
+
+
+@fast_build(TextBlock)
+def text_block(text: str) -> TextBlock:
+    """Build a `TextBlock` on the loop's fast path."""
+    return TextBlock(text)
+
+
+@frozen
+class ThinkingBlock:
+    """The model's thinking, as the provider returned it; sent back unchanged, and only to the same model.
+
+    Attributes:
+        text: The thinking. It can be empty: some models sign thinking that they hide.
+        signature: The provider's signature of the thinking.
+        redacted: Encrypted thinking that only the provider can read; `text` is then empty.
+        model: The name of the model that produced it; `None` if it is unknown.
+    """
+
+    text: str
+    signature: str | None = None
+    redacted: str | None = None
+    model: str | None = None
+    type: Literal["thinking"] = field(default="thinking", kw_only=True, repr=False)
+
+
+@frozen
+class DataBlock:
+    """An image, a sound, a video or a file: its content, or its address.
+
+    `str(block)` shows the type and the size (`[image/png, 34 kB]`), never the content.
+
+    Attributes:
+        media_type: MIME type, such as `"image/png"`.
+        data: The content in base64; exactly one of `data` and `url` is set.
+        url: The address of the content. The provider fetches it, or refuses to.
+        name: A file name to show.
+
+    Example:
+        >>> block = DataBlock.from_bytes(b"%PDF-1.7 ...", name="bill.pdf")
+        >>> block.media_type, block.size, str(block)
+        ('application/pdf', 12, '[bill.pdf, application/pdf, 12 bytes]')
+    """
+
+    media_type: str
+    data: str | None = field(default=None, repr=False)
+    url: str | None = None
+    name: str | None = None
+    type: Literal["data"] = field(default="data", kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        if (self.data is None) == (self.url is None):
+            raise UsageError("DataBlock takes exactly one of data= (base64 text) and url=.")
+        if self.data is not None and not isinstance(self.data, str):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError("DataBlock(data=...) is base64 text; for bytes write DataBlock.from_bytes(data).")
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, media_type: str | None = None, *, name: str | None = None, max_bytes: int | None = MAX_BYTES
+    ) -> DataBlock:
+        """Build a block from content.
+
+        Args:
+            data: The content.
+            media_type: The MIME type; by default detected from the first bytes, then from the name.
+            name: A file name to show.
+            max_bytes: The maximum size; None means no limit.
+
+        Raises:
+            UsageError: The content is empty or larger than `max_bytes`.
+        """
+        if not isinstance(data, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError(
+                f"DataBlock.from_bytes takes bytes, not {type(data).__name__}. For a path write "
+                "DataBlock.from_path(...), "
+                "for base64 text DataBlock(media_type, data=...)."
+            )
+        data = bytes(data)
+        if not data:
+            raise UsageError(f"DataBlock.from_bytes: {name or 'the content'} is empty; no provider takes that.")
+        check_size(len(data), max_bytes, name or "The content")
+        return cls(media_type or type_of_bytes(data, name), data=b64encode(data).decode(), name=name)
+
+    @classmethod
+    def from_path(
+        cls,
+        path: str | PathLike[str],
+        media_type: str | None = None,
+        *,
+        name: str | None = None,
+        max_bytes: int | None = MAX_BYTES,
+    ) -> DataBlock:
+        """Build a block from a file. The file is read at once.
+
+        Args:
+            path: The file.
+            media_type: The MIME type; by default detected from the first bytes, then from the file's name.
+            name: A file name to show; the file's own by default.
+            max_bytes: The maximum size; None means no limit.
+
+        Raises:
+            UsageError: The file is empty, too large, or not a regular file.
+            OSError: The file cannot be read.
+        """
+        data = read_file(path, max_bytes)
+        return cls.from_bytes(data, media_type, name=name or basename(path), max_bytes=max_bytes)
+
+    @classmethod
+    def from_url(cls, url: str, media_type: str | None = None, *, name: str | None = None) -> DataBlock:
+        """Build a block from an address that the provider should fetch; nothing is fetched here.
+
+        Use `agentflow.models.fetch` to fetch the content yourself. A data URL (`data:...`) is decoded into content.
+
+        Args:
+            url: The address: `https://`, or another scheme that the provider knows (`gs://`, `s3://`).
+            media_type: The MIME type; by default detected from the file extension in the address.
+            name: A file name to show.
+
+        Raises:
+            UsageError: `url` is not an address, or its type cannot be detected.
+        """
+        scheme, separator, rest = url.partition(":")
+        if scheme.lower() == "data" and separator:
+            data, detected = from_data_url(rest)
+            return cls.from_bytes(data, media_type or detected, name=name)
+        if not rest.startswith("//") or scheme.lower() == "file":
+            raise UsageError(
+                f"DataBlock.from_url({url!r}): this is not an address that a provider could fetch. For a file write "
+                "DataBlock.from_path(...)."
+            )
+        known = media_type or type_of_name(url)
+        if known is None:
+            raise UsageError(
+                f"DataBlock.from_url({url!r}): the address does not show the media type. Pass it: "
+                "media_type='image/png'."
+            )
+        return cls(known, url=url, name=name)
+
+    @property
+    def kind(self) -> MediaKind:
+        """The kind of media, as models distinguish it."""
+        return kind_of(self.media_type)
+
+    @property
+    def size(self) -> int | None:
+        """The size in bytes; None if only the address is known."""
+        data = self.data
+        return None if data is None else len(data) * 3 // 4 - data[-2:].count("=")
+
+    def to_bytes(self) -> bytes:
+        """Return the content.
+
+        Raises:
+            UsageError: Only the address is known, or `data` is not valid base64.
+
+        Example:
+            >>> DataBlock.from_bytes(b"hello").to_bytes()
+            b'hello'
+        """
+        if self.data is None:
+            raise UsageError(
+                f"{self} holds an address, no content. To fetch it: await agentflow.models.fetch({self.url!r})."
+            )
+        try:
+            return b64decode(self.data, validate=True)
+        except ValueError as error:
+            raise UsageError(f"The data of {self} is not base64: {error}.") from error
+
+    def __str__(self) -> str:
+        size = self.size
+        where = self.url if size is None else in_bytes(size)
+        return f"[{', '.join(word for word in (self.name, self.media_type, where) if word)}]"
+
+    def __repr__(self) -> str:
+        size = self.size
+        held = f"url={self.url!r}" if size is None else f"data=<{in_bytes(size)}>"
+        return f"DataBlock({self.media_type!r}, {held}{f', name={self.name!r}' if self.name else ''})"
+
+
+class ToolUseBlock:
+    """A tool call that the model asks for.
+
+    The model's JSON text is kept unchanged (`raw`), and parsed when `input` is first read. `input` never raises: if the
+    text is not a JSON object, it is an empty mapping, and `input_error` has the reason; such a call never runs. NaN and
+    the infinities are not JSON, whether they come from a model or from a program.
+
+    Args:
+        id: The id that the result refers to.
+        name: The tool's name as the model wrote it.
+        input: The arguments, by name.
+
+    Example:
+        >>> ToolUseBlock("t1", "add", {"a": 1}).input["a"]
+        1
+        >>> ToolUseBlock.from_json("t2", "add", '{"a": ').input_error is None
+        False
+    """
+
+    __slots__ = ("_error", "_input", "_raw", "id", "name")
+    __match_args__ = ("id", "name", "input")
+    type: ClassVar[Literal["tool_use"]] = "tool_use"
+    id: Final[str]
+    name: Final[str]
+    _raw: str | None
+    _input: FrozenDict[str, Any] | None
+    _error: str | None
+
+    def __init__(self, id: str, name: str, input: Mapping[str, Any] = EMPTY) -> None:  # noqa: A002 - the field's standard names
+        if TYPE_CHECKING:
+            self.id = id
+            self.name = name
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError(f"ToolUseBlock(id, name, input): name is a {type(name).__name__}; was the id left out?")
+        _set(self, "id", id)
+        _set(self, "name", name)
+        finite = all_finite(input)
+        _set(self, "_raw", None if finite else json.dumps(input, default=str, skipkeys=True))
+        _set(self, "_input", deep_freeze(input) if finite else None)
+        _set(self, "_error", None)
+
+    @classmethod
+    def from_json(cls, id: str, name: str, raw: str) -> ToolUseBlock:  # noqa: A002
+        """Build a call from a model's JSON text, which is parsed when `input` is first read."""
+        block = cast("ToolUseBlock", object.__new__(_ToolUseDraft))
+        block.id = id  # pyright: ignore[reportAttributeAccessIssue] - the draft may be written to
+        block.name = name  # pyright: ignore[reportAttributeAccessIssue]
+        block._raw = raw
+        block._input = None
+        block._error = None
+        block.__class__ = ToolUseBlock
+        return block
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"ToolUseBlock.{name} is read-only; build a new one: block.replace({name}=...)")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"ToolUseBlock.{name} is read-only")
+
+    @property
+    def input(self) -> Mapping[str, Any]:
+        """The arguments by name; empty if the model's text is not a JSON object (see `input_error`)."""
+        parsed = self._input
+        return parsed if parsed is not None else self._parse()
+
+    @property
+    def input_error(self) -> str | None:
+        """Why the model's text could not be read as arguments, or None."""
+        if self._input is None:
+            self._parse()
+        return self._error
+
+    @property
+    def raw(self) -> str:
+        """The arguments as JSON text: the model's own, if there is one."""
+        return self._raw if self._raw is not None else to_json(self._input, inf_nan_mode="constants").decode()
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as JSON text that is always an object: `{}` if the model's text does not parse."""
+        raw = self.raw
+        if self._raw is None:
+            try:
+                check_numbers(raw)  # `all_finite` sees the input's own values only, not those inside objects
+            except NotFiniteError:
+                return "{}"
+            return raw
+        return raw if raw.strip() and self.input_error is None else "{}"
+
+    def _parse(self) -> FrozenDict[str, Any]:
+        text = self._raw or ""
+        parsed: FrozenDict[str, Any] = EMPTY
+        error = None
+        if text.strip():
+            try:
+                value: object = from_json(text)
+                check_numbers(text)
+            except (ValueError, TypeError) as problem:  # TypeError: text that is no UTF-8, such as a lone surrogate
+                error = f"the arguments are not valid JSON: {problem}"
+            else:
+                if isinstance(value, dict):
+                    parsed = deep_freeze(value)
+                else:
+                    error = f"the arguments are a JSON {type(value).__name__}, and must be an object"
+        _set(self, "_error", error)
+        _set(self, "_input", parsed)
+        return parsed
+
+    def replace(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002
+        name: str | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002
+    ) -> ToolUseBlock:
+        """Return a copy with another id, name or input."""
+        new = self.id if id is None else id, self.name if name is None else name
+        if input is not None:
+            return ToolUseBlock(*new, input)
+        return (
+            ToolUseBlock(*new, self._input or EMPTY) if self._raw is None else ToolUseBlock.from_json(*new, self._raw)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ToolUseBlock):
+            return NotImplemented
+        if self.id != other.id or self.name != other.name:
+            return False
+        if self._raw is not None and self._raw == other._raw:
+            return True
+        return self.input == other.input and self.input_error == other.input_error
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.name))
+
+    def __repr__(self) -> str:
+        return f"ToolUseBlock(id={self.id!r}, name={self.name!r}, input={self.raw})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._raw is None:
+            return (ToolUseBlock, (self.id, self.name, self._input))
+        return (ToolUseBlock.from_json, (self.id, self.name, self._raw))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
+        typed = core_schema.typed_dict_schema(
+            {
+                "type": core_schema.typed_dict_field(core_schema.literal_schema(["tool_use"])),
+                "id": core_schema.typed_dict_field(core_schema.str_schema()),
+                "name": core_schema.typed_dict_field(core_schema.str_schema()),
+                "input": core_schema.typed_dict_field(core_schema.dict_schema(), required=False),
+                "raw": core_schema.typed_dict_field(core_schema.str_schema(), required=False),
+            },
+        )
+        return core_schema.no_info_wrap_validator_function(
+            _tool_use_in,
+            typed,
+            serialization=core_schema.plain_serializer_function_ser_schema(_tool_use_out),
+        )
+
+
+class _ToolUseDraft(ToolUseBlock):
+    __slots__ = ()
+    __setattr__ = object.__setattr__  # pyright: ignore[reportAssignmentType] - the C slot
+    __delattr__ = object.__delattr__  # pyright: ignore[reportAssignmentType] - the C slot
+
+
+def _tool_use_in(value: object, typed: Any) -> ToolUseBlock:
+    if isinstance(value, ToolUseBlock):
+        return value
+    data = typed(value)
+    if "raw" in data:
+        return ToolUseBlock.from_json(data["id"], data["name"], data["raw"])
+    return ToolUseBlock(data["id"], data["name"], data.get("input", EMPTY))
+
+
+def _tool_use_out(block: ToolUseBlock) -> dict[str, Any]:
+    base: dict[str, Any] = {"type": "tool_use", "id": block.id, "name": block.name}
+    if block._raw is not None:  # pyright: ignore[reportPrivateUsage] - same module, one class
+        return {**base, "raw": block.raw}
+    return {**base, "input": dict(block.input)}
+
+
+@frozen
+class ToolResultBlock:
+    """The result of one tool call.
+
+    Attributes:
+        tool_use_id: The id of the call.
+        name: The tool's name.
+        content: Text, or text and data blocks.
+        state: How the call ended.
+    """
+
+    tool_use_id: str
+    name: str
+    content: str | tuple[TextBlock | DataBlock, ...] = ""
+    state: ToolState = "success"
+    type: Literal["tool_result"] = field(default="tool_result", kw_only=True, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The text of the result."""
+        content = self.content
+        if isinstance(content, str):
+            return content
+        return "".join(block.text for block in content if isinstance(block, TextBlock))
+
+    @property
+    def shown(self) -> str:
+        """The text, with each data block as its type and size: the form for people."""
+        content = self.content
+        return content if isinstance(content, str) else shown(content)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the call did not succeed."""
+        return self.state != "success"
+
+
+@fast_build(ToolResultBlock)
+def tool_result(
+    tool_use_id: str, name: str, content: str | tuple[TextBlock | DataBlock, ...], state: ToolState = "success"
+) -> ToolResultBlock:
+    """Build a `ToolResultBlock` on the loop's fast path."""
+    return ToolResultBlock(tool_use_id, name, content, state)
+
+
+ContentBlock: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | DataBlock
+"""A block of a message."""
+
+
+def shown(blocks: Iterable[ContentBlock]) -> str:
+    """Return the text of blocks, with each data block as its type and size.
+
+    Example:
+        >>> shown([TextBlock("Look: "), DataBlock("image/png", data="aGVsbG8=")])
+        'Look: [image/png, 5 bytes]'
+    """
+    parts: list[str] = []
+    for block in blocks:
+        if isinstance(block, TextBlock):
+            parts.append(block.text)
+        elif isinstance(block, ToolResultBlock):
+            parts.append(block.shown)
+        elif isinstance(block, DataBlock):
+            parts.append(str(block))
+    return "".join(parts)
+
+
+def _block_type(value: object) -> str | None:
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, str]", value).get("type")
+    return getattr(value, "type", None)
+
+
+WireBlock = Annotated[
+    ContentBlock,
+    TaggedBy(
+        _block_type,
+        {
+            "text": TextBlock,
+            "thinking": ThinkingBlock,
+            "tool_use": ToolUseBlock,
+            "tool_result": ToolResultBlock,
+            "data": DataBlock,
+        },
+    ),
+]
+"""A block from outside, validated by its `type`."""

@@ -1,0 +1,266 @@
+"""`ModelChunk`, one chunk of a streamed reply, and `fold`, which builds the reply from its chunks.
+
+Rules:
+
+1. Tool-call fragments belong together by `index`, never by arrival: providers interleave parallel calls.
+2. Usage is cumulative: the last report counts.
+3. A chunk with `restart=True` discards everything before it: the fold starts over.
+4. Tool-use ids that are empty, illegal on a wire, or already used in the conversation are replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from agentflow._support.encodable import encodable
+from agentflow._support.frozen import EMPTY
+from agentflow._support.ids import new_id as fresh_id
+from agentflow._support.values import fast_build, frozen
+from agentflow.vocabulary.messages import (
+    Citation,
+    ContentBlock,
+    Msg,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+    message,
+    text_block,
+)
+from agentflow.vocabulary.specs import Usage
+
+__all__ = ["ModelChunk", "ToolUseDelta", "fold", "text_chunk"]
+
+_LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
+
+
+@frozen
+class ToolUseDelta:
+    """A fragment of one tool call.
+
+    Attributes:
+        index: The position of the call in the reply, from 0.
+        id: The call's id, in its first fragment.
+        name: The tool's name, in its first fragment.
+        arguments: The next part of the arguments' JSON text.
+    """
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@frozen
+class ModelChunk:
+    """One chunk of a streamed reply; most set one field.
+
+    Attributes:
+        text: The next text.
+        thinking: The next part of the thinking.
+        signature: The signature of the thinking that this chunk completes.
+        tool_uses: Fragments of tool calls.
+        blocks: Whole blocks (images, redacted thinking, complete calls).
+        usage: The usage of the reply so far.
+        finish_reason: Why the reply ended, in its last chunks.
+        restart: The reply starts over with this chunk.
+        model: The model that thinks, so that thinking goes back only to it.
+        citations: The sources of the text so far; text after them begins a new block.
+
+    Example:
+        >>> fold([ModelChunk("Hel"), ModelChunk("lo")]).text
+        'Hello'
+    """
+
+    text: str = ""
+    thinking: str = ""
+    signature: str | None = None
+    tool_uses: tuple[ToolUseDelta, ...] = ()
+    blocks: tuple[ContentBlock, ...] = ()
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    restart: bool = False
+    model: str | None = None
+    citations: tuple[Citation, ...] = ()
+
+    @staticmethod
+    def of(msg: Msg) -> ModelChunk:
+        """Return the whole message as one chunk."""
+        return ModelChunk(blocks=msg.content, usage=msg.usage, finish_reason=msg.finish_reason)
+
+
+@fast_build(ModelChunk)
+def text_chunk(text: str) -> ModelChunk:
+    """Build a chunk of text on the fast path of the model adapters."""
+    return ModelChunk(text)
+
+
+class _Folding:
+    """The blocks of a reply while it is folded."""
+
+    __slots__ = ("blocks", "calls", "cited", "current", "finish_reason", "model", "parts", "usage")
+
+    def __init__(self) -> None:
+        self.blocks: list[
+            ContentBlock | list[str]
+        ] = []  # a list is an unfinished call: its id, its name, fragments of its arguments
+        self.calls: dict[int, list[str]] = {}
+        self.parts: list[str] = []
+        self.cited: tuple[Citation, ...] = ()
+        self.current = ""  # "text" | "thinking" | ""
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self.model: str | None = None
+
+    def switch(self, kind: str, signature: str | None = None) -> None:
+        """End the current block and begin one of `kind`."""
+        if self.current == "text" and self.parts:
+            text = encodable("".join(self.parts))
+            self.blocks.append(TextBlock(text, citations=self.cited) if self.cited else text_block(text))
+            self.cited = ()
+        elif self.current == "thinking" and (self.parts or signature is not None):
+            self.blocks.append(ThinkingBlock(encodable("".join(self.parts)), signature, None, self.model))
+        self.parts = []
+        self.current = kind
+
+    def add(self, chunk: ModelChunk) -> None:
+        if chunk.model is not None:
+            self.model = chunk.model
+        if chunk.thinking:
+            if self.current != "thinking":
+                self.switch("thinking")
+            self.parts.append(chunk.thinking)
+        if chunk.signature is not None:
+            if self.current != "thinking":
+                self.switch("thinking")
+            self.switch("", chunk.signature)
+        if chunk.text:
+            if self.current != "text" or (self.cited and self.parts):
+                self.switch("text")
+            self.parts.append(chunk.text)
+        if chunk.citations:
+            self.cited += chunk.citations
+        for delta in chunk.tool_uses:
+            self.add_call(delta)
+        if chunk.blocks:
+            self.switch("")
+            self.blocks.extend(chunk.blocks)
+        if chunk.usage is not None:
+            self.usage = chunk.usage
+        if chunk.finish_reason is not None:
+            self.finish_reason = chunk.finish_reason
+
+    def add_call(self, delta: ToolUseDelta) -> None:
+        call = self.calls.get(delta.index)
+        # Some servers number every call 0: another id with a name means another call.
+        if call is None or (delta.id and call[0] and delta.id != call[0] and delta.name):
+            if self.current:
+                self.switch("")
+            call = self.calls[delta.index] = [delta.id, delta.name]
+            self.blocks.append(call)
+        else:
+            call[0] = call[0] or delta.id
+            if delta.name and delta.name != call[1]:
+                call[1] += delta.name
+        if delta.arguments:
+            call.append(delta.arguments)
+
+
+def fold(
+    chunks: Iterable[ModelChunk],
+    *,
+    id: str | None = None,  # noqa: A002
+    used_ids: Collection[str] = (),
+    new_id: Callable[[str], str] = fresh_id,
+) -> Msg:
+    """Build the assistant's message from its chunks.
+
+    Args:
+        chunks: The chunks, in order.
+        id: The message's id; a fresh one by default.
+        used_ids: Tool-use ids of the conversation so far. A call that repeats one gets a fresh id.
+        new_id: The source of ids.
+
+    Returns:
+        The message: blocks in order of arrival, tool calls whole.
+    """
+    msg_id = new_id("msg_") if id is None else id
+    if isinstance(chunks, list) and len(chunks) == 1 and chunks[0].tool_uses:
+        content = _lone_call(chunks[0], used_ids)
+        if content:
+            return message("assistant", content, msg_id, EMPTY, chunks[0].usage, chunks[0].finish_reason)
+    rest = iter(chunks)
+    texts: list[str] = []
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    for chunk in rest:  # the fast path: most replies are thousands of chunks of text alone
+        if (
+            chunk.tool_uses
+            or chunk.thinking
+            or chunk.blocks
+            or chunk.restart
+            or chunk.signature is not None
+            or chunk.model is not None
+            or chunk.citations
+        ):
+            folding = _Folding()
+            folding.parts, folding.current = texts, "text" if texts else ""
+            folding.usage, folding.finish_reason = usage, finish_reason
+            content = _fold_rest(folding, chunk, rest, used_ids, new_id)
+            return message("assistant", content, msg_id, EMPTY, folding.usage, folding.finish_reason)
+        if chunk.text:
+            texts.append(chunk.text)
+        if chunk.usage is not None:
+            usage = chunk.usage
+        if chunk.finish_reason is not None:
+            finish_reason = chunk.finish_reason
+    text = "".join(texts)
+    content = (text_block(text if text.isascii() else encodable(text)),) if texts else ()
+    return message("assistant", content, msg_id, EMPTY, usage, finish_reason)
+
+
+def _fold_rest(
+    folding: _Folding,
+    first: ModelChunk,
+    rest: Iterator[ModelChunk],
+    used_ids: Collection[str],
+    new_id: Callable[[str], str],
+) -> tuple[ContentBlock, ...]:
+    """Fold the rest of a reply from the first chunk that is not text alone."""
+    chunk: ModelChunk | None = first
+    while chunk is not None:
+        if chunk.restart:
+            folding.__init__()
+        folding.add(chunk)
+        chunk = next(rest, None)
+    if folding.current:
+        folding.switch("")
+    seen: set[str] = set()
+    content: list[ContentBlock] = []
+    for block in folding.blocks:
+        if isinstance(block, list):
+            block = ToolUseBlock.from_json(block[0], block[1], "".join(block[2:]))
+        if type(block) is ToolUseBlock:
+            if block.id in seen or block.id in used_ids or not _LEGAL_ID.match(block.id):
+                block = block.replace(id=new_id("call_"))
+            seen.add(block.id)
+        content.append(block)
+    return tuple(content)
+
+
+def _lone_call(chunk: ModelChunk, used_ids: Collection[str]) -> tuple[ContentBlock, ...]:
+    """Return the content of a reply that is one whole call in one chunk, as many servers send it; else an empty tuple."""
+    deltas = chunk.tool_uses
+    if (
+        len(deltas) != 1
+        or chunk.text
+        or chunk.thinking
+        or chunk.blocks
+        or chunk.citations
+        or chunk.signature is not None
+    ):
+        return ()
+    delta = deltas[0]
+    if delta.id in used_ids or not _LEGAL_ID.match(delta.id):
+        return ()
+    return (ToolUseBlock.from_json(delta.id, delta.name, delta.arguments),)

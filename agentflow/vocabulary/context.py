@@ -1,0 +1,533 @@
+"""`RunContext`, the interface of hooks and tools to the call they run in, and `AgentView`, their read-only view of the
+agent.
+
+The context belongs to one call. It acts on the run through `CallPort`, which the loop implements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Final, Literal, Protocol, TypeVar, cast, overload
+
+from agentflow._support.ids import new_id as fresh_id
+from agentflow._support.values import NamedTuple
+from agentflow.errors import UsageError
+from agentflow.vocabulary.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns_of
+from agentflow.vocabulary.messages import DataBlock, Msg, Reply
+from agentflow.vocabulary.specs import Clock, ModelOptions, ToolSpec, Usage, checked_options
+from agentflow.vocabulary.typed_state import StateMap
+
+__all__ = [
+    "AgentView",
+    "CallPort",
+    "Compaction",
+    "ContextWindow",
+    "RunContext",
+    "Shadow",
+    "Trace",
+    "called_from",
+    "find_dep",
+    "note_caller",
+    "port_of",
+]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+NO_OPTIONS: Final = ModelOptions()
+
+
+class Reads(Protocol[T_co]):
+    """Parses an answer's text into a value, such as an `Output`."""
+
+    def read(self, text: str) -> T_co:
+        """Parse a text."""
+        ...
+
+
+class AgentView(Protocol):
+    """The part of an agent that hooks can read."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """The agent's description."""
+        ...
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The specs of its tools, as a model sees them."""
+        ...
+
+    @property
+    def model_name(self) -> str:
+        """The name of its model."""
+        ...
+
+
+class CallPort(Protocol):
+    """The loop's interface to a context."""
+
+    @property
+    def usage(self) -> Usage:
+        """The call's usage so far."""
+        ...
+
+    def facts(self) -> Sequence[Fact]:
+        """The run's facts so far."""
+        ...
+
+    def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
+        """Store messages at the next legal position, or add them to the next request only."""
+        ...
+
+    @property
+    def history(self) -> Sequence[Msg]:
+        """The stored conversation."""
+        ...
+
+    def approve(self, tool_use_id: str) -> None:
+        """Mark a tool call as approved by a person."""
+        ...
+
+    async def complete(self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions) -> Msg:
+        """Make a side model call."""
+        ...
+
+    async def complete_typed(
+        self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions, output: Any
+    ) -> Reply[Any]:
+        """Make side model calls until the answer fits a form."""
+        ...
+
+    def compact(self, until: int, messages: tuple[Msg, ...]) -> Compaction:
+        """Replace the start of later requests."""
+        ...
+
+    def window(self) -> ContextWindow:
+        """Estimate how much of the model's window the conversation takes."""
+        ...
+
+    async def measure(self, messages: Sequence[Msg] | None) -> ContextWindow:
+        """Count how much of the model's window the conversation takes."""
+        ...
+
+    def interrupt(self, reason: str) -> None:
+        """End the call."""
+        ...
+
+    def legal_reply(self, msg: Msg) -> Msg:
+        """Return the reply with tool-use ids that are unique in the conversation; applied to replies that hooks assign."""
+        ...
+
+
+class ContextWindow(NamedTuple):
+    """How much of a model's context window a request takes.
+
+    Attributes:
+        used: Tokens.
+        limit: The maximum, including the answer if the vendor counts it; None if it is unknown.
+        how: The source of `used`: `"provider"` (its own counter), `"reported"` (the usage of the last reply),
+            `"tokenizer"` (the model's own), or `"estimate"`.
+    """
+
+    used: int
+    limit: int | None
+    how: Literal["provider", "reported", "tokenizer", "estimate"]
+
+    @property
+    def share(self) -> float | None:
+        """`used` divided by `limit`; None if the limit is unknown.
+
+        Example:
+            >>> ContextWindow(50_000, 200_000, "reported").share
+            0.25
+        """
+        return None if not self.limit else self.used / self.limit
+
+
+class Compaction(NamedTuple):
+    """A replacement of the start of a session's later requests, made by a hook.
+
+    Attributes:
+        iteration: The first round that used it in its request.
+        messages: How many messages were replaced.
+        tokens: Their estimated tokens.
+        into: How many messages replace them.
+        into_tokens: The estimated tokens of these.
+        by: The name of the hook, if it passed one.
+
+    Example:
+        >>> str(Compaction(7, 12, 9_000, 2, 400, "SummaryCompaction"))
+        '12 messages (about 9,000 tokens) into 2 (about 400), by SummaryCompaction'
+    """
+
+    iteration: int
+    messages: int
+    tokens: int
+    into: int
+    into_tokens: int
+    by: str = ""
+
+    def __str__(self) -> str:
+        by = f", by {self.by}" if self.by else ""
+        return (
+            f"{self.messages} messages (about {self.tokens:,} tokens) into {self.into} (about {self.into_tokens:,}){by}"
+        )
+
+
+class Shadow(NamedTuple):
+    """The changes and the verdict of a hook with `shadow=True`, which were not applied."""
+
+    hook: str
+    event: str
+    seq: int
+    changes: Mapping[str, Any]
+    verdict: Any
+
+
+class Trace:
+    """The run so far, read from its facts. In a Post hook it includes the work that just ended, with its current
+    result.
+
+    Attributes:
+        turns: The tool calls that ended: name, arguments, status, result, duration in milliseconds.
+        model_calls: The model calls that ended: iteration, usage, duration in milliseconds, the model that answered.
+    """
+
+    __slots__ = ("_facts",)
+
+    def __init__(self, facts: Callable[[], Sequence[Fact]]) -> None:
+        self._facts = facts
+
+    @property
+    def turns(self) -> tuple[TurnRecord, ...]:
+        """The finished tool calls, in the order in which they ended; in `after_each_tool` the last one is the hook's
+        own.
+        """
+        return turns_of(self._facts())
+
+    @property
+    def model_calls(self) -> tuple[ModelRecord, ...]:
+        """The finished model calls; in `after_llm` the last one is the hook's own."""
+        return model_calls_of(self._facts())
+
+
+class RunContext:
+    """The call that a hook or a tool runs in.
+
+    Attributes:
+        run_id: The run (a call and its resumes).
+        call_id: The call.
+        session_id: The session.
+        source: The path of sub-agent names; empty at the top.
+        agent: A read-only view of the agent.
+        clock: The run's clock; virtual in tests.
+        new_id: The run's source of ids; repeatable in replays.
+        session_state: Typed state, kept with the session.
+        compaction: The last compaction by a hook in this call, or None.
+    """
+
+    __slots__ = (
+        "_deps",
+        "_port",
+        "_shadows",
+        "_state",
+        "agent",
+        "call_id",
+        "clock",
+        "compaction",
+        "new_id",
+        "run_id",
+        "session_id",
+        "session_state",
+        "source",
+    )
+
+    def __init__(
+        self,
+        port: CallPort,
+        run_id: str,
+        call_id: str,
+        session_id: str,
+        source: str,
+        agent: AgentView,
+        clock: Clock,
+        new_id: Callable[[str], str],
+        deps: object,
+        session_state: StateMap,
+        state: StateMap | None = None,
+    ) -> None:
+        self._port = port
+        self.run_id = run_id
+        self.call_id = call_id
+        self.session_id = session_id
+        self.source = source
+        self.agent = agent
+        self.clock = clock
+        self.new_id = new_id
+        self._deps = deps
+        self.session_state = session_state
+        self._state = state
+        self._shadows: list[Shadow] | None = None
+        self.compaction: Compaction | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """The call's usage so far, sub-agents and side calls included."""
+        return self._port.usage
+
+    @property
+    def state(self) -> StateMap:
+        """Typed state of this run: `context.state[MyState]`."""
+        if self._state is None:
+            self._state = StateMap()
+        return self._state
+
+    @property
+    def shadows(self) -> list[Shadow]:
+        """The changes that hooks with `shadow=True` would have made in this call."""
+        if self._shadows is None:
+            self._shadows = []
+        return self._shadows
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the run so far."""
+        return Trace(self._port.facts)
+
+    def deps(self, kind: type[T], name: str = "") -> T:
+        """Return the object that the caller passed as `deps=` for this type.
+
+        Args:
+            kind: The type.
+            name: The name of the object, if several of one type were passed by name.
+
+        Raises:
+            UsageError: No object of that type was passed, or several were and none has that name.
+        """
+        return find_dep(self._deps, kind, name)
+
+    def has_dep(self, kind: type[object], name: str = "") -> bool:
+        """Whether `deps` would find an object."""
+        return _dep_in(self._deps, kind, name) is not None
+
+    def inject(self, *messages: Msg | str, keep: bool = True, source: str = "hook") -> None:
+        """Add messages to the conversation, at the next legal position.
+
+        Args:
+            messages: User messages (a plain text is one) or assistant messages without tool calls.
+            keep: Whether to store them; if False, they are part of the next request only.
+            source: Noted on each message as `metadata["synthetic"]`.
+        """
+        self._port.inject(as_messages(messages, self.new_id), keep, source)
+
+    def approve(self, tool_use_id: str) -> None:
+        """Record that a person has approved a tool call: a tool with `requires_approval` then runs without suspending.
+
+        A `PreActing` hook that asks a person should call this. The hooks after it still evaluate the call.
+
+        Args:
+            tool_use_id: The call, `event.tool_use.id`.
+        """
+        self._port.approve(tool_use_id)
+
+    @property
+    def history(self) -> Sequence[Msg]:
+        """The stored conversation as of now; read-only. The cost does not depend on its length."""
+        return self._port.history
+
+    @property
+    def window(self) -> ContextWindow:
+        """How much of the model's context window the next request takes, as of now: `used`, `limit`, `share`, and `how`
+        it is known.
+
+        No request is made: it is the usage of the last reply and an estimate of the messages after it.
+        """
+        return self._port.window()
+
+    async def measure(self, messages: Sequence[Msg] | None = None) -> ContextWindow:
+        """Count how much of the context window a request would take: with the provider's counter (one request) or a
+        tokenizer.
+
+        Args:
+            messages: The messages to count, such as `event.input_messages`; by default the current conversation.
+
+        Raises:
+            ModelError: The provider's counter failed.
+        """
+        return await self._port.measure(messages)
+
+    @overload
+    async def complete(
+        self,
+        messages: str | Msg | Sequence[Msg],
+        *,
+        model: Any = None,
+        source: str = "side",
+        options: ModelOptions = NO_OPTIONS,
+        output: None = None,
+    ) -> Msg: ...
+    @overload
+    async def complete(
+        self,
+        messages: str | Msg | Sequence[Msg],
+        *,
+        model: Any = None,
+        source: str = "side",
+        options: ModelOptions = NO_OPTIONS,
+        output: type[T] | Reads[T],
+    ) -> Reply[T]: ...
+    async def complete(
+        self,
+        messages: str | Msg | Sequence[Msg],
+        *,
+        model: Any = None,
+        source: str = "side",
+        options: ModelOptions = NO_OPTIONS,
+        output: Any = None,
+    ) -> Msg:
+        """Ask a model on the side: no tools, no events, nothing stored; the cost is added to this run.
+
+        Args:
+            messages: The question.
+            model: A model or its name; the agent's own by default.
+            source: The purpose of the call; noted on the returned message (`name`, and `metadata["side"]`).
+            options: The options of this call; the agent's options do not apply.
+            output: The form of the answer, a type or an `Output`. The returned message is then a `Reply` with the value
+                as its `output`. The model is asked through its JSON-schema mode, or in the prompt if it has none.
+
+        Raises:
+            ModelError: The model failed, or (as an `OutputError`) gave no answer of that form.
+        """
+        if output is not None:
+            port, asked = self._port, as_messages(messages, self.new_id)
+            return await port.complete_typed(asked, model, source, checked_options(options), output)
+        return await self._port.complete(as_messages(messages, self.new_id), model, source, checked_options(options))
+
+    def compact(self, until: int, messages: str | Msg | Sequence[Msg], *, by: str = "") -> None:
+        """Let later requests start with `messages` instead of the first `until` messages; history keeps the originals.
+
+        Args:
+            until: How many messages of the history to replace. It must not separate calls from their results.
+            messages: The replacement, such as a summary.
+            by: The name of the hook, for traces.
+
+        Raises:
+            UsageError: `until` lies within a round or outside the history.
+        """
+        done = self._port.compact(until, as_messages(messages, self.new_id))
+        self.compaction = done._replace(by=by) if by else done
+
+    def interrupt(self, reason: str = "interrupted") -> None:
+        """End this call at once: running work is cancelled, open calls are answered, and the reply's outcome is
+        `interrupted`.
+        """
+        self._port.interrupt(reason)
+
+    def __repr__(self) -> str:
+        return f"RunContext(run_id={self.run_id!r}, call_id={self.call_id!r}, session_id={self.session_id!r})"
+
+
+called_from: ContextVar[CallPort | None] = ContextVar("agentflow_called_from", default=None)
+"""The call whose hook runs in this thread."""
+
+
+def note_caller(context: RunContext) -> None:
+    """Set the call of the hook that runs in a copied context."""
+    called_from.set(port_of(context))
+
+
+def port_of(context: RunContext) -> CallPort:
+    """Return a context's port to the loop, for the package's own use."""
+    return context._port  # pyright: ignore[reportPrivateUsage] - no subclass, as for other facades: it is made for each call
+
+
+def find_dep(deps: object, kind: type[T], name: str = "") -> T:
+    """Return the object of a type in `deps=`: the value itself, an item of a sequence, or a value of a mapping by type
+    or name.
+
+    Args:
+        deps: The value of `deps=`.
+        kind: The type.
+        name: The name of the parameter; an entry of a mapping with this name is preferred.
+
+    Raises:
+        UsageError: There is none, or there are several and the name selects none of them.
+    """
+    found = _dep_in(deps, kind, name)
+    if found is not None:
+        return found
+    given = "nothing" if deps is None else type(deps).__name__
+    raise UsageError(
+        f"A dependency of type {kind.__name__} is needed, but deps= holds {given}. Pass it with the call, "
+        f"agent.call(..., deps=my_{kind.__name__.lower()}), or with the turn, Turn(..., "
+        f"deps=my_{kind.__name__.lower()}) "
+        "(an object, a list of objects, or a mapping by type or by parameter name)."
+    )
+
+
+def _dep_in(deps: object, kind: type[T], name: str) -> T | None:
+    if isinstance(deps, kind):
+        return deps
+    if isinstance(deps, Mapping):
+        by_key = cast("Mapping[Any, Any]", deps)
+        for key in (name, kind):
+            if isinstance(found := by_key.get(key), kind):
+                return found
+        named = {key: value for key, value in by_key.items() if isinstance(key, str)}
+        return _only(kind, name, [value for value in named.values() if isinstance(value, kind)], tuple(named))
+    if isinstance(deps, list | tuple):
+        return _only(kind, name, [item for item in cast("Sequence[object]", deps) if isinstance(item, kind)], ())
+    return None
+
+
+def _only(kind: type[T], name: str, found: list[T], names: tuple[str, ...]) -> T | None:
+    """Return the only object of a type; of several, the one that is exactly of that type."""
+    if len(found) > 1:
+        found = [item for item in found if type(item) is kind] or found
+    if len(found) > 1:
+        asked = f"parameter {name!r}" if name else "it"
+        have = f" They are named {', '.join(map(repr, names))}." if names else ""
+        raise UsageError(
+            f"deps= holds {len(found)} objects of type {kind.__name__}, and {asked} asks for one of them. Pass them by "
+            f"parameter name: deps={{{name or 'the_parameter'!r}: my_{kind.__name__.lower()}, ...}}.{have}"
+        )
+    return found[0] if found else None
+
+
+def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str], str] = fresh_id) -> tuple[Msg, ...]:
+    """Return a tuple of messages from a text (a user's), a message, or several of either.
+
+    Raises:
+        UsageError: An item is neither a text nor a message.
+    """
+    if isinstance(messages, str):
+        return (Msg.user(messages, id=new_id("msg_")),)
+    if isinstance(messages, Msg):
+        return (messages,)
+    if isinstance(messages, Awaitable | Mapping) or not isinstance(messages, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        given = cast("object", messages)
+        later = " Await it first." if isinstance(given, Awaitable) else " Write 'hello' or Msg.user('hello')."
+        if isinstance(given, DataBlock):
+            later = " Write Msg.user('What is this?', block)."
+        if isinstance(given, Mapping):
+            later = " Write Msg.user('hello'), or Msg.from_dict(...) for data that agentflow wrote."
+        raise UsageError(f"Messages are a str, a Msg or a sequence of them, not {type(messages).__name__}.{later}")
+    result: list[Msg] = []
+    for item in messages:
+        if isinstance(item, str):
+            result.append(Msg.user(item, id=new_id("msg_")))
+        elif isinstance(item, Msg):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            result.append(item)
+        else:
+            given = cast("object", item)
+            fix = " Write Msg.user('What is this?', block)." if isinstance(given, DataBlock) else ""
+            if isinstance(given, Mapping):
+                fix = " Write Msg.user('hello'), or Msg.from_dict(...) for data that agentflow wrote."
+            raise UsageError(f"A message is a str or a Msg, not {type(item).__name__} ({item!r:.60}).{fix}")
+    return tuple(result)

@@ -1,0 +1,246 @@
+"""Facts: the decisions and results of a run, as an append-only list. History is the fold of its facts.
+
+Rules:
+
+1. A fact is an output or a decision, never an input again and never a single token.
+2. Natural keys: the run with the iteration, or the call with the tool-use id and the attempt; additions of hooks and
+   tools are numbered within their call. So a fact that is delivered twice is recognised.
+3. Committed decisions are never taken again: a resume continues at the first missing fact.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
+
+from agentflow._support.frozen import EMPTY
+from agentflow._support.values import NamedTuple
+from agentflow.vocabulary.messages import Msg, Outcome, Pending, ToolResultBlock, ToolState, ToolUseBlock
+from agentflow.vocabulary.specs import Usage
+
+__all__ = [
+    "CallClosed",
+    "CallOpened",
+    "CallResumed",
+    "Compacted",
+    "Fact",
+    "Injected",
+    "ModelRecord",
+    "Reasoned",
+    "RoundClosed",
+    "RoundSuspended",
+    "SessionBegan",
+    "StateKept",
+    "ToolDecided",
+    "ToolFinished",
+    "ToolStarted",
+    "TurnRecord",
+]
+
+
+_F = TypeVar("_F", bound=tuple[Any, ...])
+
+
+class _NewFact(Protocol):
+    def __call__(self, kind: type[_F], fields: tuple[Any, ...], /) -> _F: ...
+
+
+new_fact = cast("_NewFact", cast("Any", tuple).__new__)
+"""Builds a fact from all its fields, in order, at half the cost: `new_fact(ToolStarted, (run_id, use_id, attempt,
+call_id))`.
+"""
+
+
+class SessionBegan(NamedTuple):
+    """The conversation starts with messages from elsewhere; always the first fact of a session."""
+
+    messages: tuple[Msg, ...]
+
+
+class CallOpened(NamedTuple):
+    """A call's input was accepted (after the `PreCall` chain). `answer` is set if the chain already gave the reply."""
+
+    run_id: str
+    call_id: str
+    messages: tuple[Msg, ...]
+    max_iterations: int
+    answer: Msg | None = None
+
+
+class CallResumed(NamedTuple):
+    """A run that was suspended, or interrupted by a crash, continues in a new call; `decisions` holds its answers, by
+    key.
+    """
+
+    run_id: str
+    call_id: str
+    decisions: Mapping[str, Any] = EMPTY
+
+
+class Reasoned(NamedTuple):
+    """A model's reply was accepted (after the `PostReasoning` chain).
+
+    `accepted=False`: the chain returned `Again`; `follow_up` holds its messages. `stop`: the call ends with this
+    reason; `summary`: it is the tool-less reply at the limit. `model`: the model that answered, which can be a
+    fallback; empty if a hook did.
+    """
+
+    run_id: str
+    iteration: int
+    message: Msg
+    usage: Usage
+    duration_ms: float
+    accepted: bool = True
+    follow_up: tuple[Msg, ...] = ()
+    stop: str | None = None
+    summary: bool = False
+    model: str = ""
+
+
+class ToolDecided(NamedTuple):
+    """The `PreActing` chain's decision on a call; once in each call of the run that evaluates it."""
+
+    run_id: str
+    tool_use_id: str
+    tool_use: ToolUseBlock
+    verdict: object
+    call_id: str = ""
+
+
+class ToolStarted(NamedTuple):
+    """A tool is about to run."""
+
+    run_id: str
+    tool_use_id: str
+    attempt: int
+    call_id: str = ""
+
+
+class ToolFinished(NamedTuple):
+    """A tool call has its result (after the `PostActing` chain); the durations are those of that event."""
+
+    run_id: str
+    tool_use_id: str
+    tool_use: ToolUseBlock
+    result: ToolResultBlock
+    duration_ms: float
+    stop: str | None = None
+    waited_ms: float = 0.0
+
+
+class RoundClosed(NamedTuple):
+    """All calls of a round are answered; `stop` ends the call with that reason."""
+
+    run_id: str
+    message_id: str
+    results: tuple[ToolResultBlock, ...]
+    stop: str | None = None
+
+
+class RoundSuspended(NamedTuple):
+    """The run waits for a decision from outside. Finished results are kept, the round stays open, and unfinished calls
+    are evaluated again.
+    """
+
+    run_id: str
+    pending: tuple[Pending, ...]
+    call_id: str = ""
+
+
+class Injected(NamedTuple):
+    """Messages joined the conversation; while a round is open they wait for its end, ordered by call index.
+
+    `key`: the position in the run, if the chain that added them can run again after a crash. `number`: the number of
+    the addition among those of hooks and tools in this call, from 1.
+    """
+
+    run_id: str
+    messages: tuple[Msg, ...]
+    at: int | None = None
+    key: str | None = None
+    call_id: str = ""
+    number: int = 0
+
+
+class Compacted(NamedTuple):
+    """Later requests start with `messages` in place of the first `until` messages; `number` as in `Injected`."""
+
+    run_id: str
+    until: int
+    messages: tuple[Msg, ...]
+    call_id: str = ""
+    number: int = 0
+
+
+class StateKept(NamedTuple):
+    """The session's current typed state: JSON data by `"module:qualname"` of its class."""
+
+    values: Mapping[str, Any]
+
+
+class CallClosed(NamedTuple):
+    """A call has ended; `final` is stored as its last message (after the `PostCall` chain)."""
+
+    run_id: str
+    call_id: str
+    outcome: Outcome
+    final: Msg | None = None
+
+
+Fact: TypeAlias = (
+    SessionBegan
+    | CallOpened
+    | CallResumed
+    | Reasoned
+    | ToolDecided
+    | ToolStarted
+    | ToolFinished
+    | RoundClosed
+    | RoundSuspended
+    | Injected
+    | Compacted
+    | StateKept
+    | CallClosed
+)
+"""A fact: an entry of the list that a store keeps for a session, in order."""
+
+
+class TurnRecord(NamedTuple):
+    """One tool call in a run's trace; the durations are those of `PostActing`."""
+
+    tool_use_id: str
+    name: str
+    arguments: Mapping[str, Any]
+    status: ToolState
+    result: str
+    duration_ms: float
+    waited_ms: float = 0.0
+
+
+class ModelRecord(NamedTuple):
+    """One model call in a run's trace; `model` is empty if a hook gave the reply."""
+
+    iteration: int
+    usage: Usage
+    duration_ms: float
+    model: str
+
+
+def turns_of(facts: Sequence[Fact]) -> tuple[TurnRecord, ...]:
+    """Return the finished tool calls, in the order in which they ended."""
+    return tuple(
+        TurnRecord(
+            f.tool_use_id,
+            f.tool_use.name,
+            f.tool_use.input,
+            f.result.state,
+            f.result.text,
+            f.duration_ms,
+            f.waited_ms,
+        )
+        for f in facts
+        if isinstance(f, ToolFinished)
+    )
+
+
+def model_calls_of(facts: Sequence[Fact]) -> tuple[ModelRecord, ...]:
+    """Return the finished model calls."""
+    return tuple(ModelRecord(f.iteration, f.usage, f.duration_ms, f.model) for f in facts if isinstance(f, Reasoned))

@@ -1,0 +1,113 @@
+"""Convert any value to data with a JSON form.
+
+There are two ways. Values that a run used are never lost: `dumps` writes the text of a value without a JSON form. Data
+that a person saves must be restored exactly: `as_data` refuses a value without a JSON form.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from agentflow._support.encodable import encodable
+from agentflow._support.validation import adapter_of
+from agentflow.errors import StoreError, UsageError
+from agentflow.vocabulary.messages import ToolUseBlock
+
+__all__ = ["as_data", "dumps", "not_data", "plain", "read_json", "text_of"]
+
+_DEEPEST = 100
+"""The depth of nesting below which a value is stored as its text (readers stop at 200)."""
+
+
+def dumps(value: object) -> str:
+    """Return a value as JSON text. Values without a JSON form, including NaN, become their text."""
+    try:
+        return to_json(value, fallback=_fallback, inf_nan_mode="strings").decode()
+    except (ValueError, RecursionError):  # a lone surrogate, bytes that are not UTF-8, a cyclic value
+        return to_json(_simple(value, 0), inf_nan_mode="strings").decode()
+
+
+def plain(value: object) -> Any:
+    """Return a value as data. Values without a JSON form become their text."""
+    return from_json(dumps(value))
+
+
+def as_data(label: str, value: object) -> Any:
+    """Return a value as data, without loss.
+
+    Raises:
+        UsageError: A value has no JSON form; `label` names the object in the message.
+    """
+    try:
+        return from_json(to_json(value, fallback=_strictly, inf_nan_mode="strings"))
+    except PydanticSerializationError as error:
+        raise not_data(label, error) from error
+
+
+def not_data(label: str, why: object) -> UsageError:
+    """Return the error for a value that cannot be saved."""
+    return UsageError(f"{label} cannot be saved: {why}. Use only values with a JSON form.")
+
+
+def read_json(text: str | bytes, label: str) -> Any:
+    """Parse JSON text.
+
+    Raises:
+        StoreError: The text is not JSON.
+    """
+    try:
+        return from_json(text)
+    except ValueError as error:
+        raise StoreError(f"This is not a saved {label}: it is not JSON ({error}).") from error
+
+
+def text_of(value: object) -> str:
+    """Return the text of any value."""
+    try:
+        return encodable(str(value))
+    except Exception:  # noqa: BLE001, RUF100 - a broken __str__ must not lose the fact
+        return f"({type(value).__name__} without a readable text)"
+
+
+def _fallback(value: object) -> object:
+    if isinstance(value, ToolUseBlock):
+        return adapter_of(ToolUseBlock).dump_python(value)
+    return text_of(value)
+
+
+def _strictly(value: object) -> object:
+    if isinstance(value, ToolUseBlock):
+        return adapter_of(ToolUseBlock).dump_python(value)
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+def _simple(value: object, depth: int) -> object:
+    """Convert a value to plain data that is certain to have a JSON form. Slow."""
+    if value is None or isinstance(value, bool | int | float):
+        return value  # `to_json` writes NaN as text
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, bytes | bytearray):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    if depth > _DEEPEST:
+        return text_of(type(value))
+    if isinstance(value, ToolUseBlock):
+        value = adapter_of(ToolUseBlock).dump_python(value)
+    if isinstance(value, Mapping):
+        return {text_of(k): _simple(v, depth + 1) for k, v in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_simple(item, depth + 1) for item in cast("Iterable[object]", value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _simple(getattr(value, f.name, None), depth + 1) for f in fields(value)}
+    try:
+        return from_json(to_json(value, fallback=text_of, inf_nan_mode="strings"))
+    except (ValueError, RecursionError):
+        return text_of(value)

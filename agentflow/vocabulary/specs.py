@@ -1,0 +1,342 @@
+"""Types that models, tools and clocks share: `Usage`, `ToolSpec`, `ModelOptions`, `Clock`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_args, runtime_checkable
+
+from agentflow._support.finite import all_finite
+from agentflow._support.frozen import EMPTY, deep_freeze, freeze
+from agentflow._support.values import field, frozen, maker
+from agentflow.errors import UsageError
+
+__all__ = [
+    "EFFORTS",
+    "TOOL_ORDER",
+    "WORKFLOW",
+    "AnyTool",
+    "Clock",
+    "Effort",
+    "ModelOptions",
+    "ToolChoice",
+    "ToolSpec",
+    "ToolType",
+    "Usage",
+    "checked_options",
+    "is_seconds",
+]
+
+ToolType: TypeAlias = Literal[
+    "research", "read", "write", "reasoning", "action", "memory_read", "memory_write", "completion_check"
+]
+"""The kind of work of a tool. It decides when a round runs the tool (`TOOL_ORDER`), and the contract that the tool must
+keep.
+"""
+
+_WRITES: Final = 2
+
+TOOL_ORDER: Final[Mapping[ToolType, int]] = {
+    "research": 0,
+    "read": 1,
+    "reasoning": 1,
+    "memory_read": 1,
+    "write": _WRITES,
+    "action": _WRITES,
+    "memory_write": _WRITES,
+    "completion_check": _WRITES,
+}
+"""The order in a round: research first, then readers, both in parallel; then writers, one by one."""
+
+WORKFLOW: Final = "workflow"
+"""The model name of an agent without a model: code decides instead."""
+
+ToolChoice: TypeAlias = Literal["auto", "none", "required"] | str
+"""`"auto"`, `"none"`, `"required"`, or the name of the one tool that the model must call."""
+
+
+Effort: TypeAlias = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model should think, in the terms of the providers."""
+
+EFFORTS: Final[tuple[Effort, ...]] = get_args(Effort)
+"""All efforts, the smallest first."""
+
+
+@frozen
+class Usage:
+    """The usage of model calls. Token counts are as the provider reports them; `cost` is in US dollars.
+
+    Attributes:
+        input_tokens: Prompt tokens, cached ones included.
+        output_tokens: Completion tokens, reasoning included.
+        cache_read_tokens: The part of the input that was read from a prompt cache.
+        cache_write_tokens: The part of the input that was written to a prompt cache.
+        reasoning_tokens: The part of the output that was reasoning.
+        cost: Dollars; `None` if the price is unknown.
+        model_calls: How many model calls these figures sum up.
+
+    Example:
+        >>> (Usage(input_tokens=3, model_calls=1) + Usage(input_tokens=4, model_calls=1)).input_tokens
+        7
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
+    model_calls: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return self.total((self, other))
+
+    @staticmethod
+    def total(usages: Iterable[Usage]) -> Usage:
+        """Return the sum of several usages; `cost` is the sum of the known prices.
+
+        Example:
+            >>> Usage.total([Usage(cost=0.5), Usage(model_calls=1), Usage(cost=0.25)]).cost
+            0.75
+        """
+        read = written = cached = kept = thought = calls = 0
+        cost: float | None = None
+        for usage in usages:
+            read += usage.input_tokens
+            written += usage.output_tokens
+            cached += usage.cache_read_tokens
+            kept += usage.cache_write_tokens
+            thought += usage.reasoning_tokens
+            calls += usage.model_calls
+            if usage.cost is not None:
+                cost = usage.cost if cost is None else cost + usage.cost
+        return _usage(read, written, cached, kept, thought, cost, calls)
+
+
+_usage = maker(Usage, tuple(f.name for f in fields(Usage)))
+_ONE_CALL = Usage(model_calls=1)
+
+
+def one_call(usage: Usage | None) -> Usage:
+    """Return the usage of one model call, whatever the model reported."""
+    if usage is None:
+        return _ONE_CALL
+    if usage.model_calls:
+        return usage
+    return _usage(
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+        usage.reasoning_tokens,
+        usage.cost,
+        1,
+    )
+
+
+class ToolSpec:
+    """A tool as a model and hooks see it.
+
+    Args:
+        name: The tool's name, `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`.
+        description: The description for the model. A function is called on first reading.
+        parameters: JSON schema of an object. A function is called on first reading (building a schema costs 50 µs).
+        type: The kind of work, which decides when a round runs the tool.
+        tags: Free labels.
+        requires_approval: Whether a call waits for a person.
+        streaming: Whether it yields values while it works.
+
+    Attributes:
+        writes: Whether it can change something; a round then runs it alone.
+    """
+
+    __slots__ = ("_description", "_parameters", "name", "requires_approval", "streaming", "tags", "type", "writes")
+
+    def __init__(
+        self,
+        name: str,
+        description: str | Callable[[], str] = "",
+        parameters: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
+        *,
+        type: ToolType = "action",  # noqa: A002 - as in `tool`
+        tags: frozenset[str] = frozenset(),
+        requires_approval: bool = False,
+        streaming: bool = False,
+    ) -> None:
+        self.name = name
+        self._description = description
+        self._parameters: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = parameters or {
+            "type": "object",
+            "properties": {},
+        }
+        self.type: ToolType = type
+        self.writes = TOOL_ORDER[type] == _WRITES
+        self.tags = tags
+        self.requires_approval = requires_approval
+        self.streaming = streaming
+
+    @property
+    def description(self) -> str:
+        """The description for the model."""
+        if not isinstance(self._description, str):
+            self._description = self._description()
+        return self._description
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The JSON schema of the arguments: an object."""
+        parameters = self._parameters
+        if callable(parameters):
+            self._parameters = parameters = parameters()
+        return parameters
+
+    def __repr__(self) -> str:
+        return f"ToolSpec({self.name!r}, type={self.type!r})"
+
+
+class AnyTool(Protocol):
+    """The part of a tool that the vocabulary layer knows."""
+
+    @property
+    def name(self) -> str:
+        """The name that the model uses."""
+        ...
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as the model sees it."""
+        ...
+
+
+@frozen(kw_only=True)
+class ModelOptions:
+    """Options of a model call; `None` is unset, and the nearer one wins (agent, then call, then hook).
+
+    Attributes:
+        temperature: Sampling temperature.
+        max_tokens: Most tokens of one answer.
+        top_p: Nucleus sampling.
+        stop: Texts that end the answer.
+        seed: For providers that sample repeatably.
+        tool_choice: `"auto"`, `"none"`, `"required"` or a tool's name.
+        thinking: `True`, `False`, an effort or a budget in tokens. Every model takes the efforts `"low"`, `"medium"`
+            and `"high"`; OpenAI's take `"minimal"` and `"xhigh"` too, Claude `"xhigh"` and `"max"`.
+        answer_schema: The JSON schema of an object that the answer's text must fit, for models that have such a mode.
+        cache: Whether to ask the provider's prompt cache to keep the common start of requests, if it has to be asked;
+            `"1h"` for longer than the usual five minutes.
+        extra: Options that the provider's adapter passes on unchanged.
+
+    Raises:
+        UsageError: A value is NaN or infinite, which JSON cannot hold, or `thinking` is none of the values above.
+
+    Example:
+        >>> ModelOptions(temperature=0.0).merge(ModelOptions(max_tokens=50)).temperature
+        0.0
+    """
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] | None = None
+    seed: int | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: bool | int | Effort | None = None
+    answer_schema: Mapping[str, Any] | None = None
+    cache: bool | Literal["5m", "1h"] | None = None
+    extra: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extra", freeze(self.extra))
+        if self.answer_schema is not None:
+            object.__setattr__(self, "answer_schema", deep_freeze(self.answer_schema))
+        if not all_finite((self.temperature, self.max_tokens, self.top_p, self.seed, self.thinking, self.extra)):
+            wrong = next(name for name in _OPTION_NAMES if not all_finite(getattr(self, name)))
+            raise UsageError(
+                f"ModelOptions({wrong}={getattr(self, wrong)!r}): a request is JSON, which knows finite numbers only. Leave it "
+                "out for the provider's default."
+            )
+        if self.thinking is not None:
+            _check_thinking(self.thinking)
+
+    def merge(self, nearer: ModelOptions | None) -> ModelOptions:
+        """Return these options overridden by those that `nearer` sets; `extra` is merged key by key."""
+        if nearer is None or checked_options(nearer) == _UNSET:
+            return self
+        if self == _UNSET:
+            return nearer
+        changes = {name: value for name in _OPTION_NAMES if (value := getattr(nearer, name)) is not None}
+        if nearer.extra:
+            changes["extra"] = {**self.extra, **nearer.extra}
+        else:
+            changes.pop("extra", None)
+        return replace(self, **changes)
+
+
+def _check_thinking(given: object) -> None:
+    if isinstance(given, str):
+        if given in EFFORTS:
+            return
+    elif isinstance(given, bool) or (isinstance(given, int) and given > 0):
+        return
+    raise UsageError(
+        f"ModelOptions(thinking={given!r:.60}): legal are True, False (off), a budget in tokens above 0, or an effort: "
+        "'low', 'medium', 'high' for every model; 'minimal', 'xhigh' for OpenAI's; 'xhigh', 'max' for Claude."
+    )
+
+
+def checked_options(given: object) -> ModelOptions:
+    """Return the value if it is a `ModelOptions`.
+
+    Raises:
+        UsageError: It is something else; the error shows the options to write.
+
+    Example:
+        >>> checked_options({"temperature": 0.3})
+        Traceback (most recent call last):
+        agentflow.errors.UsageError: options={'temperature': 0.3} is a dict. Write options=ModelOptions(temperature=0.3).
+    """
+    if isinstance(given, ModelOptions):
+        return given
+    fix, kind = "", type(given).__name__
+    if isinstance(given, Mapping):
+        values = cast("Mapping[object, object]", given)
+        known = [f"{name}={value!r}" for name, value in values.items() if name in _OPTION_NAMES]
+        other = {name: value for name, value in values.items() if name not in _OPTION_NAMES}
+        fix = ", ".join([*known, f"extra={other!r}"] if other else known)
+    raise UsageError(f"options={given!r:.200} is a {kind}. Write options=ModelOptions({fix}).")
+
+
+def is_seconds(given: object) -> bool:
+    """Whether a value is a time limit in seconds: a number above 0.
+
+    Example:
+        >>> [is_seconds(value) for value in (0.5, 0, "1", True, float("nan"))]
+        [True, False, False, False, False]
+    """
+    return isinstance(given, int | float) and not isinstance(given, bool) and given > 0
+
+
+_OPTION_NAMES = tuple(f.name for f in fields(ModelOptions))
+_UNSET = ModelOptions()
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """The source of time: replaced by virtual time and by replays."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back; for durations."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...

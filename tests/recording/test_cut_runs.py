@@ -1,0 +1,140 @@
+"""A cancellation from outside is recorded with the place where the run was suspended, and done again there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from clocks import LoopClock
+
+from agentflow import Agent, Hook, HookEvent, PreActing, PreReasoning, ToolUseBlock, tool
+from agentflow.loop.session import Session
+from agentflow.ports.model import ModelRequest
+from agentflow.recording.entries import InterruptEntry
+from agentflow.recording.recorder import Recorder
+from agentflow.recording.replay import Replay
+from agentflow.testing import ScriptedModel, run_virtual
+from agentflow.vocabulary.chunks import ModelChunk
+
+
+class Waits(Hook):
+    """Waits twice on one event."""
+
+    def __init__(self, kind: type[Any]) -> None:
+        self.kind = kind
+        self.begun = 0
+
+    async def on_event(self, event: HookEvent) -> HookEvent:
+        if isinstance(event, self.kind):
+            await asyncio.sleep(1)
+            self.begun += 1
+            await asyncio.sleep(1)
+        return event
+
+
+@tool(type="read")
+async def slow() -> str:
+    """Wait."""
+    await asyncio.sleep(10)
+    return "done"
+
+
+class SlowModel:
+    """Says half of its reply."""
+
+    name = "slow"
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+        yield ModelChunk("half ")
+        await asyncio.sleep(10)
+        yield ModelChunk("whole")
+
+
+def agent_of(model: Any, *hooks: Hook) -> Agent[Any]:
+    return Agent("a", model, tools=[slow], hooks=hooks, clock=LoopClock())
+
+
+CALLS = [ToolUseBlock("t1", "slow", {}), ToolUseBlock("t2", "slow", {})]
+PLACES: dict[str, tuple[Any, tuple[type[Any], ...], float, tuple[str, ...]]] = {
+    "the first wait of a hook": (["Hi"], (PreReasoning,), 0.5, ("PreReasoning: Waits > Waits.on_event+2",)),
+    "its second wait": (["Hi"], (PreReasoning,), 1.5, ("PreReasoning: Waits > Waits.on_event+4",)),
+    "a hook of a tool": ([CALLS[0]], (PreActing,), 0.5, ("PreActing: Waits > Waits.on_event+2",)),
+    "a model": (None, (), 5, ("model",)),
+    "a tool": ([CALLS[0]], (), 5, ("tool slow",)),
+    "two tools": ([CALLS], (), 5, ("in_tasks", "tool slow", "tool slow")),
+}
+
+
+@pytest.mark.parametrize("how", ["interrupt", "cancel", "timeout"])
+@pytest.mark.parametrize("place", PLACES)
+def test_where_a_run_was_cancelled(place: str, how: str) -> None:
+    said, waits, at, expected = PLACES[place]
+
+    def make(*hooks: Hook) -> tuple[Agent[Any], list[Waits]]:
+        mine = [Waits(kind) for kind in waits]
+        return agent_of(SlowModel() if said is None else ScriptedModel(said), *mine, *hooks), mine
+
+    async def main() -> None:
+        recorder = Recorder()
+        agent, mine = make(recorder)
+        session = Session.fresh([])
+        call = asyncio.ensure_future(agent.call("Hi", session=session, timeout=at if how == "timeout" else None))
+        await asyncio.sleep(at + 0.01)
+        if how == "interrupt":
+            agent.interrupt(session, "enough")
+        elif how == "cancel":
+            call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        (cut,) = [entry for entry in recorder.log.entries if isinstance(entry, InterruptEntry)]
+        assert cut.at == expected
+        again, theirs = make()
+        done = await Replay(recorder.log).arun(again)
+        assert str(done) == "the same as recorded"
+        assert [hook.begun for hook in theirs] == [hook.begun for hook in mine]
+
+    run_virtual(main())
+
+
+def test_a_run_that_waits_for_its_reader() -> None:
+    async def main() -> None:
+        recorder = Recorder()
+        session = Session.fresh([])
+        agent = agent_of(ScriptedModel(["Hello!"]), recorder)
+        async with agent.stream("Hi", session=session, buffer=1) as events:
+            await anext(events)
+            await asyncio.sleep(1)
+        (cut,) = [entry for entry in recorder.log.entries if isinstance(entry, InterruptEntry)]
+        assert (cut.at, cut.read) == (("reader",), (1, 1))
+        assert str(await Replay(recorder.log).arun(agent_of(ScriptedModel([])))) == "the same as recorded"
+
+    run_virtual(main())
+
+
+def test_a_hook_whose_lines_have_moved() -> None:
+    """The place is the hook then, and it is cancelled there once it waits."""
+
+    class Moved(Waits):
+        name = "Waits"
+
+        async def on_event(self, event: HookEvent) -> HookEvent:
+            if not isinstance(event, self.kind):
+                return event
+
+            await asyncio.sleep(1)
+            return event
+
+    async def main() -> None:
+        recorder = Recorder()
+        session = Session.fresh([])
+        call = asyncio.ensure_future(
+            agent_of(ScriptedModel(["Hi"]), Waits(PreReasoning), recorder).call("Hi", session=session)
+        )
+        await asyncio.sleep(0.5)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        done = await Replay(recorder.log).arun(agent_of(ScriptedModel([]), Moved(PreReasoning)))
+        assert str(done) == "the same as recorded"
+
+    run_virtual(main())

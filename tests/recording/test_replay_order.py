@@ -1,0 +1,148 @@
+"""A replay keeps the order of what runs beside each other: injections, hooks of parallel tools, races."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from clocks import LoopClock
+
+from agentflow import Agent, Hook, RunContext, ToolUseBlock, tool
+from agentflow.orchestration import StepError, ask, race, workflow
+from agentflow.recording.entries import MarkEntry
+from agentflow.recording.recorder import Recorder
+from agentflow.recording.replay import Replay, ReplayResult
+from agentflow.testing import ScriptedModel, run_virtual
+from agentflow.vocabulary.events import HookEvent, PostActing
+
+
+def recorded_and_replayed(make: Any) -> tuple[Recorder, ReplayResult]:
+    """A run of the agent that `make` gives for hooks, and its replay, both in virtual time."""
+    recorder = Recorder()
+
+    async def live() -> None:
+        await make(recorder).call("Go on")
+
+    async def again() -> ReplayResult:
+        return await Replay(recorder.log).arun(make())
+
+    run_virtual(live())
+    return recorder, run_virtual(again())
+
+
+def marks(recorder: Recorder) -> list[str]:
+    return [entry.what for entry in recorder.log.entries if isinstance(entry, MarkEntry)]
+
+
+def test_tools_and_hooks_that_inject_beside_each_other_do_so_in_the_same_order() -> None:
+    """Two parallel tools inject at one moment, and a hook that has the result of the first one comes between them."""
+
+    @tool(type="read")
+    async def note(name: str, context: RunContext) -> str:
+        await asyncio.sleep(0.2)
+        context.inject(f"from {name}", keep=False)
+        return name
+
+    class Minds(Hook):
+        observer = True
+
+        def on_event(self, event: HookEvent) -> None:
+            if isinstance(event, PostActing):
+                event.context.inject(f"mind {event.tool_use.input['name']}", keep=False)
+
+    def make(*hooks: Hook) -> Agent:
+        uses = [ToolUseBlock(f"t{name}", "note", {"name": name}) for name in "ab"]
+        return Agent("a", ScriptedModel([uses, "Done."]), tools=[note], hooks=[*hooks, Minds()], clock=LoopClock())
+
+    recorder, done = recorded_and_replayed(make)
+    assert done.divergence is None, str(done)
+    assert marks(recorder).count("injected") == 4
+
+
+@pytest.mark.parametrize("ticks", range(1, 6))
+def test_hooks_of_parallel_tools_begin_in_the_same_order(ticks: int) -> None:
+    """A hook that counts its calls after another hook took a few steps of the loop: the log says in which order it began."""
+
+    @tool(type="read")
+    async def look(name: str) -> str:
+        await asyncio.sleep(0.2)
+        return name
+
+    class Pauses(Hook):
+        observer = True
+        priority = 10
+
+        async def on_event(self, event: HookEvent) -> None:
+            if isinstance(event, PostActing) and event.tool_use.input["name"] == "a":
+                for _ in range(ticks):
+                    await asyncio.sleep(0)
+
+    class Counts(Hook):
+        observer = True
+
+        def __init__(self) -> None:
+            self.calls = 0
+
+        async def on_event(self, event: HookEvent) -> None:
+            if isinstance(event, PostActing):
+                self.calls += 1
+                number = self.calls
+                await asyncio.sleep(0.3)
+                event.context.inject(f"call {number}: {event.tool_use.input['name']}")
+
+    def make(*hooks: Hook) -> Agent:
+        uses = [ToolUseBlock(f"t{name}", "look", {"name": name}) for name in "abc"]
+        return Agent(
+            "a", ScriptedModel([uses, "Done."]), tools=[look], hooks=[*hooks, Pauses(), Counts()], clock=LoopClock()
+        )
+
+    recorder, done = recorded_and_replayed(make)
+    assert done.divergence is None, str(done)
+    assert "began" in marks(recorder)
+
+
+def test_an_observer_after_the_recorder_has_no_place_in_the_order() -> None:
+    """The recorder has written its event already; in a replay it runs before the event is compared, and must not wait."""
+
+    class Last(Hook):
+        observer = True
+        priority = 2000
+
+        async def on_event(self, event: HookEvent) -> None:
+            await asyncio.sleep(0.1)
+
+    def make(*hooks: Hook) -> Agent:
+        return Agent("a", ScriptedModel(["Done."]), hooks=[*hooks, Last()], clock=LoopClock())
+
+    recorder, done = recorded_and_replayed(make)
+    assert done.divergence is None, str(done)
+    assert marks(recorder) == []
+
+
+def test_a_race_is_decided_in_its_turn() -> None:
+    """What happens to a loser between the winner's answer and the end of the race happens in the replay, too."""
+
+    @tool(type="write")
+    async def save() -> str:
+        await asyncio.sleep(0.1)
+        return "saved"
+
+    def make(*hooks: Hook) -> Agent:
+        one, two = (
+            Agent(name, ScriptedModel([[ToolUseBlock("t1", "save", {})], "Done."]), tools=[save], clock=LoopClock())
+            for name in ("one", "two")
+        )
+
+        @workflow(one, two, name="flow", hooks=hooks, clock=LoopClock())
+        async def flow(q: str) -> str:
+            try:
+                return (await race(ask(one, q), ask(two, q))).text
+            except StepError as error:
+                return f"{error.step} {error.state}"
+
+        return flow
+
+    recorder, done = recorded_and_replayed(make)
+    assert done.divergence is None, str(done)
+    assert "decided" in marks(recorder)

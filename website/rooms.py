@@ -1,0 +1,81 @@
+"""The table of the package's folders on the page "Architecture", drawn from the source.
+
+`python -m website.rooms` writes it; a test compares it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+PAGE: Final = ROOT / "docs" / "architecture.md"
+PACKAGE: Final = ROOT / "agentflow"
+EVERYWHERE: Final = {"_support", "errors", "vocabulary"}
+"""Left out of the column of imports: almost all import them."""
+
+BEGIN, END = "<!-- python -m website.rooms -->\n", "<!-- end -->"
+
+
+def imported() -> dict[str, set[str]]:
+    """The folders and top-level modules of the package, and what each imports of the others."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        room = parts[0]
+        if room.startswith("__"):
+            continue
+        found[room] |= set()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("agentflow"):
+                names = [node.module or ""] if node.module != "agentflow" else [f".{name.name}" for name in node.names]
+                found[room] |= {name.split(".")[1] for name in names} - {room}
+    return dict(found)
+
+
+def purpose(room: str) -> str:
+    """The first sentence of a room's docstring."""
+    path = PACKAGE / room / "__init__.py" if (PACKAGE / room).is_dir() else PACKAGE / f"{room}.py"
+    text = " ".join((ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n\n")[0].split())
+    return text.partition(" (`docs/")[0].partition(" See `docs/")[0].partition(" Loaded on first")[0].rstrip(".")
+
+
+def table() -> str:
+    """The table, in which a room stands below all that import it."""
+    rooms = imported()
+    above: dict[str, int] = {}
+
+    def height(room: str) -> int:
+        if room not in above:
+            above[room] = 1 + max((height(one) for one in rooms[room]), default=-1)
+        return above[room]
+
+    def imports_of(room: str) -> str:
+        return " ".join(sorted(rooms[room] - EVERYWHERE))
+
+    ordered = sorted(rooms, key=lambda room: (-height(room), room))
+    lines = ["| Folder | What it is | Imports |", "|---|---|---|"]
+    lines += [
+        f"| `{room}{'/' if (PACKAGE / room).is_dir() else '.py'}` | {purpose(room)} | {imports_of(room)} |"
+        for room in ordered
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def with_table(page: str) -> str:
+    """The page with the current table.
+
+    Raises:
+        ValueError: The page has no place for it.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the page has no block between {BEGIN.strip()!r} and {END!r}")
+    return f"{before}{begin}{table()}{end}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_table(PAGE.read_text("utf-8")), "utf-8")
