@@ -3,7 +3,7 @@
 Rules:
 
 1. A schema is compiled without recursion; a value is checked with recursion of limited depth (`MOST_LEVELS`).
-2. Expensive steps are counted before they run: `Compiler.spend` for the schema, `Run.spend` for a check.
+2. Expensive steps are counted before they run: `Compiler.spend` for the schema, `SchemaCheck.spend` for a check.
 3. The keywords are a table that is passed to the compiler (`agentflow._support.json_keywords`).
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
-from agentflow._support.patterns_outside import Pattern, PatternError
+from agentflow._support.patterns_outside import PatternError, SchemaPattern
 
 __all__ = [
     "MOST_COST",
@@ -28,9 +28,9 @@ __all__ = [
     "Keywords",
     "Marks",
     "Node",
-    "Place",
     "Problem",
-    "Run",
+    "SchemaCheck",
+    "Subschema",
     "TooCostlyError",
     "canonical",
     "is_integer",
@@ -52,7 +52,7 @@ Marks: TypeAlias = "set[str | int] | None"
 """The parts of a value that a keyword has evaluated, if `unevaluated...` needs them."""
 At: TypeAlias = "tuple[Any, str | int] | None"
 """A path: the parent path and one more step."""
-Check: TypeAlias = "Callable[[Any, At, Run, Marks], None]"
+Check: TypeAlias = "Callable[[Any, At, SchemaCheck, Marks], None]"
 
 
 class Keywords(NamedTuple):
@@ -64,7 +64,7 @@ class Keywords(NamedTuple):
         new: The keywords that drafts before 2019 do not have.
     """
 
-    make: Mapping[str, Callable[[Place, str, Any], Check | None]]
+    make: Mapping[str, Callable[[Subschema, str, Any], Check | None]]
     last: frozenset[str]
     new: frozenset[str]
 
@@ -107,7 +107,7 @@ class Problem(NamedTuple):
         return steps_of(self.at)
 
 
-class Run:
+class SchemaCheck:
     """One check: the remaining steps, and the problems found."""
 
     __slots__ = ("depth", "found", "left")
@@ -154,7 +154,7 @@ class Node:
         """
         self._checks = tuple(checks), tuple(last)
 
-    def check(self, value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(self, value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         checks, last = self._checks
         run.spend(1 + len(checks))
         run.depth += 1
@@ -181,7 +181,7 @@ class Compiler:
         self._schema = schema
         self._nodes: dict[int, Node] = {}
         self._todo: list[tuple[Node, Any]] = []
-        self._patterns: dict[str, Pattern] = {}
+        self._patterns: dict[str, SchemaPattern] = {}
         self._bases: dict[int, str] = {}
         self._resources: dict[str, Any] = {"": schema}
         self._anchors: dict[tuple[str, str], Any] = {}
@@ -313,13 +313,13 @@ class Compiler:
             raise no_schema(where, "a reference is a string", ref)
         return self.node(self._resolve(ref, holder), (None, ref))
 
-    def pattern(self, text: Any, where: At) -> Pattern:
+    def pattern(self, text: Any, where: At) -> SchemaPattern:
         if not isinstance(text, str):
             raise no_schema(where, "a pattern is a string", text)
         found = self._patterns.get(text)
         if found is None:
             try:
-                found = self._patterns[text] = Pattern(text)
+                found = self._patterns[text] = SchemaPattern(text)
             except PatternError as error:
                 raise JsonSchemaError(f"{error} (at {_named(where)})") from None
             self.spend(20 + found.weight // 2)
@@ -328,7 +328,7 @@ class Compiler:
     def _compile(self, node: Node, raw: dict[str, Any]) -> None:
         checks: list[Check] = []
         last: list[Check] = []
-        place = Place(self, node, raw)
+        place = Subschema(self, node, raw)
         keywords = self._keywords
         for key, rule in raw.items():
             if self.old and "$ref" in raw and key != "$ref":
@@ -342,7 +342,7 @@ class Compiler:
         node.fill(checks, last)
 
 
-class Place:
+class Subschema:
     """A subschema during compilation, for the keyword functions."""
 
     __slots__ = ("compiler", "node", "raw")
@@ -493,5 +493,5 @@ def no_schema(where: At, demand: str, given: Any) -> JsonSchemaError:
     return JsonSchemaError(f"{demand}, not {_cut(given)} (at {_named(where)})")
 
 
-def _never(value: Any, at: At, run: Run, marks: Marks) -> None:
+def _never(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
     run.add(at, "", False, value)

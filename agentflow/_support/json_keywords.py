@@ -1,6 +1,6 @@
 """The keywords of JSON schema, for `agentflow._support.json_schema`: each is compiled to a function that checks a value.
 
-A keyword function takes the subschema (`Place`), the keyword's name and its value. Similar keywords, such as
+A keyword function takes the subschema (`Subschema`), the keyword's name and its value. Similar keywords, such as
 `minLength` and `maxItems`, share a function.
 """
 
@@ -18,23 +18,23 @@ from agentflow._support.json_compiler import (
     Keywords,
     Marks,
     Node,
-    Place,
     Problem,
-    Run,
+    SchemaCheck,
+    Subschema,
     canonical,
     is_number,
     no_schema,
 )
-from agentflow._support.patterns_outside import Pattern
+from agentflow._support.patterns_outside import SchemaPattern
 
 __all__ = ["KEYWORDS"]
 
 
-def _ref(place: Place, key: str, rule: Any) -> Check:
+def _ref(place: Subschema, key: str, rule: Any) -> Check:
     return place.took(place.compiler.reference(rule, place.raw, place.where(key))).check
 
 
-def _type(place: Place, key: str, rule: Any) -> Check:
+def _type(place: Subschema, key: str, rule: Any) -> Check:
     names: Any = [rule] if isinstance(rule, str) else rule
     if not isinstance(names, list) or not all(
         isinstance(one, str) and one in TYPES for one in cast("list[Any]", names)
@@ -48,27 +48,27 @@ def _type(place: Place, key: str, rule: Any) -> Check:
         def fits(value: Any, /) -> bool:
             return any(one(value) for one in known)
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if not fits(value):
             run.add(at, key, rule, value)
 
     return check
 
 
-def _enum(place: Place, key: str, rule: Any) -> Check:
+def _enum(place: Subschema, key: str, rule: Any) -> Check:
     if key == "enum" and not isinstance(rule, list):
         raise no_schema(place.where(key), "it is a list of values", rule)
     values = cast("list[Any]", rule if key == "enum" else [rule])
     known = frozenset([canonical(one, place.compiler.spend) for one in values])
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if canonical(value, run.spend) not in known:
             run.add(at, key, rule, value)
 
     return check
 
 
-def _limit(place: Place, key: str, rule: Any) -> Check | None:
+def _limit(place: Subschema, key: str, rule: Any) -> Check | None:
     """Compile `minimum`, `maximum` and their exclusive forms."""
     if isinstance(rule, bool) and key.startswith("exclusive"):  # draft 4: it is about the other keyword
         return None
@@ -76,7 +76,7 @@ def _limit(place: Place, key: str, rule: Any) -> Check | None:
     if place.raw.get(f"exclusive{key.capitalize()}") is True:
         key = f"exclusive{key.capitalize()}"
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if is_number(value) and not _OF_LIMITS[key](value, limit):
             run.add(at, key, limit, value)
 
@@ -91,13 +91,13 @@ _OF_LIMITS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def _multiple_of(place: Place, key: str, rule: Any) -> Check:
+def _multiple_of(place: Subschema, key: str, rule: Any) -> Check:
     divisor = place.number(key, rule)
     if divisor <= 0:
         raise no_schema(place.where(key), "it is a number above 0", rule)
     exact = Fraction(repr(divisor)) if isinstance(divisor, float) else divisor
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if not is_number(value):
             return
         if isinstance(value, int):
@@ -111,13 +111,13 @@ def _multiple_of(place: Place, key: str, rule: Any) -> Check:
     return check
 
 
-def _length(place: Place, key: str, rule: Any) -> Check:
+def _length(place: Subschema, key: str, rule: Any) -> Check:
     """Compile `minLength`, `maxItems` and similar."""
     limit = place.count(key, rule)
     kind = str if key.endswith("Length") else list if key.endswith("Items") else dict
     least = key.startswith("min")
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, kind):
             size = len(cast("Collection[Any]", value))
             if size < limit if least else size > limit:
@@ -126,35 +126,35 @@ def _length(place: Place, key: str, rule: Any) -> Check:
     return check
 
 
-def _matches(pattern: Pattern, text: str, run: Run) -> bool:
+def _matches(pattern: SchemaPattern, text: str, run: SchemaCheck) -> bool:
     run.spend(1 + (len(text) * pattern.weight >> 5))
     return pattern.found_in(text)
 
 
-def _pattern(place: Place, key: str, rule: Any) -> Check:
+def _pattern(place: Subschema, key: str, rule: Any) -> Check:
     pattern = place.compiler.pattern(rule, place.where(key))
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, str) and not _matches(pattern, value, run):
             run.add(at, key, rule, value)
 
     return check
 
 
-def _all_of(place: Place, key: str, rule: Any) -> Check:
+def _all_of(place: Subschema, key: str, rule: Any) -> Check:
     nodes = place.schemas(key, rule)
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         for node in nodes:
             node.check(value, at, run, marks)
 
     return check
 
 
-def _any_of(place: Place, key: str, rule: Any) -> Check:
+def _any_of(place: Subschema, key: str, rule: Any) -> Check:
     nodes = place.schemas(key, rule)
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         forms: list[list[Problem]] = []
         fits = 0
         for node in nodes:
@@ -173,21 +173,21 @@ def _any_of(place: Place, key: str, rule: Any) -> Check:
     return check
 
 
-def _not(place: Place, key: str, rule: Any) -> Check:
+def _not(place: Subschema, key: str, rule: Any) -> Check:
     node = place.same(rule, key)
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if not run.problems_with(node, value, at, None):
             run.add(at, key, rule, value)
 
     return check
 
 
-def _if(place: Place, key: str, rule: Any) -> Check:
+def _if(place: Subschema, key: str, rule: Any) -> Check:
     node = place.same(rule, key)
     then, otherwise = [place.same(place.raw[name], name) if name in place.raw else None for name in ("then", "else")]
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         branch = otherwise if run.problems_with(node, value, at, marks) else then
         if branch is not None:
             branch.check(value, at, run, marks)
@@ -198,7 +198,7 @@ def _if(place: Place, key: str, rule: Any) -> Check:
 # ---- lists
 
 
-def _items(place: Place, key: str, rule: Any) -> Check:
+def _items(place: Subschema, key: str, rule: Any) -> Check:
     """Compile `items`: for the entries after those of `prefixItems`, or of a list of schemas here."""
     if isinstance(rule, list):
         return _prefix_items(place, key, cast("Any", rule))
@@ -207,13 +207,13 @@ def _items(place: Place, key: str, rule: Any) -> Check:
     return _entries(place.inner(rule, key), after)
 
 
-def _additional_items(place: Place, key: str, rule: Any) -> Check | None:
+def _additional_items(place: Subschema, key: str, rule: Any) -> Check | None:
     first = place.raw.get("items")
     return _entries(place.inner(rule, key), len(cast("list[Any]", first))) if isinstance(first, list) else None
 
 
 def _entries(node: Node, after: int) -> Check:
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, list):
             entries = cast("list[Any]", value)
             if marks is not None:
@@ -225,12 +225,12 @@ def _entries(node: Node, after: int) -> Check:
     return check
 
 
-def _prefix_items(place: Place, key: str, rule: Any) -> Check:
+def _prefix_items(place: Subschema, key: str, rule: Any) -> Check:
     if not isinstance(rule, list):
         raise no_schema(place.where(key), "it is a list of schemas", rule)
     nodes = [place.inner(one, key, index) for index, one in enumerate(cast("list[Any]", rule))]
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, list):
             for index, (node, entry) in enumerate(zip(nodes, cast("list[Any]", value), strict=False)):
                 node.check(entry, (at, index), run, None)
@@ -240,13 +240,13 @@ def _prefix_items(place: Place, key: str, rule: Any) -> Check:
     return check
 
 
-def _contains(place: Place, key: str, rule: Any) -> Check:
+def _contains(place: Subschema, key: str, rule: Any) -> Check:
     node = place.inner(rule, key)
     raw = {} if place.compiler.old else place.raw
     least = place.count("minContains", raw["minContains"]) if "minContains" in raw else 1
     most = place.count("maxContains", raw["maxContains"]) if "maxContains" in raw else None
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if not isinstance(value, list):
             return
         entries = cast("list[Any]", value)
@@ -261,11 +261,11 @@ def _contains(place: Place, key: str, rule: Any) -> Check:
     return check
 
 
-def _unique_items(place: Place, key: str, rule: Any) -> Check | None:
+def _unique_items(place: Subschema, key: str, rule: Any) -> Check | None:
     if not isinstance(rule, bool):
         raise no_schema(place.where(key), "it is true or false", rule)
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, list):
             entries = cast("list[Any]", value)
             if len({canonical(one, run.spend) for one in entries}) < len(entries):
@@ -274,10 +274,10 @@ def _unique_items(place: Place, key: str, rule: Any) -> Check | None:
     return check if rule else None
 
 
-def _unevaluated_items(place: Place, key: str, rule: Any) -> Check:
+def _unevaluated_items(place: Subschema, key: str, rule: Any) -> Check:
     node = place.inner(rule, key)
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, list) and marks is not None:
             entries = cast("list[Any]", value)
             run.spend(len(entries))
@@ -292,10 +292,10 @@ def _unevaluated_items(place: Place, key: str, rule: Any) -> Check:
 # ---- objects
 
 
-def _properties(place: Place, key: str, rule: Any) -> Check:
+def _properties(place: Subschema, key: str, rule: Any) -> Check:
     nodes = {name: place.inner(one, key, name) for name, one in place.mapping(key, rule).items()}
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
             given = cast("dict[str, Any]", value)
             fewer, more = (nodes, given) if len(nodes) < len(given) else (given, nodes)
@@ -309,7 +309,7 @@ def _properties(place: Place, key: str, rule: Any) -> Check:
     return check
 
 
-def _patterns_of(place: Place) -> dict[Pattern, Node]:
+def _patterns_of(place: Subschema) -> dict[SchemaPattern, Node]:
     rule = place.mapping("patternProperties", place.raw.get("patternProperties", {}))
     return {
         place.compiler.pattern(text, place.where("patternProperties")): place.inner(one, "patternProperties", text)
@@ -317,10 +317,10 @@ def _patterns_of(place: Place) -> dict[Pattern, Node]:
     }
 
 
-def _pattern_properties(place: Place, key: str, rule: Any) -> Check:
+def _pattern_properties(place: Subschema, key: str, rule: Any) -> Check:
     nodes = _patterns_of(place)
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
             for name, one in cast("dict[str, Any]", value).items():
                 for pattern, node in nodes.items():
@@ -332,12 +332,12 @@ def _pattern_properties(place: Place, key: str, rule: Any) -> Check:
     return check
 
 
-def _additional_properties(place: Place, key: str, rule: Any) -> Check:
+def _additional_properties(place: Subschema, key: str, rule: Any) -> Check:
     node = place.inner(rule, key)
     known = frozenset(place.mapping("properties", place.raw.get("properties", {})))
     patterns = list(_patterns_of(place))
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
             given = cast("dict[str, Any]", value)
             run.spend(len(given))
@@ -350,10 +350,10 @@ def _additional_properties(place: Place, key: str, rule: Any) -> Check:
     return check
 
 
-def _unevaluated_properties(place: Place, key: str, rule: Any) -> Check:
+def _unevaluated_properties(place: Subschema, key: str, rule: Any) -> Check:
     node = place.inner(rule, key)
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict) and marks is not None:
             given = cast("dict[str, Any]", value)
             run.spend(len(given))
@@ -365,7 +365,7 @@ def _unevaluated_properties(place: Place, key: str, rule: Any) -> Check:
     return check
 
 
-def _of_name(node: Node, key: str, rule: Any, given: dict[str, Any], name: str, at: At, run: Run) -> None:
+def _of_name(node: Node, key: str, rule: Any, given: dict[str, Any], name: str, at: At, run: SchemaCheck) -> None:
     """Check a property that no other keyword covers."""
     if rule is False:
         run.add((at, name), key, rule, given[name])
@@ -373,10 +373,10 @@ def _of_name(node: Node, key: str, rule: Any, given: dict[str, Any], name: str, 
         node.check(given[name], (at, name), run, None)
 
 
-def _property_names(place: Place, key: str, rule: Any) -> Check:
+def _property_names(place: Subschema, key: str, rule: Any) -> Check:
     node = place.inner(rule, key)
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
             for name in cast("dict[str, Any]", value):
                 if run.problems_with(node, name, (at, name), None):
@@ -385,26 +385,26 @@ def _property_names(place: Place, key: str, rule: Any) -> Check:
     return check
 
 
-def _required(place: Place, key: str, rule: Any) -> Check | None:
+def _required(place: Subschema, key: str, rule: Any) -> Check | None:
     if isinstance(rule, bool) and place.compiler.old:
         return None
     names = place.names(key, rule)
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
             _need(names, cast("dict[str, Any]", value), at, run)
 
     return check
 
 
-def _need(names: list[str], given: dict[str, Any], at: At, run: Run) -> None:
+def _need(names: list[str], given: dict[str, Any], at: At, run: SchemaCheck) -> None:
     run.spend(len(names))
     for name in names:
         if name not in given:
             run.add((at, name), "required", True, None)
 
 
-def _dependencies(place: Place, key: str, rule: Any) -> Check | None:
+def _dependencies(place: Subschema, key: str, rule: Any) -> Check | None:
     """Compile `dependentRequired`, `dependentSchemas`, and the older keyword that was both."""
     if key == "dependencies" and not place.compiler.old:
         return None
@@ -416,7 +416,7 @@ def _dependencies(place: Place, key: str, rule: Any) -> Check | None:
         else:
             nodes[name] = place.same(one, key, name)
 
-    def check(value: Any, at: At, run: Run, marks: Marks) -> None:
+    def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
             given = cast("dict[str, Any]", value)
             run.spend(len(names) + len(nodes))
@@ -437,7 +437,7 @@ _NEW: Final = _LAST | {
     "dependentSchemas",
     "prefixItems",
 }
-_MAKE: Final[Mapping[str, Callable[[Place, str, Any], Check | None]]] = {
+_MAKE: Final[Mapping[str, Callable[[Subschema, str, Any], Check | None]]] = {
     "$dynamicRef": _ref,
     "$recursiveRef": _ref,
     "$ref": _ref,

@@ -28,7 +28,7 @@ from agentflow._support.json_compiler import (
     Compiler,
     JsonSchemaError,
     Problem,
-    Run,
+    SchemaCheck,
     TooCostlyError,
 )
 from agentflow._support.json_keywords import KEYWORDS
@@ -73,7 +73,7 @@ class JsonSchema:
         Raises:
             TooCostlyError: The check takes too many steps, or the value is too deep.
         """
-        run = Run()
+        run = SchemaCheck()
         try:
             self._root.check(value, None, run, None)
         except RecursionError:

@@ -7,7 +7,7 @@ Rules:
 
 1. A pattern that needs more than linear time (look-around, back references) is refused, and the error shows why.
 2. A pattern has a weight, roughly the states of its automaton. The time of a match is at most weight times length, so
-   limiting both limits the time (`Pattern.weight`).
+   limiting both limits the time (`SchemaPattern.weight`).
 3. Escapes are those of ECMA 262: `\\d` and `\\w` are ASCII, `$` is the end of the text. `\\A` and `\\Z`, which Python
    uses, are supported too.
 """
@@ -19,7 +19,7 @@ from typing import Final
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-__all__ = ["Pattern", "PatternError"]
+__all__ = ["PatternError", "SchemaPattern"]
 
 _LONGEST: Final = 4_000
 _HEAVIEST: Final = 4_000
@@ -47,7 +47,7 @@ class PatternError(ValueError):
     """A pattern needs more than linear time, or is not a regular expression."""
 
 
-class Pattern:
+class SchemaPattern:
     """A compiled regular expression.
 
     Args:
@@ -61,9 +61,9 @@ class Pattern:
         PatternError: It looks around, refers back, is too large, or is not a regular expression.
 
     Example:
-        >>> Pattern("^(a+)+$").found_in("a" * 10_000 + "!")
+        >>> SchemaPattern("^(a+)+$").found_in("a" * 10_000 + "!")
         False
-        >>> Pattern("(?=a)b")
+        >>> SchemaPattern("(?=a)b")
         Traceback (most recent call last):
         agentflow._support.patterns_outside.PatternError: the pattern '(?=a)b' looks around ('(?='), which needs backtracking
     """

@@ -18,7 +18,7 @@ from typing import Any
 
 from agentflow._support.condition import Condition
 from agentflow._support.locks import FairLock
-from agentflow.agent.receipt import Entry
+from agentflow.agent.receipt import QueueEntry
 from agentflow.errors import TurnDeniedError
 from agentflow.loop.turns.turn import Turn
 
@@ -40,7 +40,7 @@ class Entries:
         self.limit = limit
         self.guard = threading.RLock()
         self.changed = Condition()
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[QueueEntry] = deque()
         self._coming = 0  # slots reserved for turns that hooks are evaluating
         self._asking = FairLock()  # held while a caller waits for a slot
         self._senders: Counter[asyncio.AbstractEventLoop] = Counter()  # the senders among them, by event loop
@@ -48,10 +48,10 @@ class Entries:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return iter(tuple(self._waiting))
 
-    def find(self, turn: Turn[Any]) -> Entry | None:
+    def find(self, turn: Turn[Any]) -> QueueEntry | None:
         """Return the entry of a waiting turn."""
         return next((entry for entry in self if entry.turn is turn), None)
 
@@ -97,14 +97,14 @@ class Entries:
 
     # ---- turns
 
-    def add(self, entry: Entry, reserved: bool = False) -> None:
+    def add(self, entry: QueueEntry, reserved: bool = False) -> None:
         """Append a turn, in its reserved slot or in one beyond the limit."""
         with self.guard:
             self._coming -= reserved
             self._waiting.append(entry)
         self.changed.notify_all()
 
-    def prefer(self, entry: Entry) -> bool:
+    def prefer(self, entry: QueueEntry) -> bool:
         """Move a turn to the front; return whether it was waiting."""
         with self.guard:
             if entry not in self._waiting:
@@ -114,7 +114,7 @@ class Entries:
         self.changed.notify_all()
         return True
 
-    def take_out(self, entry: Entry) -> bool:
+    def take_out(self, entry: QueueEntry) -> bool:
         """Remove a turn; return whether it was waiting."""
         with self.guard:
             try:
@@ -125,7 +125,7 @@ class Entries:
         self.changed.notify_all()
         return True
 
-    def drop(self, entry: Entry, why: str) -> bool:
+    def drop(self, entry: QueueEntry, why: str) -> bool:
         """Remove a waiting turn, and settle its receipt with an error; return whether it was waiting."""
         if not self.take_out(entry):
             return False
@@ -134,11 +134,11 @@ class Entries:
 
     # ---- by event loop
 
-    def first(self) -> Entry | None:
+    def first(self) -> QueueEntry | None:
         """Return the first entry."""
         return next(iter(self), None)
 
-    def first_sent(self) -> Entry | None:
+    def first_sent(self) -> QueueEntry | None:
         """Return the first entry that was sent by another agent or task."""
         return next((entry for entry in self if entry.sent), None)
 
@@ -146,7 +146,7 @@ class Entries:
         """Whether a task in an event loop has a turn here, or waits for a slot."""
         return home in self._senders or any(entry.home is home for entry in self)
 
-    def adopt(self, entry: Entry, home: asyncio.AbstractEventLoop) -> None:
+    def adopt(self, entry: QueueEntry, home: asyncio.AbstractEventLoop) -> None:
         """Move an entry of a closed event loop to another one."""
         with self.guard:
             if entry.home is None or not entry.home.is_running():

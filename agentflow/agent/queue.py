@@ -26,7 +26,7 @@ from agentflow._support.logs import logger
 from agentflow._support.validation import closed
 from agentflow.agent.as_tool import FullToolAgent
 from agentflow.agent.entries import Entries
-from agentflow.agent.receipt import Entry, FullReceipt, Receipt, check_ends, waits_for
+from agentflow.agent.receipt import FullReceipt, QueueEntry, Receipt, check_ends, waits_for
 from agentflow.agent.runner import Runner
 from agentflow.errors import NeverEndsError, QueueFullError, TurnDeniedError, UsageError
 from agentflow.hooks.hook import Hook
@@ -241,7 +241,7 @@ class TurnQueue:
 
     async def _enter(self, turn: FullTurn[T], run: TurnRun, sent: bool, reserved: bool) -> Receipt[T]:
         receipt = FullReceipt(turn, self._runner)
-        entry = Entry(self._runner, turn, receipt, sent)
+        entry = QueueEntry(self._runner, turn, receipt, sent)
         if sent:
             entry.home = asyncio.get_running_loop()
         self._entries.add(entry, reserved)
@@ -360,7 +360,7 @@ class TurnQueue:
         run.
         """
         turn.enter(self._owner.name)
-        entry = Entry(self._runner, turn, FullReceipt(turn, self._runner), sent)
+        entry = QueueEntry(self._runner, turn, FullReceipt(turn, self._runner), sent)
         if not placed:
             entry.place = None
         self._entries.add(entry)

@@ -1,4 +1,4 @@
-"""A turn in a queue (`Entry`), its result (`Receipt`), and the detection of deadlocks between queues.
+"""A turn in a queue (`QueueEntry`), its result (`Receipt`), and the detection of deadlocks between queues.
 
 Rules:
 
@@ -25,7 +25,7 @@ from agentflow.loop.run import current_turn
 from agentflow.loop.turns.turn import FullTurn, Turn
 from agentflow.loop.turns.turn_run import TurnRun
 
-__all__ = ["CANCELLED", "Entry", "FullReceipt", "Receipt", "check_ends", "inside", "waits_for"]
+__all__ = ["CANCELLED", "FullReceipt", "QueueEntry", "Receipt", "check_ends", "inside", "waits_for"]
 
 T = TypeVar("T")
 
@@ -41,16 +41,16 @@ class Line(Protocol):
         """Its agent's name."""
         ...
 
-    def drop(self, entry: Entry, why: str) -> bool:
+    def drop(self, entry: QueueEntry, why: str) -> bool:
         """Remove a turn that has not begun; return whether it had not."""
         ...
 
-    def awaited(self, entry: Entry) -> None:
+    def awaited(self, entry: QueueEntry) -> None:
         """Make sure that an awaited turn is run."""
         ...
 
 
-class Entry:
+class QueueEntry:
     """A turn in a queue.
 
     Attributes:
@@ -92,7 +92,7 @@ class Entry:
             self.run.interrupt(CANCELLED)
 
 
-inside: ContextVar[tuple[Entry, ...]] = ContextVar("agentflow_queues", default=())
+inside: ContextVar[tuple[QueueEntry, ...]] = ContextVar("agentflow_queues", default=())
 """The turns of queues that the current code is part of."""
 
 _graph = threading.Lock()
@@ -183,7 +183,7 @@ class Receipt(Awaitable[T], Generic[T]):
         self._error: BaseException | None = None
         self.seen = False
         self._condition = Condition()
-        self._entry: Entry | None = None
+        self._entry: QueueEntry | None = None
 
     def cancel(self) -> None:
         """Cancel the turn: remove it from the queue, or, if it runs, interrupt it. The queue's runner continues."""
@@ -218,7 +218,7 @@ class Receipt(Awaitable[T], Generic[T]):
 class FullReceipt(Receipt[T]):
     """A receipt with the members for its queue."""
 
-    def follow(self, entry: Entry) -> None:
+    def follow(self, entry: QueueEntry) -> None:
         """Set the turn's entry in the queue."""
         self._entry = entry
 

@@ -22,7 +22,7 @@ from agentflow._support.locks import FairLock
 from agentflow._support.logs import logger
 from agentflow.agent.as_tool import FullToolAgent
 from agentflow.agent.entries import Entries
-from agentflow.agent.receipt import CANCELLED, Entry, inside
+from agentflow.agent.receipt import CANCELLED, QueueEntry, inside
 from agentflow.errors import SafeExecutionError, ScriptError, TurnDeniedError, UsageError
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.run import current_turn
@@ -80,7 +80,7 @@ class Runner:
         self._reader: asyncio.Task[Any] | None = None  # the task that handles its values
         self._loop: object = None  # the loop over `run()` that reads it
         self._shown: Turn[Any] | None = None  # the turn of the reader's current value
-        self.current: Entry | None = None
+        self.current: QueueEntry | None = None
         self.paused = False
         self.reading = False
 
@@ -183,11 +183,11 @@ class Runner:
         """Make sure that turns sent from the current event loop are run."""
         self._workers.wake()
 
-    def drop(self, entry: Entry, why: str) -> bool:
+    def drop(self, entry: QueueEntry, why: str) -> bool:
         """Remove a turn that has not begun; return whether it had not."""
         return self._entries.drop(entry, why)
 
-    def awaited(self, entry: Entry) -> None:
+    def awaited(self, entry: QueueEntry) -> None:
         """Make sure that an awaited turn is run, if it was sent from a closed event loop.
 
         Raises:
@@ -254,7 +254,7 @@ class Runner:
             finally:
                 host.end()
 
-    def _next(self, worker: asyncio.AbstractEventLoop | None) -> Entry | None:
+    def _next(self, worker: asyncio.AbstractEventLoop | None) -> QueueEntry | None:
         """Return the next turn for the reader, or for a worker, which stops for a reader or another worker."""
         if worker is None:
             return self._entries.first()
@@ -265,7 +265,7 @@ class Runner:
             return None
         return first
 
-    async def _run_one(self, entry: Entry, values: EventBuffer | None, deps: object) -> bool:
+    async def _run_one(self, entry: QueueEntry, values: EventBuffer | None, deps: object) -> bool:
         """Run a turn; return whether the run ends with it."""
         turn, owner = entry.turn, self._owner
         outer = None if values is None else self._scope

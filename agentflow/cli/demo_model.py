@@ -16,7 +16,7 @@ from agentflow._support.json_text import read_json_text
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import Model
-from agentflow.testing.wire import Fault, Reply, ToolCall, WireRequest, WireServer
+from agentflow.testing.wire import Fault, ToolCall, WireReply, WireRequest, WireServer
 from agentflow.testing.wire.jsonish import JsonObject, as_object, as_text, objects
 from agentflow.testing.wire.request import answers_in
 from agentflow.vocabulary.specs import ModelOptions
@@ -47,7 +47,7 @@ class EmbeddedWire:
             pause: Seconds between the chunks of a reply, so that the streaming is visible.
         """
 
-        def brain(request: WireRequest) -> Reply:
+        def brain(request: WireRequest) -> WireReply:
             return bookkeeper(request, (Fault.slow(seconds=pause),) if pause else ())
 
         return WireServer.openai(brain) if self.name == "openai" else WireServer.anthropic(brain)
@@ -68,7 +68,7 @@ WIRES: Final[Mapping[WireChoice, EmbeddedWire]] = MappingProxyType(
 )
 
 
-def bookkeeper(request: WireRequest, faults: Sequence[Fault] = ()) -> Reply:
+def bookkeeper(request: WireRequest, faults: Sequence[Fault] = ()) -> WireReply:
     """Choose the next reply from the tool results so far.
 
     Args:
@@ -92,11 +92,11 @@ def bookkeeper(request: WireRequest, faults: Sequence[Fault] = ()) -> Reply:
         return _calling(f"They add up to {total}. Now I delete them.", calls, faults, "The user wants them deleted.")
     kept = [text for text in results["delete_file"] if text.startswith("Denied")]
     end = f"I may not delete them: {len(kept)} of {len(files)} deletions were refused." if kept else "They are deleted."
-    return Reply(f"The {len(files)} invoices add up to {total}.\n{end}", faults=faults)
+    return WireReply(f"The {len(files)} invoices add up to {total}.\n{end}", faults=faults)
 
 
-def _calling(text: str, calls: Sequence[ToolCall], faults: Sequence[Fault], thinking: str) -> Reply:
-    return Reply(text, thinking=thinking, calls=tuple(calls), faults=faults)
+def _calling(text: str, calls: Sequence[ToolCall], faults: Sequence[Fault], thinking: str) -> WireReply:
+    return WireReply(text, thinking=thinking, calls=tuple(calls), faults=faults)
 
 
 def _names(results: Sequence[str] | None) -> list[str]:

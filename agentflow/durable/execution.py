@@ -50,13 +50,13 @@ from agentflow.vocabulary.saving.codec import decisions_from_dict, reply_to_dict
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.verdicts import Deny
 
-__all__ = ["Host", "Progress"]
+__all__ = ["EventSink", "Host"]
 
 AT_ONCE = 1e-6
 """The time limit of a call that is resumed only to be ended."""
 
 
-class Progress(Protocol):
+class EventSink(Protocol):
     """Receives the events of a run."""
 
     async def publish(self, event: HookEvent) -> None:
@@ -192,7 +192,7 @@ class Host:
         request: Request,
         now: float,
         cancelled: str | None,
-        progress: Progress,
+        progress: EventSink,
         claim: Claim | None = None,
     ) -> dict[str, Any]:
         """Run a request, or the rest of it.
@@ -218,7 +218,7 @@ class Host:
         if cancelled is not None:
             self._cancelled[run_id] = cancelled
         try:
-            call = _Call(self, workflow_id, request, session, progress)
+            call = _RunAttempt(self, workflow_id, request, session, progress)
             with within(request.trace):
                 running.call = asyncio.ensure_future(call.outcome(now))
             return await running.call
@@ -246,11 +246,11 @@ class Host:
         return found if isinstance(found, Sequence) else await found
 
 
-class _Call:
+class _RunAttempt:
     """One attempt at a request."""
 
     def __init__(
-        self, host: Host, workflow_id: str, request: Request, session: FullSession, progress: Progress
+        self, host: Host, workflow_id: str, request: Request, session: FullSession, progress: EventSink
     ) -> None:
         self._host = host
         self._workflow_id = workflow_id

@@ -19,7 +19,7 @@ from agentflow.errors import StoreError
 from agentflow.vocabulary.event_json import Json, event_to_dict
 from agentflow.vocabulary.events import HookEvent
 
-__all__ = ["Publisher"]
+__all__ = ["EventPublisher"]
 
 EVERY = 0.1
 MOST = 1000
@@ -28,7 +28,7 @@ _LEFT_OUT = ("input_messages", "history", "tools", "accumulated_message", "seq")
 and the number within the call: the number within the run replaces it."""
 
 
-class Publisher:
+class EventPublisher:
     """Writes the events of one attempt at a run.
 
     Args:
@@ -50,7 +50,7 @@ class Publisher:
         self._task: asyncio.Task[None] | None = None
         self._closing = False
 
-    async def __aenter__(self) -> Publisher:
+    async def __aenter__(self) -> EventPublisher:
         def body(number: int, attempt: int) -> str:
             return json.dumps([{"type": "RunTaken", "attempt": attempt, "worker": self._worker}])
 

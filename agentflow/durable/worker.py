@@ -48,7 +48,7 @@ from agentflow._support.outage import Outage
 from agentflow.durable.client import APPLICATION, QUEUE, VERSION, WORKFLOW, connect
 from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
 from agentflow.durable.execution import Host
-from agentflow.durable.publishing import Publisher
+from agentflow.durable.publishing import EventPublisher
 from agentflow.durable.records import Request, error_out
 from agentflow.durable.tables import Tables
 from agentflow.errors import SessionConflictError, StoreError, UsageError
@@ -355,7 +355,7 @@ class Worker:
         now = await in_daemon(self._tables.now)
         cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)
         await self._check(host, workflow_id)  # before anything is started or published
-        async with Publisher(self._tables, run_id, self.id) as publisher:
+        async with EventPublisher(self._tables, run_id, self.id) as publisher:
             result = await host.run(workflow_id, request, now, cancelled, publisher, claim)
             if result["outcome"] == "suspended":  # it may have been cancelled just before
                 cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)

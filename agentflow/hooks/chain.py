@@ -33,19 +33,19 @@ from agentflow.vocabulary.events import Decision, Error, Event, PostActing, Post
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.verdicts import Decided, Suspend, Verdict
 
-__all__ = ["Chain", "Entry", "Faults", "NoRun", "run_chain"]
+__all__ = ["Chain", "ChainEntry", "Faults", "NoRun", "run_chain"]
 
 _put = object.__setattr__
 
 
-class Entry(NamedTuple):
+class ChainEntry(NamedTuple):
     """One hook in the chain of one event type."""
 
     call: Call
     hook: Hook
 
 
-class Stoppable(Protocol):
+class StopFlag(Protocol):
     """The part of a run's scope that a chain reads."""
 
     stopped: bool
@@ -60,7 +60,7 @@ class Faults(Protocol):
     event."""
 
     @property
-    def scope(self) -> Stoppable:
+    def scope(self) -> StopFlag:
         """The run's scope, which knows if the run was cancelled."""
         ...
 
@@ -103,7 +103,7 @@ class _NeverStopped:
 class NoRun:
     """`Faults` for a chain outside a run. Subclasses decide how to handle failures."""
 
-    scope: Stoppable = _NeverStopped()
+    scope: StopFlag = _NeverStopped()
     abandoned: ClassVar[bool] = False
 
     async def hook_failed(self, kind: type[Event], hook: Hook, error: Exception, fatal: bool) -> bool:
@@ -140,7 +140,11 @@ class Chain:
     __slots__ = ("calls", "choosy", "editors", "guards", "kind", "observers", "pre")
 
     def __init__(
-        self, kind: type[Event], editors: tuple[Entry, ...], guards: tuple[Entry, ...], observers: tuple[Entry, ...]
+        self,
+        kind: type[Event],
+        editors: tuple[ChainEntry, ...],
+        guards: tuple[ChainEntry, ...],
+        observers: tuple[ChainEntry, ...],
     ) -> None:
         self.kind = kind
         self.editors = editors
@@ -166,7 +170,7 @@ class Chain:
         parts = [tuple(e for e in part if e.hook is not hook) for part in (self.editors, self.guards, self.observers)]
         return Chain(self.kind, *parts) if any(parts) else None
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[ChainEntry]:
         yield from self.editors
         yield from self.guards
         yield from self.observers
@@ -277,13 +281,15 @@ async def _rest(
             await _observe(chain, event, faults, chain.observers, None, None)
 
 
-def _current(chain: Chain, editing: Iterator[Call]) -> Entry:
+def _current(chain: Chain, editing: Iterator[Call]) -> ChainEntry:
     """Return the entry of the call that the iterator yielded last."""
     left = operator.length_hint(editing)
     return chain.editors[len(chain.editors) - left - 1]
 
 
-def _ask(entries: tuple[Entry, ...], event: Event) -> tuple[tuple[Entry, ...], Any, BaseException | None] | None:
+def _ask(
+    entries: tuple[ChainEntry, ...], event: Event
+) -> tuple[tuple[ChainEntry, ...], Any, BaseException | None] | None:
     """Call guards or observers until one fails or answers with anything but the event. Return the remaining entries
     beginning with that one, its answer and its exception."""
     for place, entry in enumerate(entries):
@@ -297,7 +303,7 @@ def _ask(entries: tuple[Entry, ...], event: Event) -> tuple[tuple[Entry, ...], A
 
 
 async def _guarded(
-    chain: Chain, event: Event, faults: Faults, left: tuple[Entry, ...], answer: Any, failure: BaseException | None
+    chain: Chain, event: Event, faults: Faults, left: tuple[ChainEntry, ...], answer: Any, failure: BaseException | None
 ) -> None:
     """Continue after a guard that answered or failed, which is the first of `left`."""
     decided: Decided | None = None
@@ -316,7 +322,7 @@ async def _run_guards(
     event: Event,
     faults: Faults,
     decided: Decided | None,
-    left: tuple[Entry, ...],
+    left: tuple[ChainEntry, ...],
     answer: Any,
     failure: BaseException | None,
 ) -> Decided | None:
@@ -337,7 +343,7 @@ async def _run_guards(
 
 
 async def _observe(
-    chain: Chain, event: Event, faults: Faults, left: tuple[Entry, ...], answer: Any, failure: BaseException | None
+    chain: Chain, event: Event, faults: Faults, left: tuple[ChainEntry, ...], answer: Any, failure: BaseException | None
 ) -> None:
     """Continue after an observer that answered or failed. All observers see the event; then the first relevant failure
     is raised."""
@@ -364,7 +370,12 @@ async def _observe(
 
 
 async def _answer(
-    chain: Chain, entry: Entry, event: Event, faults: Faults, answer: Any = None, failure: BaseException | None = None
+    chain: Chain,
+    entry: ChainEntry,
+    event: Event,
+    faults: Faults,
+    answer: Any = None,
+    failure: BaseException | None = None,
 ) -> Verdict | None:
     """Return the verdict of a guard or an observer on the sealed event. Call it unless it has answered or failed
     already."""
@@ -386,7 +397,7 @@ async def _answer(
         failure = None  # its traceback may hold this frame
 
 
-async def _verdict(chain: Chain, entry: Entry, event: Event, result: Any, faults: Faults) -> Verdict | None:
+async def _verdict(chain: Chain, entry: ChainEntry, event: Event, result: Any, faults: Faults) -> Verdict | None:
     """Return the verdict of an answer, or None if the event continues. A changed event is copied into this one."""
     answer = await settle(result) if is_later(result) else result
     evaluated = evaluate(entry.hook, chain.kind, event, answer)
@@ -401,13 +412,13 @@ async def _verdict(chain: Chain, entry: Entry, event: Event, result: Any, faults
     return evaluated
 
 
-def _stronger(before: Decided | None, verdict: Verdict, entry: Entry) -> Decided:
+def _stronger(before: Decided | None, verdict: Verdict, entry: ChainEntry) -> Decided:
     if before is not None and before.verdict is not None and before.verdict.strength >= verdict.strength:
         return before
     return Decided(verdict, entry.hook.name)
 
 
-async def _failed(chain: Chain, entry: Entry, event: Event, error: Exception, faults: Faults) -> Verdict | None:
+async def _failed(chain: Chain, entry: ChainEntry, event: Event, error: Exception, faults: Faults) -> Verdict | None:
     """Apply a hook's failure policy: return a verdict, return None to continue without the hook, or raise."""
     hook, kind = entry.hook, chain.kind
     policy = "skip" if hook.shadow else hook.on_failure
@@ -427,7 +438,7 @@ async def _failed(chain: Chain, entry: Entry, event: Event, error: Exception, fa
 
 
 async def _stray(
-    chain: Chain, entry: Entry, event: Event, error: asyncio.CancelledError, faults: Faults
+    chain: Chain, entry: ChainEntry, event: Event, error: asyncio.CancelledError, faults: Faults
 ) -> Verdict | None:
     """Handle a `CancelledError` in a hook: re-raise a cancellation of the run, and report any other as a failure of the
     hook."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agentflow._support.facade import objects_of
-from agentflow.hooks.chain import Chain, Entry
+from agentflow.hooks.chain import Chain, ChainEntry
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, around_of, call_of, listens_to
 from agentflow.hooks.recorded_layers import recorded_around
@@ -115,7 +115,7 @@ class FullHookSet(HookSet):
         return chains
 
     def _compile(self, kind: type[Event]) -> Chain | None:
-        parts: tuple[list[Entry], list[Entry], list[Entry]] = ([], [], [])
+        parts: tuple[list[ChainEntry], list[ChainEntry], list[ChainEntry]] = ([], [], [])
         seen: set[int] = set()
         for hook in self.hooks:
             if id(hook) not in seen and listens_to(hook, kind):
@@ -125,7 +125,7 @@ class FullHookSet(HookSet):
                     call = recorded(call, hook, kind, self.listeners)
                 elif self.listeners and not isinstance(hook, ChangeListener):
                     call = noted(call, hook, self.listeners)
-                parts[_class_of(hook)].append(Entry(call, hook))
+                parts[_class_of(hook)].append(ChainEntry(call, hook))
         deciders, observers = (*parts[0], *parts[1]), parts[2]
         if not deciders and all(
             _for_verdicts(entry.hook, kind) for entry in observers
@@ -162,7 +162,7 @@ def full_hooks(hooks: HookSet) -> FullHookSet:
     return hooks
 
 
-def _parts(chain: Chain | None) -> tuple[tuple[str, tuple[Entry, ...]], ...]:
+def _parts(chain: Chain | None) -> tuple[tuple[str, tuple[ChainEntry, ...]], ...]:
     if chain is None:
         return ()
     return (("edit", chain.editors), ("guard", chain.guards), ("observe", chain.observers))

@@ -13,7 +13,7 @@ from agentflow.hooks.hook import Hook
 __all__ = ["Registered"]
 
 
-class Place(Protocol):
+class HookOwner(Protocol):
     """An object on which hooks are registered."""
 
     def remove(self, registered: Any) -> bool:
@@ -36,7 +36,7 @@ class Registered(DisposableBase):
         ...     await agent.call("Hi")
     """
 
-    def __init__(self, hooks: tuple[Hook, ...], place: Place, function: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, hooks: tuple[Hook, ...], place: HookOwner, function: Callable[[Any], Any] | None = None) -> None:
         self.hooks = hooks
         self.function = function
         self._place = place

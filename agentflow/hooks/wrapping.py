@@ -47,7 +47,7 @@ class Emits(Protocol):
         ...
 
 
-class ToolCall(Protocol):
+class ToolCallContext(Protocol):
     """The tool call that work is done for, as in `ToolContext`."""
 
     @property
@@ -61,7 +61,7 @@ class ToolCall(Protocol):
         ...
 
 
-Work: TypeAlias = Callable[[ToolCall], Awaitable[object]]
+Work: TypeAlias = Callable[[ToolCallContext], Awaitable[object]]
 """Runs instead of a tool: receives the tool's call, returns a value as the tool would."""
 ReplacesWork: TypeAlias = Callable[[Work], "ToolSource"]
 """Returns other work to run instead of the tool."""

@@ -33,7 +33,7 @@ from agentflow.debugger.pause import Pause
 from agentflow.errors import StoreError, UsageError
 from agentflow.inspector.comparing import compare
 from agentflow.inspector.guard import LOOPBACK, Guard
-from agentflow.inspector.logs import Logs, Source
+from agentflow.inspector.logs import Logs, LogSource
 from agentflow.inspector.one_file import PAGE, page_with
 from agentflow.inspector.pauses import Pauses
 from agentflow.recording.keeping import LogStore
@@ -153,7 +153,7 @@ class Inspector:
         found = await asyncio.to_thread(self._logs.runs, _PATIENCE)
         return JSONResponse([run.as_dict() for run in found], headers={"x-left": str(self._logs.left)})
 
-    async def _source(self, run_id: str) -> Source:
+    async def _source(self, run_id: str) -> LogSource:
         source = await asyncio.to_thread(self._logs.source, run_id)
         if source is None:
             raise HTTPException(404, "No such run.")
@@ -200,7 +200,7 @@ class Inspector:
         headers = {"x-accel-buffering": "no"}
         return StreamingResponse(self._updates(source, int(begin)), media_type="text/event-stream", headers=headers)
 
-    async def _updates(self, source: Source | None, end: int) -> AsyncIterator[str]:
+    async def _updates(self, source: LogSource | None, end: int) -> AsyncIterator[str]:
         """Yield updates as server-sent events; a slow reader gets larger ones."""
         stamp: int | None = None  # the first update includes the list, which may have changed since the page loaded it
         version, silent, damaged = -1, 0.0, False

@@ -23,14 +23,14 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from agentflow.errors import StoreError, UsageError
-from agentflow.inspector.places import LogFile, Place, stored_logs
+from agentflow.inspector.places import LogFile, LogPlace, stored_logs
 from agentflow.inspector.stored_runs import is_store, open_named
 from agentflow.recording.entries import CallEntry, Entry, EventEntry, HookEntry
 from agentflow.recording.keeping import LogStore
 from agentflow.recording.log import RunLog, usage_of
 from agentflow.recording.reading import LogReader, RunLogError
 
-__all__ = ["Logs", "RunInfo", "Source"]
+__all__ = ["LogSource", "Logs", "RunRow"]
 
 _SAID: Final = 200
 _MOST_TEXT: Final = 4_000_000
@@ -40,7 +40,7 @@ _MOST_READERS: Final = 32
 
 
 @dataclass
-class RunInfo:
+class RunRow:
     """A row of the list of runs.
 
     Attributes:
@@ -83,7 +83,7 @@ class RunInfo:
 
 
 @dataclass
-class Source:
+class LogSource:
     """The lines of a run.
 
     Attributes:
@@ -93,8 +93,8 @@ class Source:
     """
 
     logs: Logs
-    place: Place
-    run: RunInfo
+    place: LogPlace
+    run: RunRow
 
     @property
     def problem(self) -> str:
@@ -129,10 +129,10 @@ class _ReadLog:
         problem: The reason why it is unreadable, or an empty string.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: LogPlace) -> None:
         self.place = place
         self.stamp: tuple[float, int] | None = None
-        self.runs: list[RunInfo] = []
+        self.runs: list[RunRow] = []
         self.problem = ""
         self.reader: LogReader | None = None
         self._start()
@@ -181,8 +181,8 @@ class _ReadLog:
             self.problem = str(error)
         summary.pack()
 
-    def _damaged(self, stamp: tuple[float, int]) -> RunInfo:
-        return RunInfo(self._summary.key, "", self.place.name, started=stamp[0] / 1e9, problem=self.problem)
+    def _damaged(self, stamp: tuple[float, int]) -> RunRow:
+        return RunRow(self._summary.key, "", self.place.name, started=stamp[0] / 1e9, problem=self.problem)
 
     @property
     def torn(self) -> int:
@@ -194,7 +194,7 @@ class _ReadLog:
         """Whether no more lines are likely."""
         return bool(self.problem) or all(run.outcome for run in self.runs)
 
-    def passed(self, lines: Iterable[bytes], run: RunInfo) -> Iterator[bytes]:
+    def passed(self, lines: Iterable[bytes], run: RunRow) -> Iterator[bytes]:
         """Filter lines: valid entries of one run, and those that all runs refer to."""
         several = len(self.runs) > 1
         for line in lines:
@@ -204,7 +204,7 @@ class _ReadLog:
                 continue
             yield line
 
-    def has(self, run: RunInfo, sought: bytes) -> bool:
+    def has(self, run: RunRow, sought: bytes) -> bool:
         """Whether a text occurs in a run."""
         return any(sought in zlib.decompress(text) for text in self._summary.texts.get(run.id, ()))
 
@@ -225,12 +225,12 @@ class Logs:
 
     def __init__(self, runs: Sequence[str | Path | LogStore]) -> None:
         self._locations = [_resolve(one) for one in runs]
-        self._known: dict[Place, _ReadLog] = {}
-        self._growing: OrderedDict[Place, _ReadLog] = OrderedDict()
+        self._known: dict[LogPlace, _ReadLog] = {}
+        self._growing: OrderedDict[LogPlace, _ReadLog] = OrderedDict()
         self._lock = threading.RLock()
         self.left = 0
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[LogPlace]:
         """Iterate over the logs, including those in folders and stores."""
         for where in self._locations:
             if isinstance(where, tuple):
@@ -244,7 +244,7 @@ class Logs:
         """Return a number that changes when any log changes."""
         return hash(tuple([(place, *place.stamp()) for place in self.places()]))
 
-    def runs(self, seconds: float | None = None) -> list[RunInfo]:
+    def runs(self, seconds: float | None = None) -> list[RunRow]:
         """List all runs, the newest first.
 
         Args:
@@ -272,15 +272,15 @@ class Logs:
         found = self.runs()
         return found[0].problem if all(run.problem for run in found) and found else ""
 
-    def source(self, run_id: str) -> Source | None:
+    def source(self, run_id: str) -> LogSource | None:
         """Return the lines of a run, or None if there is no such run."""
         for place in self.places():
             for run in self.known(place).runs:
                 if run.id == run_id:
-                    return Source(self, place, run)
+                    return LogSource(self, place, run)
         return None
 
-    def known(self, place: Place) -> _ReadLog:
+    def known(self, place: LogPlace) -> _ReadLog:
         """Return a log, read up to its end."""
         with self._lock:
             known, stamp = self._known.get(place), place.stamp()
@@ -319,19 +319,19 @@ class _Summary:
         texts: The searchable text of each run, by its id, compressed.
     """
 
-    def __init__(self, place: Place, log: RunLog) -> None:
+    def __init__(self, place: LogPlace, log: RunLog) -> None:
         self.key = hashlib.sha256(place.key.encode("utf-8", "surrogateescape")).hexdigest()[:10]
-        self.of_call: dict[str, RunInfo] = {}
+        self.of_call: dict[str, RunRow] = {}
         self.texts: dict[str, list[bytes]] = {}
         self._log = log
         self._name = place.name
-        self._runs: dict[str, RunInfo] = {}
+        self._runs: dict[str, RunRow] = {}
         self._new: dict[str, list[str]] = {}
         self._length: dict[str, int] = {}
         self._said: dict[str, set[str]] = {}
 
     @property
-    def runs(self) -> list[RunInfo]:
+    def runs(self) -> list[RunRow]:
         """The top-level runs."""
         return list(self._runs.values())
 
@@ -361,13 +361,13 @@ class _Summary:
         info = parent or self._runs.get(entry.run)
         if info is None:
             number = f"-{len(self._runs)}" if self._runs else ""
-            info = self._runs[entry.run] = RunInfo(f"{self.key}{number}", entry.run, self._name)
+            info = self._runs[entry.run] = RunRow(f"{self.key}{number}", entry.run, self._name)
             info.agent, info.model, info.started = entry.agent, entry.model, entry.time
         elif parent is None:
             info.outcome = ""  # it was resumed
         self.of_call[entry.call] = info
 
-    def _event(self, entry: EventEntry, info: RunInfo) -> None:
+    def _event(self, entry: EventEntry, info: RunRow) -> None:
         fields, log = entry.fields, self._log
         if entry.decision is not None:
             info.decided += 1
@@ -408,7 +408,7 @@ class _Summary:
             if ref is not None:
                 yield ref
 
-    def _add(self, info: RunInfo, ref: str, text: str) -> None:
+    def _add(self, info: RunRow, ref: str, text: str) -> None:
         """Add a text to the searchable text, once."""
         said, length = self._said.setdefault(info.id, set()), self._length.get(info.id, 0)
         if text and length < _MOST_TEXT and not (ref and ref in said):
@@ -416,7 +416,7 @@ class _Summary:
             self._length[info.id] = length + len(text)
             self._new.setdefault(info.id, []).append(text)
 
-    def _ended(self, entry: EventEntry, info: RunInfo) -> None:
+    def _ended(self, entry: EventEntry, info: RunRow) -> None:
         above = self._log.calls[entry.call].parent
         if above is not None and above.call in self.of_call:
             return  # its usage is included in its caller's

@@ -10,12 +10,12 @@ from typing import Protocol
 from agentflow.errors import StoreError
 from agentflow.recording.keeping import KeptLog, LogStore
 
-__all__ = ["LogFile", "Place", "StoredLog", "stored_logs"]
+__all__ = ["LogFile", "LogPlace", "StoredLog", "stored_logs"]
 
 _PATIENCE = 60.0
 
 
-class Place(Protocol):
+class LogPlace(Protocol):
     """The location of a log; two locations of the same log are equal."""
 
     @property

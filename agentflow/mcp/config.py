@@ -15,7 +15,7 @@ from agentflow._support.shown import one_line
 from agentflow._support.values import frozen
 from agentflow.errors import UsageError
 
-__all__ = ["Entry", "read_config"]
+__all__ = ["ServerEntry", "read_config"]
 
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KINDS = {
@@ -28,7 +28,7 @@ _KINDS = {
 
 
 @frozen
-class Entry:
+class ServerEntry:
     """One server of a file."""
 
     name: str
@@ -40,7 +40,7 @@ class Entry:
     headers: Mapping[str, str]
 
 
-def read_config(path: str | PathLike[str]) -> list[Entry]:
+def read_config(path: str | PathLike[str]) -> list[ServerEntry]:
     """Read the servers of a file, except those with `"disabled": true`.
 
     Raises:
@@ -62,7 +62,7 @@ def read_config(path: str | PathLike[str]) -> list[Entry]:
     ]
 
 
-def _entry(where: str, name: str, data: object) -> Entry:
+def _entry(where: str, name: str, data: object) -> ServerEntry:
     if not isinstance(data, Mapping):
         raise UsageError(f'{where}: expected {{"command": ...}} or {{"url": ...}}, not {type(data).__name__}.')
     one = cast("Mapping[str, Any]", data)
@@ -76,7 +76,7 @@ def _entry(where: str, name: str, data: object) -> Entry:
     args = cast("object", one.get("args", []))
     if not isinstance(args, list):
         raise UsageError(f'{where}: "args" must be a list of strings.')
-    return Entry(
+    return ServerEntry(
         name,
         command,
         tuple([_filled(where, "args", arg) for arg in cast("list[object]", args)]),

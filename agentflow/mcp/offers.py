@@ -91,7 +91,7 @@ class _Argument:
 
 
 @frozen
-class _Function:
+class _OfferedFunction:
     """A function that a client may call, with strings by name."""
 
     name: str
@@ -130,7 +130,7 @@ class Prompts:
     """
 
     def __init__(self, functions: Iterable[PromptFunction]) -> None:
-        self.functions: dict[str, _Function] = {}
+        self.functions: dict[str, _OfferedFunction] = {}
         for function in functions:
             made = _function(function, "prompts")
             if made.name in self.functions:
@@ -177,8 +177,8 @@ class Resources:
     """
 
     def __init__(self, sources: Mapping[str, ResourceSource]) -> None:
-        self.fixed: dict[str, Path | _Function] = {}
-        self.templates: dict[str, tuple[UriTemplate, _Function]] = {}
+        self.fixed: dict[str, Path | _OfferedFunction] = {}
+        self.templates: dict[str, tuple[UriTemplate, _OfferedFunction]] = {}
         for uri, source in sources.items():
             self._add(uri, source)
 
@@ -310,7 +310,7 @@ def content_of(block: TextBlock | DataBlock) -> types.ContentBlock:
 # ---- functions
 
 
-def _function(function: Callable[..., Any], where: str) -> _Function:
+def _function(function: Callable[..., Any], where: str) -> _OfferedFunction:
     name = getattr(function, "__name__", "")
     if not callable(cast("object", function)) or not name or (name == "<lambda>" and where == "prompts"):
         raise UsageError(f"{where}: {function!r} is not a function with a name.")
@@ -324,7 +324,7 @@ def _function(function: Callable[..., Any], where: str) -> _Function:
         if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
             raise UsageError(f"{where}: {name}({one}) has no name of its own; parameters must be named strings.")
         arguments.append(_argument(one, hints.get(one.name, str), descriptions.get(one.name), f"{where}: {name}"))
-    return _Function(name, function, text or None, tuple(arguments))
+    return _OfferedFunction(name, function, text or None, tuple(arguments))
 
 
 def _argument(one: inspect.Parameter, kind: Any, description: str | None, where: str) -> _Argument:

@@ -26,7 +26,7 @@ from agentflow._support.shown import without_password
 from agentflow.errors import ToolError, UsageError
 from agentflow.loop.escalation import ToolSuspended
 from agentflow.mcp.active import ActiveCall, Progress, current_call
-from agentflow.mcp.config import Entry, read_config
+from agentflow.mcp.config import ServerEntry, read_config
 from agentflow.mcp.connection import Connection, ConnectionLost
 from agentflow.mcp.http import http_transport
 from agentflow.mcp.results import blocks_of, message_of, text_of, value_of
@@ -174,7 +174,7 @@ class MCPServer(LiveToolset):
         return [cls._of_entry(entry, options) for entry in read_config(path)]
 
     @classmethod
-    def _of_entry(cls, entry: Entry, options: ServerOptions) -> Self:
+    def _of_entry(cls, entry: ServerEntry, options: ServerOptions) -> Self:
         named = cast("ServerOptions", {"name": entry.name, "prefix": f"{entry.name}_", **options})
         if entry.url is not None:
             return cls.http(entry.url, headers=entry.headers, **named)

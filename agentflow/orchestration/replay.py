@@ -65,14 +65,14 @@ class Replayed(NamedTuple):
     open: tuple[str, ...]
 
 
-class _Round(NamedTuple):
+class _RecordedRound(NamedTuple):
     uses: tuple[ToolUseBlock, ...]
     results: tuple[ToolResultBlock, ...]
 
 
-class _Journal(NamedTuple):
+class _RecordedSteps(NamedTuple):
     said: tuple[Msg, ...]
-    rounds: tuple[_Round, ...]
+    rounds: tuple[_RecordedRound, ...]
     open: tuple[ToolUseBlock, ...]
 
 
@@ -99,7 +99,9 @@ def replay(start: Callable[[Sequence[Msg]], Coroutine[Any, Any, Any]], context: 
         work.close()
 
 
-def _driven(work: Coroutine[Any, Any, Any], rounds: list[_Round], name: str) -> tuple[Group[Any] | None, object]:
+def _driven(
+    work: Coroutine[Any, Any, Any], rounds: list[_RecordedRound], name: str
+) -> tuple[Group[Any] | None, object]:
     value: object = None
     error: StepError | None = None
     try:
@@ -121,7 +123,7 @@ def _driven(work: Coroutine[Any, Any, Any], rounds: list[_Round], name: str) -> 
             value, error = None, None
             if group.steps and not rounds:
                 return group, None
-            taken = rounds.pop(0) if group.steps else _Round((), ())
+            taken = rounds.pop(0) if group.steps else _RecordedRound((), ())
             _check(name, group.steps, taken.uses)
             try:
                 value = group.value(taken.results)
@@ -171,10 +173,10 @@ def contributions(history: Sequence[Msg]) -> Iterator[Msg | ToolResultBlock]:
                 yield result
 
 
-def _journal(context: RunContext) -> _Journal:
+def _journal(context: RunContext) -> _RecordedSteps:
     """Read the facts of the run: its input, the closed rounds, and the calls of the open round."""
     said: tuple[Msg, ...] = ()
-    rounds: list[_Round] = []
+    rounds: list[_RecordedRound] = []
     uses: tuple[ToolUseBlock, ...] = ()
     for fact in port_of(context).facts():
         match fact:
@@ -183,8 +185,8 @@ def _journal(context: RunContext) -> _Journal:
             case Reasoned(message=reply, accepted=True, summary=False):
                 uses = reply.tool_uses
             case RoundClosed(results=results):
-                rounds.append(_Round(uses, results))
+                rounds.append(_RecordedRound(uses, results))
                 uses = ()
             case _:
                 pass
-    return _Journal(said, tuple(rounds), uses)
+    return _RecordedSteps(said, tuple(rounds), uses)

@@ -59,7 +59,7 @@ class WorkflowOptions(TypedDict, total=False):
     cleanup_timeout: float
 
 
-class _Decorator(Protocol):
+class _WorkflowDecorator(Protocol):
     def __call__(self, function: Callable[..., Coroutine[Any, Any, R]], /) -> Agent[R]: ...
 
 
@@ -71,7 +71,7 @@ def workflow(
     max_concurrency: int = 16,
     hooks: HookSource = (),
     **options: Unpack[WorkflowOptions],
-) -> _Decorator:
+) -> _WorkflowDecorator:
     """Make an agent from a function that decides which agents and tools run. Each step is a tool call of that agent.
 
     The function takes the user's input, as `str` or `Sequence[Msg]`, and optionally the `RunContext`. It awaits `ask`,

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from pydantic_core import from_json
 
-__all__ = ["JsonFeed", "Sink"]
+__all__ = ["JsonFeed", "JsonListener"]
 
 _STOPS: Final = re.compile(r'["\\]')
 _PLAIN: Final = re.compile(r"[-+.0-9a-zA-Z]*")
@@ -28,7 +28,7 @@ _DEEPEST: Final = 200
 """The maximum depth; pydantic's parser refuses deeper JSON in the complete answer."""
 
 
-class Sink(Protocol):
+class JsonListener(Protocol):
     """The receiver of the reports."""
 
     def opens(self, kind: type[dict[str, Any]] | type[list[Any]]) -> None:
@@ -80,7 +80,7 @@ class JsonFeed:
         over: Whether the object is complete, or the text is not JSON.
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: JsonListener) -> None:
         self._sink = sink
         self._at = _At.START
         self._objects: list[bool] = []  # for each open object or array, outermost first: whether it is an object

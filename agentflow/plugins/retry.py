@@ -26,7 +26,7 @@ from agentflow.errors import Aside, Veto
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.plugins._matching import names, says_something, writes
-from agentflow.ports.retry import Attempts, RetryPolicy, model_may_recover, tool_may_recover
+from agentflow.ports.retry import RetryAttempts, RetryPolicy, model_may_recover, tool_may_recover
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
@@ -154,7 +154,7 @@ class ModelRetry(Hook):
 
     async def _run(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
         delivered = void = False
-        attempts: Attempts | None = None
+        attempts: RetryAttempts | None = None
         failed: Exception | None = None
         try:
             while True:
@@ -259,7 +259,7 @@ class ToolRetry(Hook):
         return self._writes or not writes(event)
 
     async def _run(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
-        attempts: Attempts | None = None
+        attempts: RetryAttempts | None = None
         failed: Exception | None = None
         try:
             while True:

@@ -38,7 +38,7 @@ from agentflow.reactive.signals import SourceTimeoutError
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
-__all__ = ["Attempts", "RetryPolicy", "model_may_recover", "tool_may_recover"]
+__all__ = ["RetryAttempts", "RetryPolicy", "model_may_recover", "tool_may_recover"]
 
 
 def model_may_recover(error: Exception) -> bool:
@@ -100,7 +100,7 @@ class RetryPolicy:
 
     Attributes:
         who: The name in errors and notes.
-        attempts: Attempts in total, the first one included; None means no limit.
+        attempts: RetryAttempts in total, the first one included; None means no limit.
         first_wait: The first wait, in seconds, without its jitter; it doubles from there.
         max_wait: The longest wait, in seconds. If a longer one is requested, there is no other attempt.
         jitter: Up to this many seconds are added to a wait, so that many callers do not retry at the same time.
@@ -141,7 +141,7 @@ class RetryPolicy:
         self,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         noted: Callable[[int, BaseException, float], None] | None = None,
-    ) -> Attempts:
+    ) -> RetryAttempts:
         """Start the attempts of one unit of work.
 
         Args:
@@ -159,10 +159,10 @@ class RetryPolicy:
             ...         if not await attempts.another(error):
             ...             raise
         """
-        return Attempts(self, sleep, noted)
+        return RetryAttempts(self, sleep, noted)
 
 
-class Attempts:
+class RetryAttempts:
     """The attempts of one unit of work; it is informed of failures."""
 
     __slots__ = ("_noted", "_policy", "_sleep", "_state")

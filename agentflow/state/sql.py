@@ -67,7 +67,7 @@ from agentflow.state.statements import (
     prune_sessions,
     record_of,
 )
-from agentflow.state.thread import Queued, Worker
+from agentflow.state.thread import JobThread, Queued
 from agentflow.vocabulary.facts import Fact
 from agentflow.vocabulary.saving.codec import SavedSession, fact_from_json, session_from_dict, session_to_dict
 
@@ -146,7 +146,7 @@ class SqlStore(KeepsLogs, SessionStore):
         self._lease_seconds = lease_seconds
         self._leases: dict[str, _Lease] = {}  # by owner; used by the worker's thread only
         self._outage = Outage(f"the store {self.url}, where leases have to be renewed,")
-        self._worker: Worker | None = None
+        self._worker: JobThread | None = None
         self._pid = 0
         self._starting = threading.Lock()
         self._closed = False
@@ -437,7 +437,7 @@ class SqlStore(KeepsLogs, SessionStore):
                     self._database.forget()
                     self._leases = {}
                 name, leave = f"agentflow store {self.url}", self._database.dispose
-                self._worker = Worker(name, self._renew, self._until_renewal, leave)
+                self._worker = JobThread(name, self._renew, self._until_renewal, leave)
                 self._pid = os.getpid()
             return self._worker.ask(work)
 

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 from agentflow._support.daemon import in_daemon
 from agentflow.errors import StoreError
 
-__all__ = ["Queued", "Worker"]
+__all__ = ["JobThread", "Queued"]
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def _shielded(future: concurrent.futures.Future[T]) -> concurrent.futures.Future
     return mine
 
 
-class Worker:
+class JobThread:
     """Runs functions in one thread, in the order of the requests.
 
     Args:
@@ -135,7 +135,7 @@ class Worker:
         self._thread.join(max(0.0, until - time.monotonic()))
 
 
-_working: weakref.WeakSet[Worker] = weakref.WeakSet()
+_working: weakref.WeakSet[JobThread] = weakref.WeakSet()
 
 
 @atexit.register

@@ -30,7 +30,7 @@ from agentflow.vocabulary.events import (
     ReasoningChunk,
 )
 
-__all__ = ["Progress"]
+__all__ = ["ProgressLines"]
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_ASCII: Final = "|/-\\"
@@ -38,29 +38,29 @@ _TAIL: Final = 400
 """Number of characters kept of a stream, to show the last of them."""
 
 
-class _Line:
+class _WorkLine:
     """Active work with its line."""
 
     def __init__(self, what: str, now: float) -> None:
         self.what = what
         self.since = now
         self.last = ""
-        self.calls: dict[str, _Call] = {}
+        self.calls: dict[str, _CallLines] = {}
 
 
-class _Call:
+class _CallLines:
     """A call: the state of its model call, and its active tools."""
 
     def __init__(self, source: str, session_id: str, now: float) -> None:
         self.source = source
         self.session_id = session_id
-        self.model: _Line | None = None
-        self.tools: dict[str, _Line] = {}
+        self.model: _WorkLine | None = None
+        self.tools: dict[str, _WorkLine] = {}
         self.since = now
         self.rounds = 0
 
 
-class Progress:
+class ProgressLines:
     """The lines for active work.
 
     Args:
@@ -69,9 +69,9 @@ class Progress:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._calls: dict[str, _Call] = {}
-        self._top: dict[str, _Call] = {}
-        self._holder: dict[str, dict[str, _Call]] = {}
+        self._calls: dict[str, _CallLines] = {}
+        self._top: dict[str, _CallLines] = {}
+        self._holder: dict[str, dict[str, _CallLines]] = {}
         self._waits: list[tuple[Wait, float]] = []
         self._context: RunContext | None = None
 
@@ -84,14 +84,14 @@ class Progress:
         match event:
             case PreReasoning():
                 call.rounds = max(call.rounds, event.iteration)
-                call.model = _Line(f"waiting for {event.model}", now)
+                call.model = _WorkLine(f"waiting for {event.model}", now)
             case ReasoningChunk():
                 self._chunk(event, call)
             case PostReasoning():
                 call.model = None
             case PreActing() if event.decision is None or event.decision.verdict is None:
                 call.model = None
-                call.tools[event.tool_use.id] = _Line(call_text(event.tool_use, 200), now)
+                call.tools[event.tool_use.id] = _WorkLine(call_text(event.tool_use, 200), now)
             case ActingChunk(tool_use=use, chunk=chunk):
                 if use.id in call.tools:
                     call.tools[use.id].last = _text(chunk)
@@ -102,9 +102,9 @@ class Progress:
             case _:
                 pass
 
-    def _enter(self, event: HookEvent) -> _Call:
+    def _enter(self, event: HookEvent) -> _CallLines:
         """Register a new call, below the tool that started it."""
-        call = self._calls[event.call_id] = _Call(event.source, event.session_id, self._now())
+        call = self._calls[event.call_id] = _CallLines(event.source, event.session_id, self._now())
         place = self._top
         if event.source:
             place = self._below(event.source.rpartition("/")[0], event.session_id)
@@ -114,8 +114,8 @@ class Progress:
         place[event.call_id] = call
         return call
 
-    def _below(self, above: str, session_id: str) -> dict[str, _Call]:
-        some: dict[str, _Call] | None = None
+    def _below(self, above: str, session_id: str) -> dict[str, _CallLines]:
+        some: dict[str, _CallLines] | None = None
         for caller in self._calls.values():
             if caller.source != above:
                 continue
@@ -130,10 +130,10 @@ class Progress:
         self._calls.pop(call_id, None)
         self._holder.pop(call_id, self._top).pop(call_id, None)
 
-    def _chunk(self, event: ReasoningChunk, call: _Call) -> None:
+    def _chunk(self, event: ReasoningChunk, call: _CallLines) -> None:
         piece = event.incremental_chunk
         if call.model is None:
-            call.model = _Line("", self._now())
+            call.model = _WorkLine("", self._now())
         line = call.model
         words = piece.text or piece.thinking
         if words:
@@ -193,7 +193,7 @@ class Progress:
         spent = self._spent(now)
         return [*rows, _truncate(Text(f"  {spent}", "dim"), width)] if spent and rows else rows
 
-    def _walk(self, calls: tuple[_Call, ...], depth: int = 0) -> Iterator[tuple[int, _Line]]:
+    def _walk(self, calls: tuple[_CallLines, ...], depth: int = 0) -> Iterator[tuple[int, _WorkLine]]:
         for call in calls:
             if call.model is not None:
                 yield depth, call.model
@@ -201,7 +201,7 @@ class Progress:
                 yield depth, line
                 yield from self._walk(tuple(line.calls.values()), depth + 1)
 
-    def _row(self, depth: int, line: _Line, frame: str, now: float, width: int, ascii_only: bool) -> Text:
+    def _row(self, depth: int, line: _WorkLine, frame: str, now: float, width: int, ascii_only: bool) -> Text:
         branch = "" if not depth else "   " * (depth - 1) + ("`- " if ascii_only else "└─ ")
         took = duration_text(max(0.0, now - line.since), whole=True)
         room = max(8, width - len(branch) - len(took) - 7)

@@ -31,7 +31,7 @@ from agentflow.plugins.logging import fields_of
 from agentflow.ports.waits import Wait, on_wait
 from agentflow.terminal.markdown import Blocks, lines_of, render_block
 from agentflow.terminal.phrases import call_text, duration_text, ends_of, plural, shorten, text_of, tokens_text
-from agentflow.terminal.progress import Progress
+from agentflow.terminal.progress import ProgressLines
 from agentflow.terminal.tally import Tally
 from agentflow.vocabulary.context import Compaction
 from agentflow.vocabulary.events import (
@@ -132,7 +132,7 @@ class Screen:
         self.quiet = quiet
         self.children = children
         self.tally = Tally()
-        self._progress = Progress()
+        self._progress = ProgressLines()
         self._held: list[Callable[[], None]] | None = [] if hold else None
         self._live: Live | None = None
         self._unwatch: Callable[[], object] | None = None

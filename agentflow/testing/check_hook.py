@@ -44,7 +44,7 @@ from agentflow.testing.hook_checks.probes import (
     watch_cancellations,
 )
 from agentflow.testing.hook_checks.report import FindingKind, HookReport
-from agentflow.testing.hook_checks.scenes import SCENES, PlantedError, Scene, Stage
+from agentflow.testing.hook_checks.scenes import SCENES, PlantedError, Scene, SceneStage
 from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.testing.suite import no_loop_here
 from agentflow.vocabulary.events import CallEnded, Error
@@ -109,7 +109,7 @@ def check_hook(
         >>> check_hook(Greeter, runs=5, orders=2, cuts=4).assert_clean()
     """
     no_loop_here("check_hook")
-    return _Check(hook, deps, raises, runs, orders, cuts, seed, patience).report()
+    return _HookCheck(hook, deps, raises, runs, orders, cuts, seed, patience).report()
 
 
 async def check_hook_async(
@@ -174,7 +174,7 @@ def _files(hook: Hook) -> frozenset[str]:
     return frozenset(found)
 
 
-class _Check:
+class _HookCheck:
     """One check of one hook."""
 
     def __init__(
@@ -251,7 +251,7 @@ class _Check:
     def _probe(self, where: str, scene: Scene, path: Path, hook: Hook) -> None:
         witness, before, after = Witness(), Before(hook, self._failed_on_turn), After(self._edited)
         probes = (hook, witness, before, Offered(after), after, Saves(self._unsavable), _Errors(self._failed))
-        stage = Stage(scene, 1, probes, repaired=after.repaired)
+        stage = SceneStage(scene, 1, probes, repaired=after.repaired)
         ran = self._run(where, lambda: self._play(scene, 1, path, probes, stage))
         outcome = ran.value.outcomes[-1] if ran.value is not None else ""
         if scene.name == "an answer" and ": " in outcome and not self.findings.sorted():
@@ -389,7 +389,7 @@ class _Check:
     # ---- runs
 
     async def _play(
-        self, scene: Scene, job: int, path: Path, hooks: Sequence[Hook], stage: Stage | None = None
+        self, scene: Scene, job: int, path: Path, hooks: Sequence[Hook], stage: SceneStage | None = None
     ) -> PlayResult:
         return await play(scene, job, path, hooks, self.deps, self._failed, stage)
 

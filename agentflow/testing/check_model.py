@@ -329,7 +329,7 @@ def _within(value: object, data: object) -> bool:
     return data == value
 
 
-class _Check(NamedTuple):
+class _ModelCheck(NamedTuple):
     kind: ModelFlaw
     scene: str
     run: Callable[[_Trial], Awaitable[None]]
@@ -337,23 +337,23 @@ class _Check(NamedTuple):
 
 
 _CHECKS = (
-    _Check("chunks", "words", _chunks, ()),
-    _Check("fold", "words", _fold),
-    _Check("usage", "words", _usage),
-    _Check("finish", "words", _finish),
-    _Check("fold", "calls", _fold),
-    _Check("finish", "calls", _finish),
-    _Check("ids", "calls", _ids, ("chunks", "fold")),
-    _Check("ids", "no ids", _no_ids, ("chunks", "fold")),
-    _Check("arguments", "malformed", _arguments, ("chunks", "fold")),
-    _Check("empty", "empty", _empty),
-    _Check("torn", "torn", _torn),
-    _Check("errors", "busy", _busy),
-    _Check("errors", "refused", _refused),
-    _Check("closing", "silent", _closing),
-    _Check("cancellation", "silent", _cancellation, ("chunks", "closing")),
-    _Check("concurrency", "words", _concurrency, ("chunks", "fold")),
-    _Check("options", "words", _options),
+    _ModelCheck("chunks", "words", _chunks, ()),
+    _ModelCheck("fold", "words", _fold),
+    _ModelCheck("usage", "words", _usage),
+    _ModelCheck("finish", "words", _finish),
+    _ModelCheck("fold", "calls", _fold),
+    _ModelCheck("finish", "calls", _finish),
+    _ModelCheck("ids", "calls", _ids, ("chunks", "fold")),
+    _ModelCheck("ids", "no ids", _no_ids, ("chunks", "fold")),
+    _ModelCheck("arguments", "malformed", _arguments, ("chunks", "fold")),
+    _ModelCheck("empty", "empty", _empty),
+    _ModelCheck("torn", "torn", _torn),
+    _ModelCheck("errors", "busy", _busy),
+    _ModelCheck("errors", "refused", _refused),
+    _ModelCheck("closing", "silent", _closing),
+    _ModelCheck("cancellation", "silent", _cancellation, ("chunks", "closing")),
+    _ModelCheck("concurrency", "words", _concurrency, ("chunks", "fold")),
+    _ModelCheck("options", "words", _options),
 )
 
 

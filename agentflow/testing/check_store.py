@@ -20,7 +20,7 @@ from agentflow.ports.store import SessionStore, Store
 from agentflow.testing.findings import ConformanceReport
 from agentflow.testing.store_checks import managing, writing
 from agentflow.testing.store_checks.samples import a_call
-from agentflow.testing.store_checks.trial import StoreFlaw, Trial
+from agentflow.testing.store_checks.trial import StoreFlaw, StoreTrial
 from agentflow.testing.suite import FlawFound, Suite, in_threads, no_loop_here
 
 __all__ = ["StoreFlaw", "StoreReport", "check_store", "check_store_async"]
@@ -32,30 +32,30 @@ class StoreReport(ConformanceReport[StoreFlaw]):
     __slots__ = ()
 
 
-class _Check(NamedTuple):
+class _StoreCheck(NamedTuple):
     kind: StoreFlaw
-    run: Callable[[Trial], Awaitable[None]]
+    run: Callable[[StoreTrial], Awaitable[None]]
     needs: tuple[StoreFlaw, ...] = ("order",)
 
 
 _CHECKS = (
-    _Check("order", writing.order, ()),
-    _Check("aliasing", writing.aliasing),
-    _Check("facts", writing.facts),
-    _Check("version", writing.version),
-    _Check("duplicate", writing.duplicate, ("order", "version")),
-    _Check("atomicity", writing.atomicity, ("order", "duplicate")),
-    _Check("concurrency", writing.concurrency, ("order", "version", "duplicate")),
-    _Check("cancellation", writing.cancellation, ("order", "version", "concurrency")),
-    _Check("fencing", writing.fencing, ("order", "version")),
-    _Check("listing", managing.listing),
-    _Check("delete", managing.delete, ("order", "version")),
-    _Check("rename", managing.rename, ("order", "version")),
-    _Check("fork", managing.fork, ("order", "version")),
-    _Check("prune", managing.prune, ("order", "listing", "delete")),
-    _Check("exchange", managing.exchange, ("order", "facts", "delete")),
-    _Check("newer", managing.newer, ("order", "exchange")),
-    _Check("sharing", writing.sharing, ("order", "version")),
+    _StoreCheck("order", writing.order, ()),
+    _StoreCheck("aliasing", writing.aliasing),
+    _StoreCheck("facts", writing.facts),
+    _StoreCheck("version", writing.version),
+    _StoreCheck("duplicate", writing.duplicate, ("order", "version")),
+    _StoreCheck("atomicity", writing.atomicity, ("order", "duplicate")),
+    _StoreCheck("concurrency", writing.concurrency, ("order", "version", "duplicate")),
+    _StoreCheck("cancellation", writing.cancellation, ("order", "version", "concurrency")),
+    _StoreCheck("fencing", writing.fencing, ("order", "version")),
+    _StoreCheck("listing", managing.listing),
+    _StoreCheck("delete", managing.delete, ("order", "version")),
+    _StoreCheck("rename", managing.rename, ("order", "version")),
+    _StoreCheck("fork", managing.fork, ("order", "version")),
+    _StoreCheck("prune", managing.prune, ("order", "listing", "delete")),
+    _StoreCheck("exchange", managing.exchange, ("order", "facts", "delete")),
+    _StoreCheck("newer", managing.newer, ("order", "exchange")),
+    _StoreCheck("sharing", writing.sharing, ("order", "version")),
 )
 
 
@@ -110,9 +110,9 @@ class _Trials(Suite[StoreFlaw]):
         self.store = store() if callable(store) else store
         self.broken = broken
 
-    def trial(self, kind: StoreFlaw) -> Trial:
+    def trial(self, kind: StoreFlaw) -> StoreTrial:
         """Return the context of a check."""
-        return Trial(self.store, kind, self.open)
+        return StoreTrial(self.store, kind, self.open)
 
     def report(self) -> StoreReport:
         """Run the whole suite."""

@@ -38,12 +38,12 @@ from agentflow.vocabulary.specs import Usage
 __all__ = ["Case", "Check", "Evaluation", "Judge", "Trial", "evaluate", "named_cases"]
 
 
-class _Nothing:
+class _Unset:
     def __repr__(self) -> str:
         return "nothing in particular"
 
 
-_NOTHING: Final = _Nothing()
+_NOTHING: Final = _Unset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +353,7 @@ async def _checked(trial: Trial, checks: tuple[Check, ...]) -> Trial:
         return _with(trial, [f"{type(trial.error).__name__}: {trial.error}"], Usage())
     failures: list[str] = []
     judging = Usage()
-    if not isinstance(case.expected, _Nothing) and trial.output != case.expected:
+    if not isinstance(case.expected, _Unset) and trial.output != case.expected:
         failures.append(f"expected {case.expected!r}, got {trial.output!r}")
     for check in (*checks, *case.checks):
         if isinstance(check, Judge):

@@ -11,7 +11,7 @@ from agentflow.errors import UsageError
 from agentflow.tools.argument_errors import explain
 from agentflow.tools.schema import json_schema, read_docstring
 from agentflow.tools.schema_arguments import SchemaArguments, WithSchema
-from agentflow.tools.signature import Plan, plain_function, read_plan, return_hint
+from agentflow.tools.signature import ArgumentPlan, plain_function, read_plan, return_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,10 +72,10 @@ class Blueprint:
         self.names: Mapping[str, object] = {}
         self._description = description
         self._doc: tuple[str, dict[str, str]] | None = None
-        self._plan: Plan | None = None
+        self._plan: ArgumentPlan | None = None
         self._schema: dict[str, Any] | None = None
 
-    def plan(self) -> Plan:
+    def plan(self) -> ArgumentPlan:
         """Read the signature and check it against the contract, once."""
         if self._plan is None:
             plan = self._read()
@@ -90,7 +90,7 @@ class Blueprint:
             self.names = {}  # release the frame's values
         return self._plan
 
-    def _read(self) -> Plan:
+    def _read(self) -> ArgumentPlan:
         return read_plan(
             self.name,
             self.function,
@@ -157,7 +157,7 @@ class SchemaBlueprint(Blueprint):
         self._given = function
         self._arguments: SchemaArguments = function.arguments
 
-    def _read(self) -> Plan:
+    def _read(self) -> ArgumentPlan:
         return self._given.plan()
 
     def _judge(self, contract: Contract) -> None:

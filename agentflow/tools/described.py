@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agentflow.tools.schema_arguments import SchemaArguments, WithSchema
-from agentflow.tools.signature import Plan
+from agentflow.tools.signature import ArgumentPlan
 from agentflow.tools.tool import DEFAULT_TIMEOUT, Tool
 from agentflow.tools.tool_context import ToolContext
 from agentflow.vocabulary.specs import ToolType
@@ -86,7 +86,7 @@ class SchemaFunction(WithSchema):
         super().__init__(tool, parameters)
         self.run = run
 
-    def plan(self) -> Plan:
+    def plan(self) -> ArgumentPlan:
         """Return a plan with the whole mapping as one argument, so that none of its names can collide with another."""
         return replace(super().plan(), validator=_Whole(self.arguments), fills=_FILLS)
 

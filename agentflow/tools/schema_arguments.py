@@ -22,7 +22,7 @@ from agentflow._support.validation import adapter_of
 from agentflow.errors import UsageError
 from agentflow.tools.argument_errors import IS_MISSING, IS_UNKNOWN, ArgumentsMismatchError, shown
 from agentflow.tools.schema import json_schema
-from agentflow.tools.signature import Plan
+from agentflow.tools.signature import ArgumentPlan
 
 __all__ = ["Outside", "SchemaArguments", "WithSchema", "explain_problems"]
 
@@ -120,9 +120,9 @@ class SchemaArguments:
         schema.pop("description", None)  # the class's description; the tool has its own
         return schema
 
-    def plan(self) -> Plan:
+    def plan(self) -> ArgumentPlan:
         """Return a plan in which the model fills everything."""
-        return Plan(core=_ANY, validator=self, aliases={}, fills=(), dep_types={}, positional=())
+        return ArgumentPlan(core=_ANY, validator=self, aliases={}, fills=(), dep_types={}, positional=())
 
     def validate_json(self, data: str, /) -> tuple[tuple[()], dict[str, Any]]:
         """Validate arguments as the model wrote them.
@@ -154,7 +154,7 @@ class WithSchema:
     def __init__(self, tool: str, parameters: Mapping[str, Any] | type) -> None:
         self.arguments = SchemaArguments(tool, parameters)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ArgumentPlan:
         """Return how its arguments are validated and filled in."""
         return self.arguments.plan()
 

@@ -35,7 +35,7 @@ from agentflow.tools.contracts import MISSING, return_annotation
 from agentflow.tools.tool_context import DepMark, ToolContext, ToolEmitter
 from agentflow.vocabulary.context import RunContext
 
-__all__ = ["Fill", "Plan", "local_names", "plain_function", "read_plan", "return_hint"]
+__all__ = ["ArgumentPlan", "Fill", "local_names", "plain_function", "read_plan", "return_hint"]
 
 Fill: TypeAlias = Callable[[ToolContext], object]
 """Returns the value of an injected parameter."""
@@ -62,7 +62,7 @@ class ArgumentsValidator(Protocol):
 
 
 @frozen
-class Plan:
+class ArgumentPlan:
     """The result of reading a signature.
 
     Attributes:
@@ -133,7 +133,7 @@ def read_plan(
     in_thread: bool,
     fixed: Mapping[str, object],
     names: Mapping[str, object],
-) -> Plan:
+) -> ArgumentPlan:
     """Read a tool's signature.
 
     Args:
@@ -171,7 +171,7 @@ def read_plan(
         else:
             shown[name] = parameter
     core = _core_schema(tool, shown, hints)
-    return Plan(
+    return ArgumentPlan(
         core=core,
         validator=SchemaValidator(core),
         aliases=_aliases(core),

@@ -45,7 +45,7 @@ from agentflow.tools.blueprint import Blueprint, SchemaBlueprint
 from agentflow.tools.contracts import Contract, contract_of
 from agentflow.tools.schema import may_hold_floats
 from agentflow.tools.schema_arguments import Outside, WithSchema
-from agentflow.tools.signature import Plan, local_names, plain_function
+from agentflow.tools.signature import ArgumentPlan, local_names, plain_function
 from agentflow.tools.tool_checks import (
     OPTIONS,
     check_external,
@@ -335,7 +335,7 @@ class FullTool(Tool[P, R_co]):
     contract: Contract | None
     wants_context: bool
     dep_types: Mapping[str, type]
-    plan: Plan
+    plan: ArgumentPlan
 
     expected_errors: ClassVar[tuple[type_[Exception], ...]] = ()
     """Exceptions besides `ToolError` that report an unfit answer to the model, and are not bugs."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentflow.testing.wire import Reply, Say, ToolCall, WireRequest, WireServer
+from agentflow.testing.wire import Say, ToolCall, WireReply, WireRequest, WireServer
 
 __all__ = ["CLIENTS", "Row", "drive"]
 
@@ -41,15 +41,15 @@ class Row:
     versions: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def _brain(request: WireRequest) -> Reply:
+def _brain(request: WireRequest) -> WireReply:
     thinking = "Let me see." if request.thinking_on else ""
     if request.results:
-        return Reply("sum " + ",".join(result.text for result in request.results), thinking=thinking, chunk=3)
+        return WireReply("sum " + ",".join(result.text for result in request.results), thinking=thinking, chunk=3)
     if "json" in request.user_text:
         return Say('{"x": 1, "y": "b"}', chunk=4)
     if "add" in request.user_text and request.tools:
-        return Reply("I add." if thinking else "", thinking=thinking, calls=_CALLS, chunk=3)
-    return Reply("Hello world", thinking=thinking, chunk=3)
+        return WireReply("I add." if thinking else "", thinking=thinking, calls=_CALLS, chunk=3)
+    return WireReply("Hello world", thinking=thinking, chunk=3)
 
 
 def drive(script: str, python: Path) -> Iterator[Row]:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentflow.testing.wire import Call, Fault, Reply, Say, WireRequest, WireServer, WireServerThread
+from agentflow.testing.wire import Fault, Say, UseTool, WireReply, WireRequest, WireServer, WireServerThread
 
 __all__ = ["KEY", "SERVERS", "Running", "Server", "run"]
 
@@ -59,17 +59,17 @@ class Server:
     theirs: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def brain(request: WireRequest) -> Reply:
+def brain(request: WireRequest) -> WireReply:
     """What our wire servers say behind a gateway."""
     if request.results:
         return Say(TOTAL)
     if failure := FAILURES.get(request.user_text):
-        return Reply(faults=Fault.status(failure[0]))
+        return WireReply(faults=Fault.status(failure[0]))
     if request.user_text == "long":
         return Say(LONG, faults=Fault.hang("text"))
     if request.user_text == "json":
         return Say(POINT)
-    return Call("add", {"a": 1, "b": 2}) if request.tools else Say(HELLO, chunk=3)
+    return UseTool("add", {"a": 1, "b": 2}) if request.tools else Say(HELLO, chunk=3)
 
 
 def _litellm(behind: Mapping[str, str]) -> dict[str, str]:

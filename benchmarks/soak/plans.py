@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import Literal, NamedTuple
 
-from agentflow.testing.wire import Fault, Reply, ToolCall
+from agentflow.testing.wire import Fault, ToolCall, WireReply
 from benchmarks.soak import laws
 from benchmarks.soak.laws import AroundPlan, HookPlan, Path, Piece, Program
 
@@ -176,14 +176,14 @@ _NOISES: tuple[Callable[[], Fault], ...] = (
 )
 
 
-def line_of(plan: Plan, line: Line) -> Reply:
+def line_of(plan: Plan, line: Line) -> WireReply:
     """What a provider answers: the reply that the plan has there, with what goes wrong with it."""
     replies: Mapping[str, tuple[tuple[Piece, ...], ...]] = {"agent": plan.program.replies, EXPERT: plan.expert}
     if line.number is None or line.number >= len(replies[line.agent]):
-        return Reply("done")
+        return WireReply("done")
     pieces = replies[line.agent][line.number]
     draw = Random(f"{plan.seed} {line.agent} {line.number}")
-    reply = Reply(
+    reply = WireReply(
         "".join(piece.text for piece in pieces if piece.kind == "text") or ("" if pieces else " "),
         thinking="".join(piece.text for piece in pieces if piece.kind == "think") or None,
         calls=tuple(ToolCall(piece.name, piece.args, piece.id or None) for piece in pieces if piece.kind == "call"),

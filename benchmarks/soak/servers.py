@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from agentflow.testing.wire import Reply, WireRequest, WireServer
+from agentflow.testing.wire import WireReply, WireRequest, WireServer
 from benchmarks.soak.loops import real_seconds
 from benchmarks.soak.plans import Line, Plan, line_of, plan_of
 
@@ -111,7 +111,7 @@ class _Playing:
         self._faults = 0
         self.server = (WireServer.openai if plan.wire == "openai" else WireServer.anthropic)(self._answer)
 
-    def _answer(self, request: WireRequest) -> Reply:
+    def _answer(self, request: WireRequest) -> WireReply:
         said = request.headers[HEADER]
         agent, _, number = said.partition(" ")
         line = Line(agent, int(number) if number else None, self._asked[said])

@@ -15,7 +15,7 @@ from agentflow.errors import ModelError
 from agentflow.models import LiteLLMModel
 from agentflow.plugins import ModelRetry, Redaction
 from agentflow.testing import ScriptedModel, check_hook, fire, run_virtual
-from agentflow.testing.wire import Call, Fault, Say, WireServer
+from agentflow.testing.wire import Fault, Say, UseTool, WireServer
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or LiteLLM asks the network when it is loaded
 
@@ -98,7 +98,7 @@ async def _asked(model: Model) -> str:
 
 async def test_over_a_real_wire() -> None:
     """The real adapter against a strict server: an overload, a tool call, an answer."""
-    async with WireServer.openai([Fault.status(503), Call("balance", {"account": 7}), Say("100 euros.")]) as server:
+    async with WireServer.openai([Fault.status(503), UseTool("balance", {"account": 7}), Say("100 euros.")]) as server:
         model = LiteLLMModel("openai/test", api_base=server.base_url, api_key="sk-test")
         reply = await make_agent(model).call("How much do I have?")
         assert reply.text == "100 euros."

@@ -12,7 +12,7 @@ from agentflow import Agent, Answer, Approve, Session, ToolUseBlock, tool
 from agentflow.errors import UsageError
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Call, Say
+from agentflow.testing.wire import Say, UseTool
 
 NUMBERS = ("NaN", "-Infinity", "1e999")
 
@@ -32,7 +32,7 @@ async def pay(amount: float) -> str:
 @pytest.mark.parametrize("number", NUMBERS)
 async def test_a_model_writes_one(wired: Wired, number: str) -> None:
     """The call is malformed: the tool does not run, the model is told, and the conversation goes on."""
-    script = [Call("look", f'{{"q": 1, "note": [{number}]}}'), Call("look", {"q": 2}), Say("Two."), Say("Again.")]
+    script = [UseTool("look", f'{{"q": 1, "note": [{number}]}}'), UseTool("look", {"q": 2}), Say("Two."), Say("Again.")]
     async with wired.serve(script) as server:
         agent = Agent("a", wired.model(server), tools=[look])
         assert (await agent.call("Look.")).text == "Two."
@@ -68,7 +68,7 @@ async def test_a_stored_session_that_holds_one(wired: Wired, number: str, tmp_pa
 async def test_a_person_writes_one(wired: Wired) -> None:
     """Edited arguments with one are refused and the call goes on waiting; an answer with one is told as text."""
     nan = float("nan")
-    script = [Call("pay", {"amount": 1}), Call("pay", {"amount": 2}), Say("Done.")]
+    script = [UseTool("pay", {"amount": 1}), UseTool("pay", {"amount": 2}), Say("Done.")]
     async with wired.serve(script) as server:
         agent = Agent("a", wired.model(server), tools=[pay])
         reply = await agent.call("Pay.")

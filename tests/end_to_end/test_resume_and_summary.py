@@ -7,7 +7,7 @@ from eventlog import Recorder, history, line
 from wired import Wired
 
 from agentflow import Agent, Answer, Approve, Deny, ModelOptions, tool
-from agentflow.testing.wire import Call, Reply, Say, ToolCall, WireRequest
+from agentflow.testing.wire import Say, ToolCall, UseTool, WireReply, WireRequest
 
 
 @tool(requires_approval=True)
@@ -30,7 +30,7 @@ def thinking_sent(request: WireRequest) -> list[Any]:
     return [block["thinking"] for block in blocks if isinstance(block, dict) and block["type"] == "thinking"]
 
 
-ASKED = Reply(
+ASKED = WireReply(
     "Let me see.",
     thinking="Look, then pay.",
     calls=(ToolCall("pay", {"cents": 500}, "t1"), ToolCall("balance", {}, "t2")),
@@ -80,7 +80,7 @@ async def test_the_summary(wired: Wired, thinking: bool | None) -> None:
     """At the limit the provider is asked once more, over the tool history, without a tool that it could call; it accepts,
     and so it does for the next call."""
     recorder = Recorder()
-    rounds = [Call("balance", thinking="Hm.") if thinking else Call("balance") for _ in range(2)]
+    rounds = [UseTool("balance", thinking="Hm.") if thinking else UseTool("balance") for _ in range(2)]
     async with wired.serve([*rounds, Say("So far: 900."), Say("Next.")]) as server:
         agent = Agent(
             "a",

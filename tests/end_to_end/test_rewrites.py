@@ -9,7 +9,7 @@ from eventlog import Recorder, history
 from wired import Wired
 
 from agentflow import Agent, Hook, tool
-from agentflow.testing.wire import Call, Say
+from agentflow.testing.wire import Say, UseTool
 from agentflow.vocabulary.events import PostActing, PreReasoning, ReasoningChunk
 from agentflow.vocabulary.messages import ToolResultBlock
 
@@ -41,7 +41,7 @@ async def test_a_rewritten_result(wired: Wired, how: str) -> None:
     """A result rewritten in PostActing is what the provider, the events and the history hold; the original is nowhere."""
     recorder = Recorder()
     events: list[Any] = []
-    async with wired.serve([Call("vault"), Say("Thanks."), Say("Again.")]) as server:
+    async with wired.serve([UseTool("vault"), Say("Thanks."), Say("Again.")]) as server:
         agent = Agent("a", wired.model(server), tools=[vault], hooks=[Redact(), recorder])
         if how == "stream":
             async with agent.stream("Open it.") as stream:

@@ -9,13 +9,13 @@ from wired import EVERY, Wired, normal, normal_history, tokens
 
 from agentflow import Agent, Deny, Hook, ModelOptions, tool
 from agentflow.loop.history import fold_events
-from agentflow.testing.wire import Reply, ToolCall, WireRequest, WireUsage
+from agentflow.testing.wire import ToolCall, WireReply, WireRequest, WireUsage
 from agentflow.testing.wire.request import answers_in
 from agentflow.vocabulary.events import PostActing, PostToolRound, PreActing
 from agentflow.vocabulary.messages import ToolResultBlock
 
 SCRIPT = [
-    Reply(
+    WireReply(
         "Let me look around.",
         thinking="Two rooms, then a note.",
         calls=(
@@ -25,7 +25,7 @@ SCRIPT = [
         ),
         usage=WireUsage(input=100, output=20),
     ),
-    Reply(
+    WireReply(
         thinking="Now something foolish.",
         calls=(
             ToolCall("delete", {"path": "/"}, "t4"),
@@ -36,7 +36,7 @@ SCRIPT = [
         usage=WireUsage(input=150, output=30),
         chunk=3,
     ),
-    Reply("Nothing in the cellar.", thinking="That will do.", usage=WireUsage(input=200, output=10)),
+    WireReply("Nothing in the cellar.", thinking="That will do.", usage=WireUsage(input=200, output=10)),
 ]
 
 

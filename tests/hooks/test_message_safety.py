@@ -30,7 +30,7 @@ from agentflow import (
 from agentflow.errors import UsageError
 from agentflow.models.clients import close_clients
 from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall, WireServer
+from agentflow.testing.wire import Fault, Say, ToolCall, UseTool, WireReply, WireServer
 from agentflow.vocabulary.events import (
     ActingChunk,
     CallEnded,
@@ -65,7 +65,7 @@ async def walk(to: str) -> str:
     return f"walked to {to}"
 
 
-ROUND = Reply(
+ROUND = WireReply(
     "Let me see.",
     calls=(
         ToolCall("look", {"at": "left"}, "t1"),
@@ -74,7 +74,7 @@ ROUND = Reply(
         ToolCall("fly", {}, "t4"),
     ),
 )
-SCRIPT = [ROUND, Call("walk", {"to": "home"}, id="t5"), Say("Done."), Say("Welcome.")]
+SCRIPT = [ROUND, UseTool("walk", {"to": "home"}, id="t5"), Say("Done."), Say("Welcome.")]
 
 KINDS: list[type[Event]] = [
     PreCall,
@@ -156,7 +156,7 @@ async def test_an_injected_message_lands_behind_the_round(wired: Wired) -> None:
                 event.context.inject(f"about {event.tool_use.id}", source="notes")
                 turn.set()
 
-    script = [Reply(calls=ROUND.calls[:2]), Say("Done.")]
+    script = [WireReply(calls=ROUND.calls[:2]), Say("Done.")]
     async with wired.serve(script) as server:
         agent = Agent("a", wired.model(server), tools=[look], hooks=[Notes()])
         await agent.call("Go.")
@@ -342,7 +342,7 @@ class Line:
     def answer(self, request: Any) -> Any:
         self.calls += 1
         if self.calls % 2:
-            return Reply(
+            return WireReply(
                 thinking="Hm.",
                 calls=(
                     ToolCall("look", {"at": "a"}, f"t{self.calls}a"),

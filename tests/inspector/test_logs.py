@@ -18,7 +18,7 @@ from inspected import clerk, client, lines_of, serving
 from agentflow.cli.inspect_command import inspect
 from agentflow.errors import StoreError, UsageError
 from agentflow.inspector import export
-from agentflow.inspector.logs import Logs, RunInfo
+from agentflow.inspector.logs import Logs, RunRow
 from agentflow.inspector.one_file import PAGE, bundle, page_with
 from agentflow.plugins import Recorder
 from agentflow.recording.reading import RunLogError, load
@@ -26,7 +26,7 @@ from agentflow.recording.reading import RunLogError, load
 ROOT = Path(__file__).parents[2]
 
 
-def told(run: RunInfo, *names: str) -> tuple[Any, ...]:
+def told(run: RunRow, *names: str) -> tuple[Any, ...]:
     return tuple([getattr(run, name) for name in names])
 
 

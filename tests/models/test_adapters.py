@@ -16,14 +16,14 @@ from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.profiles import PROFILES
 from agentflow.ports import model as model_port
 from agentflow.ports.model import Model, ModelRequest, resolve_model
-from agentflow.testing.wire import Call, Dialect, Fault, Reply, Say, Script, ToolCall, WireServer, WireUsage
+from agentflow.testing.wire import Dialect, Fault, Say, Script, ToolCall, UseTool, WireReply, WireServer, WireUsage
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 ADD = ToolSpec("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})
-TWO_CALLS = Reply(
+TWO_CALLS = WireReply(
     "Let me see.", calls=(ToolCall("add", {"a": 1}), ToolCall("add", {"a": 22})), chunk=3, interleave=True
 )
 wires = pytest.mark.parametrize("wire", ["openai", "anthropic"])
@@ -93,8 +93,8 @@ async def test_an_unknown_model_has_no_price(asker: Callable) -> None:
 async def test_signed_thoughts_go_back_untouched_in_a_tool_loop(asker: Callable) -> None:
     """Thoughts, an empty one and a redacted one included, survive the round trip to a server that checks its seals."""
     script = [
-        Reply(thinking=("I should add.", ""), redacted="secret", calls=(ToolCall("add", {"a": 1}),), chunk=4),
-        Reply("Three.", thinking="Easy."),
+        WireReply(thinking=("I should add.", ""), redacted="secret", calls=(ToolCall("add", {"a": 1}),), chunk=4),
+        WireReply("Three.", thinking="Easy."),
         "Bye.",
     ]
     options = ModelOptions(thinking=1024)
@@ -143,7 +143,7 @@ async def test_options_that_rule_each_other_out_are_resolved(options: ModelOptio
 
 async def test_thoughts_are_dropped_when_a_forced_tool_bars_thinking(asker: Callable) -> None:
     """Within an open loop, a forced tool switches thinking off; the loop's thoughts then do not go along."""
-    async with serve("anthropic", [Reply(thinking="Hm.", calls=(ToolCall("add", {}),)), "ok"]) as server:
+    async with serve("anthropic", [WireReply(thinking="Hm.", calls=(ToolCall("add", {}),)), "ok"]) as server:
         model = asker(server)
         first = await model.ask("add", [ADD], ModelOptions(thinking=1024))
         history = [Msg.user("add"), first, answered(first)]
@@ -265,7 +265,7 @@ async def test_every_refusal_is_a_model_error(
     wire: str, fault: Fault, retryable: bool, status: int, words: str, asker: Callable
 ) -> None:
     """A provider's refusal says whether to try again, with status, model, cause, and one clear line."""
-    async with serve(wire, [Reply(faults=fault)]) as server:
+    async with serve(wire, [WireReply(faults=fault)]) as server:
         model = asker(server, retries=0)
         with pytest.raises(ModelError, match=words) as caught:
             await model.ask()
@@ -299,7 +299,7 @@ CURES = [
 @pytest.mark.parametrize(("fault", "cure"), CURES)
 async def test_every_refusal_names_the_cure(wire: str, fault: Fault, cure: str, asker: Callable) -> None:
     """The error of a refused request ends with what to do about it, on every wire and through LiteLLM."""
-    async with serve(wire, [Reply(faults=fault)]) as server:
+    async with serve(wire, [WireReply(faults=fault)]) as server:
         with pytest.raises(ModelError) as caught:
             await asker(server, retries=0).ask()
     assert cure in str(caught.value)
@@ -359,7 +359,7 @@ async def test_what_a_local_server_will_never_take_is_told_whole(
 @wires
 async def test_an_overload_in_the_stream_is_retryable(wire: str, asker: Callable) -> None:
     """An error event after HTTP 200 is a failure like any other."""
-    async with serve(wire, [Reply("never", faults=Fault.error_event(0))]) as server:
+    async with serve(wire, [WireReply("never", faults=Fault.error_event(0))]) as server:
         with pytest.raises(ModelError, match="verload") as caught:
             await asker(server, retries=0).ask()
     assert caught.value.retryable
@@ -442,7 +442,7 @@ async def test_a_key_that_the_provider_echoes_is_not_shown(
 )
 async def test_a_broken_stream_starts_over_and_says_so(wire: str, fault: Fault, asker: Callable) -> None:
     """After pieces were delivered, the next attempt begins with restart, and the fold is the second reply."""
-    async with serve(wire, [Reply("half of it and more", faults=fault), "whole"]) as server:
+    async with serve(wire, [WireReply("half of it and more", faults=fault), "whole"]) as server:
         model = asker(server)
         chunks = await model.chunks()
     assert [chunk.restart for chunk in chunks].count(True) == 1
@@ -453,7 +453,7 @@ async def test_a_broken_stream_starts_over_and_says_so(wire: str, fault: Fault, 
 
 async def test_a_broken_stream_counts_against_the_retries(asker: Callable) -> None:
     """With no attempt left, a broken stream is an error."""
-    async with serve("openai", [Reply("half of it", chunk=4, faults=Fault.cut("text"))]) as server:
+    async with serve("openai", [WireReply("half of it", chunk=4, faults=Fault.cut("text"))]) as server:
         with pytest.raises(ModelError) as caught:
             await asker(server, retries=0).ask()
     assert caught.value.retryable
@@ -462,7 +462,7 @@ async def test_a_broken_stream_counts_against_the_retries(asker: Callable) -> No
 @wires
 async def test_what_breaks_behind_the_finish_reason_costs_nothing_but_usage(wire: str, asker: Callable) -> None:
     """A reply whose connection is cut after the finish reason is whole."""
-    async with serve(wire, [Reply("whole", faults=Fault.cut("stop"))]) as server:
+    async with serve(wire, [WireReply("whole", faults=Fault.cut("stop"))]) as server:
         reply = await asker(server, retries=0).ask()
     assert (reply.text, reply.finish_reason) == ("whole", "stop")
 
@@ -470,7 +470,7 @@ async def test_what_breaks_behind_the_finish_reason_costs_nothing_but_usage(wire
 @wires
 async def test_a_reader_that_stops_closes_the_connection(wire: str, asker: Callable) -> None:
     """`aclose()` after the first piece ends the request at the server."""
-    async with serve(wire, [Reply("a long reply", chunk=2, faults=Fault.hang("text"))]) as server:
+    async with serve(wire, [WireReply("a long reply", chunk=2, faults=Fault.hang("text"))]) as server:
         model = asker(server)
         stream = model.model.stream(model.request("hi", (), ModelOptions()))
         assert (await anext(stream)).text == "a "
@@ -486,9 +486,9 @@ async def test_cancelling_closes_the_connection(wire: str, where: str | None, as
     """Cancelling the reader ends the request at once, is not answered with another attempt, and is not swallowed."""
     arrived = asyncio.Event()
 
-    def brain(request: object) -> Reply:
+    def brain(request: object) -> WireReply:
         arrived.set()
-        return Reply("a long reply", chunk=2, faults=Fault.hang(where))  # pyright: ignore[reportArgumentType]
+        return WireReply("a long reply", chunk=2, faults=Fault.hang(where))  # pyright: ignore[reportArgumentType]
 
     async with serve(wire, brain) as server:
         task = asyncio.create_task(asker(server).ask())
@@ -504,7 +504,7 @@ async def test_cancelling_closes_the_connection(wire: str, where: str | None, as
 @wires
 async def test_silence_beyond_the_timeout_is_an_error(wire: str) -> None:
     """A provider that falls silent for longer than `timeout` is given up."""
-    async with serve(wire, [Reply("a long reply", faults=Fault.hang("text"))]) as server:
+    async with serve(wire, [WireReply("a long reply", faults=Fault.hang("text"))]) as server:
         name = "openai/gpt-5" if wire == "openai" else "anthropic/claude-sonnet-4-5"
         model = LiteLLMModel(name, api_base=server.base_url, api_key="k", retries=0, timeout=0.2)
         request = Asking(model)
@@ -636,7 +636,7 @@ ODD = [
 async def test_odd_but_common_streams_are_read(wire: str, fault: Fault, asker: Callable) -> None:
     """Missing or repeated ids, names in pieces, noise and bytes cut anywhere change nothing in the reply."""
     calls = (ToolCall("add", {"a": 1}), ToolCall("add", {"word": "żółw"}))
-    async with serve(wire, [Reply("Ünï ", calls=calls, chunk=3, faults=fault)]) as server:
+    async with serve(wire, [WireReply("Ünï ", calls=calls, chunk=3, faults=fault)]) as server:
         reply = await asker(server, retries=0).ask("hi", [ADD])
     assert reply.text.strip() == "Ünï"
     assert [(use.name, dict(use.input)) for use in reply.tool_uses] == [("add", {"a": 1}), ("add", {"word": "żółw"})]
@@ -646,13 +646,13 @@ async def test_odd_but_common_streams_are_read(wire: str, fault: Fault, asker: C
 
 async def test_a_refusal_of_the_model_is_told(asker: Callable) -> None:
     """What the model says instead of an answer is not lost (OpenAI's `refusal` field is: LiteLLM drops it)."""
-    async with serve("anthropic", [Reply(faults=Fault.refusal("I cannot."))]) as server:
+    async with serve("anthropic", [WireReply(faults=Fault.refusal("I cannot."))]) as server:
         assert (await asker(server, retries=0).ask()).text == "I cannot."
 
 
 async def test_a_call_without_arguments_is_an_empty_object(asker: Callable) -> None:
     """A call whose arguments are empty text has no error and an empty input."""
-    async with serve("openai", [Call("add", "")]) as server:
+    async with serve("openai", [UseTool("add", "")]) as server:
         (use,) = (await asker(server).ask("hi", [ADD])).tool_uses
     assert (dict(use.input), use.input_error, use.arguments) == ({}, None, "{}")
 

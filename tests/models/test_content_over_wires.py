@@ -15,7 +15,7 @@ from agentflow.models.chunks_in import ChunkReader
 from agentflow.models.content_out import content_rules, refusal
 from agentflow.state import MemoryStore
 from agentflow.state.sql import SqlStore
-from agentflow.testing.wire import Call, Cite, Reply, WireRequest
+from agentflow.testing.wire import Cite, UseTool, WireReply, WireRequest
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import Citation, TextBlock
 
@@ -57,7 +57,7 @@ def parts(request: WireRequest, place: int) -> list[Any]:
 async def test_a_picture_of_the_user_and_one_of_a_tool(wire: str, adapter: str) -> None:
     """Both arrive; where results hold text alone, the picture follows in the next user's message, behind all results."""
     wired = Wired(wire, adapter)
-    async with wired.serve([Call("shot", {"what": "page"}), "A dot, both times."]) as server:
+    async with wired.serve([UseTool("shot", {"what": "page"}), "A dot, both times."]) as server:
         agent = Agent("eye", wired.model(server), tools=[shot])
         reply = await agent.call(Msg.user("Is it like this?", DataBlock.from_bytes(PNG)))
     assert reply.text == "A dot, both times."
@@ -80,7 +80,7 @@ async def test_a_picture_of_the_user_and_one_of_a_tool(wire: str, adapter: str) 
 async def test_citations_are_kept(wire: str, adapter: str) -> None:
     """They stand on the words, in reply and history, come back from a store, and are told apart from the words."""
     wired, store = Wired(wire, adapter), MemoryStore()
-    cited = Reply("Grass is green.", cites=(Cite("https://e.com/grass", "Grass", "it is green"),))
+    cited = WireReply("Grass is green.", cites=(Cite("https://e.com/grass", "Grass", "it is green"),))
     async with wired.serve([cited, "Yes."]) as server:
         agent = Agent("reader", wired.model(server), store=store)
         reply = await agent.call("What colour?", session="s")
@@ -106,7 +106,7 @@ async def test_a_model_hands_out_pictures_and_sounds(adapter: str) -> None:
     """Pictures are blocks of the reply; bare samples become a WAV file whose words are the text."""
     wired = Wired("openai", adapter)
     sound = base64.b64encode(bytes(480)).decode()
-    replies = [Reply("A dot.", images=(URL,)), Reply("Hello", audio=sound), Reply(images=(URL,)), "Ok."]
+    replies = [WireReply("A dot.", images=(URL,)), WireReply("Hello", audio=sound), WireReply(images=(URL,)), "Ok."]
     async with wired.serve(replies) as server:
         agent = Agent("painter", wired.model(server))
         drawn = await agent.call("Draw a dot.")
@@ -184,7 +184,7 @@ async def test_what_a_tool_gives_and_no_model_takes_is_told_in_words(wire: str, 
         return DataBlock.from_bytes(b"\x1aE\xdf\xa3 video", name="a.webm")
 
     wired = Wired(wire, adapter)
-    async with wired.serve([Call("record"), "I cannot see it."]) as server:
+    async with wired.serve([UseTool("record"), "I cannot see it."]) as server:
         reply = await Agent("eye", wired.model(server), tools=[record]).call("Record.")
     assert reply.text == "I cannot see it."
     told = str(server.requests[1].messages[2])
@@ -221,8 +221,8 @@ async def test_content_outlives_a_suspension_and_a_restart(wire: str, tmp_path: 
 
     wired = Wired(wire)
     url = f"sqlite:///{tmp_path}/sessions.db"
-    cited = Reply("A dot.", cites=(Cite("https://e.com/dot", "Dot"),))
-    async with wired.serve([Call("secret_shot"), cited, "Yes."]) as server:
+    cited = WireReply("A dot.", cites=(Cite("https://e.com/dot", "Dot"),))
+    async with wired.serve([UseTool("secret_shot"), cited, "Yes."]) as server:
         first = Agent("eye", wired.model(server), tools=[secret_shot], store=SqlStore(url))
         asked = await first.call(Msg.user("Like this?", DataBlock.from_bytes(PNG)), session="s")
         assert asked.outcome == "suspended"

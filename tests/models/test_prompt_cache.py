@@ -14,7 +14,7 @@ from agentflow import Agent, ModelOptions, Msg, ToolResultBlock, ToolUseBlock, b
 from agentflow.models.cache_out import mark_prefixes
 from agentflow.models.conversion import Conversation
 from agentflow.models.profiles import ANTHROPIC
-from agentflow.testing.wire import Call, Reply, Say, WireRequest, WireUsage
+from agentflow.testing.wire import Say, UseTool, WireReply, WireRequest, WireUsage
 from agentflow.vocabulary.messages import ThinkingBlock
 
 
@@ -60,8 +60,8 @@ def prefixes(request: WireRequest) -> list[str]:
 
 
 SCRIPT = [
-    Call("look", {"at": "a"}),
-    Reply("Both.", calls=(Call("look", {"at": "b"}).calls[0], Call("smell", {"at": "b"}).calls[0])),
+    UseTool("look", {"at": "a"}),
+    WireReply("Both.", calls=(UseTool("look", {"at": "b"}).calls[0], UseTool("smell", {"at": "b"}).calls[0])),
     Say("Done.", usage=WireUsage(input=10, output=2, cache_read=900, cache_write=40)),
     Say("Again."),
 ]
@@ -93,7 +93,10 @@ async def test_marks_stand_behind_what_stays_the_same(cache: Any, adapter: str) 
 async def test_thoughts_are_never_marked() -> None:
     """The strict server refuses a mark on a thought; behind them stand results, which are marked."""
     wired = Wired("anthropic")
-    script = [Reply(thinking="Where?", calls=(Call("look", {"at": "a"}).calls[0],)), Reply("There.", thinking="So.")]
+    script = [
+        WireReply(thinking="Where?", calls=(UseTool("look", {"at": "a"}).calls[0],)),
+        WireReply("There.", thinking="So."),
+    ]
     async with wired.serve(script) as server:
         options = ModelOptions(cache=True, thinking=True)
         await Agent("a", wired.model(server), tools=[look], options=options).call("Look.")

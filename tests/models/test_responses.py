@@ -13,7 +13,7 @@ from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_in import ItemsReader
 from agentflow.ports.model import ModelRequest
-from agentflow.testing.wire import Call, Cite, Dialect, Fault, Reply, Script, ToolCall, WireServer, WireUsage
+from agentflow.testing.wire import Cite, Dialect, Fault, Script, ToolCall, UseTool, WireReply, WireServer, WireUsage
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ToolSpec
@@ -186,7 +186,7 @@ async def test_a_thought_that_a_hook_has_doubled_goes_once() -> None:
 async def test_a_reply_with_everything_in_it() -> None:
     """Thoughts with their seal, words with what they stand on, calls, images, what was used, and its price."""
     script = [
-        Reply(
+        WireReply(
             "Grass.",
             thinking="Hm.",
             calls=(ToolCall("add", {"a": 1}, "c1"), ToolCall("add", "", "c2")),
@@ -238,7 +238,7 @@ async def test_a_reply_with_everything_in_it() -> None:
 async def test_other_forms_of_the_stream_are_the_same_reply(fault: Fault) -> None:
     """Servers that leave out what is not needed, or write it in other pieces, are understood."""
     calls = (ToolCall("add", {"a": 1}, "c1"), ToolCall("add", {"a": 2}, "c2"))
-    reply, _ = await played([Reply("Words é", thinking="Hm.", calls=calls, chunk=3, faults=fault)])
+    reply, _ = await played([WireReply("Words é", thinking="Hm.", calls=calls, chunk=3, faults=fault)])
     assert (reply.text, [(use.id, use.arguments) for use in reply.tool_uses]) == (
         "Words é",
         [("c1", '{"a":1}'), ("c2", '{"a":2}')],
@@ -248,12 +248,12 @@ async def test_other_forms_of_the_stream_are_the_same_reply(fault: Fault) -> Non
 @pytest.mark.parametrize(
     ("line", "finish"),
     [
-        (Reply("So", finish="length"), "length"),
-        (Reply("So", finish="refusal"), "content_filter"),
-        (Reply("x", faults=Fault.refusal("So")), "stop"),
+        (WireReply("So", finish="length"), "length"),
+        (WireReply("So", finish="refusal"), "content_filter"),
+        (WireReply("x", faults=Fault.refusal("So")), "stop"),
     ],
 )
-async def test_why_a_reply_ended(line: Reply, finish: str) -> None:
+async def test_why_a_reply_ended(line: WireReply, finish: str) -> None:
     """Incomplete for the tokens, or for the filter; a refusal in words is words."""
     reply, _ = await played([line])
     assert (reply.text, reply.finish_reason) == ("So", finish)
@@ -310,7 +310,7 @@ def test_a_character_that_is_cut_in_two_is_whole_in_the_reply() -> None:
 
 async def test_errors_of_the_stream_are_retried_where_they_may_pass() -> None:
     """The reply starts over, and says so."""
-    async with WireServer.openai([Reply("Hel", faults=Fault.error_event("text")), "Hello."]) as server:
+    async with WireServer.openai([WireReply("Hel", faults=Fault.error_event("text")), "Hello."]) as server:
         model = wire(server, retries=1, sleep=_no_wait)
         request = ModelRequest((Msg.user("hi"),), (), ModelOptions(), model.name)
         chunks = [chunk async for chunk in model.stream(request)]
@@ -333,9 +333,9 @@ async def add(a: int) -> int:
 async def test_a_round_gives_its_thoughts_back_under_seal() -> None:
     """The server takes its own seals again, across rounds and calls; nothing is stored there."""
     script = [
-        Call("add", {"a": 1}, thinking="One more."),
-        Call("add", {"a": 2}, thinking=("And", "again.")),
-        Reply("4", thinking="Done."),
+        UseTool("add", {"a": 1}, thinking="One more."),
+        UseTool("add", {"a": 2}, thinking=("And", "again.")),
+        WireReply("4", thinking="Done."),
         "Bye.",
     ]
     async with WireServer.openai(script, dialect=Dialect.reasoning()) as server:

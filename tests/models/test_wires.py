@@ -26,7 +26,7 @@ from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import library
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import Model, ModelRequest
-from agentflow.testing.wire import Fault, Reply, Say, ToolCall, WireServer
+from agentflow.testing.wire import Fault, Say, ToolCall, WireReply, WireServer
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
@@ -332,7 +332,7 @@ async def test_a_reader_that_stops_closes_the_connection_at_once(wire: str) -> N
 @wires
 async def test_a_silent_server_is_given_up(wire: str) -> None:
     """Silence beyond `timeout`, before the head and in mid-stream, is a retryable failure."""
-    script = [Reply(faults=Fault.hang()), Say("half", faults=Fault.hang("text"))]
+    script = [WireReply(faults=Fault.hang()), Say("half", faults=Fault.hang("text"))]
     async with getattr(WireServer, wire)(script) as server:
         model = DIRECT[wire]("m", api_base=server.base_url, api_key="k", retries=0, timeout=0.05)
         errors = [await refused(model), await refused(model)]
@@ -476,7 +476,7 @@ async def test_a_character_that_is_cut_in_two_is_whole_in_the_reply(wire: str) -
 @wires
 async def test_half_a_character_of_a_person_is_sent_as_a_replacement(wire: str) -> None:
     """No encoding can carry it, and a conversation that holds it has to go on."""
-    async with getattr(WireServer, wire)([Reply("fine")]) as server:
+    async with getattr(WireServer, wire)([WireReply("fine")]) as server:
         model = DIRECT[wire]("m", api_base=server.base_url, api_key="k", retries=0)
         reply = await Agent("a", model).call("a name: \udc80 \ud83d\ude00")
         assert reply.text == "fine"
@@ -493,7 +493,7 @@ async def test_an_event_without_an_end_is_an_error() -> None:
 
 async def test_a_refusal_is_the_models_text() -> None:
     """OpenAI's `refusal` field, which LiteLLM drops, is what the model says."""
-    async with WireServer.openai([Reply(faults=Fault.refusal("I cannot."))]) as server:
+    async with WireServer.openai([WireReply(faults=Fault.refusal("I cannot."))]) as server:
         reply = fold(await asked(OpenAIWire("gpt-4o", api_base=server.base_url, api_key="k", retries=0)))
     assert reply.text == "I cannot."
 
@@ -585,7 +585,7 @@ async def test_a_price_is_that_of_litellm(name: str, usage: Usage) -> None:
 
 async def test_what_has_no_price_has_none() -> None:
     """A model that no list knows costs None, not nothing."""
-    async with WireServer.openai(["ok", Reply(calls=(ToolCall("add", {}),))]) as server:
+    async with WireServer.openai(["ok", WireReply(calls=(ToolCall("add", {}),))]) as server:
         model = OpenAIWire("my-own", api_base=server.base_url, api_key="k", retries=0)
         assert fold(await asked(model)).usage.cost is None  # pyright: ignore[reportOptionalMemberAccess]
         priced = OpenAIWire("gpt-4o", api_base=server.base_url, api_key="k", retries=0)

@@ -12,7 +12,7 @@ from wired import EVERY, Wired
 from agentflow import Agent, Deny, Hook, HookEvent, HookResult, ModelOptions, Msg, Output, PreActing, PreReasoning, tool
 from agentflow.errors import OutputError
 from agentflow.output import Way
-from agentflow.testing.wire import Reply, ToolCall, WireRequest
+from agentflow.testing.wire import ToolCall, WireReply, WireRequest
 from agentflow.vocabulary.events import PostReasoning
 from agentflow.vocabulary.verdicts import Again
 
@@ -40,12 +40,12 @@ BAD: dict[str, Any] = {**GOOD, "lines": [{"item": "tea", "cents": 0}]}
 MEANT = Invoice.model_validate(GOOD)
 
 
-def said(way: Way, values: dict[str, Any]) -> Reply:
+def said(way: Way, values: dict[str, Any]) -> WireReply:
     """An answer, as the model gives it in a way."""
     if way == "tool":
-        return Reply(calls=(ToolCall("final_answer", values),))
+        return WireReply(calls=(ToolCall("final_answer", values),))
     text = ToolCall("x", values).raw
-    return Reply(f"```json\n{text}\n```" if way == "prompt" else text)
+    return WireReply(f"```json\n{text}\n```" if way == "prompt" else text)
 
 
 def asked_by_schema(request: WireRequest) -> dict[str, Any] | None:
@@ -80,7 +80,7 @@ async def test_with_tools(wired: Wired, way: Way) -> None:
         """The price of an item, in cents."""
         return 250
 
-    asks = Reply("Let me see.", calls=(ToolCall("price", {"item": "tea"}),))
+    asks = WireReply("Let me see.", calls=(ToolCall("price", {"item": "tea"}),))
     async with wired.serve([asks, said(way, GOOD), said(way, GOOD)]) as server:
         agent = Agent("clerk", wired.model(server), tools=[price], output=Output(Invoice, via=way))
         assert (await agent.call("The invoice?")).output == MEANT
@@ -91,8 +91,8 @@ async def test_with_tools(wired: Wired, way: Way) -> None:
 async def test_with_thinking(wired: Wired, way: Way) -> None:
     """A model that thinks is not forced to call a tool; its thoughts go back as they came."""
     good = said(way, GOOD)
-    thoughtful = Reply(good.text, thinking="Ada had tea.", calls=good.calls)
-    script = [Reply("Ada had tea.", thinking="Hm."), thoughtful, Reply("Bye.")]
+    thoughtful = WireReply(good.text, thinking="Ada had tea.", calls=good.calls)
+    script = [WireReply("Ada had tea.", thinking="Hm."), thoughtful, WireReply("Bye.")]
     async with wired.serve(script) as server:
         options = ModelOptions(thinking="low")
         agent = Agent("clerk", wired.model(server), options=options)
@@ -109,7 +109,7 @@ class Maybe(BaseModel):
 
 async def test_an_answer_without_arguments(wired: Wired) -> None:
     """The final tool called with `{}` answers with the defaults, also where a provider streams no text for it."""
-    async with wired.serve([Reply(calls=(ToolCall("final_answer", {}),))]) as server:
+    async with wired.serve([WireReply(calls=(ToolCall("final_answer", {}),))]) as server:
         reply = await Agent("clerk", wired.model(server), output=Output(Maybe, via="tool", retries=0)).call("Who?")
     assert (reply.output, reply.text) == (Maybe(), "{}")
 
@@ -117,7 +117,7 @@ async def test_an_answer_without_arguments(wired: Wired) -> None:
 @pytest.mark.parametrize("way", WAYS)
 async def test_never(wired: Wired, way: Way) -> None:
     """After its retries the call fails with what was wrong, and the session is as good as before."""
-    async with wired.serve([said(way, BAD), said(way, BAD), Reply("Hello.")]) as server:
+    async with wired.serve([said(way, BAD), said(way, BAD), WireReply("Hello.")]) as server:
         agent = Agent("clerk", wired.model(server))
         with pytest.raises(OutputError, match="cents: should be greater than 0"):
             await agent.call("The invoice?", output=Output(Invoice, via=way, retries=1))
@@ -131,7 +131,11 @@ async def test_the_way_is_chosen(wired: Wired) -> None:
         """Book it."""
         return f"booked for {customer}"
 
-    script = [said("native", GOOD), Reply(calls=(ToolCall("book", {"customer": "Ada"}),)), Reply('{"answer": [1, 2]}')]
+    script = [
+        said("native", GOOD),
+        WireReply(calls=(ToolCall("book", {"customer": "Ada"}),)),
+        WireReply('{"answer": [1, 2]}'),
+    ]
     async with wired.serve(script) as server:
         agent = Agent("clerk", wired.model(server))
         assert (await agent.call("The invoice?", output=Invoice)).output == MEANT
@@ -143,8 +147,8 @@ async def test_the_way_is_chosen(wired: Wired) -> None:
 
 async def test_broken_off(wired: Wired) -> None:
     """An answer that is cut off by the token limit is asked for again, and so is one without words."""
-    cut = Reply('{"customer": "Ad', finish="length")
-    async with wired.serve([cut, Reply(""), said("native", GOOD)]) as server:
+    cut = WireReply('{"customer": "Ad', finish="length")
+    async with wired.serve([cut, WireReply(""), said("native", GOOD)]) as server:
         agent = Agent("clerk", wired.model(server), output=Output(Invoice, via="native", retries=3))
         assert (await agent.call("The invoice?")).output == MEANT
 
@@ -190,9 +194,9 @@ async def test_random_hooks_leave_a_value_or_a_clear_error_and_a_legal_history(
         """What it costs."""
         return 250
 
-    def brain(request: WireRequest) -> Reply:
+    def brain(request: WireRequest) -> WireReply:
         if dice.random() < 0.3:
-            return Reply("Let me see.", calls=(ToolCall("price", {"item": "tea"}),))
+            return WireReply("Let me see.", calls=(ToolCall("price", {"item": "tea"}),))
         return said(way, dice.choice([GOOD, BAD]))
 
     async with wired.serve(brain) as server:

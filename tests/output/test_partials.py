@@ -26,7 +26,7 @@ from agentflow.output import Way
 from agentflow.output.partial_json import JsonFeed
 from agentflow.output.partials import Partials
 from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Reply, ToolCall
+from agentflow.testing.wire import ToolCall, WireReply
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 
 
@@ -239,10 +239,10 @@ def test_the_cost_does_not_grow() -> None:
     assert len(partials.value["customer"]) > 39_000
 
 
-def said(way: Way, values: dict[str, Any]) -> Reply:
+def said(way: Way, values: dict[str, Any]) -> WireReply:
     if way == "tool":
-        return Reply(calls=(ToolCall("final_answer", values),), chunk=5)
-    return Reply(ToolCall("x", values).raw, chunk=5)
+        return WireReply(calls=(ToolCall("final_answer", values),), chunk=5)
+    return WireReply(ToolCall("x", values).raw, chunk=5)
 
 
 @pytest.mark.parametrize("way", ["native", "tool", "prompt"])

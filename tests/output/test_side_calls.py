@@ -11,7 +11,7 @@ from wired import Wired
 from agentflow import Agent, Output, RunContext, after_llm, tool
 from agentflow.errors import OutputError, UsageError
 from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Reply
+from agentflow.testing.wire import WireReply
 from agentflow.vocabulary.events import PostActing, PostReasoning
 from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.verdicts import Again
@@ -93,7 +93,7 @@ async def test_natively(wired: Wired) -> None:
     async def asks(event: PostReasoning) -> None:
         seen.append((await event.context.complete("Is it good?", output=Judgement)).output)
 
-    async with wired.serve([Reply("Hello."), Reply('{"good": true, "why": ""}')]) as server:
+    async with wired.serve([WireReply("Hello."), WireReply('{"good": true, "why": ""}')]) as server:
         await Agent("a", wired.model(server), hooks=[asks]).call("x")
     assert seen == [Judgement(good=True)]
     assert any(key in server.requests[1].body for key in ("response_format", "output_format", "output_config"))

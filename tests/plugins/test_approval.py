@@ -17,8 +17,8 @@ from agentflow.plugins.approval import Allow, Approval, ApprovalRequest, Decisio
 from agentflow.plugins.approval_terminal import TerminalAsker
 from agentflow.plugins.cache import ToolCache
 from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Reply as WireReply
 from agentflow.testing.wire import Say, ToolCall
+from agentflow.testing.wire import WireReply as WireReply
 from agentflow.vocabulary.events import PreActing
 from agentflow.vocabulary.messages import ToolUseBlock
 

@@ -20,7 +20,7 @@ from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.rate_limit import RateLimit
 from agentflow.plugins.retry import ModelRetry
 from agentflow.testing import ScriptedModel, run_virtual
-from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall
+from agentflow.testing.wire import Fault, Say, ToolCall, UseTool, WireReply
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 from agentflow.vocabulary.events import PostCall, PreActing, PreReasoning, ReasoningChunk
 from agentflow.vocabulary.messages import DataBlock, TextBlock, ThinkingBlock, ToolUseBlock
@@ -71,7 +71,7 @@ async def test_a_whole_run_is_given_again(wired: Wired, path: str, where: str, t
     """The second run asks neither model nor tool; its events, chunks and history are those of the first, at no cost, and a
     strict provider accepts what follows on it."""
     lookup, keep = Lookup(), Keep()
-    call = Reply("Let me see.", calls=(ToolCall("look", {"at": "home"}),), chunk=4)
+    call = WireReply("Let me see.", calls=(ToolCall("look", {"at": "home"}),), chunk=4)
     script = [call, Say("You are at home.", chunk=4), Say("Bye.")]
     file = tmp_path / "cache.db" if where == "disk" else None
     caches = [ModelCache(path=file), ToolCache(path=file)]
@@ -553,7 +553,9 @@ def test_settings_that_cannot_be_meant(kind: Any) -> None:
 async def test_cached_runs_are_cached_by_call_too(wired: Wired) -> None:
     """What a streamed call has learned serves a plain one."""
     lookup, cache = Lookup(), ToolCache()
-    async with wired.serve([Call("look", {"at": "x"}), Say("One."), Call("look", {"at": "x"}), Say("Two.")]) as server:
+    async with wired.serve(
+        [UseTool("look", {"at": "x"}), Say("One."), UseTool("look", {"at": "x"}), Say("Two.")]
+    ) as server:
         for path in ("stream", "call"):
             await run(Agent("a", wired.model(server), tools=[lookup.tool], hooks=[cache]), path)
     assert lookup.runs == ["x"]

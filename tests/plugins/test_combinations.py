@@ -35,7 +35,7 @@ from agentflow.plugins.steering import Steering
 from agentflow.recording.recorder import Recorder
 from agentflow.state.sql import SqlStore
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Reply, Say, ToolCall
+from agentflow.testing.wire import Say, ToolCall, WireReply
 
 MAIL = "ada@example.com"
 
@@ -105,12 +105,12 @@ def all_plugins(**instead: Hook) -> list[Hook]:
 async def test_all_plugins_work_for_thirty_rounds_over_the_wire(wired: Wired, how: str) -> None:
     """Each of 31 requests is legal and without secrets, old rounds are summed up, and the user reads real words."""
 
-    def brain(request: Any) -> Reply | str:
+    def brain(request: Any) -> WireReply | str:
         number = request.index + 1
         if number > 30:
             return Say("Written to <email-1>.")
         calls = (("look", {"place": number}), ("note", {"text": f"<email-1> {number}"}), ("bash", {"command": "ls -l"}))
-        return Reply(f"Round {number}.", calls=tuple(ToolCall(name, given) for name, given in calls))
+        return WireReply(f"Round {number}.", calls=tuple(ToolCall(name, given) for name, given in calls))
 
     said: list[str] = []
     steering, recorder = Steering(), Recorder()

@@ -27,7 +27,7 @@ from agentflow.ports.model import ModelRequest
 from agentflow.ports.store import MemoryStore
 from agentflow.terminal import Console
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall, WireRequest
+from agentflow.testing.wire import Fault, Say, ToolCall, UseTool, WireReply, WireRequest
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import Compaction
 from agentflow.vocabulary.events import CallEnded, PostReasoning, PreReasoning
@@ -79,7 +79,7 @@ def explorer(rounds: int) -> Any:
     """A brain that looks at so many places, two at a time, and writes numbered summaries."""
     count = {"calls": 0, "summaries": 0}
 
-    def brain(request: WireRequest) -> Reply:
+    def brain(request: WireRequest) -> WireReply:
         if is_summary(request.system):
             count["summaries"] += 1
             return Say(f"SUMMARY {count['summaries']}")
@@ -87,7 +87,7 @@ def explorer(rounds: int) -> Any:
             return Say("Seen it all.")
         count["calls"] += 1
         n = count["calls"]
-        return Reply(
+        return WireReply(
             f"Step {n}.", thinking="Hm.", calls=(ToolCall("look", {"place": n}), ToolCall("look", {"place": -n}))
         )
 
@@ -141,7 +141,7 @@ async def test_everything_at_once(wired: Wired, how: str) -> None:
     """Compaction, clearing, offloading, thoughts, reflections and a judge in one agent: providers accept every request."""
     judged = 0
 
-    def brain(request: WireRequest) -> Reply:
+    def brain(request: WireRequest) -> WireReply:
         nonlocal judged
         if is_summary(request.system):
             return Say("Gist.")
@@ -154,7 +154,7 @@ async def test_everything_at_once(wired: Wired, how: str) -> None:
         calls = (ToolCall("look", {"place": steps}), ToolCall("look", {"place": 100 + steps}))
         if steps % 5 == 4:
             return Say(f"Answer after {steps}.", thinking="So.")
-        return Reply(f"Step {steps}.", thinking="Hm.", calls=calls)
+        return WireReply(f"Step {steps}.", thinking="Hm.", calls=calls)
 
     options = ModelOptions(thinking=2000, max_tokens=4000)
     async with wired.serve(brain) as server:
@@ -186,12 +186,12 @@ async def test_everything_at_once(wired: Wired, how: str) -> None:
 async def test_a_conversation_that_the_provider_finds_too_long(wired: Wired, how: str) -> None:
     """The provider refuses the size: the conversation is compacted, and the same call goes on."""
     script = [
-        Call("look", {"place": 1}),
-        Call("look", {"place": 2}),
-        Call("look", {"place": 3}),
+        UseTool("look", {"place": 1}),
+        UseTool("look", {"place": 2}),
+        UseTool("look", {"place": 3}),
         Fault.context_overflow(),
         Say("Places 1 and 2 are dull."),
-        Call("look", {"place": 4}),
+        UseTool("look", {"place": 4}),
         Say("Done."),
     ]
     async with wired.serve(script, strict=False) as server:

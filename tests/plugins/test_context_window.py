@@ -15,7 +15,7 @@ from agentflow.models.openai_wire import OpenAIWire
 from agentflow.plugins import SummaryCompaction
 from agentflow.ports.model import ModelRequest, TokenCount, context_limit
 from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Call, Fault, Reply, Say, WireUsage
+from agentflow.testing.wire import Fault, Say, UseTool, WireReply, WireUsage
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import ContextWindow
 from agentflow.vocabulary.specs import ModelOptions
@@ -121,7 +121,7 @@ async def test_the_vendors_counter_is_asked_when_somebody_asks() -> None:
         return "x" * 400
 
     wired = Wired("anthropic")
-    async with wired.serve([Call("look", {"at": "a"}), "Done."]) as server:
+    async with wired.serve([UseTool("look", {"at": "a"}), "Done."]) as server:
         model = wired.model(server)
         await Agent("a", model, system="Be brief.", tools=[look], hooks=[measure]).call("Look.")
     assert [window.how for window in seen] == ["provider"] * 2
@@ -153,9 +153,9 @@ async def test_too_long_is_compacted_and_asked_once_more(wire: str) -> None:
     """The vendor's refusal leads to a shorter request; the window then tells of that one."""
     windows = Windows()
     wired = Wired(wire)
-    overflow = Reply(faults=Fault.context_overflow())
+    overflow = WireReply(faults=Fault.context_overflow())
     script = [
-        *(Call("look", {"at": str(n)}) for n in range(3)),
+        *(UseTool("look", {"at": str(n)}) for n in range(3)),
         overflow,
         Say("Nothing there."),
         Say("Nothing.", usage=WireUsage(input=50, output=5)),

@@ -13,7 +13,7 @@ from agentflow.errors import ModelError, UsageError
 from agentflow.plugins.fallback import ModelAnswer, ModelChoices, ModelFallback
 from agentflow.plugins.retry import ModelRetry
 from agentflow.testing import ScriptedModel, run_virtual
-from agentflow.testing.wire import Call, Fault, Say
+from agentflow.testing.wire import Fault, Say, UseTool
 from agentflow.vocabulary.events import PostCall, PreReasoning
 
 PATHS = ("call", "stream")
@@ -55,7 +55,7 @@ async def test_a_whole_run_changes_providers_and_back(path: str) -> None:
     torn = Say("Half a sen", chunk=5, faults=Fault.cut("text"))
     async with (
         openai.serve([torn, Say("All done.")]) as first,
-        anthropic.serve([Call("look", {"at": "home"}, id="toolu_1")]) as second,
+        anthropic.serve([UseTool("look", {"at": "home"}, id="toolu_1")]) as second,
     ):
         models = openai.model(first, retries=0), anthropic.model(second, retries=0)
         agent = Agent(

@@ -12,7 +12,7 @@ from agentflow import Agent, Hook, Msg, tool
 from agentflow.errors import ModelError, UsageError
 from agentflow.plugins.goal import JUDGE, GoalJudge, GoalState, Judgement
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Call, Reply, Say, WireRequest
+from agentflow.testing.wire import Say, UseTool, WireReply, WireRequest
 from agentflow.vocabulary.events import CallEnded, PreCall
 from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.typed_state import StateMap
@@ -50,13 +50,13 @@ class Ended(Hook):
 async def test_sent_back_over_the_wire(wired: Wired, how: str) -> None:
     """The first answer is rejected by the judging model, the agent looks once more, and its second answer is accepted."""
 
-    def brain(request: WireRequest) -> Reply:
+    def brain(request: WireRequest) -> WireReply:
         text = json.dumps(request.messages)
         if request.system.startswith(JUDGE[:30]):
             return Say(verdict("2" in request.user_text.split("The answer:")[1], "look at place 2 too"))
         if "look at place 2 too" not in text:
-            return Call("look", {"place": 1}) if "nothing at 1" not in text else Say("Nothing at 1.")
-        return Call("look", {"place": 2}) if "nothing at 2" not in text else Say("Nothing at 1 and 2.")
+            return UseTool("look", {"place": 1}) if "nothing at 1" not in text else Say("Nothing at 1.")
+        return UseTool("look", {"place": 2}) if "nothing at 2" not in text else Say("Nothing at 1 and 2.")
 
     ended = Ended()
     async with wired.serve(brain) as server:

@@ -13,7 +13,7 @@ from agentflow.plugins.guardrails import InputGuardrail, ModelCheck, OutputGuard
 from agentflow.plugins.reminders import SystemReminder
 from agentflow.testing import ScriptedModel
 from agentflow.testing.faults import Crash, ProcessDied
-from agentflow.testing.wire import Reply, Say, ToolCall
+from agentflow.testing.wire import Say, ToolCall, WireReply
 from agentflow.vocabulary.events import PreCall, PreReasoning, ReasoningChunk
 
 
@@ -71,11 +71,11 @@ async def test_racing_the_model(wired: Wired, how: str, hold: bool) -> None:
         await asked.wait()
         return "no bombs"
 
-    def brain(request: Any) -> Reply:
+    def brain(request: Any) -> WireReply:
         asked.set()
         if "bomb" in request.user_text:
-            return Reply("Well, first you", calls=(ToolCall("send", {"text": "boom"}, "t1"),), chunk=3)
-        return Reply("Hello.")
+            return WireReply("Well, first you", calls=(ToolCall("send", {"text": "boom"}, "t1"),), chunk=3)
+        return WireReply("Hello.")
 
     async with wired.serve(brain) as server:
         agent = Agent("a", wired.model(server), tools=[send], hooks=[InputGuardrail(slow, racing=True, hold=hold)])
@@ -118,7 +118,7 @@ async def test_tools(wired: Wired, how: str) -> None:
         ToolCall("send", {"text": "hi"}, "t2"),
         ToolCall("note", {"text": "bomb"}, "t3"),
     )
-    async with wired.serve([Reply("", calls=calls), Say("Done.")]) as server:
+    async with wired.serve([WireReply("", calls=calls), Say("Done.")]) as server:
         agent = Agent("a", wired.model(server), tools=[send, note], hooks=[ToolGuardrail(check, tools=["se*"])])
         assert (await run(agent, "go", how))[:2] == ("Done.", "completed")
     assert [answer.text for answer in server.requests[1].results] == ["Denied: no bombs", "sent hi", "noted bomb"]

@@ -15,7 +15,7 @@ from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.limits import SessionSpent, Spent, UsageLimits
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
-from agentflow.testing.wire import Call, Say, WireUsage
+from agentflow.testing.wire import Say, UseTool, WireUsage
 
 
 @tool(type="read")
@@ -39,7 +39,7 @@ def looks(count: int, **cost: Any) -> list[Any]:
 async def test_tokens_end_a_run_over_the_wire(wired: Wired, how: str) -> None:
     """Two rounds spend the tokens: the third request is never sent, and the reply says which limit was reached and where."""
     usage = WireUsage(input=100, output=50)
-    async with wired.serve([Call("look", {"place": n}, usage=usage) for n in (1, 2)]) as server:
+    async with wired.serve([UseTool("look", {"place": n}, usage=usage) for n in (1, 2)]) as server:
         agent = Agent("a", wired.model(server), tools=[look], hooks=[UsageLimits(tokens=300)])
         if how == "call":
             await agent.call("Look around.")
@@ -51,7 +51,7 @@ async def test_tokens_end_a_run_over_the_wire(wired: Wired, how: str) -> None:
 
 async def test_the_conversation_goes_on_after_a_limit(wired: Wired) -> None:
     """A limit is for one run: the next call on the session starts from nothing, with a history the wire accepts."""
-    async with wired.serve([Call("look"), Say("Seen.")]) as server:
+    async with wired.serve([UseTool("look"), Say("Seen.")]) as server:
         agent = Agent("a", wired.model(server), tools=[look], hooks=[UsageLimits(model_calls=1)])
         first = await agent.call("Look.")
         second = await agent.call("And?")

@@ -16,7 +16,7 @@ from agentflow._support.shown import controls
 from agentflow.errors import ModelError, UsageError
 from agentflow.plugins.logging import EventLog
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Call, Say, WireUsage
+from agentflow.testing.wire import Say, UseTool, WireUsage
 from agentflow.vocabulary.events import Event
 
 
@@ -78,7 +78,7 @@ async def test_a_run_is_one_line_per_event(sink: Sink) -> None:
 async def test_json_over_the_wire(wired: Wired, sink: Sink, how: str) -> None:
     """Each line is a JSON object that says who, where and what; tokens are the provider's own."""
     usage = WireUsage(input=100, output=50)
-    async with wired.serve([Call("look", {"place": 3}, usage=usage), Say("Place three.", usage=usage)]) as server:
+    async with wired.serve([UseTool("look", {"place": 3}, usage=usage), Say("Place three.", usage=usage)]) as server:
         agent = Agent("a", wired.model(server), tools=[look], hooks=[EventLog(json=True)])
         if how == "call":
             await agent.call("Look.", session="ada")

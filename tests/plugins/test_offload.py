@@ -16,7 +16,7 @@ from agentflow import Agent, Hook, Msg, Session, tool
 from agentflow.errors import UsageError
 from agentflow.plugins.offload import OffloadResults
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Call, Say
+from agentflow.testing.wire import Say, UseTool
 from agentflow.vocabulary.events import PostActing
 from agentflow.vocabulary.messages import DataBlock, TextBlock, ToolUseBlock
 
@@ -61,9 +61,9 @@ async def test_the_model_reads_what_was_put_aside(wired: Wired, how: str, kind: 
     def brain(request: Any) -> Any:
         calls = sum(message["role"] == "assistant" for message in request.messages)
         if calls == 0:
-            return Call("numbers")
+            return UseTool("numbers")
         if calls == 1:
-            return Call("read_offloaded", {"id": id_in(request.results[0].text), "offset": 4000, "length": 50})
+            return UseTool("read_offloaded", {"id": id_in(request.results[0].text), "offset": 4000, "length": 50})
         return Say("Read.")
 
     async with wired.serve(brain) as server:

@@ -11,7 +11,7 @@ from agentflow import Again, Agent, PostReasoning, ToolUseBlock, on, tool
 from agentflow.errors import UsageError
 from agentflow.plugins.progress import NoProgress
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Call, Say
+from agentflow.testing.wire import Say, UseTool
 
 
 @tool(type="read")
@@ -35,7 +35,7 @@ TOLD = (
 @pytest.mark.parametrize("how", ["call", "stream"])
 async def test_a_loop_is_told_and_left_over_the_wire(wired: Wired, how: str) -> None:
     """The third equal request is not run: the model reads why, and both wires accept the history."""
-    script = [*[Call("look", {"place": 1}) for _ in range(3)], Say("I give up.")]
+    script = [*[UseTool("look", {"place": 1}) for _ in range(3)], Say("I give up.")]
     async with wired.serve(script) as server:
         agent = Agent("a", wired.model(server), tools=[look], hooks=[NoProgress(same=3)])
         if how == "call":

@@ -16,7 +16,7 @@ from agentflow.plugins.rate_limit import RateLimit, RateLimitWaits, estimated_to
 from agentflow.plugins.retry import ModelRetry
 from agentflow.ports.model import ModelRequest
 from agentflow.testing import ScriptedModel, run_virtual
-from agentflow.testing.wire import Call, Fault, Reply, Say, WireUsage
+from agentflow.testing.wire import Fault, Say, UseTool, WireReply, WireUsage
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import PostCall, PreReasoning
 from agentflow.vocabulary.messages import Msg, ThinkingBlock, ToolUseBlock
@@ -73,7 +73,7 @@ async def test_a_whole_run_keeps_to_the_budget(wired: Wired, path: str) -> None:
 
     clock, recorder, keep = JumpingClock(), Recorder(), Keep()
     hooks = [RateLimit(calls=2, per=60), ModelRetry(first_wait=1, jitter=0), recorder, keep]
-    async with wired.serve([Say("Hello."), Call("look"), Fault.status(503), Say("Done.")]) as server:
+    async with wired.serve([Say("Hello."), UseTool("look"), Fault.status(503), Say("Done.")]) as server:
         other, agent = (
             Agent(name, wired.model(server, retries=0), tools=[look], hooks=hooks, clock=clock)
             for name in ("ann", "bob")
@@ -99,7 +99,7 @@ async def test_a_whole_run_keeps_to_the_budget(wired: Wired, path: str) -> None:
 async def test_tokens_are_settled_by_what_the_wire_reports(wired: Wired) -> None:
     """A reply that cost more than the budget of the minute makes the next call wait until that is made good."""
     clock = JumpingClock()
-    expensive = Reply("Long.", usage=WireUsage(input=1000, output=1000))
+    expensive = WireReply("Long.", usage=WireUsage(input=1000, output=1000))
     async with wired.serve([expensive, Say("Short.")]) as server:
         hooks = [RateLimit(tokens=1000, per=60, estimate=lambda request: 100)]
         agent = Agent("a", wired.model(server), hooks=hooks, clock=clock)

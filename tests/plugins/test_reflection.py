@@ -12,7 +12,7 @@ from agentflow import Agent, Msg, tool
 from agentflow.errors import ModelError, UsageError
 from agentflow.plugins.reflection import REFLECT, Reflection
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Reply, Say, ToolCall, WireRequest
+from agentflow.testing.wire import Say, ToolCall, WireReply, WireRequest
 from agentflow.vocabulary.events import Error, MessagesAdded
 from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.specs import ModelOptions, Usage
@@ -34,12 +34,14 @@ def is_reflection(system: str) -> bool:
 async def test_the_agent_reads_the_reflection(wired: Wired, how: str, keep: bool) -> None:
     """After each round the provider gets the reflection behind the results, in an order that it accepts."""
 
-    def brain(request: WireRequest) -> Reply:
+    def brain(request: WireRequest) -> WireReply:
         if is_reflection(request.system):
             return Say(f"{request.user_text.count('nothing at')} empty results.")
         n = sum(1 for message in request.messages if "Step" in json.dumps(message))
         calls = (ToolCall("look", {"place": n}), ToolCall("look", {"place": -n}))
-        return Reply(f"Step {n}.", thinking="Hm.", calls=calls) if n < 3 else Say("Nothing anywhere.", thinking="So.")
+        return (
+            WireReply(f"Step {n}.", thinking="Hm.", calls=calls) if n < 3 else Say("Nothing anywhere.", thinking="So.")
+        )
 
     async with wired.serve(brain) as server:
         hook = Reflection(keep=keep)

@@ -15,7 +15,7 @@ from agentflow import Agent, Error, Msg, PreReasoning, on, tool
 from agentflow.errors import UsageError
 from agentflow.plugins.reminders import DynamicContext, FileContent, SystemReminder, current_time
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Call, Say
+from agentflow.testing.wire import Say, UseTool
 
 
 @tool(type="read")
@@ -46,7 +46,7 @@ async def test_additions_over_the_wire(wired: Wired, how: str, place: Any) -> No
         SystemReminder("Stay calm."),
         DynamicContext(lambda event: f"Round {event.iteration}, {next(turn)}.", place=place),
     ]
-    async with wired.serve([Call("look"), Say("Done."), Say("Bye.")]) as server:
+    async with wired.serve([UseTool("look"), Say("Done."), Say("Bye.")]) as server:
         agent = Agent("a", wired.model(server), system="Be brief.", tools=[look], hooks=hooks)
         if how == "call":
             await agent.call("Look.")

@@ -13,7 +13,7 @@ from agentflow.errors import HookContractError, ModelError, ToolError, UsageErro
 from agentflow.plugins.limits import UsageLimits
 from agentflow.plugins.retry import ModelRetry, Retries, RetryRecord, ToolRetry
 from agentflow.testing import ScriptedModel, run_virtual
-from agentflow.testing.wire import Call, Fault, Say
+from agentflow.testing.wire import Fault, Say, UseTool
 from agentflow.tools.tool_context import ToolContext
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import ActingChunk, PostCall, PreActing, PreReasoning, ReasoningChunk
@@ -126,7 +126,7 @@ async def test_a_whole_run_with_a_flaky_tool(wired: Wired, path: str) -> None:
         raise ConnectionError("reset")
 
     recorder, clock = Recorder(), JumpingClock()
-    async with wired.serve([Call("look"), Call("send"), Say("Done.")]) as server:
+    async with wired.serve([UseTool("look"), UseTool("send"), Say("Done.")]) as server:
         hooks = [ToolRetry(first_wait=1, jitter=0), recorder]
         agent = Agent("a", wired.model(server), tools=[look, send], hooks=hooks, clock=clock)
         await run(agent, path)

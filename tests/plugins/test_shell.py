@@ -13,7 +13,7 @@ from agentflow.errors import UsageError
 from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.shell_parts import BUILTINS, Part, Script, Some, read_script
 from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Reply, Say, ToolCall
+from agentflow.testing.wire import Say, ToolCall, WireReply
 from agentflow.vocabulary.messages import ToolUseBlock
 
 ALLOW = [
@@ -565,7 +565,7 @@ async def test_over_the_wire(wired: Wired, how: str) -> None:
     commands = ["ls | head -1", "ls; rm -rf /", "ls $("]
     uses = [ToolCall("bash", {"command": c}, f"t{n}") for n, c in enumerate(commands)]
     calls = (*uses, ToolCall("other", {"command": "rm"}, "t9"))
-    async with wired.serve([Reply("", calls=calls), Say("Done.")]) as server:
+    async with wired.serve([WireReply("", calls=calls), Say("Done.")]) as server:
         agent = Agent(
             "a", wired.model(server), tools=[bash, other], hooks=[ShellApproval(allow=["ls *", "head -1"], deny=["rm"])]
         )

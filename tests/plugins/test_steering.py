@@ -13,7 +13,7 @@ from agentflow.errors import UsageError
 from agentflow.loop.view import View
 from agentflow.plugins.steering import Steering
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Call, Say
+from agentflow.testing.wire import Say, UseTool
 from agentflow.vocabulary.events import Frame
 
 
@@ -34,7 +34,7 @@ def speaking(steering: Steering, *texts: str, session: str | None = None) -> Any
 async def test_a_message_in_mid_run_over_the_wire(wired: Wired, how: str) -> None:
     """What a thread says while a tool runs stands behind the results, in the next request and in the history."""
     steering = Steering()
-    async with wired.serve([Call("look"), Say("I stop at two.")]) as server:
+    async with wired.serve([UseTool("look"), Say("I stop at two.")]) as server:
         agent = Agent("a", wired.model(server), tools=[speaking(steering, "Only two, please.")], hooks=[steering])
         if how == "call":
             await agent.call("Look.")

@@ -26,7 +26,7 @@ from agentflow.errors import ModelError
 from agentflow.plugins import ModelRetry, RateLimit
 from agentflow.ports.retry import RetryPolicy
 from agentflow.ports.waits import Wait, on_wait
-from agentflow.terminal.progress import Progress
+from agentflow.terminal.progress import ProgressLines
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.vocabulary.events import HookEvent
 
@@ -36,7 +36,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.time = 0.0
-        self.progress = Progress(lambda: self.time)
+        self.progress = ProgressLines(lambda: self.time)
 
     def lines(self, width: int = 100, height: int = 30, ascii_only: bool = False) -> list[str]:
         return [line.plain for line in self.progress.lines(width, height, ascii_only=ascii_only)]

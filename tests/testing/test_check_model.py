@@ -19,7 +19,7 @@ from agentflow.models.openai_wire import OpenAIWire
 from agentflow.testing import ScriptedModel, check_model, check_model_async
 from agentflow.testing.check_model import ModelFlaw
 from agentflow.testing.model_scenes import SCENES, ModelScene, StagedModel
-from agentflow.testing.wire import Fault, Reply, ToolCall, WireServer, WireUsage
+from agentflow.testing.wire import Fault, ToolCall, WireReply, WireServer, WireUsage
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:litellm")
@@ -102,7 +102,7 @@ def wired(wire: str, adapter: str) -> Any:
         if scene.name == "no ids":
             named.append(Fault.no_ids())
         used = WireUsage(input=scene.usage.input_tokens, output=scene.usage.output_tokens)
-        reply = Reply(scene.text, calls=calls, usage=used, chunk=5, faults=named)
+        reply = WireReply(scene.text, calls=calls, usage=used, chunk=5, faults=named)
         build = WireServer.anthropic if wire == "anthropic" else WireServer.openai
         with build(lambda request: reply).in_thread() as server:
             name = _NAMES[wire]

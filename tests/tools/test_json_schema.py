@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow._support.json_schema import MOST_COST, MOST_LEVELS, JsonSchema, JsonSchemaError, TooCostlyError
-from agentflow._support.patterns_outside import Pattern, PatternError
+from agentflow._support.patterns_outside import PatternError, SchemaPattern
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.tools import external_tool
 from agentflow.vocabulary.messages import ToolUseBlock
@@ -313,20 +313,20 @@ REFUSED: list[tuple[str, str]] = [
 @pytest.mark.parametrize(("pattern", "text", "found"), MATCHES)
 def test_patterns_match_as_ecma_says(pattern: str, text: str, found: bool) -> None:
     """Where Rust, Python and ECMA 262 differ, it is ECMA's meaning."""
-    assert Pattern(pattern).found_in(text) is found
+    assert SchemaPattern(pattern).found_in(text) is found
 
 
 @pytest.mark.parametrize(("pattern", "why"), REFUSED)
 def test_patterns_that_are_refused(pattern: str, why: str) -> None:
     """What would need backtracking, is too large, or is none: and the error says which."""
     with pytest.raises(PatternError) as caught:
-        Pattern(pattern)
+        SchemaPattern(pattern)
     assert why in str(caught.value)
 
 
 def test_the_weight_of_a_pattern() -> None:
     """It grows with what is repeated, as the automaton does."""
-    assert [Pattern(text).weight for text in ("a", "a{10}", "(ab){3,5}", "(a{10}){10}", "[^a]{2}")] == [
+    assert [SchemaPattern(text).weight for text in ("a", "a{10}", "(ab){3,5}", "(a{10}){10}", "[^a]{2}")] == [
         1,
         11,
         16,

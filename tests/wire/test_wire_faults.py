@@ -10,14 +10,14 @@ from wire_client import Got, ask
 from wire_examples import KEYS, USER, chat, message
 
 from agentflow.errors import UsageError
-from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall, WireServer, WireUsage
+from agentflow.testing.wire import Fault, Say, ToolCall, UseTool, WireReply, WireServer, WireUsage
 
 USAGE = WireUsage(input=3, output=2)
 TEXT = Say("grüße 日本", usage=USAGE, chunk=3)
-CALL = Call("add", {"city": "Zürich"}, id="c1", usage=USAGE, chunk=4)
+CALL = UseTool("add", {"city": "Zürich"}, id="c1", usage=USAGE, chunk=4)
 
 
-async def openai(reply: Reply, *faults: Fault, stream: bool = True) -> Got:
+async def openai(reply: WireReply, *faults: Fault, stream: bool = True) -> Got:
     more: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
     async with WireServer.openai([reply.with_faults(*faults)]) as server:
         got = await ask(server, chat(USER), **more)
@@ -25,7 +25,7 @@ async def openai(reply: Reply, *faults: Fault, stream: bool = True) -> Got:
         return got
 
 
-async def anthropic(reply: Reply, *faults: Fault, stream: bool = True) -> Got:
+async def anthropic(reply: WireReply, *faults: Fault, stream: bool = True) -> Got:
     async with WireServer.anthropic([reply.with_faults(*faults)]) as server:
         got = await ask(server, message(USER), stream=stream)
         server.assert_done()
@@ -432,5 +432,5 @@ async def test_a_fault_at_a_place_that_is_not_there_is_told() -> None:
 def test_own_faults_are_a_name_and_an_edit() -> None:
     """A fault of one's own edits the plan like any other."""
     fault = Fault("nothing", lambda plan: plan)
-    reply = Reply("x", calls=(ToolCall("a"),), faults=fault)
+    reply = WireReply("x", calls=(ToolCall("a"),), faults=fault)
     assert (reply.edits, fault.name) == ((fault,), "nothing")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.testing.wire import Dialect, Fault, Reply, Say, ToolCall, WireServer, WireUsage
+from agentflow.testing.wire import Dialect, Fault, Say, ToolCall, WireReply, WireServer, WireUsage
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # litellm fetches it over the network on import otherwise
 
@@ -153,7 +153,7 @@ def server_of(wire: str, script: list[Any], dialect: Dialect | None = None) -> W
 async def test_a_conversation_with_thinking_tools_and_a_second_turn_passes(wire: str, stream: bool) -> None:
     """Two parallel calls, a second step, an answer and a new turn; nothing is refused and all arrives as scripted."""
     script = [
-        Reply(
+        WireReply(
             "Let me add.",
             thinking="I should add, é.",
             calls=(ToolCall("add", {"a": 1, "b": 2}), ToolCall("add", {"a": "日本"})),
@@ -161,7 +161,7 @@ async def test_a_conversation_with_thinking_tools_and_a_second_turn_passes(wire:
             chunk=3,
             interleave=True,
         ),
-        Reply(calls=(ToolCall("add"),)),
+        WireReply(calls=(ToolCall("add"),)),
         Say("Three."),
         Say("Bye."),
     ]
@@ -196,7 +196,7 @@ async def test_a_conversation_with_thinking_tools_and_a_second_turn_passes(wire:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_deepseek_gets_its_reasoning_back(stream: bool) -> None:
     """reasoning_content given back by the client satisfies the dialect that asks for it."""
-    script = [Reply(thinking="hm", calls=(ToolCall("add", {"a": 1}),)), Say("ok")]
+    script = [WireReply(thinking="hm", calls=(ToolCall("add", {"a": 1}),)), Say("ok")]
     async with server_of("openai", script, Dialect.deepseek()) as server:
         client = Client(server, stream=stream)
         client.ask("go")

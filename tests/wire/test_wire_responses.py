@@ -9,11 +9,11 @@ from typing import Any
 import openai
 import pytest
 
-from agentflow.testing.wire import Call, Cite, Fault, Reply, Say, Script, ToolCall, WireServer, WireUsage
+from agentflow.testing.wire import Cite, Fault, Say, Script, ToolCall, UseTool, WireReply, WireServer, WireUsage
 
 ADD: Any = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}, "strict": False}
 SEALED: Any = ["reasoning.encrypted_content"]
-FULL = Reply(
+FULL = WireReply(
     "Sure é",
     thinking="I think",
     calls=(ToolCall("add", {"a": 1}), ToolCall("now", "", id="mine")),
@@ -101,7 +101,11 @@ async def test_words_and_seals_of_thoughts_come_to_those_who_ask_for_them() -> N
 
 async def test_a_reply_that_is_cut_off_or_refused_says_so() -> None:
     """`length` is incomplete for the tokens, `refusal` for the filter; a refusal in words is a part of its own."""
-    script = [Reply("So", finish="length"), Reply("So", finish="refusal"), Reply("x", faults=Fault.refusal("No."))]
+    script = [
+        WireReply("So", finish="length"),
+        WireReply("So", finish="refusal"),
+        WireReply("x", faults=Fault.refusal("No.")),
+    ]
     async with played(script) as (_, client):
         length, filtered, refused = [(await events_of(client))[-1].response for _ in script]
     assert (length.status, length.incomplete_details.reason) == ("incomplete", "max_output_tokens")
@@ -112,8 +116,8 @@ async def test_a_reply_that_is_cut_off_or_refused_says_so() -> None:
 async def test_citations_images_and_calls_in_turns() -> None:
     """What the text stands on is annotated, an image is an item, and two calls may be told at once."""
     calls = (ToolCall("a", {"x": 1}), ToolCall("b", {"x": 2}))
-    cited = Reply("Grass.", cites=(Cite("https://e.com", "Grass"),), images=("data:image/png;base64,AAAA",))
-    async with played([cited, Reply(calls=calls, chunk=4, interleave=True)]) as (_, client):
+    cited = WireReply("Grass.", cites=(Cite("https://e.com", "Grass"),), images=("data:image/png;base64,AAAA",))
+    async with played([cited, WireReply(calls=calls, chunk=4, interleave=True)]) as (_, client):
         first, second = await events_of(client), await events_of(client)
     note = first[-1].response.output[0].content[0].annotations[0]
     assert (note.type, note.url, first[-1].response.output[1].result) == ("url_citation", "https://e.com", "AAAA")
@@ -123,8 +127,8 @@ async def test_citations_images_and_calls_in_turns() -> None:
 
 async def test_what_goes_wrong_reaches_the_client_as_it_does_from_the_vendor() -> None:
     """An HTTP error, an error in the stream, and a stream that is torn."""
-    script = [Fault.status(429), Reply("Hi", faults=Fault.error_event("text", type="server_error")), Fault.html()]
-    async with played([*script, Call("add", faults=Fault.cut("call"))]) as (server, client):
+    script = [Fault.status(429), WireReply("Hi", faults=Fault.error_event("text", type="server_error")), Fault.html()]
+    async with played([*script, UseTool("add", faults=Fault.cut("call"))]) as (server, client):
         with pytest.raises(openai.RateLimitError):
             await client.responses.create(model="m", input="hi")
         assert (await events_of(client))[-1].code == "server_error"

@@ -11,7 +11,7 @@ from wire_client import ask
 from wire_examples import AUTH, USER, chat, message
 
 from agentflow.errors import UsageError
-from agentflow.testing.wire import Call, Dialect, Reply, Say, WireRequest, WireServer
+from agentflow.testing.wire import Dialect, Say, UseTool, WireReply, WireRequest, WireServer
 
 
 async def test_a_list_answers_in_order_and_then_fails_loudly() -> None:
@@ -33,9 +33,9 @@ async def test_a_list_answers_in_order_and_then_fails_loudly() -> None:
 async def test_one_function_answers_on_both_wires(wire: str) -> None:
     """A brain sees the request and answers in vendor-neutral words, at once or after waiting."""
 
-    async def brain(request: WireRequest) -> Reply:
+    async def brain(request: WireRequest) -> WireReply:
         await asyncio.sleep(0)
-        return Say(f"{request.wire} heard {request.user_text}") if request.messages else Call("never")
+        return Say(f"{request.wire} heard {request.user_text}") if request.messages else UseTool("never")
 
     server = WireServer.openai(brain) if wire == "openai" else WireServer.anthropic(brain)
     async with server:
@@ -47,7 +47,7 @@ async def test_one_function_answers_on_both_wires(wire: str) -> None:
 async def test_a_brain_that_raises_is_a_500_with_its_message() -> None:
     """The error goes to the client and into `assert_done`."""
 
-    def brain(request: WireRequest) -> Reply:
+    def brain(request: WireRequest) -> WireReply:
         raise LookupError(f"no answer to {request.user_text}")
 
     async with WireServer.anthropic(brain) as server:
@@ -61,7 +61,7 @@ async def test_a_brain_that_gives_no_reply_is_told_what_would_be_one() -> None:
     """What came back is named."""
     async with WireServer.openai(lambda _request: 3) as server:  # type: ignore[arg-type, return-value]
         got = await ask(server, chat(USER))
-        assert "must be a Reply, a text or a Fault, not int: 3" in got.json["error"]["message"]
+        assert "must be a WireReply, a text or a Fault, not int: 3" in got.json["error"]["message"]
 
 
 def test_a_bare_text_is_no_script() -> None:
@@ -170,4 +170,4 @@ async def test_a_bigger_body_than_a_megabyte_is_read_whole() -> None:
 def test_a_negative_chunk_is_refused() -> None:
     """A reply cannot be cut into pieces of less than nothing."""
     with pytest.raises(UsageError, match="chunk=-1"):
-        Reply("x", chunk=-1)
+        WireReply("x", chunk=-1)

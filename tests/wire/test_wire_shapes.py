@@ -4,11 +4,11 @@ import pytest
 from wire_client import ask
 from wire_examples import ON, USER, chat, message, spec, tool, tooled
 
-from agentflow.testing.wire import Call, Reply, Say, ToolCall, WireServer, WireUsage
+from agentflow.testing.wire import Say, ToolCall, UseTool, WireReply, WireServer, WireUsage
 from agentflow.testing.wire.signing import Signer
 
 USAGE = WireUsage(input=11, output=5, cache_read=4, cache_write=2, reasoning=3)
-FULL = Reply(
+FULL = WireReply(
     "Sure é",
     thinking="I think",
     calls=(ToolCall("add", {"a": 1}), ToolCall("now", "", id="mine")),
@@ -140,7 +140,7 @@ async def test_openai_sends_usage_only_when_asked() -> None:
 
 async def test_openai_interleaves_parallel_calls_by_index() -> None:
     """With interleave the pieces of parallel calls come in turns."""
-    reply = Reply(calls=(ToolCall("a", '{"x":1}'), ToolCall("b", '{"y":22}')), interleave=True, chunk=4)
+    reply = WireReply(calls=(ToolCall("a", '{"x":1}'), ToolCall("b", '{"y":22}')), interleave=True, chunk=4)
     async with WireServer.openai([reply]) as server:
         got = await ask(server, chat(USER), stream=True)
         calls = [
@@ -230,14 +230,14 @@ async def test_anthropic_streams_blocks_in_order() -> None:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_anthropic_thinks_only_when_asked(stream: bool) -> None:
     """A request without thinking gets the same reply without its thinking, like from the vendor."""
-    async with WireServer.anthropic([Reply("x", thinking="y", redacted="z")]) as server:
+    async with WireServer.anthropic([WireReply("x", thinking="y", redacted="z")]) as server:
         got = await ask(server, message(USER), stream=stream)
         assert b"thinking" not in got.body
 
 
 async def test_anthropic_sends_redacted_and_empty_thinking() -> None:
     """A block without text keeps its signature; a redacted one is opaque; both come back unrefused."""
-    script = [Reply(thinking="", redacted="secret", calls=(ToolCall("add"),)), Say("done")]
+    script = [WireReply(thinking="", redacted="secret", calls=(ToolCall("add"),)), Say("done")]
     async with WireServer.anthropic(script) as server:
         got = await ask(server, tooled(USER, thinking=ON))
         empty, redacted, use = got.json["content"]
@@ -253,7 +253,7 @@ async def test_anthropic_sends_redacted_and_empty_thinking() -> None:
 
 async def test_calls_handed_out_without_thinking_are_not_asked_for_it() -> None:
     """A script that calls without thinking under manual thinking stays playable."""
-    async with WireServer.anthropic([Call("add"), Say("done")]) as server:
+    async with WireServer.anthropic([UseTool("add"), Say("done")]) as server:
         got = await ask(server, tooled(USER, thinking=ON))
         ident = got.json["content"][0]["id"]
         told = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": ident, "content": "2"}]}
@@ -275,9 +275,9 @@ async def test_calls_handed_out_without_thinking_are_not_asked_for_it() -> None:
 )
 async def test_a_finish_is_said_in_the_vendors_word(finish: str, openai: str, anthropic: str) -> None:
     """The four common reasons are translated; any other word goes out as it is."""
-    async with WireServer.openai([Reply("x", finish=finish)]) as server:
+    async with WireServer.openai([WireReply("x", finish=finish)]) as server:
         assert (await ask(server, chat(USER))).json["choices"][0]["finish_reason"] == openai
-    async with WireServer.anthropic([Reply("x", finish=finish)]) as server:
+    async with WireServer.anthropic([WireReply("x", finish=finish)]) as server:
         assert (await ask(server, message(USER))).json["stop_reason"] == anthropic
 
 
@@ -292,7 +292,7 @@ async def test_usage_is_estimated_from_the_request_when_not_scripted() -> None:
 
 async def test_ids_of_calls_differ_between_replies() -> None:
     """Two replies of one server never mint the same id."""
-    async with WireServer.openai([Call("a"), Call("a")]) as server:
+    async with WireServer.openai([UseTool("a"), UseTool("a")]) as server:
         ids = [(await ask(server, chat(USER))).json["choices"][0]["message"]["tool_calls"][0]["id"] for _ in range(2)]
         assert ids == ["call_wire_0_0", "call_wire_1_0"]
 

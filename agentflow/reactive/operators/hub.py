@@ -22,7 +22,7 @@ from agentflow.reactive.tasks import create_task
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterable
 
-__all__ = ["Hub", "cancel_all"]
+__all__ = ["TaskHub", "cancel_all"]
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
         raise cancellation
 
 
-class Hub(Generic[T]):
+class TaskHub(Generic[T]):
     """Tasks that put items, and one reader that takes them.
 
     Args:

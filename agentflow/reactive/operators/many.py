@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
 from agentflow.reactive.iterators import close, raise_in
-from agentflow.reactive.operators.hub import Hub, cancel_all
+from agentflow.reactive.operators.hub import TaskHub, cancel_all
 from agentflow.reactive.publisher import Publisher, open_source
 from agentflow.reactive.signals import EMPTY, identity
 
@@ -36,7 +36,7 @@ async def merge(sources: Sequence[object], max_concurrent: int | None) -> AsyncI
         finally:
             await close(flattened)
         return
-    hub = Hub[object]()
+    hub = TaskHub[object]()
     try:
         for source in sources:
             hub.spawn(hub.feed(open_source("merge", source)))
@@ -50,7 +50,7 @@ async def flat_map(
     outer: AsyncIterator[object], mapper: Mapper, max_concurrent: int, operator: str
 ) -> AsyncIterator[object]:
     """The items of the mapped sources, in order of arrival, with at most `max_concurrent` runs at once."""
-    hub = Hub[object]()
+    hub = TaskHub[object]()
     slots = asyncio.Semaphore(max_concurrent)
 
     async def inner(iterator: AsyncIterator[object]) -> None:
@@ -102,7 +102,7 @@ async def concat_map(outer: AsyncIterator[object], mapper: Mapper, operator: str
 
 async def switch_map(outer: AsyncIterator[object], mapper: Mapper, operator: str) -> AsyncIterator[object]:
     """Only the items of the newest mapped source: a new outer item cancels the previous run."""
-    hub = Hub[object]()
+    hub = TaskHub[object]()
 
     async def spread() -> None:
         current: asyncio.Task[None] | None = None
@@ -122,17 +122,17 @@ async def switch_map(outer: AsyncIterator[object], mapper: Mapper, operator: str
         await hub.close()
 
 
-async def _close_all(hubs: Iterable[Hub[object]]) -> None:
+async def _close_all(hubs: Iterable[TaskHub[object]]) -> None:
     await cancel_all([task for hub in hubs for task in hub.leave()])  # (`gather` ends with the first that is cancelled)
 
 
 async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...]]:
     """Rows of one item from each source, all pulled at once; ends when the first one ends or fails."""
-    hubs: list[Hub[object]] = []
+    hubs: list[TaskHub[object]] = []
     changed = asyncio.Event()
     try:
         for source in sources:
-            hub = Hub[object](changed=changed)
+            hub = TaskHub[object](changed=changed)
             hubs.append(hub)
             hub.spawn(hub.feed(open_source("zip", source)))
         while True:
@@ -160,7 +160,7 @@ async def _tagged(iterator: AsyncIterator[object], index: int, *, end: bool) -> 
         async for value in iterator:
             try:
                 yield index, value
-            except asyncio.CancelledError as error:  # raised in here by `Hub.feed`
+            except asyncio.CancelledError as error:  # raised in here by `TaskHub.feed`
                 await raise_in(iterator, error)
                 raise
         if end:
@@ -171,7 +171,7 @@ async def _tagged(iterator: AsyncIterator[object], index: int, *, end: bool) -> 
 
 async def combine_latest(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...]]:
     """A row of the latest items, whenever one of them changes and all have one."""
-    hub = Hub[tuple[int, object]]()
+    hub = TaskHub[tuple[int, object]]()
     latest: list[object] = [EMPTY] * len(sources)
     try:
         for index, source in enumerate(sources):
@@ -187,7 +187,7 @@ async def combine_latest(sources: Sequence[object]) -> AsyncIterator[tuple[objec
 
 async def amb(sources: Sequence[object]) -> AsyncIterator[object]:
     """The source that signals first (item, completion or failure); the others are then cancelled."""
-    hub = Hub[tuple[int, object]]()
+    hub = TaskHub[tuple[int, object]]()
     tasks: list[asyncio.Task[None]] = []
     try:
         tasks.extend(
@@ -210,7 +210,7 @@ async def amb(sources: Sequence[object]) -> AsyncIterator[object]:
 
 async def take_until(source: Publisher[T], other: object) -> AsyncIterator[T]:
     """The source until `other` emits an item; an `other` that completes without one changes nothing."""
-    hub = Hub[tuple[int, object]]()
+    hub = TaskHub[tuple[int, object]]()
     try:
         hub.spawn(hub.feed(_tagged(open_source("take_until", other), 1, end=False)))
         hub.spawn(hub.feed(_tagged(source.open(), 0, end=True)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from agentflow._support.time_limit import TimeLimit
 from agentflow.errors import UsageError
 from agentflow.reactive.iterators import close
-from agentflow.reactive.operators.hub import Hub
+from agentflow.reactive.operators.hub import TaskHub
 from agentflow.reactive.publisher import Publisher, Source, open_source, resolve_source
 from agentflow.reactive.signals import EMPTY, Empty, SourceTimeoutError, seconds_until
 
@@ -150,7 +150,7 @@ async def limit_value(
 async def delay(source: Publisher[T], seconds: float) -> AsyncIterator[T]:
     """Each item `seconds` after it arrived, with the gaps kept; a failure is passed on as soon as it is reached."""
     clock = asyncio.get_running_loop().time
-    hub = Hub[tuple[float, T]](DELAY_PREFETCH)
+    hub = TaskHub[tuple[float, T]](DELAY_PREFETCH)
 
     async def stamped() -> AsyncIterator[tuple[float, T]]:
         iterator = source.open()
@@ -200,7 +200,7 @@ async def buffer_with_time(source: Publisher[T], seconds: float, count: int | No
     A span begins when the reader asks, so a slow reader slows the source instead of filling memory.
     """
     clock = asyncio.get_running_loop().time
-    hub = Hub[T]()
+    hub = TaskHub[T]()
     limit = _Limited("buffer_with_time", "span over")
     try:
         hub.spawn(hub.feed(source.open()))
@@ -225,7 +225,7 @@ async def buffer_with_time(source: Publisher[T], seconds: float, count: int | No
         await hub.close()
 
 
-async def _before(limit: _Limited, hub: Hub[T], seconds: float) -> tuple[T | Empty] | None:
+async def _before(limit: _Limited, hub: TaskHub[T], seconds: float) -> tuple[T | Empty] | None:
     """Return one item (or the end) from the hub; None if the span passed first."""
     if seconds <= 0:
         return None

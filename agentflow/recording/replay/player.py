@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, cast
 from agentflow._support.validation import adapter_of
 from agentflow.agent.arguments import wrapped_agent
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.wrapping import ModelSource, ToolCall, ToolSource
+from agentflow.hooks.wrapping import ModelSource, ToolCallContext, ToolSource
 from agentflow.loop.run import RunBase
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession, Session
@@ -564,7 +564,7 @@ class Player(Recorder):
         for key in self.script.all_of(calls):
             self._progress.mark_done(key)
 
-    async def _play_work(self, call: str, work: RecordedWork, use: str, context: ToolCall) -> object:
+    async def _play_work(self, call: str, work: RecordedWork, use: str, context: ToolCallContext) -> object:
         await self._wait(("begun", work.n, 0), work.end)
         done = 0
         for key, due in self._steps_of(work):
@@ -589,7 +589,7 @@ class Player(Recorder):
         doings += [(("mark", work.n, n), due) for n, (mark, due) in enumerate(work.marks) if mark.what == "injected"]
         return sorted(doings, key=lambda doing: self.script.order.places[doing[0]])
 
-    def _inject(self, context: ToolCall, injected: Iterable[Injection]) -> None:
+    def _inject(self, context: ToolCallContext, injected: Iterable[Injection]) -> None:
         for one in injected:
             messages = [self.script.log.message(ref) for ref in one.messages]
             context.run.inject(*messages, keep=one.keep)

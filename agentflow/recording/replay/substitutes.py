@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from agentflow.errors import ToolError
-from agentflow.hooks.wrapping import ToolCall
+from agentflow.hooks.wrapping import ToolCallContext
 from agentflow.ports.model import ModelRequest
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import ToolUseBlock
@@ -30,7 +30,7 @@ class RecordedModel:
         return self._replies()
 
 
-async def refuse(use: ToolUseBlock, _context: ToolCall) -> object:
+async def refuse(use: ToolUseBlock, _context: ToolCallContext) -> object:
     """Refuse a tool that must not run.
 
     Raises:

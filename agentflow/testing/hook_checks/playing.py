@@ -13,7 +13,7 @@ from agentflow.loop.session import FullSession
 from agentflow.loop.states import State
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux
-from agentflow.testing.hook_checks.scenes import Scene, Stage
+from agentflow.testing.hook_checks.scenes import Scene, SceneStage
 from agentflow.vocabulary.events import CallEnded, HookEvent, PostCall
 from agentflow.vocabulary.messages import Msg, Pending, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
@@ -96,7 +96,7 @@ async def play(
     hooks: Sequence[Hook],
     deps: object,
     errors: Callable[[BaseException], None] | None = None,
-    stage: Stage | None = None,
+    stage: SceneStage | None = None,
     *,
     goes_on: bool = True,
 ) -> PlayResult:
@@ -112,7 +112,7 @@ async def play(
         stage: An existing stage to use.
         goes_on: Whether the next call is made after a failed one; otherwise the failure is raised.
     """
-    stage = stage or Stage(scene, job, hooks)
+    stage = stage or SceneStage(scene, job, hooks)
     played = PlayResult()
     with stage:
         session = FullSession(f"session {job}", stage.history(), new_id=stage.new_id)
@@ -135,7 +135,9 @@ async def play(
     return played
 
 
-async def _call(stage: Stage, session: FullSession, path: Path, text: str, deps: object, played: PlayResult) -> None:
+async def _call(
+    stage: SceneStage, session: FullSession, path: Path, text: str, deps: object, played: PlayResult
+) -> None:
     agent = stage.agent
     if path == "called":
         _noted(await agent.call(text, session=session, deps=deps), played)

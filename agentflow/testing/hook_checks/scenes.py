@@ -27,7 +27,7 @@ from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["SCENES", "PlantedError", "Scene", "Stage"]
+__all__ = ["SCENES", "PlantedError", "Scene", "SceneStage"]
 
 Script = Callable[[int], list[Any]]
 
@@ -174,7 +174,7 @@ SCENES: dict[str, Scene] = {
 """All scenes by name, the simple ones first."""
 
 
-class Stage:
+class SceneStage:
     """An agent that plays one job of a scene, with its observable effects.
 
     Attributes:
@@ -239,7 +239,7 @@ class Stage:
         self._said += 1
         return line
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> SceneStage:
         _stage.set(self)
         return self
 
@@ -247,7 +247,7 @@ class Stage:
         return None
 
 
-_stage: ContextVar[Stage | None] = ContextVar("agentflow_check_hook_stage", default=None)
+_stage: ContextVar[SceneStage | None] = ContextVar("agentflow_check_hook_stage", default=None)
 
 
 def _ran(name: str, **arguments: object) -> None:

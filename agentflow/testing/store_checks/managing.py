@@ -12,7 +12,7 @@ from agentflow._support.ids import inner_session_id
 from agentflow._support.json_text import read_json_text
 from agentflow.errors import SessionConflictError, UsageError
 from agentflow.testing.store_checks.samples import a_call
-from agentflow.testing.store_checks.trial import Trial
+from agentflow.testing.store_checks.trial import StoreTrial
 from agentflow.testing.suite import FlawFound
 from agentflow.vocabulary.facts import CallClosed, Fact, RoundSuspended, SessionBegan
 from agentflow.vocabulary.messages import Msg, Pending
@@ -27,11 +27,11 @@ def _suspended(number: int) -> list[Fact]:
     return [opened, RoundSuspended(run_id, (pending,), call_id), CallClosed(run_id, call_id, "suspended")]
 
 
-async def _listed(trial: Trial, *ids: str) -> list[tuple[str, int, str]]:
+async def _listed(trial: StoreTrial, *ids: str) -> list[tuple[str, int, str]]:
     return [(info.id, info.version, info.status) for info in await trial.store.sessions() if info.id in ids]
 
 
-async def listing(trial: Trial) -> None:
+async def listing(trial: StoreTrial) -> None:
     """The list has id, version and status, the most recently used first."""
     idle, cut, waits = (trial.new_session() for _ in range(3))
     for session_id, facts in ((idle, a_call(1)), (cut, a_call(2)[:1]), (waits, _suspended(3))):
@@ -44,7 +44,7 @@ async def listing(trial: Trial) -> None:
     trial.same(await _listed(trial, idle, cut, waits), wanted, "does not keep the list up to date")
 
 
-async def fork(trial: Trial) -> None:
+async def fork(trial: StoreTrial) -> None:
     """A fork has the first facts and is independent; waiting sub-agents are forked too."""
     store, s = trial.store, trial.new_session()
     everything = [*a_call(1), *a_call(2)]
@@ -68,7 +68,7 @@ async def fork(trial: Trial) -> None:
     await trial.holds(inner, a_call(4)[:1], "does not fork the sub-agent's session for which a forked one waits")
 
 
-async def _names_are_checked(trial: Trial, s: str, work: Callable[[str, str], Any], word: str) -> None:
+async def _names_are_checked(trial: StoreTrial, s: str, work: Callable[[str, str], Any], word: str) -> None:
     """A missing session is refused, and an existing one is not overwritten."""
     there = trial.new_session()
     await trial.keep(there, a_call(5))
@@ -79,7 +79,7 @@ async def _names_are_checked(trial: Trial, s: str, work: Callable[[str, str], An
     await trial.holds(free, [], f"creates a session by {word} of a missing one")
 
 
-async def rename(trial: Trial) -> None:
+async def rename(trial: StoreTrial) -> None:
     """A renamed session keeps its facts; the old id is free."""
     s, new = trial.new_session(), trial.new_session()
     await trial.keep(s, a_call(1))
@@ -91,7 +91,7 @@ async def rename(trial: Trial) -> None:
     await trial.keep(s, a_call(3), expected=0)
 
 
-async def delete(trial: Trial) -> None:
+async def delete(trial: StoreTrial) -> None:
     """A deleted session is removed with its facts; a writer that still knows it gets an error."""
     store, s, other = trial.store, trial.new_session(), trial.new_session()
     for session_id in (s, other):
@@ -106,7 +106,7 @@ async def delete(trial: Trial) -> None:
     await trial.holds(s, a_call(1), "does not allow a new session with the id of a deleted one")
 
 
-async def prune(trial: Trial) -> None:
+async def prune(trial: StoreTrial) -> None:
     """prune() deletes idle sessions, but never open calls, their children, or sessions to keep."""
     store = trial.store
     idle, kept, cut = (trial.new_session() for _ in range(3))
@@ -138,7 +138,7 @@ async def prune(trial: Trial) -> None:
     await trial.holds(kept, a_call(2), "prunes a session in keep=")
 
 
-async def exchange(trial: Trial) -> None:
+async def exchange(trial: StoreTrial) -> None:
     """An exported and imported session is equal; nothing is overwritten, and other data is refused."""
     store, s, copy = trial.store, trial.new_session(), trial.new_session()
     facts: Sequence[Fact] = [SessionBegan((Msg.user("before", id="u0"),)), *a_call(1)]
@@ -158,7 +158,7 @@ async def exchange(trial: Trial) -> None:
         await trial.holds(free, [], "creates a session from refused data")
 
 
-async def newer(trial: Trial) -> None:
+async def newer(trial: StoreTrial) -> None:
     """Data of a newer agentflow is refused, not partly read."""
     store, s = trial.store, trial.new_session()
     await trial.keep(s, a_call(1))

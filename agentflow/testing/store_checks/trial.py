@@ -11,7 +11,7 @@ from agentflow.ports.store import Claim, SessionStore, Store
 from agentflow.testing.suite import CheckSkipped, FlawFound
 from agentflow.vocabulary.facts import Fact
 
-__all__ = ["StoreFlaw", "Trial"]
+__all__ = ["StoreFlaw", "StoreTrial"]
 
 StoreFlaw: TypeAlias = Literal[
     "aliasing",
@@ -45,7 +45,7 @@ class AppendOptions(TypedDict, total=False):
     claim: Claim
 
 
-class Trial:
+class StoreTrial:
     """The context of one check of the store.
 
     Args:

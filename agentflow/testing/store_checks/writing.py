@@ -9,7 +9,7 @@ from agentflow._support.ids import inner_session_id
 from agentflow.errors import SessionConflictError, StoreError
 from agentflow.ports.store import Claim, SessionStore, Store
 from agentflow.testing.store_checks.samples import a_call, samples
-from agentflow.testing.store_checks.trial import Trial
+from agentflow.testing.store_checks.trial import StoreTrial
 from agentflow.testing.suite import CheckSkipped, FlawFound
 from agentflow.vocabulary.facts import SessionBegan
 from agentflow.vocabulary.messages import Msg
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-async def order(trial: Trial) -> None:
+async def order(trial: StoreTrial) -> None:
     """Appended facts are loaded oldest first; writes keep the order of the calls."""
     s, other = trial.new_session(), trial.new_session()
     trial.same(await trial.load(s), [], "finds facts in a session that does not exist")
@@ -48,7 +48,7 @@ async def order(trial: Trial) -> None:
         await trial.holds(s, wanted, "writes in the order of awaiting; it should take the facts when append is called")
 
 
-async def aliasing(trial: Trial) -> None:
+async def aliasing(trial: StoreTrial) -> None:
     """The caller's lists and the store's lists are independent."""
     s, given = trial.new_session(), a_call(1)
     kept = trial.append(s, given)
@@ -65,7 +65,7 @@ async def aliasing(trial: Trial) -> None:
     await trial.holds(s, a_call(1), "returns its own list: changing it changes the stored facts")
 
 
-async def facts(trial: Trial) -> None:
+async def facts(trial: StoreTrial) -> None:
     """Facts of every kind, with every verdict, are loaded equal and with the same type."""
     for fact in samples():
         s = trial.new_session()
@@ -75,7 +75,7 @@ async def facts(trial: Trial) -> None:
         trial.same(type((await trial.load(s))[0]), type(fact), f"returns {name} as another type")
 
 
-async def atomicity(trial: Trial) -> None:
+async def atomicity(trial: StoreTrial) -> None:
     """A refused append writes nothing."""
     store, s = trial.store, trial.new_session()
     await trial.keep(s, a_call(1))
@@ -85,7 +85,7 @@ async def atomicity(trial: Trial) -> None:
     await trial.holds(s, a_call(1), "writes a part of an append that it refuses")
 
 
-async def version(trial: Trial) -> None:
+async def version(trial: StoreTrial) -> None:
     """An append with an outdated version writes nothing."""
     store, s = trial.store, trial.new_session()
     await trial.keep(s, a_call(1), expected=0)
@@ -103,7 +103,7 @@ async def version(trial: Trial) -> None:
     await trial.holds(gone, [], "creates a session in a refused append")
 
 
-async def duplicate(trial: Trial) -> None:
+async def duplicate(trial: StoreTrial) -> None:
     """A fact that is delivered twice is stored once."""
     s = trial.new_session()
     trial.store  # noqa: B018 - only a SessionStore has natural keys
@@ -117,7 +117,7 @@ async def duplicate(trial: Trial) -> None:
     await trial.holds(s, wanted, "stores facts with existing natural keys again (without a version)")
 
 
-async def fencing(trial: Trial) -> None:
+async def fencing(trial: StoreTrial) -> None:
     """Only one writer has the right to write; a write under a lost claim is refused."""
     store, s = trial.store, trial.new_session()
     first = await _claimed(trial, s)
@@ -151,14 +151,14 @@ async def fencing(trial: Trial) -> None:
     (await _claimed(trial, s)).release()
 
 
-async def _claimed(trial: Trial, session_id: str) -> Claim:
+async def _claimed(trial: StoreTrial, session_id: str) -> Claim:
     asked = trial.store.claim(session_id, lease=30.0)
     if asked is None:
         raise CheckSkipped("it has no claims: writers notice a conflict when they append")
     return await asked
 
 
-async def concurrency(trial: Trial) -> None:
+async def concurrency(trial: StoreTrial) -> None:
     """With concurrent writers nothing is lost, mixed, or written twice under one version."""
     s, numbers = trial.new_session(), range(1, 9)
     await asyncio.gather(*[trial.keep(s, a_call(number)) for number in numbers])
@@ -179,7 +179,7 @@ async def concurrency(trial: Trial) -> None:
     await trial.holds(s, a_call(1), "stores a fact twice that is delivered twice at once")
 
 
-async def cancellation(trial: Trial) -> None:
+async def cancellation(trial: StoreTrial) -> None:
     """A cancelled writer has written all or nothing, and the store keeps working."""
     for turns in (0, 1, 2, 5, 20):
         s = trial.new_session()
@@ -198,7 +198,7 @@ async def cancellation(trial: Trial) -> None:
         await trial.holds(s, [*found, *a_call(3)], "writes a cancelled append later")
 
 
-async def errors(trial: Trial) -> None:
+async def errors(trial: StoreTrial) -> None:
     """A closed store can be closed again; it either works, or raises an error that says that it is closed."""
     await trial.store.close()
     await trial.store.close()
@@ -211,7 +211,7 @@ async def errors(trial: Trial) -> None:
         raise FlawFound("errors", f"fails with {type(error).__name__} when it is closed", repr(error)) from error
 
 
-async def sharing(trial: Trial) -> None:
+async def sharing(trial: StoreTrial) -> None:
     """Two stores opened on the same data see each other's facts, like two processes."""
     if trial.open_another is None:
         raise CheckSkipped("an instance was passed, not a function that opens the same data again")

@@ -2,7 +2,6 @@
 
 from agentflow.testing.wire.misbehaviour import Fault
 from agentflow.testing.wire.reply import (
-    Call,
     Cite,
     Gate,
     Halt,
@@ -10,19 +9,19 @@ from agentflow.testing.wire.reply import (
     Plan,
     PlanEdit,
     Point,
-    Reply,
     Say,
     ToolCall,
+    UseTool,
+    WireReply,
     WireUsage,
 )
 from agentflow.testing.wire.request import ToolAnswer, WireRequest
-from agentflow.testing.wire.rules import Dialect, Rule, Violation, describe_rules
+from agentflow.testing.wire.rules import Dialect, Violation, WireRule, describe_rules
 from agentflow.testing.wire.script import Brain, Line, Script
 from agentflow.testing.wire.server import WireServer, WireServerThread
 
 __all__ = [
     "Brain",
-    "Call",
     "Cite",
     "Dialect",
     "Fault",
@@ -33,14 +32,15 @@ __all__ = [
     "Plan",
     "PlanEdit",
     "Point",
-    "Reply",
-    "Rule",
     "Say",
     "Script",
     "ToolAnswer",
     "ToolCall",
+    "UseTool",
     "Violation",
+    "WireReply",
     "WireRequest",
+    "WireRule",
     "WireServer",
     "WireServerThread",
     "WireUsage",

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agentflow.testing.wire.frames import Frame, FrameKind
+from agentflow.testing.wire.frames import FrameKind, WireFrame
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, merged
-from agentflow.testing.wire.reply import Cite, Plan, Reply, ToolCall, WireUsage
+from agentflow.testing.wire.reply import Cite, Plan, ToolCall, WireReply, WireUsage
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.signing import Signer
 
 FINISH = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "refusal": "refusal"}
-PING = Frame("ping", {"type": "ping"}, "ping")
-UNKNOWN = Frame("ping", {"type": "telemetry", "x_unknown": True}, "telemetry")
+PING = WireFrame("ping", {"type": "ping"}, "ping")
+UNKNOWN = WireFrame("ping", {"type": "telemetry", "x_unknown": True}, "telemetry")
 ERRORS: dict[int, tuple[str, str]] = {
     400: ("invalid_request_error", "Invalid request."),
     401: ("authentication_error", "invalid x-api-key"),
@@ -62,7 +62,7 @@ def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
     return answer
 
 
-def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
+def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[WireFrame]:
     """Build the reply as events, including the end mark."""
     said = _said(plan, request)
     usage = said.usage_for(request.body)
@@ -96,14 +96,14 @@ def tokens_body(request: WireRequest, tokens: int) -> JsonObject:
     return {"input_tokens": tokens}
 
 
-def error_frame(type: str | None, message: str | None) -> Frame:  # noqa: A002 - the wire's own word
+def error_frame(type: str | None, message: str | None) -> WireFrame:  # noqa: A002 - the wire's own word
     """Build an error event for the stream."""
     kind, text = ERRORS[529]
     error: JsonObject = {"type": "error", "error": {"type": type or kind, "message": message or text}}
-    return Frame("error", error, "error")
+    return WireFrame("error", error, "error")
 
 
-def _said(plan: Plan, request: WireRequest) -> Reply:
+def _said(plan: Plan, request: WireRequest) -> WireReply:
     """Adapt the reply to the vendor: no thinking unless requested, and a refusal instead of the answer."""
     reply = plan.reply if request.thinking_on else replace(plan.reply, thinking=None, redacted=None)
     if plan.refusal is None:
@@ -123,7 +123,7 @@ def _message(request: WireRequest) -> JsonObject:
     }
 
 
-def _thinking_blocks(said: Reply, signer: Signer) -> Iterator[JsonObject]:
+def _thinking_blocks(said: WireReply, signer: Signer) -> Iterator[JsonObject]:
     total = len(said.thoughts) + (said.redacted is not None)
     for place, text in enumerate(said.thoughts):
         yield {"type": "thinking", "thinking": text, "signature": signer.sign(text, place, total)}
@@ -131,7 +131,7 @@ def _thinking_blocks(said: Reply, signer: Signer) -> Iterator[JsonObject]:
         yield {"type": "redacted_thinking", "data": signer.sign(said.redacted, total - 1, total)}
 
 
-def _text_blocks(said: Reply) -> Iterator[JsonObject]:
+def _text_blocks(said: WireReply) -> Iterator[JsonObject]:
     if said.text:
         cited: list[JsonValue] = [_cited(cite) for cite in said.cites]
         block: JsonObject = {"type": "text", "text": said.text}
@@ -145,13 +145,13 @@ def _cited(cite: Cite) -> JsonObject:
     return found | {"cited_text": cite.text, "encrypted_index": f"enc_{cite.title}"}
 
 
-def _call_blocks(plan: Plan, said: Reply, request: WireRequest) -> Iterator[JsonObject]:
+def _call_blocks(plan: Plan, said: WireReply, request: WireRequest) -> Iterator[JsonObject]:
     for place, call in enumerate(said.calls):
         ident = "" if plan.call_ids == "none" else call_id(request, place, call)
         yield {"type": "tool_use", "id": ident, "name": call.name, "input": call.input}
 
 
-def _blocks(plan: Plan, said: Reply, request: WireRequest, signer: Signer) -> Iterator[list[Frame]]:
+def _blocks(plan: Plan, said: WireReply, request: WireRequest, signer: Signer) -> Iterator[list[WireFrame]]:
     """Yield the events of each block, without their index."""
     for block in _thinking_blocks(said, signer):
         yield [*_thinking_events(said, block)]
@@ -167,7 +167,7 @@ def _blocks(plan: Plan, said: Reply, request: WireRequest, signer: Signer) -> It
         yield [_start(block | {"input": {}}), *deltas, _stop()]
 
 
-def _thinking_events(said: Reply, block: JsonObject) -> Iterator[Frame]:
+def _thinking_events(said: WireReply, block: JsonObject) -> Iterator[WireFrame]:
     text, signature = block.get("thinking"), block.get("signature")
     if not isinstance(text, str) or not isinstance(signature, str):
         yield _start(block)
@@ -180,24 +180,24 @@ def _thinking_events(said: Reply, block: JsonObject) -> Iterator[Frame]:
     yield _stop()
 
 
-def _start(block: JsonObject) -> Frame:
+def _start(block: JsonObject) -> WireFrame:
     return _event("block", "content_block_start", {"content_block": block})
 
 
-def _stop() -> Frame:
+def _stop() -> WireFrame:
     return _event("block", "content_block_stop", {})
 
 
-def _delta(kind: FrameKind, name: str, fields: JsonObject) -> Frame:
+def _delta(kind: FrameKind, name: str, fields: JsonObject) -> WireFrame:
     return _event(kind, "content_block_delta", {"delta": {"type": name} | fields})
 
 
-def _event(kind: FrameKind, name: str, fields: JsonObject, usage: WireUsage | None = None) -> Frame:
+def _event(kind: FrameKind, name: str, fields: JsonObject, usage: WireUsage | None = None) -> WireFrame:
     counts: JsonObject = {} if usage is None else {"usage": usage_body(usage)}
-    return Frame(kind, {"type": name} | fields | counts, name)
+    return WireFrame(kind, {"type": name} | fields | counts, name)
 
 
-def _numbered(place: int, events: list[Frame]) -> Iterator[Frame]:
+def _numbered(place: int, events: list[WireFrame]) -> Iterator[WireFrame]:
     for frame in events:
         data: JsonObject = dict(frame.data) if isinstance(frame.data, dict) else {}
         yield replace(frame, data={"type": data.pop("type"), "index": place} | data)

@@ -6,7 +6,7 @@ that has no result; the vendor counts everything from there on as one assistant 
 
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_object, as_text, objects
 from agentflow.testing.wire.rules import Subject, Violation
-from agentflow.testing.wire.signing import Seal, prefix_of
+from agentflow.testing.wire.signing import BlockSeal, prefix_of
 
 THOUGHTS = ("thinking", "redacted_thinking")
 MIN_BUDGET = 1024
@@ -129,7 +129,7 @@ def signature_missing(s: Subject) -> Violation | None:
     return None
 
 
-def _seal(s: Subject, block: JsonObject) -> Seal | None:
+def _seal(s: Subject, block: JsonObject) -> BlockSeal | None:
     return s.signer.check(as_text(block.get("signature", block.get("data"))))
 
 

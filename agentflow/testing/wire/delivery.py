@@ -23,7 +23,7 @@ from agentflow.testing.wire.wires import Wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class WireResponse:
     """A complete HTTP answer: its writes, and its interruption if any."""
 
     status: int
@@ -34,10 +34,10 @@ class Answer:
     plan: Plan | None = None
 
 
-def json_answer(status: int, body: object, headers: dict[str, str] | None = None) -> Answer:
+def json_answer(status: int, body: object, headers: dict[str, str] | None = None) -> WireResponse:
     """Build an ordinary JSON answer."""
     data = dump(body).encode()
-    return Answer(
+    return WireResponse(
         status=status,
         headers={"content-type": "application/json"} | (headers or {}),
         writes=[data],
@@ -45,7 +45,7 @@ def json_answer(status: int, body: object, headers: dict[str, str] | None = None
     )
 
 
-def refusal_answer(wire: Wire, refusal: Refusal, request: WireRequest, dialect: Dialect) -> Answer:
+def refusal_answer(wire: Wire, refusal: Refusal, request: WireRequest, dialect: Dialect) -> WireResponse:
     """Build the vendor's error for a refused request. A 400 is marked as not retryable."""
     headers = _ids(wire, request)
     if refusal.status == 400:
@@ -53,13 +53,13 @@ def refusal_answer(wire: Wire, refusal: Refusal, request: WireRequest, dialect: 
     return json_answer(refusal.status, wire.refusal_body(refusal, request.index, dialect), headers)
 
 
-def error_answer(wire: Wire, answer: HttpAnswer, request: WireRequest, dialect: Dialect, tokens: int) -> Answer:
+def error_answer(wire: Wire, answer: HttpAnswer, request: WireRequest, dialect: Dialect, tokens: int) -> WireResponse:
     """Build an HTTP error, or any raw body, with which a fault replaces the reply."""
     headers = _ids(wire, request) | dict(answer.headers)
     if answer.body is None:
         refusal = wire.refusal_of(answer, dialect, tokens)
         return json_answer(answer.status, wire.refusal_body(refusal, request.index, dialect), headers)
-    return Answer(
+    return WireResponse(
         status=answer.status,
         headers={"content-type": answer.content_type} | headers,
         writes=[answer.body] if answer.body else [],
@@ -67,7 +67,7 @@ def error_answer(wire: Wire, answer: HttpAnswer, request: WireRequest, dialect: 
     )
 
 
-def reply_answer(wire: Wire, plan: Plan, request: WireRequest, signer: Signer, dialect: Dialect) -> Answer:
+def reply_answer(wire: Wire, plan: Plan, request: WireRequest, signer: Signer, dialect: Dialect) -> WireResponse:
     """Build the scripted reply, streamed or not as requested.
 
     Raises:
@@ -87,10 +87,10 @@ def reply_answer(wire: Wire, plan: Plan, request: WireRequest, signer: Signer, d
     else:
         parts, length = writes([data], plan), len(data)
     headers = {"content-type": "application/json"} | _ids(wire, request)
-    return Answer(status=200, headers=headers, writes=parts, length=length, halt=halt, plan=plan)
+    return WireResponse(status=200, headers=headers, writes=parts, length=length, halt=halt, plan=plan)
 
 
-def _streamed(wire: Wire, plan: Plan, request: WireRequest, signer: Signer) -> Answer:
+def _streamed(wire: Wire, plan: Plan, request: WireRequest, signer: Signer) -> WireResponse:
     frames = wire.frames(plan, request, signer)
     halt = plan.halt
     if halt is not None:
@@ -99,7 +99,7 @@ def _streamed(wire: Wire, plan: Plan, request: WireRequest, signer: Signer) -> A
             frames.append(wire.error_frame(halt.error_type, halt.message))
     parts = [text.encode() for text in with_noise(frames, plan, wire.ping, wire.unknown)]
     headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"} | _ids(wire, request)
-    return Answer(status=200, headers=headers, writes=writes(parts, plan), halt=halt, plan=plan)
+    return WireResponse(status=200, headers=headers, writes=writes(parts, plan), halt=halt, plan=plan)
 
 
 def _ids(wire: Wire, request: WireRequest) -> dict[str, str]:
@@ -107,7 +107,7 @@ def _ids(wire: Wire, request: WireRequest) -> dict[str, str]:
     return {name: f"req_wire_{request.index}"}
 
 
-async def send(answer: Answer, raw: web.BaseRequest, request: WireRequest) -> web.StreamResponse:
+async def send(answer: WireResponse, raw: web.BaseRequest, request: WireRequest) -> web.StreamResponse:
     """Send an answer, and record in the request how it ended."""
     request.status = answer.status
     halt = answer.halt

@@ -19,7 +19,7 @@ FrameKind: TypeAlias = Literal["head", "block", "thinking", "text", "call", "sto
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class WireFrame:
     """One event: its kind, its data (an object, or text such as `[DONE]`), and its `event:` line if any."""
 
     kind: FrameKind
@@ -33,7 +33,7 @@ class Frame:
         return newline.join(lines)
 
 
-def position(frames: Sequence[Frame], after: Point) -> int:
+def position(frames: Sequence[WireFrame], after: Point) -> int:
     """Return the number of frames before the given point.
 
     Raises:
@@ -57,13 +57,13 @@ def position(frames: Sequence[Frame], after: Point) -> int:
     return kinds.index(kind) + 1
 
 
-def call_position(frames: Sequence[Frame]) -> int:
+def call_position(frames: Sequence[WireFrame]) -> int:
     """Return the position just after the first fragment of arguments, or after the call's head if there are no arguments."""
     calls = [place for place, frame in enumerate(frames) if frame.kind == "call"]
     return (calls[1] if len(calls) > 1 else calls[0]) + 1
 
 
-def with_noise(frames: Sequence[Frame], plan: Plan, ping: Frame | None, unknown: Frame) -> Iterator[str]:
+def with_noise(frames: Sequence[WireFrame], plan: Plan, ping: WireFrame | None, unknown: WireFrame) -> Iterator[str]:
     """Yield the text of each frame, with the plan's pings, comments and unknown events around it."""
     for frame in frames:
         if plan.comments:

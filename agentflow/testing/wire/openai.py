@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
-from agentflow.testing.wire.frames import Frame, FrameKind
+from agentflow.testing.wire.frames import FrameKind, WireFrame
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, merged
-from agentflow.testing.wire.reply import Plan, Reply, ToolCall, WireUsage
+from agentflow.testing.wire.reply import Plan, ToolCall, WireReply, WireUsage
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.signing import Signer
 
 CREATED = 1_760_000_000
 FINISH = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "refusal": "content_filter"}
-UNKNOWN = Frame("ping", {"id": "evt", "object": "chat.completion.telemetry", "choices": [], "x_unknown": True})
+UNKNOWN = WireFrame("ping", {"id": "evt", "object": "chat.completion.telemetry", "choices": [], "x_unknown": True})
 ERRORS: dict[int, tuple[str, str | None, str]] = {
     400: ("invalid_request_error", None, "Invalid request."),
     401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided: sk-test."),
@@ -77,7 +77,7 @@ def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
     return answer
 
 
-def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
+def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[WireFrame]:
     """Build the reply as chunks, including the end mark."""
     del signer
     options = as_object(request.body.get("stream_options"))
@@ -87,19 +87,19 @@ def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
     if asked:
         twice = usage if plan.usage == "twice" else None
         chunks = [*(_counted(chunk, None) for chunk in chunks[:-1]), _counted(chunks[-1], twice)]
-        chunks.append(Frame("usage", _usage_chunk(plan, request, usage)))
+        chunks.append(WireFrame("usage", _usage_chunk(plan, request, usage)))
     if plan.end_mark:
-        chunks.append(Frame("end", "[DONE]"))
+        chunks.append(WireFrame("end", "[DONE]"))
     return chunks
 
 
-def error_frame(type: str | None, message: str | None) -> Frame:  # noqa: A002 - the wire's own name
+def error_frame(type: str | None, message: str | None) -> WireFrame:  # noqa: A002 - the wire's own name
     """Build an error event for the stream."""
     kind, code, text = ERRORS[503]
-    return Frame("error", error_body(message or text, type=type or kind, code=code))
+    return WireFrame("error", error_body(message or text, type=type or kind, code=code))
 
 
-def _content(plan: Plan, request: WireRequest) -> Iterator[Frame]:
+def _content(plan: Plan, request: WireRequest) -> Iterator[WireFrame]:
     reply = plan.reply
     refused = plan.refusal is not None
     content = None if refused or (reply.calls and not reply.text) else ""
@@ -120,7 +120,7 @@ def _content(plan: Plan, request: WireRequest) -> Iterator[Frame]:
     yield _chunk(request, "stop", {}, FINISH.get(reply.stop, reply.stop))
 
 
-def _extras(reply: Reply) -> JsonObject:
+def _extras(reply: WireReply) -> JsonObject:
     """Return the citations, images and audio of a reply."""
     extras: JsonObject = {}
     if reply.cites:
@@ -178,7 +178,7 @@ def _choices(request: WireRequest) -> int:
     return asked if isinstance(asked, int) and asked > 1 else 1
 
 
-def _each_choice(chunks: list[Frame], count: int) -> Iterator[Frame]:
+def _each_choice(chunks: list[WireFrame], count: int) -> Iterator[WireFrame]:
     """Yield the chunks of one choice, then of each further choice that the request asks for (`n`)."""
     yield from chunks
     for n in range(1, count):
@@ -209,12 +209,12 @@ def models_body(request: WireRequest, tokens: int) -> JsonObject:
 
 def _chunk(
     request: WireRequest, kind: FrameKind, delta: JsonObject, finish: str | None = None, logprobs: JsonValue = None
-) -> Frame:
+) -> WireFrame:
     choice: JsonObject = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-    return Frame(kind, merged(_envelope(request, "chat.completion.chunk"), {"choices": [choice]}))
+    return WireFrame(kind, merged(_envelope(request, "chat.completion.chunk"), {"choices": [choice]}))
 
 
-def _counted(chunk: Frame, usage: JsonObject | None) -> Frame:
+def _counted(chunk: WireFrame, usage: JsonObject | None) -> WireFrame:
     data = chunk.data
     return chunk if isinstance(data, str) else replace(chunk, data=merged(data, {"usage": usage}))
 

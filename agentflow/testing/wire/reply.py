@@ -1,7 +1,7 @@
 """The replies of a scripted model, in vendor-neutral terms.
 
-A `Reply` is the model's content; a `Plan` is how it is sent. Each `PlanEdit` (a fault) turns one plan into another, so faults
-apply in the order of the list.
+A `WireReply` is the model's content; a `Plan` is how it is sent. Each `PlanEdit` (a fault) turns one plan into another, so
+faults apply in the order of the list.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ class Cite:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class WireReply:
     """A reply of the scripted model, for all wires.
 
     Args:
@@ -126,7 +126,7 @@ class Reply:
         audio: Speech in base64 (16 bits, 24 kHz), with the text as its transcript; only on the OpenAI wire.
 
     Example:
-        >>> Reply("Let me look.", calls=(ToolCall("search", {"q": "rx"}),)).stop
+        >>> WireReply("Let me look.", calls=(ToolCall("search", {"q": "rx"}),)).stop
         'tool_calls'
     """
 
@@ -145,7 +145,7 @@ class Reply:
 
     def __post_init__(self) -> None:
         if self.chunk < 0:
-            raise UsageError(f"Reply(chunk={self.chunk}): it must be 0 (send parts whole) or more")
+            raise UsageError(f"WireReply(chunk={self.chunk}): it must be 0 (send parts whole) or more")
 
     @property
     def thoughts(self) -> tuple[str, ...]:
@@ -164,14 +164,14 @@ class Reply:
         """The faults as a tuple."""
         return tuple(self.faults) if isinstance(self.faults, Sequence) else (self.faults,)
 
-    def with_faults(self, *faults: PlanEdit) -> "Reply":
+    def with_faults(self, *faults: PlanEdit) -> "WireReply":
         """Return the same reply with other faults.
 
         Example:
             >>> Say("hello").with_faults().edits
             ()
         """
-        return Reply(
+        return WireReply(
             self.text,
             thinking=self.thinking,
             redacted=self.redacted,
@@ -200,8 +200,8 @@ class Reply:
         return WireUsage(input=max(1, len(dump(request)) // 4), output=max(1, said // 4), reasoning=thought // 4)
 
 
-class Say(Reply):
-    """A `Reply` with text.
+class Say(WireReply):
+    """A `WireReply` with text.
 
     Example:
         >>> Say("hello").text
@@ -220,11 +220,11 @@ class Say(Reply):
         super().__init__(text, thinking=thinking, usage=usage, chunk=chunk, faults=faults)
 
 
-class Call(Reply):
-    """A `Reply` with one tool call.
+class UseTool(WireReply):
+    """A `WireReply` with one tool call.
 
     Example:
-        >>> Call("add", {"a": 1}).calls
+        >>> UseTool("add", {"a": 1}).calls
         (ToolCall(name='add', arguments={'a': 1}, id=None),)
     """
 
@@ -277,7 +277,7 @@ class Halt:
 class Plan:
     """A reply and all details of how it is sent. Faults edit it; the wires read it."""
 
-    reply: Reply
+    reply: WireReply
     http: HttpAnswer | None = None
     halt: Halt | None = None
     gate: Gate | None = None
@@ -303,7 +303,7 @@ class Plan:
         return [call.raw] if self.whole_calls else self.reply.pieces(call.raw)
 
 
-def plan_for(reply: Reply) -> Plan:
+def plan_for(reply: WireReply) -> Plan:
     """Return the plan of a reply after all its faults."""
     plan = Plan(reply=reply.with_faults())
     for edit in reply.edits:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, objects
-from agentflow.testing.wire.reply import Reply
+from agentflow.testing.wire.reply import WireReply
 
 WireName: TypeAlias = Literal["openai", "responses", "anthropic"]
 _TEXTS = ("text", "input_text", "output_text")
@@ -48,7 +48,7 @@ class WireRequest:
     status: int | None = None
     refused: str | None = None
     rule: str | None = None
-    reply: Reply | None = None
+    reply: WireReply | None = None
     writes: int = 0
     ending: Ending | None = None
 

@@ -11,14 +11,14 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple
 
-from agentflow.testing.wire.frames import Frame, FrameKind
+from agentflow.testing.wire.frames import FrameKind, WireFrame
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, merged
 from agentflow.testing.wire.openai import CREATED, ERRORS, call_id
-from agentflow.testing.wire.reply import Plan, Reply, ToolCall, WireUsage
+from agentflow.testing.wire.reply import Plan, ToolCall, WireReply, WireUsage
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.signing import Signer
 
-UNKNOWN = Frame("ping", {"type": "response.telemetry", "x_unknown": True}, "response.telemetry")
+UNKNOWN = WireFrame("ping", {"type": "response.telemetry", "x_unknown": True}, "response.telemetry")
 SEALED = "reasoning.encrypted_content"
 _CUT = {"length": "max_output_tokens", "refusal": "content_filter"}
 _AFTER = re.compile(r"(?:fc|msg)_wire_(\d+)_\d+_after_(\d+)\Z")
@@ -30,7 +30,7 @@ class _Made(NamedTuple):
 
     item: JsonObject
     begin: JsonObject
-    pieces: list[Frame]
+    pieces: list[WireFrame]
 
 
 def thought_before(ident: str) -> str | None:
@@ -60,7 +60,7 @@ def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
     return _response(plan, request, [made.item for made in _output(plan, request, signer)])
 
 
-def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
+def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[WireFrame]:
     """Build the reply as events; the last one has the outcome."""
     output = _output(plan, request, signer)
     begun = merged(_response(plan, request, []), {"status": "in_progress", "incomplete_details": None})
@@ -75,11 +75,11 @@ def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
     return [_numbered(frame, n) for n, frame in enumerate(events)]
 
 
-def error_frame(type: str | None, message: str | None) -> Frame:  # noqa: A002 - the wire's own name
+def error_frame(type: str | None, message: str | None) -> WireFrame:  # noqa: A002 - the wire's own name
     """Build an error event for the stream."""
     kind, _, text = ERRORS[503]
     error: JsonObject = {"type": "error", "code": type or kind, "message": message or text, "param": None}
-    return Frame("error", error | {"sequence_number": 0}, "error")
+    return WireFrame("error", error | {"sequence_number": 0}, "error")
 
 
 def _output(plan: Plan, request: WireRequest, signer: Signer) -> list[_Made]:
@@ -98,7 +98,7 @@ def _output(plan: Plan, request: WireRequest, signer: Signer) -> list[_Made]:
     return [*thoughts, *said]
 
 
-def _thoughts(reply: Reply, request: WireRequest, signer: Signer) -> Iterator[_Made]:
+def _thoughts(reply: WireReply, request: WireRequest, signer: Signer) -> Iterator[_Made]:
     told = as_object(request.body.get("reasoning")).get("summary") is not None
     sealed = SEALED in as_list(request.body.get("include"))
     hidden = () if reply.redacted is None else (reply.redacted,)
@@ -108,7 +108,7 @@ def _thoughts(reply: Reply, request: WireRequest, signer: Signer) -> Iterator[_M
         item: JsonObject = {"id": f"rs_wire_{request.index}_{n}", "type": "reasoning", "summary": summary}
         if sealed:
             item["encrypted_content"] = signer.sign(text, n, total)
-        pieces: list[Frame] = []
+        pieces: list[WireFrame] = []
         if summary:
             part: JsonObject = {"summary_index": 0, "part": {"type": "summary_text", "text": ""}}
             pieces.append(_event("block", "response.reasoning_summary_part.added", part))
@@ -122,7 +122,7 @@ def _thoughts(reply: Reply, request: WireRequest, signer: Signer) -> Iterator[_M
         yield _Made(item, merged(item, {"summary": [], "encrypted_content": None}), pieces)
 
 
-def _words(reply: Reply, text: str, ident: str, *, refused: bool) -> _Made:
+def _words(reply: WireReply, text: str, ident: str, *, refused: bool) -> _Made:
     kind, key = ("refusal", "refusal") if refused else ("output_text", "text")
     noted: list[JsonValue] = [] if refused else [_annotation(n, reply) for n in range(len(reply.cites))]
     part: JsonObject = {"type": kind, key: text}
@@ -144,7 +144,7 @@ def _words(reply: Reply, text: str, ident: str, *, refused: bool) -> _Made:
     return _Made(item, merged(item, {"status": "in_progress", "content": []}), pieces)
 
 
-def _annotation(n: int, reply: Reply) -> JsonObject:
+def _annotation(n: int, reply: WireReply) -> JsonObject:
     cite = reply.cites[n]
     spans: JsonObject = {"start_index": 0, "end_index": len(reply.text)}
     return {"type": "url_citation", "url": cite.url, "title": cite.title} | spans
@@ -178,7 +178,7 @@ def _runs(output: list[_Made], *, interleave: bool) -> Iterator[list[tuple[int, 
         yield calls
 
 
-def _told(plan: Plan, run: list[tuple[int, _Made]]) -> Iterator[Frame]:
+def _told(plan: Plan, run: list[tuple[int, _Made]]) -> Iterator[WireFrame]:
     """Yield the events of a group of items."""
     for place, made in run:
         kind: FrameKind = "call" if made.item["type"] == "function_call" else "block"
@@ -189,7 +189,7 @@ def _told(plan: Plan, run: list[tuple[int, _Made]]) -> Iterator[Frame]:
         yield _placed(plan, place, made, _event("block", "response.output_item.done", {"item": made.item}))
 
 
-def _placed(plan: Plan, place: int, made: _Made, frame: Frame) -> Frame:
+def _placed(plan: Plan, place: int, made: _Made, frame: WireFrame) -> WireFrame:
     """Return the event with the position of its item."""
     data = frame.data if isinstance(frame.data, dict) else {}
     where: JsonObject = {} if "item" in data else {"item_id": made.item["id"]}
@@ -198,11 +198,11 @@ def _placed(plan: Plan, place: int, made: _Made, frame: Frame) -> Frame:
     return replace(frame, data=data | where)
 
 
-def _event(kind: FrameKind, name: str, fields: JsonObject) -> Frame:
-    return Frame(kind, {"type": name} | fields, name)
+def _event(kind: FrameKind, name: str, fields: JsonObject) -> WireFrame:
+    return WireFrame(kind, {"type": name} | fields, name)
 
 
-def _numbered(frame: Frame, number: int) -> Frame:
+def _numbered(frame: WireFrame, number: int) -> WireFrame:
     data = frame.data if isinstance(frame.data, dict) else {}
     return replace(frame, data=data | {"sequence_number": number})
 

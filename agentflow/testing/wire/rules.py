@@ -8,7 +8,7 @@ Rules:
    (the rule is known, the wording is not verified).
 3. A dialect enables and disables rows; a row checks its dialect itself.
 
-The rows are data: `rules_*.tsv`, one line each, with the fields of `Rule` as columns; `check` is the name of a function
+The rows are data: `rules_*.tsv`, one line each, with the fields of `WireRule` as columns; `check` is the name of a function
 in the corresponding `checks_*` module.
 """
 
@@ -200,7 +200,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class WireRule:
     """A row: a check and the vendor's answer if it fails.
 
     Attributes:
@@ -244,7 +244,7 @@ class Rule:
         )
 
 
-def read_rules(table: str, wire: WireName, *checks: ModuleType) -> tuple[Rule, ...]:
+def read_rules(table: str, wire: WireName, *checks: ModuleType) -> tuple[WireRule, ...]:
     """Read a table of rules.
 
     Args:
@@ -260,8 +260,10 @@ def read_rules(table: str, wire: WireName, *checks: ModuleType) -> tuple[Rule, .
     return tuple(_rule(dict(zip(head, row, strict=True)), wire, known) for row in rows)
 
 
-def _rule(row: Mapping[str, str], wire: WireName, known: Mapping[str, Callable[[Subject], Violation | None]]) -> Rule:
-    return Rule(
+def _rule(
+    row: Mapping[str, str], wire: WireName, known: Mapping[str, Callable[[Subject], Violation | None]]
+) -> WireRule:
+    return WireRule(
         id=row["rule"],
         wire=wire,
         about=row["about"],
@@ -277,7 +279,7 @@ def _rule(row: Mapping[str, str], wire: WireName, known: Mapping[str, Callable[[
     )
 
 
-def first_refusal(rules: Sequence[Rule], subject: Subject) -> Refusal | None:
+def first_refusal(rules: Sequence[WireRule], subject: Subject) -> Refusal | None:
     """Return the refusal by the first rule, in table order, that the request violates."""
     return next((refusal for rule in rules if (refusal := rule.refuse(subject)) is not None), None)
 
@@ -318,7 +320,7 @@ def strict_objects(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tup
         yield from strict_objects(inner, (*path, "$defs", key))
 
 
-def describe_rules(rules: Sequence[Rule]) -> str:
+def describe_rules(rules: Sequence[WireRule]) -> str:
     """Format the rows as a Markdown table.
 
     Example:

@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 from agentflow.errors import UsageError
 from agentflow.testing.wire.misbehaviour import Fault
-from agentflow.testing.wire.reply import Reply
+from agentflow.testing.wire.reply import WireReply
 from agentflow.testing.wire.request import WireRequest
 
-Line: TypeAlias = Reply | Fault | str
+Line: TypeAlias = WireReply | Fault | str
 """Answers one request."""
 
 Brain: TypeAlias = Callable[[WireRequest], Line | Awaitable[Line]]
@@ -26,7 +26,7 @@ Script: TypeAlias = Sequence[Line] | Brain
 """The replies of a server: one by one, or from a function."""
 
 
-class Player:
+class ScriptPlayer:
     """Plays a script for incoming requests.
 
     Args:
@@ -47,7 +47,7 @@ class Player:
         """The number of replies in the list that were not used."""
         return len(self._lines) - self._used
 
-    async def answer(self, request: WireRequest) -> Reply:
+    async def answer(self, request: WireRequest) -> WireReply:
         """Return the reply to one accepted request.
 
         Raises:
@@ -81,16 +81,18 @@ class Player:
             raise AssertionError("the wire script was not used exactly: " + "; ".join(faults))
 
 
-def as_reply(line: object) -> Reply:
+def as_reply(line: object) -> WireReply:
     """Convert a line of a script to a reply.
 
     Raises:
         UsageError: The line is not a reply, a text or a fault.
     """
-    if isinstance(line, Reply):
+    if isinstance(line, WireReply):
         return line
     if isinstance(line, str):
-        return Reply(line)
+        return WireReply(line)
     if isinstance(line, Fault):
-        return Reply(faults=(line,))
-    raise UsageError(f"a line of a wire script must be a Reply, a text or a Fault, not {type(line).__name__}: {line!r}")
+        return WireReply(faults=(line,))
+    raise UsageError(
+        f"a line of a wire script must be a WireReply, a text or a Fault, not {type(line).__name__}: {line!r}"
+    )

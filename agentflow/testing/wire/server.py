@@ -17,12 +17,12 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from agentflow.errors import UsageError
-from agentflow.testing.wire.delivery import Answer, error_answer, json_answer, refusal_answer, reply_answer, send
+from agentflow.testing.wire.delivery import WireResponse, error_answer, json_answer, refusal_answer, reply_answer, send
 from agentflow.testing.wire.jsonish import JsonObject, parse
-from agentflow.testing.wire.reply import HttpAnswer, Reply, plan_for
+from agentflow.testing.wire.reply import HttpAnswer, WireReply, plan_for
 from agentflow.testing.wire.request import WireRequest
-from agentflow.testing.wire.rules import Dialect, Rule, Subject, describe_rules, first_refusal
-from agentflow.testing.wire.script import Player, Script
+from agentflow.testing.wire.rules import Dialect, Subject, WireRule, describe_rules, first_refusal
+from agentflow.testing.wire.script import Script, ScriptPlayer
 from agentflow.testing.wire.signing import Signer
 from agentflow.testing.wire.wires import ANTHROPIC, OPENAI, RESPONSES, Wire
 
@@ -45,7 +45,7 @@ class WireServer:
 
     def __init__(self, wires: tuple[Wire, ...], script: Script, *, dialect: Dialect, signing_key: bytes | None) -> None:
         self._wires = wires
-        self._player = Player(script)
+        self._player = ScriptPlayer(script)
         self._signer = Signer() if signing_key is None else Signer(signing_key)
         self._runner: web.ServerRunner | None = None
         self._port: int | None = None
@@ -77,7 +77,7 @@ class WireServer:
         return cls((ANTHROPIC,), script, dialect=dialect or Dialect(), signing_key=signing_key)
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[WireRule, ...]:
         """The rules that this server enforces, in order."""
         return tuple([rule for wire in self._wires for rule in wire.rules])
 
@@ -212,20 +212,20 @@ class WireServer:
             request.ending = "server stopped" if self._runner is None else "client left"
             raise
 
-    def _beside(self, raw: web.BaseRequest, request: WireRequest, subject: Subject) -> Answer:
-        """Answer a request for other data than a reply; it is not recorded and consumes no reply."""
+    def _beside(self, raw: web.BaseRequest, request: WireRequest, subject: Subject) -> WireResponse:
+        """WireResponse a request for other data than a reply; it is not recorded and consumes no reply."""
         for (method, path), body in self._wires[0].beside.items():
             if raw.method == method and raw.path.endswith(path):
                 return json_answer(200, body(request, subject.tokens))
         return self._lost(raw, request)
 
-    def _lost(self, raw: web.BaseRequest, request: WireRequest) -> Answer:
+    def _lost(self, raw: web.BaseRequest, request: WireRequest) -> WireResponse:
         taken = " and ".join(f"POST {wire.prefix}{wire.path}" for wire in self._wires)
         message = f"Invalid URL ({raw.method} {raw.path}); this server takes {taken}"
         missing = HttpAnswer(status=404, message=message)
         return error_answer(self._wires[0], missing, request, self.dialect, 0)
 
-    async def _answer(self, wire: Wire, request: WireRequest, subject: Subject) -> Answer:
+    async def _answer(self, wire: Wire, request: WireRequest, subject: Subject) -> WireResponse:
         refusal = first_refusal(wire.rules, subject)
         if refusal is not None:
             request.refused, request.rule = refusal.message, refusal.rule
@@ -243,7 +243,7 @@ class WireServer:
             failed = HttpAnswer(status=500, message=f"wire script: {type(error).__name__}: {error}")
             return error_answer(wire, failed, request, self.dialect, 0)
 
-    def _remember(self, wire: Wire, request: WireRequest, reply: Reply) -> None:
+    def _remember(self, wire: Wire, request: WireRequest, reply: WireReply) -> None:
         """Record calls that were sent without thinking although it was requested, so that it is not required later."""
         wanted = request.thinking_on or wire.name == "openai"
         if wanted and not reply.thoughts and reply.redacted is None:

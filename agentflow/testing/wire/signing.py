@@ -19,7 +19,7 @@ _MAC = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class BlockSeal:
     """The content of a valid signature: the block's position, the number of siblings, and digests of text and prefix."""
 
     place: int
@@ -55,7 +55,7 @@ class Signer:
         head = _HEAD.pack(place, total, _digest(text)) + self.prefix
         return base64.b64encode(head + self._mac(head)).decode()
 
-    def check(self, signature: str) -> Seal | None:
+    def check(self, signature: str) -> BlockSeal | None:
         """Return the content of a signature, or None if it was not made with this key."""
         try:
             data = base64.b64decode(signature, validate=True)
@@ -64,7 +64,7 @@ class Signer:
         head, mac = data[:-_MAC], data[-_MAC:]
         if len(head) < _HEAD.size or not hmac.compare_digest(mac, self._mac(head)):
             return None
-        return Seal(*_HEAD.unpack(head[: _HEAD.size]), prefix=head[_HEAD.size :])
+        return BlockSeal(*_HEAD.unpack(head[: _HEAD.size]), prefix=head[_HEAD.size :])
 
     def _mac(self, head: bytes) -> bytes:
         return hmac.digest(self.key, head, hashlib.sha256)

@@ -15,11 +15,11 @@ from agentflow.testing.wire import (
     openai,
     responses,
 )
-from agentflow.testing.wire.frames import Frame
+from agentflow.testing.wire.frames import WireFrame
 from agentflow.testing.wire.jsonish import JsonObject
 from agentflow.testing.wire.reply import HttpAnswer, Plan, ToolCall
 from agentflow.testing.wire.request import WireName, WireRequest
-from agentflow.testing.wire.rules import Dialect, Refusal, Rule, read_rules
+from agentflow.testing.wire.rules import Dialect, Refusal, WireRule, read_rules
 from agentflow.testing.wire.signing import Signer
 
 
@@ -30,17 +30,17 @@ class Wire:
     name: WireName
     prefix: str
     path: str
-    rules: tuple[Rule, ...]
+    rules: tuple[WireRule, ...]
     body: Callable[[Plan, WireRequest, Signer], JsonObject]
-    frames: Callable[[Plan, WireRequest, Signer], list[Frame]]
-    error_frame: Callable[[str | None, str | None], Frame]
+    frames: Callable[[Plan, WireRequest, Signer], list[WireFrame]]
+    error_frame: Callable[[str | None, str | None], WireFrame]
     refusal_body: Callable[[Refusal, int, Dialect], JsonObject]
     refusal_of: Callable[[HttpAnswer, Dialect, int], Refusal]
-    unknown: Frame
+    unknown: WireFrame
     call_id: Callable[[WireRequest, int, ToolCall], str]
     beside: Mapping[tuple[str, str], Callable[[WireRequest, int], JsonObject]]
     """The vendor's other answers by method and path, for a request and its estimated size."""
-    ping: Frame | None = None
+    ping: WireFrame | None = None
 
 
 def _openai_error(answer: HttpAnswer, dialect: Dialect, tokens: int) -> Refusal:
