@@ -38,7 +38,7 @@ class FluxJoining(Protocol):
 
 
 class FluxZipping(Protocol):
-    """`Flux.zip`, `Flux.combine_latest`."""
+    """`Flux.zip`."""
 
     @overload
     def __call__(self, first: Source[A], second: Source[B], /) -> Flux[tuple[A, B]]: ...

@@ -5,7 +5,7 @@ Rules:
 1. A Flux is cold: each iteration, subscription or await runs the source again.
 2. It is pulled: nothing works ahead of the reader, unless an operator's docstring states a prefetch.
 3. Operators that look at one item at a time are fused into one loop; the others are one async generator each.
-4. `Flux.merge(a, b)`, `concat`, `zip`, `amb`, `combine_latest` are methods that can also be called on the class.
+4. `Flux.merge(a, b)`, `concat`, `zip`, `amb` are methods that can also be called on the class.
 5. Operators that are inherited from reactivex and not defined here run in reactivex and return a Flux (see `pipe`).
 """
 
@@ -23,7 +23,7 @@ from agentflow.errors import UsageError
 from agentflow.reactive.bridge import drain
 from agentflow.reactive.iterators import ManagedStream, StreamIterator, close
 from agentflow.reactive.mono import Mono
-from agentflow.reactive.operators import items, many, recovering, timed, trim
+from agentflow.reactive.operators import items, many, recovering, timed
 from agentflow.reactive.piping import Piping
 from agentflow.reactive.publisher import Publisher, Source, open_source
 from agentflow.reactive.reducing import Reducing
@@ -69,16 +69,9 @@ class _FluxType(ABCMeta):
         return _zip
 
     @property
-    def combine_latest(cls) -> FluxZipping:
-        """Rows of the latest items."""
-        return _combine_latest
-
-    @property
     def amb(cls) -> FluxJoining:
         """The source that signals first."""
         return _amb
-
-    race = amb
 
 
 class Flux(Reducing[T_co], metaclass=_FluxType):
@@ -230,45 +223,17 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         """Integers, as the builtin `range` counts them."""
         return Flux.from_iterable(range(start) if stop is None else range(start, stop, step))
 
-    @staticmethod
-    def interval(period: float | timedelta) -> Flux[int]:
-        """0, 1, 2 … one each period, without end; ticks that a slow reader missed are skipped."""
-        seconds = seconds_of("interval", period)
-        return Flux(lambda: timed.interval(seconds, seconds))
-
-    @staticmethod
-    def timer(duetime: float | timedelta, period: float | timedelta | None = None) -> Flux[int]:
-        """0 after `duetime`; with a period then 1, 2 … one each period."""
-        first = seconds_of("timer", duetime)
-        if period is None:
-            return Flux(Mono.just(0).delay(first).open)
-        seconds = seconds_of("timer", period)
-        return Flux(lambda: timed.interval(seconds, first))
-
     # ---- one item at a time
-
-    def _step(self, factory: Callable[[], items.Step]) -> Flux[Any]:
-        return _StepFlux(self, factory, anew=True)
 
     def map(self, mapper: Callable[[T_co], B]) -> Flux[B]:
         """Each item, transformed by a plain function. For a coroutine function use `concat_map`."""
         plain_function("map", mapper, "concat_map")
         return _StepFlux(self, mapper)
 
-    def map_indexed(self, mapper_indexed: Callable[[T_co, int], B] | None = None) -> Flux[B]:
-        """Each item, transformed by a function of the item and its index."""
-        function = cast("Callable[[object, int], object] | None", mapper_indexed)
-        return cast("Flux[Any]", self) if function is None else self._step(items.indexed(function))
-
     def filter(self, predicate: Callable[[T_co], object]) -> Flux[T_co]:
         """The items for which the predicate holds."""
         plain_function("filter", predicate, "concat_map")
         return _StepFlux(self, items.keep_if(cast("items.Step", predicate)))
-
-    def filter_indexed(self, predicate_indexed: Callable[[T_co, int], object]) -> Flux[T_co]:
-        """The items for which a predicate of item and index holds."""
-        counted = items.indexed(cast("Callable[[object, int], object]", predicate_indexed))
-        return self._step(lambda: items.keep_if(counted()))
 
     def tap(
         self,
@@ -285,69 +250,19 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
             return source
         return _StepFlux(source, items.End(on_error, on_completed))
 
-    do_action = tap
-    do = tap
-
     @overload
     def scan(self, accumulator: Callable[[Any, T_co], Any]) -> Flux[T_co]: ...
     @overload
     def scan(self, accumulator: Callable[[A, T_co], A], seed: A) -> Flux[A]: ...
     def scan(self, accumulator: Callable[[Any, Any], Any], seed: Any = items.DROP) -> Flux[Any]:
         """The result of the fold so far, after each item."""
-        return self._step(items.scan(accumulator, seed))
-
-    def skip(self, count: int) -> Flux[T_co]:
-        """All but the first `count` items."""
-        return self._step(items.skip(_not_negative("skip", count)))
-
-    def skip_while(self, predicate: Callable[[T_co], object]) -> Flux[T_co]:
-        """Everything from the first item on for which the predicate fails."""
-        return self._step(items.skip_while(cast("items.Step", predicate)))
-
-    def distinct(
-        self, key_mapper: Callable[[Any], Any] | None = None, comparer: Callable[[Any, Any], bool] | None = None
-    ) -> Flux[T_co]:
-        """Each item (or key) once; remembers all it has seen."""
-        return self._step(items.distinct(key_mapper, comparer))
-
-    def distinct_until_changed(
-        self, key_mapper: Callable[[Any], Any] | None = None, comparer: Callable[[Any, Any], bool] | None = None
-    ) -> Flux[T_co]:
-        """Items that differ from the previous one."""
-        return self._step(items.distinct_until_changed(key_mapper, comparer))
-
-    def pairwise(self) -> Flux[tuple[T_co, T_co]]:
-        """Each item together with the previous one."""
-        return self._step(items.pairwise)
-
-    # ---- fewer items, or other items at the start or end
+        return _StepFlux(self, items.scan(accumulator, seed), anew=True)
 
     def take(self, count: int) -> Flux[T_co]:
         """The first `count` items; the source is closed when the reader asks for more, and never pulled further."""
-        _not_negative("take", count)
-        return Flux(lambda: trim.take(self, count))
-
-    def take_while(self, predicate: Callable[[T_co], object], inclusive: bool = False) -> Flux[T_co]:
-        """Items until the predicate fails; with `inclusive` the failing one too."""
-        return Flux(lambda: trim.take_while(self, predicate, inclusive))
-
-    def take_until(self, other: Source[Any]) -> Flux[T_co]:
-        """Items until `other` emits one."""
-        return Flux(lambda: many.take_until(self, other))
-
-    def take_last(self, count: int) -> Flux[T_co]:
-        """The last `count` items, when the source has ended."""
-        _not_negative("take_last", count)
-        return Flux(lambda: trim.take_last(self, count))
-
-    def skip_last(self, count: int) -> Flux[T_co]:
-        """All but the last `count` items."""
-        _not_negative("skip_last", count)
-        return Flux(lambda: trim.skip_last(self, count))
-
-    def start_with(self, *args: A) -> Flux[T_co | A]:
-        """The given values first."""
-        return Flux(lambda: trim.start_with(cast("Flux[T_co | A]", self), args))
+        if count < 0:
+            raise UsageError(f"take({count}): a number of items cannot be negative")
+        return Flux(lambda: items.take(self, count))
 
     @overload
     def default_if_empty(self, default_value: A) -> Flux[T_co | A]: ...
@@ -355,14 +270,15 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def default_if_empty(self) -> Flux[T_co | None]: ...
     def default_if_empty(self, default_value: Any = None) -> Flux[Any]:
         """The items, or `default_value` alone if there are none."""
-        return Flux(lambda: trim.default_if_empty(self, default_value))
+        return Flux(lambda: items.default_if_empty(self, default_value))
 
     def buffer_with_count(self, count: int, skip: int | None = None) -> Flux[list[T_co]]:
-        """Lists of `count` items; a new list begins every `skip` items (default: `count`)."""
-        every = count if skip is None else skip
-        if count < 1 or every < 1:
-            raise UsageError(f"buffer_with_count(count={count}, skip={skip}): both must be 1 or more")
-        return Flux(lambda: trim.buffer_with_count(self, count, every))
+        """Lists of `count` items. With a `skip`, reactivex's own operator runs, without back-pressure."""
+        if skip is not None:
+            return Flux.from_observable(super().buffer_with_count(count, skip))
+        if count < 1:
+            raise UsageError(f"buffer_with_count({count}): a list holds 1 item or more")
+        return Flux(lambda: items.buffer_with_count(self, count))
 
     def buffer_with_time(
         self, timespan: timedelta | float, timeshift: timedelta | float | None = None, scheduler: Any = None
@@ -374,16 +290,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         if timeshift is not None or scheduler is not None:
             return Flux.from_observable(super().buffer_with_time(timespan, timeshift, scheduler))
         seconds = seconds_of("buffer_with_time", timespan)
-        return Flux(lambda: timed.buffer_with_time(self, seconds, None))
-
-    def buffer_with_time_or_count(
-        self, timespan: timedelta | float, count: int, scheduler: Any = None
-    ) -> Flux[list[T_co]]:
-        """The same, but a list also ends at `count` items."""
-        if scheduler is not None:
-            return Flux.from_observable(super().buffer_with_time_or_count(timespan, count, scheduler))
-        seconds = seconds_of("buffer_with_time_or_count", timespan)
-        return Flux(lambda: timed.buffer_with_time(self, seconds, count))
+        return Flux(lambda: timed.buffer_with_time(self, seconds))
 
     # ---- several sources
 
@@ -409,26 +316,14 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         pulled ahead.
         """
         function = cast("many.Mapper", project)
-        return Flux(lambda: cast("AsyncIterator[B]", many.concat_map(self.open(), function, "concat_map")))
+        return Flux(lambda: cast("AsyncIterator[B]", many.concat_map(self.open(), function)))
 
     def switch_map(self, project: Callable[[T_co], Source[B]]) -> Flux[B]:
         """The items of the source that `project` returns for the newest item; the run of the previous item is
         cancelled.
         """
         function = cast("many.Mapper", project)
-        return Flux(lambda: cast("AsyncIterator[B]", many.switch_map(self.open(), function, "switch_map")))
-
-    def switch_latest(self) -> Flux[Any]:
-        """For a stream of sources: always the newest one."""
-        return Flux(lambda: many.switch_map(self.open(), identity, "switch_latest"))
-
-    def merge_all(self) -> Flux[Any]:
-        """For a stream of sources: all of them at once."""
-        return Flux(lambda: many.flat_map(self.open(), identity, DEFAULT_CONCURRENCY, "merge_all"))
-
-    def concat_all(self) -> Flux[Any]:
-        """For a stream of sources: one after the other."""
-        return Flux(lambda: many.concat_map(self.open(), identity, "concat_all"))
+        return Flux(lambda: cast("AsyncIterator[B]", many.switch_map(self.open(), function)))
 
     def merge(self, *sources: Source[A], max_concurrent: int | None = None) -> Flux[T_co | A]:
         """All sources at once; the first failure cancels the others. Each is at most one item ahead of the reader.
@@ -458,15 +353,9 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         """`a + b` is `a.concat(b)`."""
         return _concat(self, other)
 
-    def combine_latest(self, *sources: Source[Any]) -> Flux[Any]:
-        """A row of the latest items whenever one changes, once all have one."""
-        return _combine_latest(self, *sources)
-
     def amb(self, right_source: Source[A], *sources: Source[A]) -> Flux[T_co | A]:
         """The source that signals first; the others are then cancelled."""
         return _amb(self, right_source, *sources)
-
-    race = amb
 
     # ---- when it fails
 
@@ -482,10 +371,6 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
             return Flux(lambda: cast("AsyncIterator[T_co | A]", recovering.catch(self, lambda _error, _source: second)))
         return Flux(lambda: cast("AsyncIterator[T_co | A]", recovering.catch(self, handler)))
 
-    def on_error_resume_next(self, second: Source[A]) -> Flux[T_co | A]:
-        """The items, then those of `second`, whether this source completed or failed."""
-        return Flux(lambda: recovering.on_error_resume_next(self, cast("Source[T_co | A]", second)))
-
     def retry(self, retry_count: int | None = None) -> Flux[T_co]:
         """Run until it succeeds, at most `retry_count` times in total (the first run counts, as in reactivex).
 
@@ -493,11 +378,6 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         """
         positive("retry", "retry_count", retry_count)
         return Flux(lambda: recovering.retry(self, retry_count))
-
-    def repeat(self, repeat_count: int | None = None) -> Flux[T_co]:
-        """The whole stream `repeat_count` times, one run after the other; None repeats without end."""
-        positive("repeat", "repeat_count", repeat_count)
-        return Flux(lambda: recovering.repeat(self, repeat_count))
 
     def finally_action(self, action: Callable[[], object]) -> Flux[T_co]:
         """Call (or await) `action` when the run has ended: completed, failed, closed or cancelled."""
@@ -586,15 +466,5 @@ def _zip(*sources: Source[Any]) -> Flux[Any]:
     return Flux(lambda: many.zip_rows(sources))
 
 
-def _combine_latest(*sources: Source[Any]) -> Flux[Any]:
-    return Flux(lambda: many.combine_latest(sources))
-
-
 def _amb(*sources: Source[A]) -> Flux[A]:
     return Flux(lambda: cast("AsyncIterator[A]", many.amb(sources)))
-
-
-def _not_negative(operator: str, count: int) -> int:
-    if count < 0:
-        raise UsageError(f"{operator}({count}): a number of items cannot be negative")
-    return count

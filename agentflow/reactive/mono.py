@@ -65,8 +65,6 @@ class _MonoType(ABCMeta):
         """The one that signals first."""
         return _amb
 
-    race = amb
-
 
 class Mono(Driven[T_co], metaclass=_MonoType):
     """One value or none, later.
@@ -212,14 +210,6 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         """The value of the source that `mapper` returns: a Mono, an awaitable (`async def` is fine), an observable."""
         return StepMono(self, _FLAT, identity if mapper is None else mapper, "flat_map")
 
-    def concat_map(self, project: Callable[[T_co], Source[B]]) -> Mono[B]:
-        """The same as `flat_map`: with one value there is nothing to reorder."""
-        return StepMono(self, _FLAT, project, "concat_map")
-
-    def switch_map(self, project: Callable[[T_co], Source[B]]) -> Mono[B]:
-        """The same as `flat_map`: with one value there is nothing to switch away from."""
-        return StepMono(self, _FLAT, project, "switch_map")
-
     def filter(self, predicate: Callable[[T_co], object]) -> Mono[T_co]:
         """The value if the predicate holds, else empty."""
         plain_function("filter", predicate, "flat_map")
@@ -237,9 +227,6 @@ class Mono(Driven[T_co], metaclass=_MonoType):
             return StepMono(self, _SEE, on_next, "tap")
         return StepMono(self, _TAP, _Watcher(on_next, on_error, on_completed), "tap")
 
-    do_action = tap
-    do = tap
-
     @overload
     def default_if_empty(self, default_value: A) -> Mono[T_co | A]: ...
     @overload
@@ -247,10 +234,6 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     def default_if_empty(self, default_value: Any = None) -> Mono[Any]:
         """The value, or `default_value` if there is none."""
         return StepMono(self, _IF_EMPTY, lambda _: Just(default_value), "default_if_empty")
-
-    def switch_if_empty(self, other: Source[A]) -> Mono[T_co | A]:
-        """The value, or that of `other` if there is none."""
-        return StepMono(self, _IF_EMPTY, lambda _: other, "switch_if_empty")
 
     def ignore_elements(self) -> Mono[Never]:
         """Only the completion or the failure; the value is discarded."""
@@ -281,8 +264,6 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         """The one that signals first (value, completion or failure); the others are then cancelled."""
         return _amb(self, right_source, *sources)
 
-    race = amb
-
     def as_flux(self) -> Flux[T_co]:
         """The same as a stream of at most one item."""
         return self.flux_type(self.open)
@@ -290,18 +271,6 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     def flat_map_many(self, mapper: Callable[[T_co], Source[B]]) -> Flux[B]:
         """All items of the source that `mapper` returns for the value."""
         return self.as_flux().concat_map(mapper)
-
-    def merge(self, *sources: Source[A], max_concurrent: int | None = None) -> Flux[T_co | A]:
-        """All sources at once, as a stream; the first failure cancels the others."""
-        return self.as_flux().merge(*sources, max_concurrent=max_concurrent)
-
-    def concat(self, *sources: Source[A]) -> Flux[T_co | A]:
-        """One source after the other, as a stream."""
-        return self.as_flux().concat(*sources)
-
-    def repeat(self, repeat_count: int | None = None) -> Flux[T_co]:
-        """The values of `repeat_count` runs, one after the other; None repeats without end."""
-        return self.as_flux().repeat(repeat_count)
 
     # ---- when it fails
 
@@ -320,10 +289,6 @@ class Mono(Driven[T_co], metaclass=_MonoType):
             second = cast("Source[A]", handler)
             return StepMono(self, _CATCH, lambda _: second, "catch")
         return StepMono(self, _CATCH, lambda error: handler(error, self), "catch")
-
-    def on_error_resume_next(self, second: Source[A]) -> Mono[T_co | A]:
-        """The value; if it fails, that of `second`."""
-        return self.catch(lambda _error, _source: second)
 
     def retry(self, retry_count: int | None = None) -> Mono[T_co]:
         """Run until it succeeds, at most `retry_count` times in total (the first run counts, as in reactivex)."""

@@ -903,7 +903,7 @@ class Wrapping(Hook):
             case "zip":
                 return Flux.merge(source, Flux.empty()) if flux else source.zip(Mono.just(1)).map(lambda both: both[0])
             case "switch":
-                return (Flux if flux else Mono).just(1).switch_map(lambda _: source)
+                return Flux.just(1).switch_map(lambda _: source) if flux else Mono.just(1).flat_map(lambda _: source)
             case _:
                 return None
 

@@ -1,4 +1,4 @@
-"""One item in, at most one out: map, filter, scan and similar, fused.
+"""Operators over one source: map, filter, scan and tap, fused; take, default_if_empty, buffer_with_count.
 
 Neighbouring steps run in one loop of one async generator, so a chain of them costs one layer, whatever its length, and
 has no recursion limit. A step is a function from item to item; `DROP` means that the step has no output for this item.
@@ -9,12 +9,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum
-from typing import Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
 from agentflow._support.values import NamedTuple
 from agentflow.reactive.iterators import close
 
-__all__ = ["DROP", "Drop", "End", "Step", "distinct", "distinct_until_changed", "fused", "pairwise", "scan", "skip"]
+if TYPE_CHECKING:
+    from agentflow.reactive.publisher import Publisher
+
+__all__ = [
+    "DROP",
+    "End",
+    "Step",
+    "buffer_with_count",
+    "default_if_empty",
+    "fused",
+    "keep_if",
+    "scan",
+    "side_effect",
+    "take",
+]
+
+T = TypeVar("T")
 
 Step = Callable[[object], object]
 """A function that is applied to each item of one run."""
@@ -127,42 +143,6 @@ def side_effect(on_next: Callable[[object], object]) -> Step:
     return step
 
 
-def skip(count: int) -> StepFactory:
-    """Drop the first `count` items."""
-
-    def factory() -> Step:
-        left = count
-
-        def step(value: object) -> object:
-            nonlocal left
-            if left:
-                left -= 1
-                return DROP
-            return value
-
-        return step
-
-    return factory
-
-
-def skip_while(predicate: Callable[[object], object]) -> StepFactory:
-    """Drop items until the predicate fails once."""
-
-    def factory() -> Step:
-        skipping = True
-
-        def step(value: object) -> object:
-            nonlocal skipping
-            if skipping and predicate(value):
-                return DROP
-            skipping = False
-            return value
-
-        return step
-
-    return factory
-
-
 def scan(accumulator: Callable[[object, object], object], seed: object) -> StepFactory:
     """Each item folded into what came before; without a seed (`DROP`) the first item is the first result."""
 
@@ -179,82 +159,46 @@ def scan(accumulator: Callable[[object, object], object], seed: object) -> StepF
     return factory
 
 
-def distinct(key: Callable[[object], object] | None, comparer: Callable[[object, object], bool] | None) -> StepFactory:
-    """Only items with a key that was not seen in this run; hashed if possible."""
-
-    def factory() -> Step:
-        hashed: set[object] = set()
-        others: list[object] = []
-
-        def seen(mark: object) -> bool:
-            if comparer is not None:
-                return any(comparer(mark, other) for other in others)
-            try:
-                return mark in hashed
-            except TypeError:
-                return mark in others
-
-        def step(value: object) -> object:
-            mark = value if key is None else key(value)
-            if seen(mark):
-                return DROP
-            if comparer is None:
-                try:
-                    hashed.add(mark)
-                except TypeError:
-                    others.append(mark)
-            else:
-                others.append(mark)
-            return value
-
-        return step
-
-    return factory
+async def take(source: Publisher[T], count: int) -> AsyncIterator[T]:
+    """The first `count` items. The item after the last one is never pulled."""
+    if count == 0:
+        return
+    iterator = source.open()
+    try:
+        async for value in iterator:
+            count -= 1
+            yield value
+            if count == 0:
+                return
+    finally:
+        await close(iterator)
 
 
-def distinct_until_changed(
-    key: Callable[[object], object] | None, comparer: Callable[[object, object], bool] | None
-) -> StepFactory:
-    """Drop an item if its key equals the previous one."""
-
-    def factory() -> Step:
-        last: object = DROP
-
-        def step(value: object) -> object:
-            nonlocal last
-            mark = value if key is None else key(value)
-            same = last is not DROP and (comparer(last, mark) if comparer is not None else last == mark)
-            last = mark
-            return DROP if same else value
-
-        return step
-
-    return factory
+async def default_if_empty(source: Publisher[T], default: T) -> AsyncIterator[T]:
+    """The source, or one default item if it has none."""
+    iterator = source.open()
+    empty = True
+    try:
+        async for value in iterator:
+            empty = False
+            yield value
+    finally:
+        await close(iterator)
+    if empty:
+        yield default
 
 
-def pairwise() -> Step:
-    """Each item together with the previous one."""
-    last: object = DROP
-
-    def step(value: object) -> object:
-        nonlocal last
-        before, last = last, value
-        return DROP if before is DROP else (before, value)
-
-    return step
-
-
-def indexed(function: Callable[[object, int], object]) -> Callable[[], Callable[[object], object]]:
-    """Turn a function of item and index into one of the item, counting from 0 in each run."""
-
-    def factory() -> Callable[[object], object]:
-        index = -1
-
-        def step(value: object) -> object:
-            nonlocal index
-            index += 1
-            return function(value, index)
-
-        return step
-
-    return factory
+async def buffer_with_count(source: Publisher[T], count: int) -> AsyncIterator[list[T]]:
+    """Lists of `count` items; the last one can be shorter."""
+    iterator = source.open()
+    buffer: list[T] = []
+    try:
+        async for value in iterator:
+            buffer.append(value)
+            if len(buffer) == count:
+                yield buffer
+                buffer = []
+    finally:
+        await close(iterator)
+    if buffer:
+        yield buffer

@@ -1,4 +1,4 @@
-"""Several sources as one: merge, flat_map, concat, concat_map, switch_map, zip, combine_latest, amb.
+"""Several sources as one: merge, flat_map, concat, concat_map, switch_map, zip, amb.
 
 Prefetch: `merge` and `zip` hold one item of each source; `flat_map` pulls its outer source ahead by at most
 `max_concurrent` items; `concat` and `concat_map` pull nothing ahead.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from agentflow.reactive.iterators import close, raise_in
 from agentflow.reactive.operators.hub import TaskHub, cancel_all
-from agentflow.reactive.publisher import Publisher, open_source
+from agentflow.reactive.publisher import open_source
 from agentflow.reactive.signals import EMPTY, identity
 
-__all__ = ["amb", "combine_latest", "concat", "concat_map", "flat_map", "merge", "switch_map", "take_until", "zip_rows"]
+__all__ = ["amb", "concat", "concat_map", "flat_map", "merge", "switch_map", "zip_rows"]
 
 T = TypeVar("T")
 Mapper = Callable[[object], object]
@@ -86,11 +86,11 @@ async def concat(sources: Iterable[object]) -> AsyncIterator[object]:
             await close(iterator)
 
 
-async def concat_map(outer: AsyncIterator[object], mapper: Mapper, operator: str) -> AsyncIterator[object]:
+async def concat_map(outer: AsyncIterator[object], mapper: Mapper) -> AsyncIterator[object]:
     """The items of the mapped sources, strictly in order, in the reader's own task."""
     try:
         async for value in outer:
-            iterator = open_source(operator, mapper(value))
+            iterator = open_source("concat_map", mapper(value))
             try:
                 async for item in iterator:
                     yield item
@@ -100,7 +100,7 @@ async def concat_map(outer: AsyncIterator[object], mapper: Mapper, operator: str
         await close(outer)
 
 
-async def switch_map(outer: AsyncIterator[object], mapper: Mapper, operator: str) -> AsyncIterator[object]:
+async def switch_map(outer: AsyncIterator[object], mapper: Mapper) -> AsyncIterator[object]:
     """Only the items of the newest mapped source: a new outer item cancels the previous run."""
     hub = TaskHub[object]()
 
@@ -110,7 +110,7 @@ async def switch_map(outer: AsyncIterator[object], mapper: Mapper, operator: str
             async for value in outer:
                 if current is not None:
                     await hub.drop([current])
-                current = hub.spawn(hub.feed(open_source(operator, mapper(value))))
+                current = hub.spawn(hub.feed(open_source("switch_map", mapper(value))))
         finally:
             await close(outer)
 
@@ -154,8 +154,8 @@ async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...
         await _close_all(hubs)
 
 
-async def _tagged(iterator: AsyncIterator[object], index: int, *, end: bool) -> AsyncIterator[tuple[int, object]]:
-    """Pair each item with its source's index; with `end`, report the completion as `EMPTY`."""
+async def _tagged(iterator: AsyncIterator[object], index: int) -> AsyncIterator[tuple[int, object]]:
+    """Pair each item with its source's index, and report the completion as `EMPTY`."""
     try:
         async for value in iterator:
             try:
@@ -163,26 +163,9 @@ async def _tagged(iterator: AsyncIterator[object], index: int, *, end: bool) -> 
             except asyncio.CancelledError as error:  # raised in here by `TaskHub.feed`
                 await raise_in(iterator, error)
                 raise
-        if end:
-            yield index, EMPTY
+        yield index, EMPTY
     finally:
         await close(iterator)
-
-
-async def combine_latest(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...]]:
-    """A row of the latest items, whenever one of them changes and all have one."""
-    hub = TaskHub[tuple[int, object]]()
-    latest: list[object] = [EMPTY] * len(sources)
-    try:
-        for index, source in enumerate(sources):
-            hub.spawn(hub.feed(_tagged(open_source("combine_latest", source), index, end=False)))
-        while (item := await hub.take()) is not EMPTY:
-            index, value = item
-            latest[index] = value
-            if EMPTY not in latest:
-                yield tuple(latest)
-    finally:
-        await hub.close()
 
 
 async def amb(sources: Sequence[object]) -> AsyncIterator[object]:
@@ -191,8 +174,7 @@ async def amb(sources: Sequence[object]) -> AsyncIterator[object]:
     tasks: list[asyncio.Task[None]] = []
     try:
         tasks.extend(
-            hub.spawn(hub.feed(_tagged(open_source("amb", source), index, end=True)))
-            for index, source in enumerate(sources)
+            hub.spawn(hub.feed(_tagged(open_source("amb", source), index))) for index, source in enumerate(sources)
         )
         winner: int | None = None
         while (item := await hub.take()) is not EMPTY:
@@ -204,20 +186,5 @@ async def amb(sources: Sequence[object]) -> AsyncIterator[object]:
                 if value is EMPTY:
                     return
                 yield value
-    finally:
-        await hub.close()
-
-
-async def take_until(source: Publisher[T], other: object) -> AsyncIterator[T]:
-    """The source until `other` emits an item; an `other` that completes without one changes nothing."""
-    hub = TaskHub[tuple[int, object]]()
-    try:
-        hub.spawn(hub.feed(_tagged(open_source("take_until", other), 1, end=False)))
-        hub.spawn(hub.feed(_tagged(source.open(), 0, end=True)))
-        while (item := await hub.take()) is not EMPTY:
-            index, value = item
-            if index == 1 or value is EMPTY:
-                return
-            yield cast("T", value)
     finally:
         await hub.close()

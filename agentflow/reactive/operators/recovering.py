@@ -1,4 +1,4 @@
-"""Failures of a source: catch, retry, on_error_resume_next, finally; and repeating a source that completed.
+"""Failures of a source: catch, retry, finally_action.
 
 `except Exception` is the whole rule: cancellation and the other signals are `BaseException`s and pass.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from agentflow.reactive.iterators import close
-from agentflow.reactive.publisher import Publisher, Source, open_source
+from agentflow.reactive.publisher import Publisher, open_source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-__all__ = ["catch", "finally_action", "on_error_resume_next", "repeat", "retry"]
+__all__ = ["catch", "finally_action", "retry"]
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Publisher[object]")
@@ -44,24 +44,6 @@ async def catch(source: P, handler: Callable[[Exception, P], object]) -> AsyncIt
         await close(fallback)
 
 
-async def on_error_resume_next(source: Publisher[T], second: Source[T]) -> AsyncIterator[T]:
-    """The source, then the second one, whether the first completed or failed."""
-    iterator = source.open()
-    try:
-        async for value in iterator:
-            yield value
-    except Exception:
-        pass
-    finally:
-        await close(iterator)
-    following = cast("AsyncIterator[T]", open_source("on_error_resume_next", second))
-    try:
-        async for value in following:
-            yield value
-    finally:
-        await close(following)
-
-
 async def retry(source: Publisher[T], attempts: int | None) -> AsyncIterator[T]:
     """Run the source until it completes, at most `attempts` times in total."""
     attempt = 0
@@ -78,20 +60,6 @@ async def retry(source: Publisher[T], attempts: int | None) -> AsyncIterator[T]:
         finally:
             await close(iterator)
         await asyncio.sleep(0)  # a source that fails without suspending must not lock up the loop
-
-
-async def repeat(source: Publisher[T], times: int | None) -> AsyncIterator[T]:
-    """Run the source `times` times, one after the other; None repeats without end."""
-    run = 0
-    while run != times:
-        run += 1
-        iterator = source.open()
-        try:
-            async for value in iterator:
-                yield value
-        finally:
-            await close(iterator)
-        await asyncio.sleep(0)
 
 
 async def finally_action(source: Publisher[T], action: Callable[[], object]) -> AsyncIterator[T]:

@@ -1,4 +1,4 @@
-"""Operators that use the clock: timeout, deadline, delay, interval, buffer_with_time.
+"""Operators that use the clock: timeout, deadline, delay, buffer_with_time.
 
 Limits run only while the operator itself awaits its source; a reader can hold an item for any time.
 """
@@ -19,7 +19,7 @@ from agentflow.reactive.signals import EMPTY, Empty, SourceTimeoutError, seconds
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-__all__ = ["buffer_with_time", "deadline", "delay", "delay_subscription", "interval", "label", "limit_value", "timeout"]
+__all__ = ["buffer_with_time", "deadline", "delay", "delay_subscription", "label", "limit_value", "timeout"]
 
 T = TypeVar("T")
 
@@ -182,20 +182,8 @@ async def delay_subscription(source: Publisher[T], seconds: float) -> AsyncItera
         await close(iterator)
 
 
-async def interval(period: float, first: float) -> AsyncIterator[int]:
-    """0, 1, 2 … one per period; ticks that a slow reader missed are skipped."""
-    clock = asyncio.get_running_loop().time
-    due = clock() + first
-    tick = 0
-    while True:
-        await asyncio.sleep(max(0.0, due - clock()))
-        yield tick
-        tick += 1
-        due = max(due + period, clock())
-
-
-async def buffer_with_time(source: Publisher[T], seconds: float, count: int | None) -> AsyncIterator[list[T]]:
-    """Lists of the items that arrived within `seconds` (or up to `count` items).
+async def buffer_with_time(source: Publisher[T], seconds: float) -> AsyncIterator[list[T]]:
+    """Lists of the items that arrived within `seconds`.
 
     A span begins when the reader asks, so a slow reader slows the source instead of filling memory.
     """
@@ -208,10 +196,7 @@ async def buffer_with_time(source: Publisher[T], seconds: float, count: int | No
             end = clock() + seconds
             buffer: list[T] = []
             ended = False
-            while count is None or len(buffer) < count:
-                value = await _before(limit, hub, end - clock())
-                if value is None:
-                    break
+            while (value := await _before(limit, hub, end - clock())) is not None:
                 if value[0] is EMPTY:
                     ended = True
                     break
