@@ -91,7 +91,7 @@ class FunctionHook(Hook, Generic[F]):
         self.handler = function
         self.__dict__["on_event"] = function  # so that a chain calls the function directly
         self.also: tuple[FunctionHook[Any], ...] = ()
-        self.events = events  # pyright: ignore[reportAttributeAccessIssue] - a ClassVar in Hook
+        self.events = events
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
         for option, value in attributes.items():

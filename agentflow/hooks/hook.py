@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from reactivex import Observable
 
@@ -74,8 +74,8 @@ class Hook:
     in_thread: bool = False
     tags: frozenset[str] = frozenset()
     only_tools: tuple[str, ...] = ()
-    events: ClassVar[tuple[type[Event], ...] | None] = None
-    wraps: ClassVar[tuple[type[Event], ...] | None] = None
+    events: tuple[type[Event], ...] | None = None
+    wraps: tuple[type[Event], ...] | None = None
 
     @property
     def name(self) -> str:

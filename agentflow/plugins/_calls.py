@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from pydantic_core import to_json, to_jsonable_python
 
@@ -31,17 +32,9 @@ def canonical(use: ToolUseBlock) -> str:
     arguments = use.input
     data: Any = {name: arguments[name] for name in sorted(arguments)}
     if not _FLAT.issuperset(map(type, data.values())):
-        data = _in_order(to_jsonable_python(data, fallback=str))
+        data = to_jsonable_python(data, fallback=str)
+        return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return to_json(data, inf_nan_mode="constants").decode()
-
-
-def _in_order(value: Any) -> Any:
-    if isinstance(value, dict):
-        items = cast("dict[str, Any]", value)
-        return {name: _in_order(items[name]) for name in sorted(items)}
-    if isinstance(value, list):
-        return [_in_order(item) for item in cast("list[Any]", value)]
-    return cast("object", value)
 
 
 class Cache(Protocol):
@@ -57,7 +50,7 @@ class Cache(Protocol):
         """Return a key that equal calls share; empty if the call is not cached."""
         ...
 
-    async def known(self, key: str, event: PreActing) -> ToolResultBlock | None:
+    async def find(self, key: str, event: PreActing) -> ToolResultBlock | None:
         """Return the cached result."""
         ...
 
@@ -69,8 +62,8 @@ class Repeats:
     Attributes:
         cache: The cache; None if there is none.
         ran: The keys of the calls that have run.
-        kept: The cached results of calls, by their ids: key and result.
-        asking: The questions to a person, open or answered, by call, round and key; each with its tool call.
+        cached: The cached results of calls, by their ids: key and result.
+        questions: The questions to a person, open or answered, by call, round and key; each with its tool call.
         follows: The calls that were allowed by the answer for another one, and that one.
         done: The calls that have been answered or have failed.
     """
@@ -78,23 +71,23 @@ class Repeats:
     def __post_init__(self) -> None:
         self.cache: Cache | None = None
         self.ran: set[str] = set()
-        self.kept: dict[str, tuple[str, ToolResultBlock]] = {}
-        self.asking: dict[tuple[str, int, str], tuple[str, asyncio.Future[Any]]] = {}
+        self.cached: dict[str, tuple[str, ToolResultBlock]] = {}
+        self.questions: dict[tuple[str, int, str], tuple[str, asyncio.Future[Any]]] = {}
         self.follows: dict[str, str] = {}
         self.done: set[str] = set()
 
 
 async def repeated(event: PreActing) -> bool:
-    """Return whether an equal call ran earlier in this run; its result is then kept for the call."""
+    """Return whether an equal call ran earlier in this run; its result is then stored for the call."""
     repeats = event.context.state[Repeats]
     cache = repeats.cache
     key = "" if cache is None else cache.key_of_call(event)
     if cache is None or key not in repeats.ran:
         return False
-    known = await cache.known(key, event)
-    if known is None:
+    result = await cache.find(key, event)
+    if result is None:
         return False
-    repeats.kept[event.tool_use.id] = key, known
+    repeats.cached[event.tool_use.id] = key, result
     return True
 
 
@@ -106,19 +99,19 @@ async def ask_once(event: PreActing, ask: Callable[[], Awaitable[T]]) -> T:
     if not key:
         return await ask()
     key_of_question, use_id = (event.call_id, event.iteration, key), event.tool_use.id
-    while (known := repeats.asking.get(key_of_question)) is not None and known[0] not in repeats.done:
-        first, asking = known
-        answer: T | None = await asyncio.shield(asking)
+    while (earlier := repeats.questions.get(key_of_question)) is not None and earlier[0] not in repeats.done:
+        first, question = earlier
+        answer: T | None = await asyncio.shield(question)
         if answer is not None:
             repeats.follows[use_id] = first
             return answer
-    asking = asyncio.get_running_loop().create_future()
-    repeats.asking[key_of_question] = use_id, asking
+    question = asyncio.get_running_loop().create_future()
+    repeats.questions[key_of_question] = use_id, question
     try:
         answer = await ask()
-        asking.set_result(answer)
+        question.set_result(answer)
         return answer
     finally:
-        if not asking.done():  # it was cancelled or failed: the next call asks
-            del repeats.asking[key_of_question]
-            asking.set_result(None)
+        if not question.done():  # it was cancelled or failed: the next call asks
+            del repeats.questions[key_of_question]
+            question.set_result(None)

@@ -10,15 +10,10 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias, assert_never
 
-from agentflow.errors import ModelError
-from agentflow.hooks.wrapping import ModelSource
 from agentflow.models import litellm_library
-from agentflow.reactive.iterators import close
-from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import (
     ContentBlock,
     DataBlock,
@@ -32,14 +27,14 @@ from agentflow.vocabulary.transcript import MessageView
 
 __all__ = [
     "CountTokens",
+    "LastRequest",
     "Rendering",
     "RequestSize",
-    "RequestSizes",
+    "SharedPart",
     "clipped",
     "count_tokens",
-    "fitting",
     "head_length",
-    "is_context_overflow",
+    "is_request",
     "last_request",
     "most_tokens",
     "render",
@@ -52,16 +47,6 @@ CountTokens: TypeAlias = Callable[[str, str], int]
 
 _DATA_TOKENS = 1500
 """The tokens of an image or a file: about what vendors charge for a picture of one megapixel."""
-
-_OVERFLOW = (
-    "cannot hold the conversation in its context window",
-    "context length",
-    "context_length_exceeded",
-    "context window",
-    "prompt is too long",
-    "exceed context limit",
-)
-
 
 # ---- rounds
 
@@ -104,10 +89,14 @@ def unit_starts(messages: Sequence[Msg], start: int = 0) -> list[int]:
 def last_request(messages: Sequence[Msg]) -> Msg | None:
     """Return the user's last real message: the last one that is not synthetic."""
     for index in range(len(messages) - 1, -1, -1):
-        msg = messages[index]
-        if msg.role == "user" and "synthetic" not in msg.metadata:
-            return msg
+        if is_request(messages[index]):
+            return messages[index]
     return None
+
+
+def is_request(msg: Msg) -> bool:
+    """Return whether a message is a user's real one."""
+    return msg.role == "user" and "synthetic" not in msg.metadata
 
 
 def tail(messages: Sequence[Msg], start: int) -> tuple[Msg, ...]:
@@ -150,50 +139,77 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
+class SharedPart:
+    """Finds the messages of a request that are new since the last one, so that none is examined in each round."""
+
+    __slots__ = ("_length", "_messages")
+
+    def __init__(self) -> None:
+        self._messages: Sequence[Msg] = ()
+        self._length = 0
+
+    def advance(self, messages: Sequence[Msg]) -> tuple[int, int]:
+        """Return where the new messages begin, and where those begin that are part of this request only.
+
+        If the former is 0, this is another conversation, and what was found in earlier requests is void.
+        """
+        if not isinstance(messages, MessageView):
+            self._messages, self._length = (), 0
+            return 0, 0
+        lasting = messages.shared(messages)
+        begin = self._length if messages.shared(self._messages) == self._length <= lasting else 0
+        self._messages, self._length = messages, lasting
+        return begin, lasting
+
+
 class RequestSize:
-    """The length of a run's requests in characters; the part shared with the last request is not counted again.
+    """The length of a run's requests in characters.
 
     Example:
         >>> RequestSize().of([Msg.user("abcd"), Msg.assistant("ef")])
         6
     """
 
-    __slots__ = ("_counted", "_length", "_total")
+    __slots__ = ("_shared", "_total")
 
     def __init__(self) -> None:
-        self._counted: Sequence[Msg] = ()
-        self._length = 0
+        self._shared = SharedPart()
         self._total = 0
 
     def of(self, messages: Sequence[Msg]) -> int:
         """Return the characters of a request."""
-        if not isinstance(messages, MessageView):
-            return sum(map(_characters, messages))
-        lasting = messages.shared(messages)  # the messages after it are part of this request only
-        begin, total = (
-            (self._length, self._total) if messages.shared(self._counted) == self._length <= lasting else (0, 0)
-        )
+        begin, lasting = self._shared.advance(messages)
+        total = self._total if begin else 0
         for index in range(begin, lasting):
             total += _characters(messages[index])
-        self._counted, self._length, self._total = messages, lasting, total
+        self._total = total
         for index in range(lasting, len(messages)):
             total += _characters(messages[index])
         return total
 
+    def tokens(self, messages: Sequence[Msg]) -> int:
+        """Estimate the tokens of a request: four characters each."""
+        return max(1, self.of(messages) // 4)
 
-@dataclass
-class RequestSizes:
-    """The lengths of a run's requests, by hook; not stored with a session."""
 
-    def __post_init__(self) -> None:
-        self.by_hook: dict[int, RequestSize] = {}
+class LastRequest:
+    """Finds the user's last real message in a growing conversation."""
 
-    def of(self, hook: object, messages: Sequence[Msg]) -> int:
-        """Return the characters of a request, as a hook sees it."""
-        size = self.by_hook.get(id(hook))
-        if size is None:
-            size = self.by_hook[id(hook)] = RequestSize()
-        return size.of(messages)
+    __slots__ = ("_found", "_shared")
+
+    def __init__(self) -> None:
+        self._shared = SharedPart()
+        self._found: Msg | None = None
+
+    def of(self, messages: Sequence[Msg]) -> Msg | None:
+        """Return the last message that is a user's and not synthetic."""
+        begin, lasting = self._shared.advance(messages)
+        if not begin:
+            self._found = None
+        for index in range(begin, lasting):
+            if is_request(messages[index]):
+                self._found = messages[index]
+        return last_request(tail(messages, lasting)) or self._found
 
 
 def _characters(msg: Msg) -> int:
@@ -237,64 +253,6 @@ def _counted(text: str, model: str) -> int:
         return len(text) // 4 + 1
 
 
-def is_context_overflow(error: BaseException) -> bool:
-    """Return whether a model failed because the conversation does not fit its context window.
-
-    A custom model may not set `ModelError.kind`; then the texts of the error and its causes decide.
-
-    Example:
-        >>> is_context_overflow(ModelError("openai/gpt-5 cannot hold the conversation in its context window (400)."))
-        True
-    """
-    if not isinstance(error, ModelError):
-        return False
-    if error.kind is not None or error.status == 413:
-        return error.kind == "context_overflow" or error.status == 413
-    link: BaseException | None = error
-    for _ in range(5):
-        if link is None:
-            break
-        text = str(link).lower()
-        if type(link).__name__ == "ContextWindowExceededError" or any(word in text for word in _OVERFLOW):
-            return True
-        link = link.__cause__
-    return False
-
-
-async def fitting(
-    source: ModelSource, shorter: Callable[[], Awaitable[Sequence[Msg] | None]]
-) -> AsyncIterator[ModelChunk]:
-    """Yield the chunks of a reply; if the conversation does not fit, request it once more.
-
-    Args:
-        source: The model call.
-        shorter: Makes a shorter request; None: it is not possible, and the error is raised.
-    """
-    chunks = source.open()
-    try:
-        async for chunk in chunks:
-            yield chunk
-        return
-    except Exception as error:
-        if not is_context_overflow(error):
-            raise
-        failure = error
-    finally:
-        await close(chunks)
-    try:
-        messages = await shorter()
-        if messages is None:
-            raise failure
-    finally:
-        del failure  # its traceback holds this frame
-    chunks = source.using(input_messages=messages).open()
-    try:
-        async for chunk in chunks:
-            yield chunk
-    finally:
-        await close(chunks)
-
-
 # ---- as text
 
 
@@ -336,25 +294,22 @@ class Rendering:
         clip: The maximum number of characters of one block.
     """
 
-    __slots__ = ("_clip", "_lasting", "_lines", "_rendered")
+    __slots__ = ("_clip", "_lines", "_shared")
 
     def __init__(self, clip: int | None = None) -> None:
         self._clip = clip
         self._lines: list[str] = []
-        self._lasting = 0
-        self._rendered: Sequence[Msg] = ()
+        self._shared = SharedPart()
 
     def of(self, messages: Sequence[Msg]) -> str:
         """Return the conversation without its system prompt, as `render` does."""
-        if not isinstance(messages, MessageView):
-            return render(messages[head_length(messages) :], self._clip)
-        lasting = messages.shared(messages)
-        if messages.shared(self._rendered) != self._lasting or not self._lasting:
-            self._lines, self._lasting = [], head_length(messages)
-        for index in range(self._lasting, lasting):
+        begin, lasting = self._shared.advance(messages)
+        if not begin:
+            begin, self._lines = head_length(messages), []
+        for index in range(begin, lasting):
             self._lines += _lines(messages[index], self._clip)
-        self._rendered, self._lasting = messages, lasting
-        return "\n".join([*self._lines, *(line for msg in tail(messages, lasting) for line in _lines(msg, self._clip))])
+        rest = tail(messages, max(begin, lasting))
+        return "\n".join([*self._lines, *(line for msg in rest for line in _lines(msg, self._clip))])
 
 
 def _lines(msg: Msg, clip: int | None) -> Iterable[str]:

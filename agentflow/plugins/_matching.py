@@ -1,22 +1,38 @@
-"""Tests of plugins on an event or a chunk: tool and model names, visible chunks."""
+"""Tests of plugins on an event or a chunk: names of tools and models, writing tools, chunks with content."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from agentflow._support.patterns import fits
+from agentflow.errors import UsageError
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import PreActing
 from agentflow.vocabulary.specs import ToolSpec
 
-__all__ = ["names", "says_something", "spec_of", "writes"]
+__all__ = ["has_content", "matches", "may_write", "spec_of", "strings"]
 
 
-def names(patterns: Sequence[str], name: str) -> bool:
+def strings(option: str, value: Sequence[str]) -> tuple[str, ...]:
+    """Return the value of an option that takes a list of strings, as a tuple.
+
+    Raises:
+        UsageError: The value is one string, which would be read letter by letter.
+
+    Example:
+        >>> strings("ToolRetry(tools=...)", ["read_*"])
+        ('read_*',)
+    """
+    if isinstance(value, str):
+        raise UsageError(f"{option} takes a list of strings, not a string.")
+    return tuple(value)
+
+
+def matches(patterns: Sequence[str], name: str) -> bool:
     """Return whether one of the patterns matches a name.
 
     Example:
-        >>> names(("read_*", "list_*"), "read_file")
+        >>> matches(("read_*", "list_*"), "read_file")
         True
     """
     if "*" in patterns or name in patterns:  # the most frequent cases, at a tenth of the cost
@@ -24,7 +40,7 @@ def names(patterns: Sequence[str], name: str) -> bool:
     return fits(tuple(patterns), name)
 
 
-def says_something(chunk: ModelChunk) -> bool:
+def has_content(chunk: ModelChunk) -> bool:
     """Return whether this chunk shows a reader a part of the reply."""
     return bool(chunk.text or chunk.tool_uses or chunk.thinking or chunk.blocks)
 
@@ -38,7 +54,7 @@ def spec_of(event: PreActing) -> ToolSpec | None:
     return None
 
 
-def writes(event: PreActing) -> bool:
+def may_write(event: PreActing) -> bool:
     """Return whether the requested tool may change something; true for an unknown one."""
     spec = spec_of(event)
     return spec is None or spec.writes

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
-
-from reactivex import Observable
 
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.plugins._counting import fitting
+from agentflow.plugins._attempts import with_shorter_request
+from agentflow.plugins._matching import matches
+from agentflow.plugins._state import own
 from agentflow.reactive import Flux
+from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.messages import DataBlock, Msg, ToolResultBlock, message, tool_result
 from agentflow.vocabulary.transcript import MessageView, Replacements
@@ -31,7 +29,7 @@ class _Results:
         self.messages: Sequence[Msg] = ()
         self.places: list[int] = []
         self.large: set[int] = set()
-        self.judged = 0
+        self.examined = 0
         self.cleared: dict[int, Msg] = {}
         self.replacements = Replacements()
 
@@ -39,10 +37,10 @@ class _Results:
         """Find the tool results in a request, and those large enough to clear; the part shared with the last one is known."""
         begin, before = messages.shared(self.messages) if isinstance(messages, MessageView) else 0, self.messages
         if self.cleared and not (isinstance(before, MessageView) and begin == before.shared(before)):
-            self.replacements, self.cleared, self.judged = Replacements(), {}, 0  # another conversation
+            self.replacements, self.cleared, self.examined = Replacements(), {}, 0  # another conversation
         if self.places and self.places[-1] >= begin:
             self.places = [index for index in self.places if index < begin]
-            self.judged = min(self.judged, len(self.places))
+            self.examined = min(self.examined, len(self.places))
             self.cleared = {index: msg for index, msg in self.cleared.items() if index < begin}
             self.large = {index for index in self.large if index < begin}
         for index in range(begin, len(messages)):
@@ -54,14 +52,6 @@ class _Results:
                     if not isinstance(content, str) or len(content) >= least:
                         self.large.add(index)
         self.messages = messages
-
-
-@dataclass
-class _Rounds:
-    """The tool results of a run's last request, by hook; not stored with a session."""
-
-    def __post_init__(self) -> None:
-        self.by_hook: dict[int, _Results] = {}
 
 
 class ClearOldResults(Hook):
@@ -89,7 +79,6 @@ class ClearOldResults(Hook):
     priority = 400
     on_failure = "skip"
     events = (PreReasoning,)
-    wraps = (PreReasoning,)
 
     def __init__(
         self,
@@ -111,53 +100,50 @@ class ClearOldResults(Hook):
         self.except_tools = (except_tools,) if isinstance(except_tools, str) else tuple(except_tools)
         self.placeholder = placeholder
 
-    def on_event(self, event: PreReasoning) -> PreReasoning:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: HookEvent) -> HookEvent:
         """Clear the results that are old enough."""
-        messages, by_hook = event.input_messages, event.context.state[_Rounds].by_hook
-        rounds = by_hook.get(id(self))
-        if rounds is None:
-            rounds = by_hook[id(self)] = _Results()
-        rounds.update(messages, self.min_chars)
-        old = (len(rounds.places) - self.keep) // self.step * self.step
-        if old > rounds.judged and rounds.large:
-            self._clear(rounds, old)
-        if rounds.cleared:
+        if not isinstance(event, PreReasoning):
+            return event
+        messages, results = event.input_messages, own(event.context, self, _Results)
+        results.update(messages, self.min_chars)
+        old = (len(results.places) - self.keep) // self.step * self.step
+        if old > results.examined and results.large:
+            self._clear(results, old)
+        if results.cleared:
             if isinstance(messages, MessageView):
-                event.input_messages = messages.with_replacements(rounds.replacements)
+                event.input_messages = messages.with_replacements(results.replacements)
             else:
                 changed = list(messages)
-                for index, cleared in rounds.cleared.items():
+                for index, cleared in results.cleared.items():
                     changed[index] = cleared
                 event.input_messages = changed
         return event
 
-    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
+    def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Send the request once more with fewer results if the conversation does not fit and any can be cleared."""
-        if not isinstance(event, PreReasoning):
+        results = own(event.context, self, _Results)
+        if not results.large or len(results.places) <= min(self.keep, 1):
             return source
-        rounds = event.context.state[_Rounds].by_hook.get(id(self))
-        if rounds is None or not rounds.large or len(rounds.places) <= min(self.keep, 1):
-            return source
-        return Flux(partial(fitting, source, partial(self._shorter, event, source)))
+        return Flux(partial(with_shorter_request, source, partial(self._shorter, results, source)))
 
-    async def _shorter(self, event: PreReasoning, source: ModelSource) -> Sequence[Msg] | None:
-        rounds = event.context.state[_Rounds].by_hook[id(self)]
-        rounds_before, cleared_before = len(rounds.places), len(rounds.cleared)
-        self._clear(rounds, max(0, rounds_before - self.keep))
-        if len(rounds.cleared) == cleared_before:
-            self._clear(rounds, rounds_before - min(self.keep, max(1, rounds_before // 2)))
-        cleared = {msg.id: msg for msg in rounds.cleared.values()}
-        messages = tuple([cleared.get(msg.id, msg) for msg in source.request.messages])
-        return None if len(rounds.cleared) == cleared_before else messages
+    async def _shorter(self, results: _Results, source: ModelSource) -> Sequence[Msg] | None:
+        count, cleared_before = len(results.places), len(results.cleared)
+        self._clear(results, max(0, count - self.keep))
+        if len(results.cleared) == cleared_before:
+            self._clear(results, count - min(self.keep, max(1, count // 2)))
+        if len(results.cleared) == cleared_before:
+            return None
+        cleared = {msg.id: msg for msg in results.cleared.values()}
+        return tuple([cleared.get(msg.id, msg) for msg in source.request.messages])
 
-    def _clear(self, rounds: _Results, old: int) -> None:
+    def _clear(self, results: _Results, old: int) -> None:
         """Clear the first rounds; later requests of the run keep them cleared."""
-        for index in rounds.places[rounds.judged : old]:
-            if index in rounds.large and (cleared := self._cleared(rounds.messages[index])) is not None:
-                rounds.cleared[index] = cleared
-                if isinstance(rounds.messages, MessageView):
-                    rounds.replacements.put(rounds.messages, index, cleared)
-        rounds.judged = max(old, rounds.judged)
+        for index in results.places[results.examined : old]:
+            if index in results.large and (cleared := self._cleared(results.messages[index])) is not None:
+                results.cleared[index] = cleared
+                if isinstance(results.messages, MessageView):
+                    results.replacements.put(results.messages, index, cleared)
+        results.examined = max(old, results.examined)
 
     def _cleared(self, msg: Msg) -> Msg | None:
         content = tuple([self._short(block) if isinstance(block, ToolResultBlock) else block for block in msg.content])
@@ -167,7 +153,7 @@ class ClearOldResults(Hook):
 
     def _short(self, result: ToolResultBlock) -> ToolResultBlock:
         size = _size(result)
-        if size < self.min_chars or any(fnmatchcase(result.name, pattern) for pattern in self.except_tools):
+        if size < self.min_chars or matches(self.except_tools, result.name):
             return result
         text = self.placeholder.format(name=result.name, size=size)
         return tool_result(result.tool_use_id, result.name, text, result.state) if len(text) < size else result

@@ -9,36 +9,35 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, cast
-
-from reactivex import Observable
+from typing import NamedTuple, cast
 
 from agentflow._support.frozen import FrozenDict
 from agentflow._support.logs import ids_of, log_failure, logger
 from agentflow.errors import AgentFlowError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
+from agentflow.plugins._attempts import is_context_overflow, with_shorter_request
 from agentflow.plugins._counting import (
     CountTokens,
+    SharedPart,
     count_tokens,
-    fitting,
     head_length,
-    is_context_overflow,
     last_request,
     most_tokens,
     render,
     tail,
     unit_starts,
 )
+from agentflow.plugins._state import own
 from agentflow.ports.model import Model
 from agentflow.reactive import Flux
+from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.messages import Msg, TextBlock
-from agentflow.vocabulary.transcript import MessageView
 
 __all__ = ["SUMMARISE", "SummaryCompaction"]
 
@@ -59,21 +58,33 @@ class _Cooldown:
     left: int = 0
 
 
-@dataclass
 class _Request:
-    """A run's last request, before changes by other hooks; not stored with a session."""
+    """A run's last request, before changes by other hooks, and an upper bound of its tokens."""
 
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         self.messages: Sequence[Msg] = ()
-        self.short: dict[int, tuple[Sequence[Msg], int]] = {}
-        """By hook: a request that is certainly short, and the bound of its tokens."""
+        self._shared = SharedPart()
+        self._bound = 0
+
+    def bound(self) -> int:
+        """Return an upper bound of the tokens: the last reply's usage, and a bound for the messages after it."""
+        messages = self.messages
+        begin, lasting = self._shared.advance(messages)
+        new = tail(messages, begin)
+        if not begin or lasting < len(messages) or _has_usage(new):
+            known, since = _reported(messages)
+            bound = known + most_tokens(tail(messages, since))
+        else:
+            bound = self._bound + most_tokens(new)
+        self._bound = bound
+        return bound
 
 
 class _Compaction(NamedTuple):
-    """A compacted request: the summary's messages, and the kept ones."""
+    """A compacted request: the summary's messages, and the recent ones."""
 
-    instead: tuple[Msg, ...]
-    kept: tuple[Msg, ...]
+    summary: tuple[Msg, ...]
+    recent: tuple[Msg, ...]
 
 
 class SummaryCompaction(Hook):
@@ -105,7 +116,6 @@ class SummaryCompaction(Hook):
     priority = 40
     on_failure = "skip"
     events = (PreReasoning,)
-    wraps = (PreReasoning,)
 
     def __init__(
         self,
@@ -139,54 +149,35 @@ class SummaryCompaction(Hook):
 
     # ---- before a request
 
-    def on_event(self, event: HookEvent) -> Any:
+    def on_event(self, event: HookEvent) -> HookEvent | Awaitable[None]:
         """Compact the conversation before a request that is too long."""
-        if isinstance(event, PreReasoning):
-            context, messages = event.context, event.input_messages
-            request = context.state[_Request]
-            request.messages = messages
-            cooldown = context.session_state[_Cooldown]
-            if cooldown.left > 0:
-                cooldown.left -= 1
-            elif not self._surely_short(messages, request):
-                return self._before(event)
+        if not isinstance(event, PreReasoning):
+            return event
+        request = own(event.context, self, _Request)
+        request.messages = event.input_messages
+        cooldown = event.context.session_state[_Cooldown]
+        if cooldown.left > 0:
+            cooldown.left -= 1
+        elif not self._is_surely_short(request):
+            return self._compact_request(event, request)
         return event
 
-    async def _before(self, event: PreReasoning) -> None:
+    async def _compact_request(self, event: PreReasoning, request: _Request) -> None:
         messages = event.input_messages
-        if not await self._too_long(messages, event.model):
+        if not await self._is_too_long(messages, event.model):
             return
-        compacted = await self._compact(event.context, messages, self.keep_rounds)
-        if compacted is not None:
+        compaction = await self._compact(event.context, messages)
+        if compaction is not None:
             head = tuple(messages[: head_length(messages)])
-            event.input_messages = (*head, *compacted.instead, *compacted.kept)
-            event.context.state[_Request].messages = event.input_messages
+            request.messages = event.input_messages = (*head, *compaction.summary, *compaction.recent)
 
-    def _surely_short(self, messages: Sequence[Msg], request: _Request) -> bool:
-        """Check cheaply, for most requests: the number of messages, and a bound that needs no tokenizer.
-
-        A request usually extends the last one: then only the new part is examined.
-        """
-        if self.at_messages is not None and len(messages) > self.at_messages:
+    def _is_surely_short(self, request: _Request) -> bool:
+        """Check cheaply, for most requests: the number of messages, and a bound that needs no tokenizer."""
+        if self.at_messages is not None and len(request.messages) > self.at_messages:
             return False
-        if self.at_tokens is None:
-            return True
-        if not isinstance(messages, MessageView):
-            return self._bound(messages) <= self.at_tokens
-        before, bound = request.short.get(id(self), ((), 0))
-        new = tail(messages, len(before)) if messages.shared(before) == len(before) else None
-        bound = self._bound(messages) if new is None or _billed(new) else bound + most_tokens(new)
-        if bound > self.at_tokens:
-            return False
-        request.short[id(self)] = messages, bound
-        return True
+        return self.at_tokens is None or request.bound() <= self.at_tokens
 
-    def _bound(self, messages: Sequence[Msg]) -> int:
-        """Return an upper bound for a request's tokens: the last reply's usage, and a bound for the messages after it."""
-        known, since = _reported(messages)
-        return known + most_tokens(tail(messages, since))
-
-    async def _too_long(self, messages: Sequence[Msg], model: str) -> bool:
+    async def _is_too_long(self, messages: Sequence[Msg], model: str) -> bool:
         if self.at_messages is not None and len(messages) - head_length(messages) > self.at_messages:
             return True
         if self.at_tokens is None:
@@ -198,26 +189,23 @@ class SummaryCompaction(Hook):
 
     # ---- if the provider reports that it is too long
 
-    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
+    def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Send the request once more, with a shorter conversation, if this one does not fit."""
-        if not isinstance(event, PreReasoning):
-            return source
-        return Flux(partial(fitting, source, partial(self._shorter, event, source)))
+        return Flux(partial(with_shorter_request, source, partial(self._shorter, event.context, source)))
 
-    async def _shorter(self, event: PreReasoning, source: ModelSource) -> Sequence[Msg] | None:
-        stored = event.context.state[_Request].messages
-        compacted = await self._compact(event.context, stored, self.keep_rounds, overflow=True)
-        return None if compacted is None else _spliced(source.request.messages, compacted)
+    async def _shorter(self, context: RunContext, source: ModelSource) -> Sequence[Msg] | None:
+        compaction = await self._compact(context, own(context, self, _Request).messages, overflow=True)
+        return None if compaction is None else _spliced(source.request.messages, compaction)
 
     # ---- the work
 
     async def _compact(
-        self, context: RunContext, messages: Sequence[Msg], keep: int, *, overflow: bool = False
+        self, context: RunContext, messages: Sequence[Msg], *, overflow: bool = False
     ) -> _Compaction | None:
         """Summarise the oldest part; None if it is too short to split, or there is no summary."""
         messages = tuple(messages)
         head = head_length(messages)
-        cut = _cut(messages, head, keep, halve=overflow)
+        cut = _cut(messages, head, self.keep_rounds, halve=overflow)
         if cut is None:
             return None
         context.session_state[_Cooldown].left = self.cooldown
@@ -227,11 +215,11 @@ class SummaryCompaction(Hook):
                 "a request does not begin with the history: another hook has compacted or changed it"
             )
             return None
-        old, kept = messages[head:cut], messages[cut:]
+        old, recent = messages[head:cut], messages[cut:]
         try:
-            summary = await self._summary(context, old)
-            instead = _instead(summary, old, kept, offset + cut, offset + len(messages), context.new_id("msg_"))
-            context.compact(offset + cut, instead, by=self.name)
+            text = await self._summary(context, old)
+            summary = _messages(text, old, recent, offset + cut, offset + len(messages), context.new_id("msg_"))
+            context.compact(offset + cut, summary, by=self.name)
         except Exception as error:  # a failure of the side model call must not harm the run
             log_failure(
                 "WARNING",
@@ -242,7 +230,7 @@ class SummaryCompaction(Hook):
             )
             return None
         logger.bind(**ids_of(context)).info("session {}: compacted {}", context.session_id, context.compaction)
-        return _Compaction(instead, kept)
+        return _Compaction(summary, recent)
 
     async def _summary(self, context: RunContext, old: Sequence[Msg]) -> str:
         clip = self.clip
@@ -260,7 +248,7 @@ class SummaryCompaction(Hook):
             raise AgentFlowError("The model wrote an empty summary.")
 
 
-def _billed(messages: Sequence[Msg]) -> bool:
+def _has_usage(messages: Sequence[Msg]) -> bool:
     """Return whether one of the messages has the usage of its request."""
     for msg in messages:  # noqa: SIM110 - a generator would double the cost
         if msg.usage is not None and msg.usage.input_tokens:
@@ -308,11 +296,11 @@ def _cut(messages: Sequence[Msg], head: int, keep: int, *, halve: bool) -> int |
     return units[-keep]
 
 
-def _instead(
-    summary: str, old: Sequence[Msg], kept: Sequence[Msg], until: int, stored: int, id_: str
+def _messages(
+    summary: str, old: Sequence[Msg], recent: Sequence[Msg], until: int, stored: int, id_: str
 ) -> tuple[Msg, ...]:
     """Return the replacement of the summarised part: the summary, and the user's last request if it would be lost."""
-    request = last_request(old) if last_request(kept) is None else None
+    request = last_request(old) if last_request(recent) is None else None
     notes = FrozenDict(
         {
             "synthetic": SOURCE,
@@ -323,10 +311,10 @@ def _instead(
     return (note,) if request is None else (note, request)
 
 
-def _spliced(messages: Sequence[Msg], compacted: _Compaction) -> tuple[Msg, ...]:
+def _spliced(messages: Sequence[Msg], compaction: _Compaction) -> tuple[Msg, ...]:
     """Put the compaction into the request as other hooks have changed it."""
     head = tuple(messages[: head_length(messages)])
     ids = [msg.id for msg in messages]
-    first = next((ids.index(msg.id) for msg in compacted.kept if msg.id in ids), None)
-    rest = compacted.kept if first is None else tuple(messages[first:])
-    return (*head, *compacted.instead, *rest)
+    first = next((ids.index(msg.id) for msg in compaction.recent if msg.id in ids), None)
+    rest = compaction.recent if first is None else tuple(messages[first:])
+    return (*head, *compaction.summary, *rest)

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. The chain is the requested model, then the given ones, in order; each is called once.
+1. The chain is the requested model, then those of the hook, in order; each is called once.
 2. Cancellation, `Veto`, `UsageError` and hooks' own errors never cause a fallback.
 3. If all have failed, the last error is raised, with a note of every failure.
 4. The hook's only state is the cooldown of each model; agents and threads may share it.
@@ -11,24 +11,21 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
-
-from reactivex import Observable
+from typing import Literal, NamedTuple
 
 from agentflow._support.values import frozen
 from agentflow.errors import AgentFlowError, Aside, HookError, ModelError, UsageError, Veto
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.plugins._matching import says_something
+from agentflow.plugins._attempts import with_attempts
 from agentflow.ports.model import Model
 from agentflow.reactive import Flux
-from agentflow.reactive.iterators import close
 from agentflow.reactive.signals import SourceTimeoutError
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
-from agentflow.vocabulary.events import Event, HookEvent, PreReasoning
+from agentflow.vocabulary.events import PreReasoning
 from agentflow.vocabulary.specs import Clock
 
 __all__ = ["ModelAnswer", "ModelChoices", "ModelFallback", "another_may_do"]
@@ -70,7 +67,7 @@ def another_may_do(error: Exception) -> bool:
     return isinstance(error, OSError)  # includes TimeoutError and ConnectionError
 
 
-_NOBODY: frozenset[str] = frozenset()
+_NONE_RESTING: frozenset[str] = frozenset()
 
 
 class _Candidate(NamedTuple):
@@ -100,9 +97,6 @@ class ModelFallback(Hook):
         'The backup speaks.'
     """
 
-    events: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning,)
-    wraps: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning,)
-
     def __init__(
         self,
         *models: str | Model,
@@ -124,51 +118,43 @@ class ModelFallback(Hook):
         self._rests: dict[str, float] = {}  # single reads and writes only, so threads need no lock
         self.priority = priority
 
-    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
+    def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Wrap the model call."""
-        if not isinstance(event, PreReasoning):
-            return source
         return Flux(partial(self._run, source, event))
 
-    async def _run(self, source: ModelSource, event: PreReasoning) -> AsyncIterator[ModelChunk]:
+    def _run(self, source: ModelSource, event: PreReasoning) -> AsyncIterator[ModelChunk]:
         context = event.context
         candidates, resting = self._in_order((_Candidate(source.request.model, None), *self._models), context.clock)
         failed: list[tuple[str, str]] = []
-        delivered = False
-        for place, candidate in enumerate(candidates, 1):
-            void = delivered
-            model = candidate.model
-            chunks = (source if model is None else source.using(model=model)).open()
-            try:
-                async for chunk in chunks:
-                    if void:
-                        void = False
-                        chunk = replace(chunk, restart=True)
-                    delivered = delivered or says_something(chunk)
-                    yield chunk
-            except Exception as error:
-                failed.append((candidate.name, f"{type(error).__name__}: {error}"))
-                self._rest(candidate.name, error, context.clock)
-                seen = delivered and self._after == "raise"
-                if seen or place == len(candidates) or not self._passes_on(error):
-                    if len(failed) > 1:
-                        error.add_note(
-                            Aside(f"{self.name}: " + "; ".join(f"{name} failed: {said}" for name, said in failed))
-                        )
-                    raise
-            else:
-                skipped = tuple([one.name for one in candidates[place:] if one.name in resting]) if resting else ()
-                self._note(context, ModelAnswer(candidate.name, event.iteration, tuple(failed), skipped))
-                return
-            finally:
-                await close(chunks)
+
+        def next_source() -> ModelSource:
+            model = candidates[len(failed)].model
+            return source if model is None else source.using(model=model)
+
+        async def after_failure(error: Exception, delivered: bool) -> ModelSource | None:
+            name = candidates[len(failed)].name
+            failed.append((name, f"{type(error).__name__}: {error}"))
+            self._rest(name, error, context.clock)
+            is_last = len(failed) == len(candidates) or (delivered and self._after == "raise")
+            if not is_last and self._passes_on(error):
+                return next_source()
+            if len(failed) > 1:
+                error.add_note(Aside(f"{self.name}: " + "; ".join(f"{name} failed: {text}" for name, text in failed)))
+            return None
+
+        def completed() -> None:
+            name, *rest = [candidate.name for candidate in candidates[len(failed) :]]
+            skipped = tuple([other for other in rest if other in resting]) if resting else ()
+            self._note(context, ModelAnswer(name, event.iteration, tuple(failed), skipped))
+
+        return with_attempts(next_source(), after_failure, completed)
 
     def _passes_on(self, error: Exception) -> bool:
         return not isinstance(error, UsageError | Veto | HookError) and self._falls_back(error)
 
-    def _note(self, context: RunContext, answered: ModelAnswer) -> None:
-        self._rests.pop(answered.model, None)
-        context.state[ModelChoices].answered.append(answered)
+    def _note(self, context: RunContext, answer: ModelAnswer) -> None:
+        self._rests.pop(answer.model, None)
+        context.state[ModelChoices].answered.append(answer)
 
     def _rest(self, name: str, error: Exception, clock: Clock) -> None:
         if self._cooldown is None or not self._passes_on(error):
@@ -179,7 +165,7 @@ class ModelFallback(Hook):
     def _in_order(self, chain: tuple[_Candidate, ...], clock: Clock) -> tuple[tuple[_Candidate, ...], frozenset[str]]:
         """Return the candidates, those in their cooldown last, and the names of the latter."""
         if not self._rests:
-            return chain, _NOBODY
+            return chain, _NONE_RESTING
         now = clock.monotonic()
-        resting = frozenset(one.name for one in chain if self._rests.get(one.name, now) > now)
-        return tuple(sorted(chain, key=lambda one: one.name in resting)), resting
+        resting = frozenset(candidate.name for candidate in chain if self._rests.get(candidate.name, now) > now)
+        return tuple(sorted(chain, key=lambda candidate: candidate.name in resting)), resting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
@@ -13,8 +13,9 @@ from agentflow._support.logs import log_failure, logger
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.plugins._counting import clipped, last_request, render, tail
+from agentflow.plugins._state import may_reject
 from agentflow.ports.model import Model
-from agentflow.vocabulary.events import PostReasoning, PreReasoning
+from agentflow.vocabulary.events import HookEvent, PostReasoning
 from agentflow.vocabulary.messages import Msg, with_metadata
 from agentflow.vocabulary.verdicts import Again
 
@@ -57,15 +58,6 @@ class GoalState:
     sent_back: int = 0
 
 
-@dataclass
-class _Judging:
-    """The last request of the run, and the rejections of each judge in this process; not stored with a session."""
-
-    def __post_init__(self) -> None:
-        self.messages: Sequence[Msg] = ()
-        self.rejections: dict[int, int] = {}
-
-
 class GoalJudge(Hook):
     """Judges answers without tool calls; if the goal is not reached, the agent continues with the reason.
 
@@ -93,7 +85,7 @@ class GoalJudge(Hook):
 
     priority = 200
     on_failure = "skip"
-    events = (PreReasoning, PostReasoning)
+    events = (PostReasoning,)
 
     def __init__(
         self,
@@ -127,18 +119,12 @@ class GoalJudge(Hook):
         """Return whether the reply is an answer without tool calls."""
         return not reply.tool_uses
 
-    def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
-        self, event: PreReasoning | PostReasoning
-    ) -> PreReasoning | PostReasoning | Awaitable[Again | None]:
-        """Remember the request; judge the answer."""
-        if isinstance(event, PreReasoning):
-            if isinstance(self.criterion, str):
-                event.context.state[_Judging].messages = event.input_messages
+    def on_event(self, event: HookEvent) -> HookEvent | Awaitable[Again | None]:
+        """Judge the answer."""
+        if not isinstance(event, PostReasoning) or event.purpose == "summary":
             return event
         answer = event.reasoning_result
-        if event.purpose == "summary" or answer.tool_uses or not answer.text.strip():
-            return event
-        return self._decide(event)
+        return event if answer.tool_uses or not answer.text.strip() else self._decide(event)
 
     async def _decide(self, event: PostReasoning) -> Again | None:
         state = event.context.state[GoalState]
@@ -156,11 +142,7 @@ class GoalJudge(Hook):
             state.verdict = "met"
         else:
             state.verdict = "unmet"
-            rejections = event.context.state[_Judging].rejections
-            # A difference to the stored count comes from before a suspension, in another process.
-            before = rejections.setdefault(id(self), state.sent_back - sum(rejections.values()))
-            if before < self.max_rounds:
-                rejections[id(self)] = before + 1
+            if may_reject(event.context, self, state.sent_back, self.max_rounds):
                 state.sent_back += 1
                 return Again(_follow_up(judgement.reason, event.context.new_id("msg_")))
         marks = {"goal": state.verdict}
@@ -173,7 +155,7 @@ class GoalJudge(Hook):
         if not isinstance(self.criterion, str):
             found: object = self.criterion(event)
             return _judgement(await cast("Awaitable[object]", found) if inspect.isawaitable(found) else found)
-        messages = event.context.state[_Judging].messages
+        messages = event.context.history
         request = last_request(messages)
         task = request.text if request is not None else ""
         happened = render([msg for msg in tail(messages, len(messages) - 6) if msg.role == "tool"], self.clip) or "none"

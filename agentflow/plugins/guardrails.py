@@ -11,18 +11,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from typing_extensions import TypeIs
 
 from agentflow.errors import UsageError, Veto
 from agentflow.hooks.hook import Hook
+from agentflow.plugins._counting import is_request
+from agentflow.plugins._matching import strings
+from agentflow.plugins._state import may_reject, own
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import HookEvent, PostReasoning, PreActing, PreCall, PreReasoning
-from agentflow.vocabulary.messages import Msg, TextBlock, ToolUseBlock
+from agentflow.vocabulary.messages import Msg, TextBlock
 from agentflow.vocabulary.verdicts import Again, Deny, Stop
 
 __all__ = ["Check", "InputGuardrail", "ModelCheck", "OutputGuardrail", "ToolGuardrail"]
@@ -95,7 +99,7 @@ def _reason(found: object) -> str | None:
     )
 
 
-def _checked(check: object, hook: str) -> None:
+def _check_type(check: object, hook: str) -> None:
     if not callable(check) and not isinstance(check, ModelCheck):
         raise UsageError(f"{hook} takes a check: a function or a ModelCheck, not {type(check).__name__}.")
 
@@ -105,22 +109,10 @@ def _text(messages: Sequence[Msg]) -> str:
 
 
 @dataclass(eq=False)
-class _CallInput:
-    """The ids of a call's first messages, and its racing checks; not stored with a session."""
-
-    def __post_init__(self) -> None:
-        self.ids: tuple[str, ...] = ()
-        self.races: dict[int, _Race] = {}
-
-
-@dataclass(eq=False)
 class _Refusals:
-    """The number of refused answers of a run; the counts by guardrail are kept in this process only, and not stored."""
+    """The number of refused answers of a run."""
 
     count: int = 0
-
-    def __post_init__(self) -> None:
-        self.by_hook: dict[int, int] = {}
 
 
 class InputGuardrail(Hook):
@@ -147,43 +139,43 @@ class InputGuardrail(Hook):
     priority = 70
     on_failure = "deny"
     events = (PreCall,)
-    wraps = (PreReasoning,)
 
     def __init__(self, check: Check, *, racing: bool = False, hold: bool = True) -> None:
-        _checked(check, "InputGuardrail")
+        _check_type(check, "InputGuardrail")
         self.check = check
         self.racing = racing
         self.hold = hold
         self.guard = not racing
+        self.wraps = (PreReasoning,) if racing else ()
 
-    async def on_event(self, event: PreCall) -> PreCall | Deny:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: HookEvent) -> HookEvent | Awaitable[HookEvent | Deny]:
         """Judge the input, or remember it for the race."""
-        if self.racing:
-            event.context.state[_CallInput].ids = tuple(msg.id for msg in event.input_messages)
+        if not isinstance(event, PreCall):
             return event
+        if not self.racing:
+            return self._judge(event)
+        own(event.context, self, _Race).ids = tuple(msg.id for msg in event.input_messages)
+        return event
+
+    async def _judge(self, event: PreCall) -> PreCall | Deny:
         reason = await _finding(self.check, _text(event.input_messages), event.context)
         return event if reason is None else Deny(reason)
 
     def around(self, event: HookEvent, source: Any) -> Any:
         """Race the check against the first model call."""
-        if not self.racing or not isinstance(event, PreReasoning) or event.iteration != 1:
+        if not isinstance(event, PreReasoning) or event.iteration != 1:
             return source
-        context = event.context
-        call_input = context.state[_CallInput]
-        race = call_input.races.get(id(self))
-        if race is None:  # it exists already if an outer hook makes another attempt
-            race = call_input.races[id(self)] = _Race(self.check, _text(_said(event.input_messages, call_input.ids)))
-        return Flux(lambda: _beside(lambda: race.run(context), source, self.hold))
+        race = own(event.context, self, _Race)
+        if race.text is None:  # else an outer hook makes another attempt
+            race.text = _text(_input_of(event.input_messages, race.ids))
+        run = partial(race.run, self.check, event.context)
+        return Flux(lambda: _with_check(run, source, self.hold))
 
 
-def _said(messages: Sequence[Msg], ids: tuple[str, ...]) -> list[Msg]:
+def _input_of(messages: Sequence[Msg], ids: tuple[str, ...]) -> list[Msg]:
     """Return the call's input after changes: its messages, and those with which hooks have replaced them."""
     answered = max((at for at, msg in enumerate(messages) if msg.role in ("assistant", "tool")), default=-1)
-    return [
-        msg
-        for at, msg in enumerate(messages)
-        if msg.id in ids or (at > answered and msg.role == "user" and "synthetic" not in msg.metadata)
-    ]
+    return [msg for at, msg in enumerate(messages) if msg.id in ids or (at > answered and is_request(msg))]
 
 
 class _Passed:
@@ -191,45 +183,50 @@ class _Passed:
 
 
 class _Race:
-    """A check that runs once, for any number of attempts of the model."""
+    """A check that runs once in a run, for any number of attempts of the model.
 
-    def __init__(self, check: Check, text: str) -> None:
-        self._check = check
-        self._text = text
+    Attributes:
+        ids: The messages of the call's input.
+        text: The text to check.
+    """
+
+    def __init__(self) -> None:
+        self.ids: tuple[str, ...] = ()
+        self.text: str | None = None
         self._passed = False
-        self._refused: str | None = None
+        self._refusal: str | None = None
 
-    async def run(self, context: RunContext) -> _Passed:
+    async def run(self, check: Check, context: RunContext) -> _Passed:
         """Run the check; raise `Veto` if it refuses."""
-        if not self._passed and self._refused is None:
+        if not self._passed and self._refusal is None:
             try:
-                self._refused = await _finding(self._check, self._text, context)
+                self._refusal = await _finding(check, self.text or "", context)
             except Exception as error:
-                self._refused = f"InputGuardrail failed ({type(error).__name__}), so this is refused"
-            self._passed = self._refused is None
-        if self._refused is not None:
-            raise Veto(self._refused)
+                self._refusal = f"InputGuardrail failed ({type(error).__name__}), so this is refused"
+            self._passed = self._refusal is None
+        if self._refusal is not None:
+            raise Veto(self._refusal)
         return _Passed()
 
 
-async def _beside(
+async def _with_check(
     check: Callable[[], Awaitable[_Passed]], source: Flux[ModelChunk], hold: bool
 ) -> AsyncIterator[ModelChunk]:
     """Yield the model's chunks while a check runs; if `hold` is set, only after it has passed."""
     passed = not hold
-    held: list[ModelChunk] = []
+    waiting: list[ModelChunk] = []
     stream = Flux.merge(Mono[ModelChunk | _Passed](check), source).open()
     try:
         async for item in stream:
             if isinstance(item, _Passed):
                 passed = True
-                for chunk in held:
+                for chunk in waiting:
                     yield chunk
-                held.clear()
+                waiting.clear()
             elif passed:
                 yield item
             else:
-                held.append(item)
+                waiting.append(item)
     finally:
         await close(stream)
 
@@ -260,7 +257,7 @@ class OutputGuardrail(Hook):
     events = (PostReasoning,)
 
     def __init__(self, check: Check, *, times: int = 2, sorry: str | None = None, every: bool = False) -> None:
-        _checked(check, "OutputGuardrail")
+        _check_type(check, "OutputGuardrail")
         if times < 0:
             raise UsageError(f"OutputGuardrail(times={times}) must be 0 or more.")
         self.check = check
@@ -272,34 +269,39 @@ class OutputGuardrail(Hook):
         """Return whether the reply has text, and no tool calls unless `every` is set."""
         return (self.every or not reply.tool_uses) and bool(reply.text.strip())
 
-    def on_event(self, event: PostReasoning) -> PostReasoning | Awaitable[PostReasoning | Again | Stop]:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: HookEvent) -> HookEvent | Awaitable[PostReasoning | Again | Stop]:
         """Judge the answer."""
-        return self._judged(event) if self.concerns(event.reasoning_result) else event
+        if isinstance(event, PostReasoning) and self.concerns(event.reasoning_result):
+            return self._judge(event)
+        return event
 
-    async def _judged(self, event: PostReasoning) -> PostReasoning | Again | Stop:
+    async def _judge(self, event: PostReasoning) -> PostReasoning | Again | Stop:
+        context = event.context
         try:
-            reason = await _finding(self.check, event.reasoning_result.text, event.context)
+            reason = await _finding(self.check, event.reasoning_result.text, context)
         except Exception as error:
             return self._stop(event, f"OutputGuardrail failed ({type(error).__name__}), so this is refused")
         if reason is None:
             return event
-        refusals = event.context.state[_Refusals]
-        # A difference to the stored count comes from before a suspension, in another process.
-        before = refusals.by_hook.setdefault(id(self), refusals.count - sum(refusals.by_hook.values()))
-        if event.purpose == "summary" or before >= self.times:
+        refusals = context.state[_Refusals]
+        if event.purpose == "summary" or not may_reject(context, self, refusals.count, self.times):
             return self._stop(event, reason)
-        refusals.by_hook[id(self)] = before + 1
         refusals.count += 1
         return Again(f"Your answer was not accepted: {reason}. Answer again.")
 
     def _stop(self, event: PostReasoning, reason: str) -> Stop:
-        result, said = event.reasoning_result, self.sorry or reason
-        kept = tuple(block for block in result.content if isinstance(block, ToolUseBlock))
+        result, text = event.reasoning_result, self.sorry or reason
         metadata = {**result.metadata, "synthetic": "guardrail"}
         event.reasoning_result = Msg(
-            "assistant", (TextBlock(said), *kept), None, result.id, metadata, result.usage, result.finish_reason
+            "assistant",
+            (TextBlock(text), *result.tool_uses),
+            None,
+            result.id,
+            metadata,
+            result.usage,
+            result.finish_reason,
         )
-        return Stop(said)
+        return Stop(text)
 
 
 class ToolGuardrail(Hook):
@@ -327,14 +329,14 @@ class ToolGuardrail(Hook):
     def __init__(
         self, check: Callable[[PreActing], Finding | Awaitable[Finding]], *, tools: Sequence[str] = ("*",)
     ) -> None:
-        _checked(check, "ToolGuardrail")
-        if isinstance(tools, str):
-            raise UsageError("ToolGuardrail(tools=...) takes a list of patterns, not a string.")
+        _check_type(check, "ToolGuardrail")
         self.check = check
-        self.only_tools = tuple(tools)
+        self.only_tools = strings("ToolGuardrail(tools=...)", tools)
 
-    def on_event(self, event: PreActing) -> Awaitable[Deny | None] | Deny | None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: HookEvent) -> HookEvent | Awaitable[Deny | None] | Deny | None:
         """Judge the call."""
+        if not isinstance(event, PreActing):
+            return event
         found = self.check(event)
         return self._later(found) if _is_later(found) else _refusal(found)
 

@@ -14,27 +14,27 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal, Never, TypeAlias, cast, get_args
+from typing import Any, Final, Literal, Never, TypeAlias, get_args
 
 from pydantic_core import to_json
-from reactivex import Observable
 
 from agentflow.errors import UsageError, Veto, unknown_keyword
 from agentflow.hooks.recording import SideWrapper
-from agentflow.hooks.wrapping import ModelSource
-from agentflow.plugins._counting import CountTokens, RequestSizes, count_tokens
-from agentflow.plugins._matching import names
+from agentflow.hooks.wrapping import ModelSource, ToolSource
+from agentflow.plugins._counting import CountTokens, RequestSize, count_tokens
+from agentflow.plugins._matching import matches
+from agentflow.plugins._state import own
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
-from agentflow.vocabulary.events import CallEnded, PreActing, PreCall, PreReasoning
-from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.events import CallEnded, HookEvent, PreActing, PreCall, PreReasoning
+from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.verdicts import Deny, Stop
 
@@ -157,7 +157,6 @@ class UsageLimits(SideWrapper):
     guard = True
     scope = "tree"
     events = (PreCall, PreReasoning, PreActing, CallEnded)
-    wraps = (PreReasoning, PreActing)
 
     def __init__(
         self,
@@ -177,7 +176,7 @@ class UsageLimits(SideWrapper):
         unknown_price: UnknownPrice = "refuse",
         **unknown: Never,
     ) -> None:
-        given: dict[str, float | None] = {
+        options: dict[str, float | None] = {
             "tokens": tokens,
             "input_tokens": input_tokens,
             "output_tokens": output_tokens,
@@ -187,13 +186,13 @@ class UsageLimits(SideWrapper):
             "seconds": seconds,
         }
         if unknown:
-            known = (*given, "per", "count_input", "count", "key")
+            known = (*options, "per", "count_input", "count", "key")
             raise unknown_keyword("UsageLimits(...)", unknown, known, _ELSEWHERE)
-        limits = {name: value for name, value in given.items() if value is not None}
+        limits = {name: value for name, value in options.items() if value is not None}
         shown = ", ".join(f"{name}={value!r}" for name, value in limits.items())
         if not limits or any(value < 0 for value in limits.values()):
             raise UsageError(
-                f"UsageLimits({shown}) needs at least one limit, and none below 0. Limits: {', '.join(given)}."
+                f"UsageLimits({shown}) needs at least one limit, and none below 0. Limits: {', '.join(options)}."
             )
         if per not in _WHERE:
             raise UsageError(f"UsageLimits(per={per!r}): use 'run', 'session' or 'hook'.")
@@ -231,21 +230,23 @@ class UsageLimits(SideWrapper):
                 total.seconds,
             )
 
-    def on_event(self, event: PreCall | PreReasoning | PreActing | CallEnded) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to four events
+    def on_event(self, event: HookEvent) -> Awaitable[Stop | None] | Stop | Deny | None:
         """Count the amounts spent, and check before work begins."""
         root = self._root(event.context)
         meter = self._meter(root)
-        if isinstance(event, PreReasoning):
-            if self.count_input and not self.limits.keys().isdisjoint(("tokens", "input_tokens")):
+        match event:
+            case PreReasoning() if self.count_input and not self.limits.keys().isdisjoint(("tokens", "input_tokens")):
                 return self._counted(event, root, meter)
-            reason = self._passed(root, meter, self._for_models)
-            return None if reason is None else Stop(reason)
-        if isinstance(event, PreActing):
-            reason = self._passed(root, meter, self._for_tools)
-            return None if reason is None else Deny(reason)
-        with self._lock:
-            self._sync(root, meter)
-        return None
+            case PreReasoning():
+                reason = self._passed(root, meter, self._for_models)
+                return None if reason is None else Stop(reason)
+            case PreActing():
+                reason = self._passed(root, meter, self._for_tools)
+                return None if reason is None else Deny(reason)
+            case _:
+                with self._lock:
+                    self._sync(root, meter)
+                return None
 
     async def _counted(self, event: PreReasoning, root: RunContext, meter: _Meter) -> Stop | None:
         reason = self._passed(root, meter, self._for_models)
@@ -264,23 +265,21 @@ class UsageLimits(SideWrapper):
             messages.append(Msg.system(to_json(specs, fallback=str).decode()))
         return await count_tokens(messages, event.model, self._count)
 
-    def around(self, event: Any, source: Any) -> Observable[Any]:
+    def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Count each attempt as it begins; refuse one beyond the limit."""
-        if isinstance(event, PreReasoning):
-            context = event.context
-            root = self._root(context)
-            return Flux(partial(self._ask, root, context, source, False))
-        if isinstance(event, PreActing):
-            return Mono(partial(self._run_tool, self._root(event.context), source))
-        return cast("Observable[Any]", source)
+        return Flux(partial(self._run_model, self._root(event.context), event.context, source, False))
+
+    def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
+        """Count each attempt as it begins; refuse one beyond the limit."""
+        return Mono(partial(self._run_tool, self._root(event.context), source))
 
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: ModelSource
     ) -> Flux[ModelChunk]:
         """Check the price of side model calls of hooks and tools."""
-        return Flux(partial(self._ask, self._root(context), context, chunks, True)) if self._bills else chunks
+        return Flux(partial(self._run_model, self._root(context), context, chunks, True)) if self._bills else chunks
 
-    async def _ask(
+    async def _run_model(
         self, root: RunContext, context: RunContext, inner: ModelSource, side: bool
     ) -> AsyncIterator[ModelChunk]:
         meter, expected = self._meter(root), 0
@@ -323,9 +322,8 @@ class UsageLimits(SideWrapper):
         self, root: RunContext, meter: _Meter, context: RunContext, inner: ModelSource, written: int
     ) -> Usage:
         """Estimate the usage of a reply if the provider does not report it: four characters are a token."""
-        size = context.state[RequestSizes].of(self, inner.request.messages)
+        bill = Usage(own(context, self, RequestSize).tokens(inner.request.messages), max(1, written // 4))
         with self._lock:
-            bill = Usage(max(1, size // 4), max(1, written // 4))
             spent = self._spent(root, meter)
             spent.input_tokens += bill.input_tokens
             spent.output_tokens += bill.output_tokens
@@ -336,7 +334,7 @@ class UsageLimits(SideWrapper):
         if bill is None or bill.cost is not None or "cost" not in self.limits:
             return
         model = inner.request.model
-        price = next((price for pattern, price in self.prices.items() if names((pattern,), model)), None)
+        price = next((price for pattern, price in self.prices.items() if matches((pattern,), model)), None)
         if price is not None:
             with self._lock:
                 cost = (bill.input_tokens * price[0] + bill.output_tokens * price[1]) / 1_000_000
@@ -351,7 +349,7 @@ class UsageLimits(SideWrapper):
             "output), or ignore it with unknown_price='ignore'."
         )
 
-    async def _run_tool(self, root: RunContext, inner: Mono[Any]) -> Any:
+    async def _run_tool(self, root: RunContext, inner: ToolSource) -> Any:
         reason = self._passed(root, self._meter(root), self._for_tools, begin="tool_calls")
         if reason is not None:
             raise Veto(reason)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json as json_lib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
@@ -21,6 +20,7 @@ from loguru import logger
 from agentflow._support.shown import controls, one_line, printable_json
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
+from agentflow.plugins._state import own
 from agentflow.vocabulary.events import (
     EVENT_TYPES,
     ActingChunk,
@@ -76,26 +76,21 @@ _MAY_GO_WRONG = frozenset({Error, CallEnded, PostActing})
 _PLAIN = re.compile(r"[^\s\"=]+")
 
 
-class _Place:
-    """Shared by all lines of one call: the beginning of the line, and loggers bound to its ids.
+class _Call:
+    """What the lines of one call share. (Binding a logger again for each line would be expensive.)
 
-    Binding a logger again for each line would be expensive.
+    Attributes:
+        began: The call's start by the run's clock; None for a resumed call.
+        where: The beginning of each line; empty before the first.
+        loggers: The loggers bound to its ids, by event.
     """
 
-    __slots__ = ("loggers", "where")
+    __slots__ = ("began", "loggers", "where")
 
-    def __init__(self, where: str) -> None:
-        self.where = where
+    def __init__(self) -> None:
+        self.began: float | None = None
+        self.where = ""
         self.loggers: dict[type[Event], Logger] = {}
-
-
-@dataclass
-class _CallStart:
-    """The call's start by the run's clock (None for a resumed call), and its place in each log; not stored."""
-
-    def __post_init__(self) -> None:
-        self.at: float | None = None
-        self.places: dict[int, _Place] = {}
 
 
 class EventLog(Hook):
@@ -160,35 +155,33 @@ class EventLog(Hook):
         shown = list(self._shown)
         if CallEnded in shown and PreCall not in shown:  # the last line contains the call's duration
             shown.append(PreCall)
-        # Per instance: events that are not logged are not created.
-        self.events = tuple(shown)  # pyright: ignore[reportAttributeAccessIssue]
+        self.events = tuple(shown)  # events that are not logged are not created
 
     def on_event(self, event: HookEvent) -> None:
         """Write the line."""
         kind = event.sealed_form
         context = event.context
-        began = context.state[_CallStart]
+        call = own(context, self, _Call)
         if kind is PreCall:
-            began.at = context.clock.monotonic()
+            call.began = context.clock.monotonic()
         level = self._shown.get(kind)
         if level is None:
             return
         if (event.decision is not None or kind in _MAY_GO_WRONG) and kind not in self._final:
             level = _raised(event, level)
-        place = began.places.get(id(self)) or self._enter(event, began)
-        bound = place.loggers.get(kind)
+        bound = call.loggers.get(kind)
         if bound is None:
-            bound = place.loggers[kind] = self._bound(event)
-        bound.log(level, _Line(self, event, level, place.where))  # pyright: ignore[reportCallIssue, reportArgumentType] - loguru takes anything, and asks for its text if a sink takes the level
+            call.where = call.where or self._where(event)
+            bound = call.loggers[kind] = self._bound(event)
+        bound.log(level, _Line(self, event, level, call))  # pyright: ignore[reportCallIssue, reportArgumentType] - loguru takes anything, and asks for its text if a sink takes the level
 
-    def _enter(self, event: HookEvent, began: _CallStart) -> _Place:
-        """Create the beginning of a call's lines."""
+    def _where(self, event: HookEvent) -> str:
+        """Return the beginning of a call's lines."""
         frame = event.frame
         where = one_line(frame.source or frame.agent.name)
         if not frame.source and frame.session_id != where:
             where += f" {_shown(frame.session_id, self.clip)}"
-        place = began.places[id(self)] = _Place(where)
-        return place
+        return where
 
     def _bound(self, event: HookEvent) -> Logger:
         frame = event.frame
@@ -201,13 +194,13 @@ class EventLog(Hook):
             session_id=frame.session_id,
         )
 
-    def line_of(self, event: HookEvent, level: str, where: str) -> str:
+    def line_of(self, event: HookEvent, level: str, call: _Call) -> str:
         """Return the line, readable or as JSON."""
         if self.json:
-            return self._json(event, level)
+            return self._json(event, level, call)
         clip, name = self.clip, event.sealed_form.__name__
-        line = f"{where}#{event.iteration} {name}" if event.iteration else f"{where} {name}"
-        for field, value in _fields(event).items():
+        line = f"{call.where}#{event.iteration} {name}" if event.iteration else f"{call.where} {name}"
+        for field, value in _fields(event, call).items():
             if type(value) is str:  # nearly all values are single words
                 plain = len(value) <= clip and (value.isalnum() or value.isidentifier())
             else:
@@ -218,7 +211,7 @@ class EventLog(Hook):
                 line += f" {field}={_shown(value, clip)}"
         return line
 
-    def _json(self, event: HookEvent, level: str) -> str:
+    def _json(self, event: HookEvent, level: str, call: _Call) -> str:
         fields: Fields = {
             "time": event.time,
             "level": level,
@@ -230,7 +223,7 @@ class EventLog(Hook):
             "call_id": event.call_id,
             "iteration": event.iteration,
             "seq": event.seq,
-            **_fields(event),
+            **_fields(event, call),
         }
         return printable_json(json_lib.dumps(fields, ensure_ascii=False, default=_text))
 
@@ -238,16 +231,16 @@ class EventLog(Hook):
 class _Line:
     """A message that is built when loguru asks for its text, if a sink accepts its level."""
 
-    __slots__ = ("_event", "_level", "_log", "_where")
+    __slots__ = ("_call", "_event", "_level", "_log")
 
-    def __init__(self, log: EventLog, event: HookEvent, level: str, where: str) -> None:
+    def __init__(self, log: EventLog, event: HookEvent, level: str, call: _Call) -> None:
         self._log = log
         self._event = event
         self._level = level
-        self._where = where
+        self._call = call
 
     def __str__(self) -> str:
-        return self._log.line_of(self._event, self._level, self._where)
+        return self._log.line_of(self._event, self._level, self._call)
 
 
 def fields_of(event: HookEvent) -> Fields:
@@ -325,11 +318,11 @@ def _turn(event: PrePut | PostPut | PreTurn | TurnValue | PostTurn) -> Fields:
             return {**fields, "input": turn.tool_use.raw}
 
 
-def _fields(event: HookEvent) -> Fields:
+def _fields(event: HookEvent, call: _Call) -> Fields:
     """Return all fields of an event's line."""
     fields = fields_of(event)
-    if isinstance(event, CallEnded):
-        fields.update(_duration(event))
+    if isinstance(event, CallEnded) and call.began is not None:
+        fields["ms"] = _ms((event.context.clock.monotonic() - call.began) * 1000)
     elif isinstance(event, PostReasoning):
         done = event.frame.context.compaction
         if done is not None and done.iteration == event.iteration:
@@ -337,12 +330,6 @@ def _fields(event: HookEvent) -> Fields:
     if event.decision is not None:
         fields.update(_decision_of(event))
     return fields
-
-
-def _duration(event: CallEnded) -> Fields:
-    """Return the duration of a call; empty for a resumed one."""
-    began = event.context.state[_CallStart].at
-    return {} if began is None else {"ms": _ms((event.context.clock.monotonic() - began) * 1000)}
 
 
 def _decision_of(event: Event) -> Fields:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Awaitable, Iterable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.context import RunContext
-from agentflow.vocabulary.events import PostActing
+from agentflow.vocabulary.events import HookEvent, PostActing
 from agentflow.vocabulary.messages import DataBlock, TextBlock, ToolResultBlock, tool_result
 
 __all__ = ["OffloadResults"]
@@ -79,12 +79,12 @@ class OffloadResults(Hook):
         self.directory = Path(directory) if directory is not None else None
         self.store = store
 
-    def on_event(self, event: PostActing) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: HookEvent) -> HookEvent | Awaitable[HookEvent]:
         """Store a long result elsewhere."""
-        result = event.tool_result
-        if event.tool_use.name == READER or len(result.text) <= self.over_chars:
+        if not isinstance(event, PostActing) or event.tool_use.name == READER:
             return event
-        return self._offload(event, result.text)
+        text = event.tool_result.text
+        return event if len(text) <= self.over_chars else self._offload(event, text)
 
     async def _offload(self, event: PostActing, text: str) -> PostActing:
         id_ = _id_for(event.tool_use.id)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.plugins._calls import canonical
-from agentflow.vocabulary.events import PostReasoning
+from agentflow.plugins._matching import matches
+from agentflow.vocabulary.events import HookEvent, PostReasoning
 from agentflow.vocabulary.messages import Msg, ToolUseBlock, with_metadata
 from agentflow.vocabulary.verdicts import Again, Stop
 
@@ -67,9 +67,9 @@ class NoProgress(Hook):
         self.ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
         self.nudge = nudge
 
-    def on_event(self, event: PostReasoning) -> Again | Stop | None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: HookEvent) -> Again | Stop | None:
         """Compare the reply with the earlier ones."""
-        if event.purpose == "summary":
+        if not isinstance(event, PostReasoning) or event.purpose == "summary":
             return None
         reply, state = event.reasoning_result, event.context.state[_Repeats]
         signature = self._signature(reply)
@@ -94,7 +94,7 @@ class NoProgress(Hook):
         if not uses:
             text = reply.text.strip()
             return ("", text) if text else ()
-        if self.ignore and any(fnmatchcase(use.name, pattern) for use in uses for pattern in self.ignore):
+        if self.ignore and any(matches(self.ignore, use.name) for use in uses):
             return ()
         if len(uses) == 1:
             return (f"{uses[0].name} {canonical(uses[0])}",)

@@ -21,22 +21,21 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
-
-from reactivex import Observable
+from typing import Any
 
 from agentflow.errors import ModelError, ToolError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.plugins._counting import RequestSize, RequestSizes
-from agentflow.plugins._matching import names
+from agentflow.plugins._counting import RequestSize
+from agentflow.plugins._matching import matches, strings
+from agentflow.plugins._state import own
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.waits import Wait, waiting
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
-from agentflow.vocabulary.events import Event, HookEvent, PreActing, PreReasoning
+from agentflow.vocabulary.events import HookEvent, PreActing, PreReasoning
 from agentflow.vocabulary.messages import ToolResultBlock
 
 try:
@@ -70,7 +69,7 @@ def estimated_tokens(request: ModelRequest) -> int:
         >>> estimated_tokens(ModelRequest([Msg.user("x" * 40)], (), ModelOptions(), "m"))
         10
     """
-    return max(1, RequestSize().of(request.messages) // 4)
+    return RequestSize().tokens(request.messages)
 
 
 class _Bucket:
@@ -127,8 +126,6 @@ class RateLimit(Hook):
         ['Hello.', 'Hello.']
     """
 
-    wraps: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning, PreActing)
-
     def __init__(
         self,
         *,
@@ -142,17 +139,16 @@ class RateLimit(Hook):
         estimate: Callable[[ModelRequest], int] | None = None,
         priority: int = 140,
     ) -> None:
-        self._check(calls, tokens, per, burst, tuple(tools))
+        self.only_tools = strings("RateLimit(tools=...)", tools)
+        self._check(calls, tokens, per, burst, self.only_tools)
         self._calls = _Bucket(calls, per, burst) if calls is not None else None
         self._tokens = _Bucket(tokens, per, None) if tokens is not None else None
-        self._tools = tuple(tools)
-        self._models = tuple(models)
+        self._models = strings("RateLimit(models=...)", models)
         self._max_wait = max_wait
         self._estimate = estimate
         self._lock = threading.Lock()  # held for microseconds, never across an await
         self.priority = priority
-        # Per instance: work without a budget is not wrapped.
-        self.wraps = (PreActing,) if self._tools else (PreReasoning,)  # pyright: ignore[reportAttributeAccessIssue]
+        self.wraps = (PreActing,) if self.only_tools else (PreReasoning,)
 
     @staticmethod
     def _check(calls: int | None, tokens: int | None, per: float, burst: int | None, tools: tuple[str, ...]) -> None:
@@ -168,14 +164,12 @@ class RateLimit(Hook):
                 f"{shown}: tools cost no tokens. Use one RateLimit for the tools and another for model calls."
             )
 
-    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
+    def around(self, event: HookEvent, source: Any) -> Any:
         """Wrap the model call or the tool."""
-        if isinstance(event, PreReasoning) and not self._tools:
-            if names(self._models, source.request.model):
-                return Flux(partial(self._begin, source, event.context))
-            return source
-        if isinstance(event, PreActing) and names(self._tools, event.tool_use.name):
-            return Mono(lambda: self._tool(source, event))
+        if isinstance(event, PreActing):
+            return Mono(partial(self._tool, source, event))
+        if isinstance(event, PreReasoning) and matches(self._models, source.request.model):
+            return Flux(partial(self._begin, source, event.context))
         return source
 
     async def _tool(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
@@ -193,7 +187,7 @@ class RateLimit(Hook):
         if self._tokens is not None:
             request = source.request
             if self._estimate is None:  # the part shared with the run's last request is not counted again
-                booked = max(1, context.state[RequestSizes].of(self, request.messages) // 4)
+                booked = own(context, self, RequestSize).tokens(request.messages)
             else:
                 booked = self._estimate(request)
         wait = self._book(context.clock.monotonic(), 1, booked)
@@ -241,7 +235,7 @@ class RateLimit(Hook):
         try:
             with waiting(Wait(who=self.name, seconds=wait, why="the rate limit has no room before")):
                 await clock.sleep(wait)
-        except BaseException:
+        except BaseException:  # whatever ended the wait, a cancellation above all: the place goes to later callers
             self._book(clock.monotonic(), -1, -tokens)
             raise
         finally:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import is_
-from typing import Any
 
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.plugins._counting import Rendering, head_length
+from agentflow.plugins._state import own
 from agentflow.ports.model import Model
-from agentflow.vocabulary.events import PostReasoning, PreReasoning
+from agentflow.vocabulary.events import HookEvent, PostReasoning, PreReasoning
 from agentflow.vocabulary.messages import Msg, TextBlock, message
 from agentflow.vocabulary.transcript import MessageView
 
@@ -38,20 +38,12 @@ class Thoughts:
     texts: list[str] = field(default_factory=list[str])
 
 
-@dataclass
-class _Renderings:
-    """The conversation as text for the thinking model, by hook; not stored with a session."""
+class _Head:
+    """The system prompt before and after the addition."""
 
-    def __post_init__(self) -> None:
-        self.by_hook: dict[int, Rendering] = {}
-
-
-@dataclass
-class _Heads:
-    """System prompts before and after the addition, by hook; not stored with a session."""
-
-    def __post_init__(self) -> None:
-        self.by_hook: dict[int, tuple[tuple[Msg, ...], tuple[Msg, ...]]] = {}
+    def __init__(self) -> None:
+        self.before: tuple[Msg, ...] = ()
+        self.after: tuple[Msg, ...] = ()
 
 
 class ReActThoughts(Hook):
@@ -98,17 +90,14 @@ class ReActThoughts(Hook):
         self.clip = clip
         self.timeout = timeout
 
-    async def on_event(self, event: PreReasoning) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    async def on_event(self, event: HookEvent) -> None:
         """Think, and add the thought after the conversation."""
-        if event.purpose == "summary":
+        if not isinstance(event, PreReasoning) or event.purpose == "summary":
             return
-        context, messages = event.context, event.input_messages
+        context = event.context
         tools = "\n".join(f"- {spec.name}: {spec.description}" for spec in event.tools) or "- none"
-        renderings = context.state[_Renderings].by_hook
-        rendering = renderings.get(id(self))
-        if rendering is None:
-            rendering = renderings[id(self)] = Rendering(self.clip)
-        question = f"The tools:\n{tools}\n\nThe conversation:\n{rendering.of(messages)}"
+        conversation = own(context, self, Rendering, self.clip).of(event.input_messages)
+        question = f"The tools:\n{tools}\n\nThe conversation:\n{conversation}"
         reply = await context.complete((Msg.system(self.prompt), Msg.user(question)), model=self.model, source=SOURCE)
         text = reply.text.strip()
         if not text:
@@ -146,25 +135,26 @@ class ChainOfThought(Hook):
         """Return whether the reply calls tools."""
         return bool(reply.tool_uses)
 
-    def on_event(self, event: PreReasoning | PostReasoning) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
+    def on_event(self, event: HookEvent) -> None:
         """Add the instruction, or record the thought."""
-        if isinstance(event, PreReasoning):
-            if event.purpose == "reason" and event.tools:
-                event.input_messages = self._with_prompt(event.input_messages, event.context.state[_Heads].by_hook)
-        elif (text := event.reasoning_result.text.strip()) and event.reasoning_result.tool_uses:
-            event.context.state[Thoughts].texts.append(text)
+        match event:
+            case PreReasoning():
+                if event.purpose == "reason" and event.tools:
+                    event.input_messages = self._with_prompt(event.input_messages, own(event.context, self, _Head))
+            case PostReasoning(reasoning_result=reply):
+                if reply.tool_uses and (text := reply.text.strip()):
+                    event.context.state[Thoughts].texts.append(text)
+            case _:
+                pass
 
-    def _with_prompt(
-        self, messages: Sequence[Msg], known: dict[int, tuple[tuple[Msg, ...], tuple[Msg, ...]]]
-    ) -> Sequence[Msg]:
+    def _with_prompt(self, messages: Sequence[Msg], head: _Head) -> Sequence[Msg]:
         """Add the instruction to the system prompt, once for all requests with the same one."""
         length = head_length(messages)
         if not isinstance(messages, MessageView) or length != len(messages.head):
             return (*self._grown(tuple(messages[:length])), *messages[length:])
-        before, grown = known.get(id(self), ((), ()))
-        if not grown or len(before) != length or not all(map(is_, before, messages.head)):
-            before, grown = known[id(self)] = messages.head, self._grown(messages.head)
-        return messages.with_head(grown)
+        if not head.after or len(head.before) != length or not all(map(is_, head.before, messages.head)):
+            head.before, head.after = messages.head, self._grown(messages.head)
+        return messages.with_head(head.after)
 
     def _grown(self, head: tuple[Msg, ...]) -> tuple[Msg, ...]:
         """Add the instruction to the last system message: several wires support one system message only."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable
 
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
-from agentflow.plugins._counting import clipped, last_request, render, tail
+from agentflow.plugins._counting import LastRequest, clipped, render
+from agentflow.plugins._state import own
 from agentflow.ports.model import Model
-from agentflow.vocabulary.events import PostToolRound, PreReasoning
+from agentflow.vocabulary.events import HookEvent, PostToolRound
 from agentflow.vocabulary.messages import Msg
-from agentflow.vocabulary.transcript import MessageView
 
 __all__ = ["REFLECT", "Reflection"]
 
@@ -21,26 +20,6 @@ Write at most three short sentences to the agent. If there is nothing worth sayi
 
 QUIET = "NOTHING"
 SOURCE = "reflection"
-
-
-@dataclass
-class _LastRequest:
-    """The last request of the run, and its task; not stored with a session."""
-
-    def __post_init__(self) -> None:
-        self.messages: Sequence[Msg] = ()
-        self.searched: Sequence[Msg] = ()
-        self.task: Msg | None = None
-
-    def find_task(self) -> Msg | None:
-        """Return the user's last real message; only messages added since the last search are examined."""
-        messages = self.messages
-        known = messages.shared(self.searched) if isinstance(messages, MessageView) else 0
-        if known < (self.searched.shared(self.searched) if isinstance(self.searched, MessageView) else 1):
-            known, self.task = 0, None
-        found = last_request(tail(messages, known))
-        self.searched, self.task = messages, found or self.task
-        return self.task
 
 
 class Reflection(Hook):
@@ -67,7 +46,7 @@ class Reflection(Hook):
 
     priority = 300
     on_failure = "skip"
-    events = (PreReasoning, PostToolRound)
+    events = (PostToolRound,)
 
     def __init__(
         self,
@@ -88,25 +67,21 @@ class Reflection(Hook):
         self.clip = clip
         self.timeout = timeout
 
-    def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
-        self, event: PreReasoning | PostToolRound
-    ) -> PreReasoning | PostToolRound | Awaitable[None]:
-        """Remember the request before a round, and reflect after it."""
-        if isinstance(event, PreReasoning):
-            event.context.state[_LastRequest].messages = event.input_messages
+    def on_event(self, event: HookEvent) -> HookEvent | Awaitable[None]:
+        """Reflect after a round."""
+        if not isinstance(event, PostToolRound) or event.iteration % self.every:
             return event
-        if event.iteration % self.every or any(result.state == "suspended" for result in event.tool_results):
+        if any(result.state == "suspended" for result in event.tool_results):
             return event
         return self._reflect(event)
 
     async def _reflect(self, event: PostToolRound) -> None:
         context = event.context
-        request = context.state[_LastRequest].find_task()
+        request = own(context, self, LastRequest).of(context.history)
         task = request.text if request is not None else ""
         happened = render((Msg.assistant(event.tool_uses), Msg.tool(event.tool_results)), self.clip)
         question = f"The task:\n{clipped(task, self.clip)}\n\nThe last round:\n{happened}"
         reply = await context.complete((Msg.system(self.prompt), Msg.user(question)), model=self.model, source=SOURCE)
         text = reply.text.strip()
-        if not text or text.rstrip(".").upper() == QUIET:
-            return
-        context.inject(f"[reflection] {text}", keep=self.keep, source=SOURCE)
+        if text and text.rstrip(".").upper() != QUIET:
+            context.inject(f"[reflection] {text}", keep=self.keep, source=SOURCE)

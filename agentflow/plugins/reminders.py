@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timezone, tzinfo
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from agentflow._support.frozen import FrozenDict
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
-from agentflow.vocabulary.events import PreReasoning
+from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.messages import Msg, TextBlock, message
 from agentflow.vocabulary.transcript import with_appended
 
@@ -71,9 +71,9 @@ class SystemReminder(Hook):
         self.when = when
         self.tag = tag
 
-    def on_event(self, event: PreReasoning) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: HookEvent) -> Awaitable[None] | None:
         """Add the reminder, if it is due."""
-        if event.purpose == "summary" or (event.iteration - 1) % self.every:
+        if not isinstance(event, PreReasoning) or event.purpose == "summary" or (event.iteration - 1) % self.every:
             return None
         if self.when is not None and not self.when(event):
             return None
@@ -121,8 +121,10 @@ class DynamicContext(Hook):
         self.place: Place = place
         self.tag = tag
 
-    def on_event(self, event: PreReasoning) -> Awaitable[None] | None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: HookEvent) -> Awaitable[None] | None:
         """Call the providers, and add their texts."""
+        if not isinstance(event, PreReasoning):
+            return None
         texts: list[str] = []
         for at, provider in enumerate(self.providers):
             text = provider(event)

@@ -16,22 +16,20 @@ decide, create the model with `LiteLLMModel(name, retries=0)`. The same applies 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal
-
-from reactivex import Observable
+from typing import Any, Literal
 
 from agentflow.errors import Aside, Veto
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.wrapping import ModelSource
-from agentflow.plugins._matching import names, says_something, writes
+from agentflow.hooks.wrapping import ModelSource, ToolSource
+from agentflow.plugins._attempts import with_attempts
+from agentflow.plugins._matching import may_write, strings
 from agentflow.ports.retry import RetryAttempts, RetryPolicy, model_may_recover, tool_may_recover
 from agentflow.reactive import Flux, Mono
-from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
-from agentflow.vocabulary.events import ActingChunk, Event, HookEvent, PreActing, PreReasoning
+from agentflow.vocabulary.events import ActingChunk, HookEvent, PreActing, PreReasoning
 from agentflow.vocabulary.messages import ToolResultBlock
 
 __all__ = [
@@ -79,23 +77,44 @@ class _Streamed:
     uses: set[str] = field(default_factory=set[str])
 
 
-def _noting(context: RunContext, what: str) -> Callable[[int, BaseException, float], None]:
-    def note(attempt: int, error: BaseException, waited: float) -> None:
-        entry = RetryRecord(what, attempt, f"{type(error).__name__}: {error}", waited)
-        context.state[Retries].made.append(entry)
+class _Retrying:
+    """The retries of one reply or one tool call.
 
-    return note
-
-
-def _raise_first(failed: Exception | None, error: Exception) -> None:
-    """If another attempt was refused, raise the earlier failure with a note on the refusal.
-
-    Raises:
-        Exception: The earlier failure.
+    Args:
+        policy: Decides on them.
+        context: The run.
+        what: The model's or tool's name.
     """
-    if failed is not None and isinstance(error, Veto):
-        failed.add_note(Aside(f"There was no retry: {error.reason}"))
-        raise failed from failed.__cause__
+
+    __slots__ = ("_attempts", "_context", "_failure", "_policy", "_what")
+
+    def __init__(self, policy: RetryPolicy, context: RunContext, what: str) -> None:
+        self._policy = policy
+        self._context = context
+        self._what = what
+        self._attempts: RetryAttempts | None = None
+        self._failure: Exception | None = None
+
+    async def another(self, error: Exception) -> bool:
+        """Wait for another attempt; False if there will be none, and the error should be raised.
+
+        Raises:
+            Exception: The attempt was refused, not made: the earlier failure, with a note on the refusal.
+        """
+        failure, self._failure = self._failure, None
+        if failure is not None and isinstance(error, Veto):
+            failure.add_note(Aside(f"There was no retry: {error.reason}"))
+            raise failure from failure.__cause__
+        if self._attempts is None:
+            self._attempts = self._policy.start(self._context.clock.sleep, self._note)
+        if not await self._attempts.another(error):
+            return False
+        self._failure = error
+        return True
+
+    def _note(self, attempt: int, error: BaseException, waited: float) -> None:
+        entry = RetryRecord(self._what, attempt, f"{type(error).__name__}: {error}", waited)
+        self._context.state[Retries].made.append(entry)
 
 
 class ModelRetry(Hook):
@@ -121,9 +140,6 @@ class ModelRetry(Hook):
         'Here I am.'
     """
 
-    events: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning,)
-    wraps: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning,)
-
     def __init__(
         self,
         attempts: int = 3,
@@ -146,40 +162,18 @@ class ModelRetry(Hook):
         self._after = after_first_chunk
         self.priority = priority
 
-    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
+    def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Wrap the model call."""
-        if not isinstance(event, PreReasoning):
-            return source
         return Flux(partial(self._run, source, event.context))
 
-    async def _run(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
-        delivered = void = False
-        attempts: RetryAttempts | None = None
-        failed: Exception | None = None
-        try:
-            while True:
-                chunks = source.open()
-                try:
-                    try:
-                        async for chunk in chunks:
-                            if void:
-                                void = False
-                                chunk = replace(chunk, restart=True)
-                            delivered = delivered or says_something(chunk)
-                            yield chunk
-                        return
-                    finally:
-                        await close(chunks)
-                except Exception as error:
-                    _raise_first(failed, error)
-                    attempts = attempts or self._policy.start(
-                        context.clock.sleep, _noting(context, source.request.model)
-                    )
-                    if (delivered and self._after == "raise") or not await attempts.another(error):
-                        raise
-                    void, failed = delivered, error
-        finally:
-            failed = None  # its traceback holds this frame
+    def _run(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
+        retrying = _Retrying(self._policy, context, source.request.model)
+
+        async def after_failure(error: Exception, delivered: bool) -> ModelSource | None:
+            last = delivered and self._after == "raise"
+            return None if last or not await retrying.another(error) else source
+
+        return with_attempts(source, after_failure)
 
 
 class ToolRetry(Hook):
@@ -214,8 +208,7 @@ class ToolRetry(Hook):
         'the page'
     """
 
-    events: ClassVar[tuple[type[Event], ...] | None] = (ActingChunk,)
-    wraps: ClassVar[tuple[type[Event], ...] | None] = (PreActing,)
+    events = (ActingChunk,)
 
     def __init__(
         self,
@@ -237,7 +230,7 @@ class ToolRetry(Hook):
             jitter=jitter,
             should_retry=retry_if or tool_may_recover,
         )
-        self._tools = tuple(tools)
+        self.only_tools = () if tools == ("*",) else strings("ToolRetry(tools=...)", tools)
         self._writes = writes
         self.priority = priority
 
@@ -247,30 +240,19 @@ class ToolRetry(Hook):
             event.context.state[_Streamed].uses.add(event.tool_use.id)
         return event
 
-    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
+    def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
         """Wrap the tool."""
-        if not isinstance(event, PreActing) or not self._covers(event):
-            return source
-        return Mono(partial(self._run, source, event))
+        return Mono(partial(self._run, source, event)) if self._writes or not may_write(event) else source
 
-    def _covers(self, event: PreActing) -> bool:
-        if not names(self._tools, event.tool_use.name):
-            return False
-        return self._writes or not writes(event)
-
-    async def _run(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
-        attempts: RetryAttempts | None = None
-        failed: Exception | None = None
+    async def _run(self, source: ToolSource, event: PreActing) -> Any:
+        use, context = event.tool_use, event.context
+        retrying = _Retrying(self._policy, context, use.name)
         try:
             while True:
                 try:
                     return await source.resolve()
                 except Exception as error:
-                    _raise_first(failed, error)
-                    use, context = event.tool_use, event.context
-                    attempts = attempts or self._policy.start(context.clock.sleep, _noting(context, use.name))
-                    if use.id in context.state[_Streamed].uses or not await attempts.another(error):
+                    if use.id in context.state[_Streamed].uses or not await retrying.another(error):
                         raise
-                    failed = error
         finally:
-            failed = None  # its traceback holds this frame
+            del retrying  # its last failure's traceback refers to this frame

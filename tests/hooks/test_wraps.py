@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -15,7 +15,7 @@ from agentflow.vocabulary.events import Event, PostActing
 class Wraps(Hook):
     """Notes whose work it was asked to wrap."""
 
-    wraps: ClassVar[tuple[type[Event], ...] | None] = (PreActing,)
+    wraps = (PreActing,)
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -16,7 +16,8 @@ from wired import Wired
 from agentflow import Agent, Hook, Msg, Session, on, tool
 from agentflow.errors import ModelError, UsageError
 from agentflow.plugins import EventLog
-from agentflow.plugins._counting import count_tokens, is_context_overflow, most_tokens, unit_starts
+from agentflow.plugins._attempts import is_context_overflow
+from agentflow.plugins._counting import count_tokens, most_tokens, unit_starts
 from agentflow.plugins.clearing import ClearOldResults
 from agentflow.plugins.compaction import SUMMARISE, SummaryCompaction
 from agentflow.plugins.goal import JUDGE, GoalJudge

@@ -7,9 +7,8 @@ import random
 import pytest
 
 from agentflow import Msg, ToolResultBlock, ToolUseBlock
-from agentflow.plugins._counting import Rendering, RequestSize, head_length, last_request, render
-from agentflow.plugins.cache import _Digest  # pyright: ignore[reportPrivateUsage]
-from agentflow.plugins.reflection import _LastRequest  # pyright: ignore[reportPrivateUsage]
+from agentflow.plugins._counting import LastRequest, Rendering, RequestSize, head_length, last_request, render
+from agentflow.plugins.cache.model import RequestDigest
 from agentflow.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions
 from agentflow.vocabulary.transcript import MessageView, Replacements, Transcript
@@ -47,21 +46,20 @@ def requests(seed: int) -> list[MessageView]:
 @pytest.mark.parametrize("seed", range(200))
 def test_what_is_remembered_gives_what_the_whole_gives(seed: int) -> None:
     """Sizes, texts, keys and tasks of growing requests, with other heads, transient messages, cuts and replacements."""
-    size, rendering, digest, asked = RequestSize(), Rendering(20), _Digest(), _LastRequest()
+    size, rendering, digest, asked = RequestSize(), Rendering(20), RequestDigest(), LastRequest()
     for view in requests(seed):
         whole = tuple(view)
         request = ModelRequest(view, (), ModelOptions(), "m")
         assert size.of(view) == RequestSize().of(whole)
         assert rendering.of(view) == render(whole[head_length(whole) :], 20) == Rendering(20).of(whole)
-        assert digest.of(request, None) == _Digest().of(ModelRequest(whole, (), ModelOptions(), "m"), None)
-        asked.messages = view
-        assert asked.find_task() is last_request(whole)
+        assert digest.of(request, None) == RequestDigest().of(ModelRequest(whole, (), ModelOptions(), "m"), None)
+        assert asked.of(view) is last_request(whole)
 
 
 def test_another_request_has_another_key() -> None:
     """One letter in a message that was in the last request too, its tools, options or model: nothing is taken for the same."""
     transcript = Transcript([Msg.user("a"), Msg.assistant("b"), Msg.user("c")])
-    digest = _Digest()
+    digest = RequestDigest()
     keys = {
         digest.of(ModelRequest(view, (), options, model), vary)
         for view in (transcript.view(), transcript.view((Msg.system("s"),)), transcript.view().with_tail(Msg.user("d")))

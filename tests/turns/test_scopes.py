@@ -55,7 +55,7 @@ class Names(Hook):
     def __init__(self, name: str, order: list[str], kind: type = PreActing, **options: Any) -> None:
         self.label = name
         self.order = order
-        self.events = (kind,)  # type: ignore[misc]
+        self.events = (kind,)
         for option, value in options.items():
             setattr(self, option, value)
 

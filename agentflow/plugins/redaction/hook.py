@@ -34,7 +34,7 @@ from agentflow._support.shown import one_line
 from agentflow.errors import UsageError, Veto
 from agentflow.hooks.recording import SideWrapper
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.plugins._matching import names
+from agentflow.plugins._matching import matches
 from agentflow.plugins.redaction.at_rest import (
     AnonymousVault,
     Restoring,
@@ -293,7 +293,7 @@ class Redaction(SideWrapper):
         return [(ends[2 * n + 1], ends[2 * n + 2], f"<{kind}>") for n, kind in enumerate(kinds) if kind], upto
 
     def _trusts(self, tool: str) -> bool:
-        return self.restore and names(self.trusted_tools, tool)
+        return self.restore and matches(self.trusted_tools, tool)
 
     def _cleaning(self, vault: Vault) -> Cleaning:
         return Cleaning(self._base, self.restore, vault)
