@@ -58,7 +58,7 @@ class _Cooldown:
     left: int = 0
 
 
-class _Request:
+class _StoredRequest:
     """A run's last request, before changes by other hooks, and an upper bound of its tokens."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class _Request:
         return bound
 
 
-class _Compaction(NamedTuple):
+class _ShortRequest(NamedTuple):
     """A compacted request: the summary's messages, and the recent ones."""
 
     summary: tuple[Msg, ...]
@@ -153,7 +153,7 @@ class SummaryCompaction(Hook):
         """Compact the conversation before a request that is too long."""
         if not isinstance(event, PreReasoning):
             return event
-        request = own(event.context, self, _Request)
+        request = own(event.context, self, _StoredRequest)
         request.messages = event.input_messages
         cooldown = event.context.session_state[_Cooldown]
         if cooldown.left > 0:
@@ -162,7 +162,7 @@ class SummaryCompaction(Hook):
             return self._compact_request(event, request)
         return event
 
-    async def _compact_request(self, event: PreReasoning, request: _Request) -> None:
+    async def _compact_request(self, event: PreReasoning, request: _StoredRequest) -> None:
         messages = event.input_messages
         if not await self._is_too_long(messages, event.model):
             return
@@ -171,7 +171,7 @@ class SummaryCompaction(Hook):
             head = tuple(messages[: head_length(messages)])
             request.messages = event.input_messages = (*head, *compaction.summary, *compaction.recent)
 
-    def _is_surely_short(self, request: _Request) -> bool:
+    def _is_surely_short(self, request: _StoredRequest) -> bool:
         """Check cheaply, for most requests: the number of messages, and a bound that needs no tokenizer."""
         if self.at_messages is not None and len(request.messages) > self.at_messages:
             return False
@@ -194,14 +194,14 @@ class SummaryCompaction(Hook):
         return Flux(partial(with_shorter_request, source, partial(self._shorter, event.context, source)))
 
     async def _shorter(self, context: RunContext, source: ModelSource) -> Sequence[Msg] | None:
-        compaction = await self._compact(context, own(context, self, _Request).messages, overflow=True)
+        compaction = await self._compact(context, own(context, self, _StoredRequest).messages, overflow=True)
         return None if compaction is None else _spliced(source.request.messages, compaction)
 
     # ---- the work
 
     async def _compact(
         self, context: RunContext, messages: Sequence[Msg], *, overflow: bool = False
-    ) -> _Compaction | None:
+    ) -> _ShortRequest | None:
         """Summarise the oldest part; None if it is too short to split, or there is no summary."""
         messages = tuple(messages)
         head = head_length(messages)
@@ -230,7 +230,7 @@ class SummaryCompaction(Hook):
             )
             return None
         logger.bind(**ids_of(context)).info("session {}: compacted {}", context.session_id, context.compaction)
-        return _Compaction(summary, recent)
+        return _ShortRequest(summary, recent)
 
     async def _summary(self, context: RunContext, old: Sequence[Msg]) -> str:
         clip = self.clip
@@ -311,7 +311,7 @@ def _messages(
     return (note,) if request is None else (note, request)
 
 
-def _spliced(messages: Sequence[Msg], compaction: _Compaction) -> tuple[Msg, ...]:
+def _spliced(messages: Sequence[Msg], compaction: _ShortRequest) -> tuple[Msg, ...]:
     """Put the compaction into the request as other hooks have changed it."""
     head = tuple(messages[: head_length(messages)])
     ids = [msg.id for msg in messages]

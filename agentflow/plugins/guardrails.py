@@ -154,7 +154,7 @@ class InputGuardrail(Hook):
             return event
         if not self.racing:
             return self._judge(event)
-        own(event.context, self, _Race).ids = tuple(msg.id for msg in event.input_messages)
+        own(event.context, self, _InputCheck).ids = tuple(msg.id for msg in event.input_messages)
         return event
 
     async def _judge(self, event: PreCall) -> PreCall | Deny:
@@ -165,7 +165,7 @@ class InputGuardrail(Hook):
         """Race the check against the first model call."""
         if not isinstance(event, PreReasoning) or event.iteration != 1:
             return source
-        race = own(event.context, self, _Race)
+        race = own(event.context, self, _InputCheck)
         if race.text is None:  # else an outer hook makes another attempt
             race.text = _text(_input_of(event.input_messages, race.ids))
         run = partial(race.run, self.check, event.context)
@@ -182,7 +182,7 @@ class _Passed:
     """The check has passed."""
 
 
-class _Race:
+class _InputCheck:
     """A check that runs once in a run, for any number of attempts of the model.
 
     Attributes:

@@ -76,7 +76,7 @@ _MAY_GO_WRONG = frozenset({Error, CallEnded, PostActing})
 _PLAIN = re.compile(r"[^\s\"=]+")
 
 
-class _Call:
+class _LoggedCall:
     """What the lines of one call share. (Binding a logger again for each line would be expensive.)
 
     Attributes:
@@ -161,7 +161,7 @@ class EventLog(Hook):
         """Write the line."""
         kind = event.sealed_form
         context = event.context
-        call = own(context, self, _Call)
+        call = own(context, self, _LoggedCall)
         if kind is PreCall:
             call.began = context.clock.monotonic()
         level = self._shown.get(kind)
@@ -173,7 +173,7 @@ class EventLog(Hook):
         if bound is None:
             call.where = call.where or self._where(event)
             bound = call.loggers[kind] = self._bound(event)
-        bound.log(level, _Line(self, event, level, call))  # pyright: ignore[reportCallIssue, reportArgumentType] - loguru takes anything, and asks for its text if a sink takes the level
+        bound.log(level, _LogLine(self, event, level, call))  # pyright: ignore[reportCallIssue, reportArgumentType] - loguru takes anything, and asks for its text if a sink takes the level
 
     def _where(self, event: HookEvent) -> str:
         """Return the beginning of a call's lines."""
@@ -194,7 +194,7 @@ class EventLog(Hook):
             session_id=frame.session_id,
         )
 
-    def line_of(self, event: HookEvent, level: str, call: _Call) -> str:
+    def line_of(self, event: HookEvent, level: str, call: _LoggedCall) -> str:
         """Return the line, readable or as JSON."""
         if self.json:
             return self._json(event, level, call)
@@ -211,7 +211,7 @@ class EventLog(Hook):
                 line += f" {field}={_shown(value, clip)}"
         return line
 
-    def _json(self, event: HookEvent, level: str, call: _Call) -> str:
+    def _json(self, event: HookEvent, level: str, call: _LoggedCall) -> str:
         fields: Fields = {
             "time": event.time,
             "level": level,
@@ -228,12 +228,12 @@ class EventLog(Hook):
         return printable_json(json_lib.dumps(fields, ensure_ascii=False, default=_text))
 
 
-class _Line:
+class _LogLine:
     """A message that is built when loguru asks for its text, if a sink accepts its level."""
 
     __slots__ = ("_call", "_event", "_level", "_log")
 
-    def __init__(self, log: EventLog, event: HookEvent, level: str, call: _Call) -> None:
+    def __init__(self, log: EventLog, event: HookEvent, level: str, call: _LoggedCall) -> None:
         self._log = log
         self._event = event
         self._level = level
@@ -318,7 +318,7 @@ def _turn(event: PrePut | PostPut | PreTurn | TurnValue | PostTurn) -> Fields:
             return {**fields, "input": turn.tool_use.raw}
 
 
-def _fields(event: HookEvent, call: _Call) -> Fields:
+def _fields(event: HookEvent, call: _LoggedCall) -> Fields:
     """Return all fields of an event's line."""
     fields = fields_of(event)
     if isinstance(event, CallEnded) and call.began is not None:

@@ -26,8 +26,10 @@ _Signature: TypeAlias = "tuple[str, ...]"
 
 
 @dataclass(slots=True)
-class _Repeats:
+class _RepeatedCalls:
     """The run's last calls, how many times in a row they came, and how many warnings followed."""
+
+    __saved_as__ = "agentflow.plugins.progress:_Repeats"
 
     last: _Signature = ()
     count: int = 0
@@ -71,7 +73,7 @@ class NoProgress(Hook):
         """Compare the reply with the earlier ones."""
         if not isinstance(event, PostReasoning) or event.purpose == "summary":
             return None
-        reply, state = event.reasoning_result, event.context.state[_Repeats]
+        reply, state = event.reasoning_result, event.context.state[_RepeatedCalls]
         signature = self._signature(reply)
         if not signature or signature != state.last:
             state.last, state.count, state.nudges = signature, 1, 0

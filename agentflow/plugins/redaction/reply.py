@@ -46,7 +46,7 @@ class RedactedFlux(PrivateFlux):
         return self._run()
 
     async def _run(self) -> AsyncIterator[ModelChunk]:
-        reply = _Reply(self._cleaning, self._work.request.tools)
+        reply = _RedactedReply(self._cleaning, self._work.request.tools)
         stream = self._work.open()
         try:
             async for chunk in stream:
@@ -86,7 +86,7 @@ async def redacted_chunks(chunks: Flux[Any], cleaning: Cleaning, *, whole: bool)
         await close(stream)
 
 
-class _Call:
+class _PartialCall:
     """A tool call with arguments that are still arriving."""
 
     __slots__ = ("arguments", "id")
@@ -96,7 +96,7 @@ class _Call:
         self.arguments: list[str] = []
 
 
-class _Reply:
+class _RedactedReply:
     """One attempt at a reply."""
 
     __slots__ = ("_calls", "_cleaning", "_finish", "_model", "_thinking", "_thought", "_tools", "_words")
@@ -110,7 +110,7 @@ class _Reply:
         self._words: StreamScanner | None = None
         self._thinking: StreamScanner | None = None
         self._thought: list[str] = []
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _PartialCall] = {}
         self._finish: str | None = None
         self._model: str | None = None
 
@@ -186,7 +186,7 @@ class _Reply:
         if call is None or (delta.id and call.id and delta.id != call.id and delta.name):
             if call is not None:
                 out.append(ToolUseDelta(delta.index, arguments=self._cleaning.arguments("".join(call.arguments))))
-            call = self._calls[delta.index] = _Call(delta.id)
+            call = self._calls[delta.index] = _PartialCall(delta.id)
             out.append(ToolUseDelta(delta.index, delta.id, self._name(delta.name)))
         elif delta.id or delta.name:
             call.id = call.id or delta.id

@@ -338,7 +338,7 @@ class _SealedVault:
 _Stored = _SealedVault | dict[str, int]
 
 
-class Sent(NamedTuple):
+class RedactedRequest(NamedTuple):
     """A request whose messages were redacted.
 
     Attributes:
@@ -388,7 +388,7 @@ class Vault:
     """By hook: the last run that used this vault."""
     _lost: Mapping[str, int] = field(default_factory=dict[str, int])
     _spotless: dict[int, tuple[Scanner, set[object]]] = field(default_factory=dict[int, "tuple[Scanner, set[object]]"])
-    sent: dict[int, Sent] = field(default_factory=dict[int, "Sent"])
+    sent: dict[int, RedactedRequest] = field(default_factory=dict[int, "RedactedRequest"])
     """The last request, by scanner: the next one usually extends it."""
     unsaved: bool = False
     """Whether it has changes that are not stored: it is then stored with the next fact."""

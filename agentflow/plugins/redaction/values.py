@@ -17,7 +17,7 @@ from operator import is_
 from typing import Any, assert_never, cast
 
 from agentflow._support.json_text import read_json_text
-from agentflow.plugins.redaction.text import Replacer, Scanner, Sent, Vault, scan
+from agentflow.plugins.redaction.text import Replacer, Scanner, RedactedRequest, Vault, scan
 from agentflow.vocabulary.messages import (
     Citation,
     ContentBlock,
@@ -353,7 +353,7 @@ class Cleaning:
             if replaced:
                 cleaned = cleaned.with_replacements(replacements)
             if not ours:
-                vault.sent[id(base)] = Sent(base, version, view, cleaned, replacements)
+                vault.sent[id(base)] = RedactedRequest(base, version, view, cleaned, replacements)
         if len(vault.clean) > 2 * len(view) + 64:
             self._forget(tuple(view))
         return cleaned
