@@ -9,7 +9,7 @@ import pytest
 from agentflow import Agent, Hook, PreActing, PreReasoning, ToolUseBlock, tool
 from agentflow.errors import UsageError
 from agentflow.testing import ScriptedModel
-from agentflow.vocabulary.events import Event, PostActing
+from agentflow.vocabulary.events import PostActing
 
 
 class Wraps(Hook):

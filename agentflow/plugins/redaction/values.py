@@ -17,7 +17,7 @@ from operator import is_
 from typing import Any, assert_never, cast
 
 from agentflow._support.json_text import read_json_text
-from agentflow.plugins.redaction.text import Replacer, Scanner, RedactedRequest, Vault, scan
+from agentflow.plugins.redaction.text import RedactedRequest, Replacer, Scanner, Vault, scan
 from agentflow.vocabulary.messages import (
     Citation,
     ContentBlock,
