@@ -36,7 +36,7 @@ TOLD = {
     "ToolHook.BEFORE_INVOKE": (PreActing, "tool"),
     "ToolHook.AFTER_INVOKE": (PostActing, "tool"),
 }
-"""The fourteen hooks that pygents has, each with our event and scope; docs/turns.md shows the same table."""
+"""The fourteen hooks that pygents has, each with our event and scope; docs/coming-from/pygents.md shows the same table."""
 
 
 async def seen_by(name: str, made: Any, arguments: dict[str, Any], **options: Any) -> list[HookEvent]:
