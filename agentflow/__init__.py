@@ -42,7 +42,7 @@ from agentflow.hooks import (
 )
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
-from agentflow.loop.turns.turn import Turn
+from agentflow.loop.turn import Turn
 from agentflow.output.output import Output
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.ports.store import MemoryStore

@@ -14,8 +14,7 @@ from agentflow import Agent, Hook, RunContext, plugins
 from agentflow.agent import StopReason
 from agentflow.cli.main import cli
 from agentflow.cli.runs import runs
-from agentflow.loop.diagram import documented
-from agentflow.loop.states import State
+from agentflow.loop.states import State, documented
 from agentflow.vocabulary import events
 from agentflow.vocabulary.blocks import ToolState
 from agentflow.vocabulary.messages import Outcome
@@ -61,7 +60,7 @@ def test_the_table_of_folders_is_drawn_from_the_source() -> None:
 def test_the_states_of_the_loop_are_those_of_the_machine() -> None:
     """The page explains each state, and its table of transitions is the one that the code prints."""
     text = section("States of the loop")
-    explained, _, shown = text.partition("<!-- python -m agentflow.loop.diagram -->\n")
+    explained, _, shown = text.partition("<!-- python -m agentflow.loop.states -->\n")
     assert [state for state, _means, _next in rows(explained)] == [f"`{state.name}`" for state in State]
     assert shown.partition("\n<!-- end -->")[0] == documented()
 

@@ -9,7 +9,7 @@ from agentflow.agent.queue import TurnQueue
 from agentflow.agent.receipt import Receipt
 from agentflow.agent.shutdown import GracefulShutdown, ShutdownReport, shutdown
 from agentflow.loop.session import Session
-from agentflow.loop.turns.turn import StopReason, Turn, TurnOptions
+from agentflow.loop.turn import StopReason, Turn, TurnOptions
 
 __all__ = [
     "Agent",

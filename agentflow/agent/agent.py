@@ -37,11 +37,10 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registering import meant_by
 from agentflow.hooks.scope import ProcessHooks, process_hooks
-from agentflow.loop.config import LoopConfig, OnUnknownOutcome
+from agentflow.loop.config import LoopConfig, OnUnknownOutcome, View
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.scope import CLEANUP_TIMEOUT
 from agentflow.loop.session import Session, full_session
-from agentflow.loop.view import View
 from agentflow.output.output import NO_OUTPUT, Output, OutputLike, output_of
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model

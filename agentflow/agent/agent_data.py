@@ -19,10 +19,10 @@ from agentflow.hooks.scope import ProcessHooks
 from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.scope import CLEANUP_TIMEOUT
-from agentflow.loop.turns.code_names import Finder, hook_names, named_function
 from agentflow.output.output import Output, OutputLike
 from agentflow.ports.model import Model
 from agentflow.ports.store import Store
+from agentflow.tools.code_names import Finder, hook_names, named_function
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
 from agentflow.vocabulary.messages import Msg

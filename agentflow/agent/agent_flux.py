@@ -7,8 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, cast
 
 from agentflow.errors import UsageError
-from agentflow.loop.stream import EventStream
-from agentflow.loop.text import text_chunks
+from agentflow.loop.stream import EventStream, text_chunks
 from agentflow.output.output import Output
 from agentflow.output.partials import Partial, Partials, growing
 from agentflow.reactive import Flux, Mono

@@ -17,9 +17,9 @@ from agentflow.loop.escalation import ToolSuspended
 from agentflow.loop.run import TurnPlace, current_turn
 from agentflow.loop.session import FullSession, Outer, Session
 from agentflow.loop.states import State
-from agentflow.loop.turns.code_names import found_by_name
 from agentflow.output.output import Output, OutputLike, output_of
 from agentflow.output.replying import text_of, with_output
+from agentflow.tools.code_names import found_by_name
 from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_checks import strictest
 from agentflow.vocabulary.context import RunContext, as_messages
@@ -161,7 +161,11 @@ class FullToolAgent(ToolAgent[T_co]):
             asked = as_messages(message, self._config.new_id)
             message = (*asked[:-1], with_metadata(asked[-1], within=place.use.id))
         try:
-            if place.inner is None and not place.recovers and not (conversation and await self._holds_open(session)):
+            if (
+                place.inner_decisions is None
+                and not place.recovers
+                and not (conversation and await self._holds_open(session))
+            ):
                 reply = await self.call(message, session=session, output=output, **rest)
             else:
                 reply = await self._continue_or_call(message, session, place, output, conversation, rest)
@@ -196,11 +200,11 @@ class FullToolAgent(ToolAgent[T_co]):
 
     def _session_within(self, caller: FullSession, place: TurnPlace, conversation: bool) -> FullSession:
         """Return the session of a call within a tool call: the one that was suspended there, if there is one."""
-        place.asked += 1
+        number = place.next_subagent()
         kept, key = caller.inner or {}, conversation_key(self.name) if conversation else place.use.id
         session_id = inner_session_id(caller.id, key)
-        if place.asked > 1 and not conversation:
-            session_id = inner_session_id(session_id, str(place.asked))
+        if number > 1 and not conversation:
+            session_id = inner_session_id(session_id, str(number))
         for session in (kept.get(place.use.id), kept.get(key)):
             if session is not None and session.id == session_id:
                 break
@@ -231,7 +235,7 @@ class FullToolAgent(ToolAgent[T_co]):
             decisions: dict[str, Resolution] = {}
             if machine.state is State.SUSPENDED:
                 waits = [waits.id for waits in session.pending if waits.kind != "parked"]
-                decided = place.inner
+                decided = place.inner_decisions
                 if decided is None or any(key not in decided for key in waits):  # no decision has been made yet
                     return last_reply(session)
                 decisions = {key: decided[key] for key in waits}

@@ -20,7 +20,7 @@ from agentflow._support.condition import Condition
 from agentflow._support.locks import FairLock
 from agentflow.agent.receipt import QueueEntry
 from agentflow.errors import TurnDeniedError
-from agentflow.loop.turns.turn import Turn
+from agentflow.loop.turn import Turn
 
 __all__ = ["Entries"]
 

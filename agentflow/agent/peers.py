@@ -17,7 +17,7 @@ from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import current_turn
-from agentflow.loop.turns.turn import FullTurn, Turn
+from agentflow.loop.turn import FullTurn, Turn
 from agentflow.ports.store import Store
 from agentflow.reactive import CallMono, Flux
 from agentflow.tools.live_toolset import LiveToolset

@@ -31,13 +31,13 @@ from agentflow.agent.runner import Runner
 from agentflow.errors import NeverEndsError, QueueFullError, TurnDeniedError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import full_hooks
+from agentflow.loop.bound_tool import FullBoundTool
 from agentflow.loop.run import current_turn
 from agentflow.loop.stream import EventStream
-from agentflow.loop.turns.bound import FullBoundTool
-from agentflow.loop.turns.code_names import Finder
-from agentflow.loop.turns.turn import FullTurn, Turn, full_turn, turn_from_dict
-from agentflow.loop.turns.turn_run import TurnRun, make_run
+from agentflow.loop.turn import FullTurn, Turn, full_turn, turn_from_dict
+from agentflow.loop.turn_run import TurnRun, make_run
 from agentflow.reactive import Flux
+from agentflow.tools.code_names import Finder
 from agentflow.vocabulary.events import HookEvent, PostPut, PrePut
 from agentflow.vocabulary.saving.forms import CODEC_VERSION, check_form, not_saved
 

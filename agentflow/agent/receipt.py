@@ -22,8 +22,8 @@ from agentflow._support.facade import objects_of
 from agentflow._support.logs import log_failure
 from agentflow.errors import NeverEndsError
 from agentflow.loop.run import current_turn
-from agentflow.loop.turns.turn import FullTurn, Turn
-from agentflow.loop.turns.turn_run import TurnRun
+from agentflow.loop.turn import FullTurn, Turn
+from agentflow.loop.turn_run import TurnRun
 
 __all__ = ["CANCELLED", "FullReceipt", "QueueEntry", "Receipt", "check_ends", "inside", "waits_for"]
 

@@ -25,13 +25,13 @@ from agentflow.agent.entries import Entries
 from agentflow.agent.receipt import CANCELLED, QueueEntry, inside
 from agentflow.errors import SafeExecutionError, ScriptError, TurnDeniedError, UsageError
 from agentflow.hooks.hook_set import full_hooks
+from agentflow.loop.bound_tool import FullBoundTool
 from agentflow.loop.run import current_turn
 from agentflow.loop.scope import RunScope
 from agentflow.loop.stream import EventBuffer
-from agentflow.loop.tool_call.attempts import held_locks
-from agentflow.loop.turns.bound import FullBoundTool
-from agentflow.loop.turns.turn import Turn
-from agentflow.loop.turns.turn_run import make_host, make_run, run_turn
+from agentflow.loop.tool_attempt import held_locks
+from agentflow.loop.turn import Turn
+from agentflow.loop.turn_run import make_host, make_run, run_turn
 from agentflow.vocabulary.events import HookEvent, Paused, Resumed, TurnValue
 
 __all__ = ["Runner"]

@@ -24,7 +24,7 @@ from agentflow._support.values import NamedTuple
 from agentflow.agent.as_tool import full_agent
 from agentflow.agent.toolsets import ToolsetAgent
 from agentflow.errors import ShutdownError, UsageError
-from agentflow.loop.active import Running, Stoppable
+from agentflow.loop.config import Running, Stoppable
 
 __all__ = ["GracefulShutdown", "ShutdownReport", "shutdown"]
 

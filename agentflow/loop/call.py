@@ -18,9 +18,20 @@ from typing import Any, Self, assert_never, cast
 
 from agentflow.errors import Aside, Veto
 from agentflow.hooks.answers import check_final
-from agentflow.loop.abandoning import abandon_tasks, detached, keep_in_memory
 from agentflow.loop.conversation import Carried
-from agentflow.loop.endings import answer_all, cut_short, end, end_again, given_up, halted, respond, wind_up
+from agentflow.loop.endings import (
+    abandon_tasks,
+    answer_all,
+    cut_short,
+    detached,
+    end,
+    end_again,
+    given_up,
+    halted,
+    keep_in_memory,
+    respond,
+    wind_up,
+)
 from agentflow.loop.escalation import Halted
 from agentflow.loop.journal import written
 from agentflow.loop.machine import Machine
@@ -109,8 +120,6 @@ class Call(RunBase):
                     await self._work()
                     final = self._final()
                 reply = await respond(self, final, started)
-            except GeneratorExit:
-                raise
             except Halted:
                 failure = await halted(self)
             except BaseException as error:

@@ -125,7 +125,7 @@ class Events:
         self.iteration = 0
 
     abandoned: ClassVar[bool] = False
-    """Whether the run was detached from its driver; see `agentflow.loop.abandoning`."""
+    """Whether the run was detached from its driver; see `agentflow.loop.endings`."""
 
     def of(self, owner: Owner) -> Events:
         """Return the same events for another owner."""
@@ -152,16 +152,16 @@ class Events:
 
     # ---- emitting
 
-    def fire(self, kind: type[E], values: tuple[object, ...], scope: FullHookSet | None = None) -> Emitted[E]:
+    def fire(self, kind: type[E], values: tuple[object, ...], hooks: FullHookSet | None = None) -> Emitted[E]:
         """Count an event. If it has a hook or a reader, build it, pass it through its chain, and hand it over.
 
         Args:
             kind: The event's class.
             values: The event's own fields except `decision`, in order.
-            scope: The hooks, if they differ from the run's.
+            hooks: The hooks, if they differ from the run's.
         """
         self.seq += 1
-        chain = self.chains[kind] if scope is None else self.chain_in(scope, kind)
+        chain = self.chains[kind] if hooks is None else self.chain_in(hooks, kind)
         buffer = self.buffer
         if chain is None:
             if buffer is None:
@@ -178,22 +178,20 @@ class Events:
                 return self._after(event, full)
         return event
 
-    async def emit(self, kind: type[E], values: tuple[object, ...] = (), scope: FullHookSet | None = None) -> E | None:
+    async def emit(self, kind: type[E], values: tuple[object, ...] = (), hooks: FullHookSet | None = None) -> E | None:
         """`fire`, and wait for the result.
 
         Returns:
             The event after its hooks; None if no hook handles it.
         """
-        emitted = self.fire(kind, values, scope)
+        emitted = self.fire(kind, values, hooks)
         return emitted if emitted is None or isinstance(emitted, Event) else await emitted
 
     async def _passed_on(self, event: E, waits: Coroutine[Any, Any, None]) -> E:
         try:
             await waits
-        except GeneratorExit:
-            raise
-        except BaseException:  # failed or cancelled: the reader still expects the event that completes a Pre event
-            if self.buffer is not None:
+        except BaseException as error:  # failed or cancelled: the reader still expects what completes a Pre event
+            if self.buffer is not None and not isinstance(error, GeneratorExit):
                 self.buffer.put(event)
             raise
         await self.hand_over(event)
@@ -204,7 +202,7 @@ class Events:
         return event
 
     def decide(
-        self, kind: type[E], values: tuple[object, ...], scope: FullHookSet | None = None, shown: bool = True
+        self, kind: type[E], values: tuple[object, ...], hooks: FullHookSet | None = None, shown: bool = True
     ) -> Emitted[E]:
         """Build an event and pass it through its chain. The caller then makes its decision a fact, and hands it over
         afterwards.
@@ -214,11 +212,11 @@ class Events:
         Args:
             kind: The event's class.
             values: The event's own fields except `decision`, in order.
-            scope: The hooks, if they differ from the run's.
+            hooks: The hooks, if they differ from the run's.
             shown: Whether the reader receives it.
         """
         self.seq += 1
-        chain = self.chains[kind] if scope is None else self.chain_in(scope, kind)
+        chain = self.chains[kind] if hooks is None else self.chain_in(hooks, kind)
         if chain is None:
             if self.buffer is None or not shown:
                 return None
@@ -235,10 +233,8 @@ class Events:
     async def _decided(self, event: E, waits: Coroutine[Any, Any, None], shown: bool) -> E:
         try:
             await waits
-        except GeneratorExit:
-            raise
-        except BaseException:
-            if self.buffer is not None and shown:
+        except BaseException as error:  # as in `_passed_on`
+            if self.buffer is not None and shown and not isinstance(error, GeneratorExit):
                 self.buffer.put(event)
             raise
         finally:
@@ -261,9 +257,9 @@ class Events:
         left."""
         return not self.scope.stopped and not self.scope.cleaning
 
-    def chain_in(self, scope: FullHookSet, kind: type[Event]) -> Chain | None:
+    def chain_in(self, hooks: FullHookSet, kind: type[Event]) -> Chain | None:
         """Return the chain of a narrower scope, without hooks that have failed in this run."""
-        chain = scope.chain(kind)
+        chain = hooks.chain(kind)
         for disabled, hook in self._disabled:
             if disabled is kind and chain is not None:
                 chain = chain.without(hook)
@@ -279,7 +275,7 @@ class Events:
         fatal: bool,
         hook: str | None = None,
         tool_use: ToolUseBlock | None = None,
-        scope: FullHookSet | None = None,
+        hooks: FullHookSet | None = None,
     ) -> Recover | None:
         """Fire `Error`. A fatal error is reported only once."""
         if fatal and any(error is reported for reported in self._reported):
@@ -288,7 +284,7 @@ class Events:
         owner = self._owner
         purpose = owner.purpose if phase is ErrorPhase.REASONING else None
         told = (error, phase, fatal, hook, tool_use, purpose, owner.turn)
-        event = await self.emit(Error, told, scope)
+        event = await self.emit(Error, told, hooks)
         return None if event is None else event.verdict
 
     # ---- hooks that fail (`Faults`)

@@ -7,29 +7,51 @@ Rules:
    for a decision in a sub-agent, it stays suspended.
 3. `CallEnded` is always the last event; a failure in its hooks does not change the outcome.
 4. Every stored message is announced, even if a hook fails on another message or the call is interrupted meanwhile.
+
+A hook, model or tool that swallows every cancellation holds the run's task indefinitely. If cleanup has used up its
+time, the run is detached from that task: a clone of the run closes the history, fires the last events and returns the
+result to the caller, in another task. If that does not finish either, a second clone does without the store, and a third
+fires `CallEnded` alone. Any further use of the old run by the stuck code raises `GeneratorExit`, as if
+its coroutine had been closed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from copy import copy
 from functools import partial
-from typing import assert_never
+from typing import Any, Never, TypeVar, assert_never, cast
 
-from agentflow._support.logs import log_failure
+from agentflow._support.logs import ids_of, log_failure, logger
 from agentflow.errors import CallTimeoutError, ShutdownError
+from agentflow.loop.emitting import Events
 from agentflow.loop.escalation import Halted, attach
-from agentflow.loop.journal import written
+from agentflow.loop.journal import Journal, StoredJournal, written
 from agentflow.loop.reasoning import as_reply
 from agentflow.loop.run import RunBase
 from agentflow.loop.scope import Cause
 from agentflow.loop.states import State
+from agentflow.loop.suspended import innermost
 from agentflow.vocabulary.events import CallEnded, ErrorPhase, Event, PostCall
 from agentflow.vocabulary.facts import CallClosed, Fact, RoundClosed, RoundSuspended
 from agentflow.vocabulary.messages import Msg, Outcome, Reply, tool_result
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["answer_all", "cut_short", "end", "end_again", "given_up", "halted", "respond", "wind_up"]
+__all__ = [
+    "abandon_tasks",
+    "answer_all",
+    "cut_short",
+    "detached",
+    "end",
+    "end_again",
+    "given_up",
+    "halted",
+    "keep_in_memory",
+    "respond",
+    "stuck_in",
+    "wind_up",
+]
 
 
 async def respond(run: RunBase, final: Msg, started: float) -> Reply:
@@ -98,11 +120,8 @@ async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
     usage = run.usage
     try:
         await end(run, run.outcome, error, reply)
-    except GeneratorExit:
-        raise
     except BaseException as problem:
-        if error is not None:
-            attach(error, problem)
+        attach(error, problem)
     if reply is None and error is None:
         reply = _interrupted(run, usage)
     return reply, error
@@ -142,7 +161,7 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[R
     if isinstance(error, asyncio.CancelledError):
         scope.adopt()
     cause = scope.cause
-    with scope.cleanup():
+    with scope.cleanup(error):
         if cause is None:
             recovered = await _recovered(run, error, started)
             if recovered is not None:
@@ -154,8 +173,6 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[R
         interrupted = cause is not None and cause.kind == "interrupted"
         try:
             await end(run, outcome, None if interrupted and ended is error else ended)
-        except GeneratorExit:
-            raise
         except BaseException as problem:
             attach(ended, problem)
     if interrupted and ended is error and isinstance(error, Exception | asyncio.CancelledError):
@@ -208,8 +225,6 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
         else:
             await run.journal.announce(run.events)
             reply = _reply(run, final, run.usage)
-    except GeneratorExit:
-        raise
     except BaseException as problem:
         attach(error, problem)
         return None
@@ -270,8 +285,6 @@ async def _closed_and_told(run: RunBase, close: Callable[[], Awaitable[None]], e
                 closed = True
                 await close()
             await run.journal.announce(run.events)
-        except GeneratorExit:
-            raise
         except BaseException as problem:
             attach(error, problem)
             well = False
@@ -309,3 +322,87 @@ def _append_unwaited(run: RunBase, fact: Fact) -> None:
         run.session.record_now(fact)
     except Exception as error:
         log_failure("ERROR", error, "the end of call {} could not be stored", run.call_id, where=run.events.frame)
+
+
+R = TypeVar("R", bound=RunBase)
+
+
+class _DeadEvents(Events):
+    """The events of a run that was detached from its driver."""
+
+    __slots__ = ()
+
+    abandoned = True
+
+    def _gone(self, *_: object, **__: object) -> Never:
+        raise GeneratorExit("the run was abandoned")
+
+    fire = decide = hand_over = _passed_on = _decided = report = _gone  # pyright: ignore[reportAssignmentType] - none returns
+
+
+class _DeadJournal(Journal):
+    """The journal of a detached run. It refuses all facts."""
+
+    __slots__ = ()
+
+    def _gone(self, *_: object, **__: object) -> Never:
+        raise GeneratorExit("the run was abandoned")
+
+    append = append_new = hold = flush = announce = _gone  # pyright: ignore[reportAssignmentType] - none returns
+
+
+class _DeadStoredJournal(StoredJournal):
+    __slots__ = ()
+
+    append = append_new = hold = flush = announce = _DeadJournal._gone  # pyright: ignore[reportAssignmentType, reportPrivateUsage]
+
+
+def detached(run: R) -> R:
+    """Detach a run from the tasks that hold it.
+
+    Returns:
+        The clone that continues instead.
+    """
+    alive = copy(run)
+    alive.events, alive.journal = run.events.of(alive), copy(run.journal)
+    run.events.__class__ = _DeadEvents
+    stored = isinstance(run.journal, StoredJournal)
+    cast("Any", run.journal).__class__ = _DeadStoredJournal if stored else _DeadJournal
+    return alive
+
+
+class _UnstoredJournal(StoredJournal):
+    """The journal of a run if its store does not respond: facts are kept in memory only."""
+
+    __slots__ = ()
+
+    append = Journal.append
+    append_new = Journal.append_new
+
+
+def keep_in_memory(run: RunBase) -> None:
+    """Stop using the store of a run. The next call on the session loads the stored facts."""
+    if isinstance(run.journal, StoredJournal):
+        run.journal.__class__ = _UnstoredJournal
+        run.session.reload()
+
+
+def stuck_in(tasks: list[asyncio.Task[Any]]) -> str:
+    """Describe the places at which tasks wait: for each the innermost function outside asyncio, with file and line."""
+    found = [innermost(task) for task in tasks if not task.done()]
+    return ", ".join(dict.fromkeys(found)) or "?"
+
+
+def abandon_tasks(run: RunBase, seconds: float, tasks: list[asyncio.Task[Any]]) -> str:
+    """Abandon tasks.
+
+    Returns:
+        A message that says where the tasks are.
+    """
+    said = f"cleanup of the cancelled call took longer than {seconds:g} s and was abandoned; it is still in {stuck_in(tasks)}"
+    logger.bind(**ids_of(run.events.frame)).warning(said)
+    for task in tasks:
+        # `asyncio.run` waits for all registered tasks, so Ctrl-C would not end the program.
+        task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue] - no public API
+        asyncio._unregister_task(task)  # pyright: ignore[reportPrivateUsage] - documented for extensions of asyncio
+    return said

@@ -41,7 +41,12 @@ class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to its
         )
 
 
-def attach(error: BaseException, problem: BaseException) -> None:
-    """Note a failure during cleanup on the original error, which is the one to raise."""
-    if problem is not error:
+def attach(error: BaseException | None, problem: BaseException) -> None:
+    """Note a failure during cleanup on the original error, which is the one to raise.
+
+    `GeneratorExit` is raised again, since a coroutine that is being closed must not await.
+    """
+    if isinstance(problem, GeneratorExit):
+        raise problem
+    if error is not None and problem is not error:
         error.add_note(Aside(f"while the call was being closed: {type(problem).__name__}: {problem}"))

@@ -18,7 +18,6 @@ from typing import Any
 from agentflow._support.frozen import EMPTY
 from agentflow._support.ids import new_id as fresh_id
 from agentflow.errors import UsageError
-from agentflow.loop.folded import NO_CALLS, Folded
 from agentflow.loop.states import (
     AFTER_CLOSE,
     AFTER_OPENING,
@@ -26,10 +25,12 @@ from agentflow.loop.states import (
     AFTER_RESUME,
     AFTER_ROUND,
     AFTER_SUSPENDING,
+    NO_CALLS,
     RESPONSE,
     SUSPENDED,
     TRANSITIONS,
     CloseCase,
+    Folded,
     ReplyCase,
     ResumeCase,
     RoundCase,

@@ -86,8 +86,6 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         else:
             source = resolve_model(model) if isinstance(model, str) else model
             chunks = await _pull(run, source.stream(asked), [], None)
-    except GeneratorExit:
-        raise
     except Veto as veto:  # from a wrapping hook; equivalent to Deny
         await _decided(run, Deny(veto.reason), "around", purpose)
         return
@@ -263,7 +261,7 @@ async def _pull(
                 scope.check()
         if scope.stopped:  # cancelled while the model cleaned up
             scope.check()
-    except GeneratorExit:
+    except GeneratorExit:  # the coroutine is being closed, so the stream cannot be awaited
         raise
     except BaseException as error:
         _bill(run, chunks)

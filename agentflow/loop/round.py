@@ -16,15 +16,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from copy import copy
 from functools import partial
-from typing import Any, assert_never, cast
+from typing import Any, TypeAlias, assert_never, cast
 
 from agentflow.errors import StoreError, Veto
 from agentflow.loop.escalation import Halted, attach
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase, current_turn
+from agentflow.loop.scope import RunScope
 from agentflow.loop.stage import Stage, wrap
-from agentflow.loop.tasks import Work, in_tasks
-from agentflow.loop.tool_call.acting import Acting
+from agentflow.loop.tool_call import ToolCall
 from agentflow.reactive import EMPTY, Mono
 from agentflow.vocabulary.events import Event, Origin, PostToolRound, PreToolRound
 from agentflow.vocabulary.facts import Fact, RoundClosed, RoundSuspended
@@ -32,20 +32,20 @@ from agentflow.vocabulary.messages import Pending, ToolResultBlock, ToolState, T
 from agentflow.vocabulary.specs import ToolType
 from agentflow.vocabulary.verdicts import Deny, Stop, Suspend
 
-__all__ = ["act", "close_open_round"]
+__all__ = ["Work", "act", "close_open_round", "in_tasks"]
 
 
 class _Round:
     """A running round."""
 
-    __slots__ = ("actings", "calls", "halted", "results", "run", "stop", "suspended")
+    __slots__ = ("calls", "halted", "results", "run", "stop", "suspended", "tool_calls")
 
     def __init__(self, run: RunBase, calls: tuple[ToolUseBlock, ...]) -> None:
         self.run = run
         self.calls = calls
         self.results: dict[str, ToolResultBlock] = dict(run.machine.finished) if run.machine.finished else {}
         self.suspended: dict[str, tuple[Pending, ...]] = {}
-        self.actings: dict[str, Acting] = {}
+        self.tool_calls: dict[str, ToolCall] = {}
         self.stop: str | None = run.machine.stop
         self.halted = False
 
@@ -55,7 +55,7 @@ class _Round:
             if call.id not in self.results:
                 self.results[call.id] = tool_result(call.id, call.name, text, state)
 
-    def answer_cut(self, text: str) -> None:
+    def answer_interrupted(self, text: str) -> None:
         """Set the result of every call without one, unless a sub-agent is suspended in a call: then the round is
         suspended."""
         inside = self.run.machine.waiting_inside()
@@ -124,29 +124,29 @@ class _Round:
             if run.scope.halts() and len(self.results) < len(run.machine.transcript.open_round):
                 self.halted = True
         for call in deferred:  # its PreActing was emitted, but it will not run
-            acting = self.acting(call, self._place(call))
+            tool_call = self.tool_call(call, self._place(call))
             try:
-                await acting.dismiss(self.stop)
+                await tool_call.dismiss(self.stop)
             finally:
-                if self.stop is not None and acting.result is not None:
-                    self.results[call.id] = acting.result
+                if self.stop is not None and tool_call.result is not None:
+                    self.results[call.id] = tool_call.result
 
     def _work(self, call: ToolUseBlock, waits: Callable[[ToolType], bool], deferred: list[ToolUseBlock]) -> Work:
         async def work() -> None:
             if self.stop is None and not self.halted:
                 index = self._place(call)
-                current_turn.set(self.acting(call, index))
+                current_turn.set(self.tool_call(call, index))
                 if not await self.execute(call, index, waits):
                     deferred.append(call)
 
         return work
 
-    def acting(self, call: ToolUseBlock, index: int) -> Acting:
+    def tool_call(self, call: ToolUseBlock, index: int) -> ToolCall:
         """Return the execution of a call, which is kept if the call is deferred."""
-        acting = self.actings.get(call.id)
-        if acting is None:
-            acting = self.actings[call.id] = Acting(self.run, call, index)
-        return acting
+        tool_call = self.tool_calls.get(call.id)
+        if tool_call is None:
+            tool_call = self.tool_calls[call.id] = ToolCall(self.run, call, index)
+        return tool_call
 
     def _place(self, call: ToolUseBlock) -> int:
         """Return the position among all calls of the reply, including finished ones."""
@@ -155,54 +155,47 @@ class _Round:
 
     async def execute(self, call: ToolUseBlock, index: int, waits: Callable[[ToolType], bool] | None) -> bool:
         """Execute a call. Return False if it must be deferred because hooks changed its type."""
-        acting = self.acting(call, index)
-        inline = len(self.run.machine.transcript.open_round) > 1 and current_turn.get() is not acting
+        tool_call = self.tool_call(call, index)
+        inline = len(self.run.machine.transcript.open_round) > 1 and current_turn.get() is not tool_call
         if inline:
             self.run.inline = index
         try:
-            if not await acting.run_to_end(waits):
-                return False
-        except GeneratorExit:
-            raise
-        except BaseException:
-            self.note(call, acting)
-            raise
+            return await tool_call.run_to_end(waits)
         finally:
+            self.note(call, tool_call)
             if inline:
                 self.run.inline = None
-        self.note(call, acting)
-        return True
 
-    def taken_by(self, run: RunBase) -> _Round:
+    def clone_for(self, run: RunBase) -> _Round:
         """Return the round for the clone of its run."""
         other = copy(self)
-        other.run, other.actings = run, {}
-        for call_id, acting in self.actings.items():
-            other.actings[call_id] = taken = copy(acting)
-            taken.run = run
+        other.run, other.results, other.tool_calls = run, dict(self.results), {}
+        for call_id, tool_call in self.tool_calls.items():
+            other.tool_calls[call_id] = clone = copy(tool_call)
+            clone.run, clone.progress = run, copy(tool_call.progress)
         return other
 
-    def note(self, call: ToolUseBlock, acting: Acting) -> None:
+    def note(self, call: ToolUseBlock, tool_call: ToolCall) -> None:
         """Record the result of a call, even if its Post chain failed."""
-        if acting.pending:
-            self.suspended[call.id] = acting.pending
-        elif acting.halted:
+        if tool_call.pending:
+            self.suspended[call.id] = tool_call.pending
+        elif tool_call.open_end == "halted":
             self.halted = True
-        elif acting.result is not None:
-            self.results[call.id] = acting.result
-        if acting.stop is not None and self.stop is None:
-            self.stop = acting.stop
+        elif tool_call.result is not None:
+            self.results[call.id] = tool_call.result
+        if tool_call.stop is not None and self.stop is None:
+            self.stop = tool_call.stop
 
     async def abort_waiting(self, error: BaseException) -> None:
         """Close calls that were vetted and deferred."""
-        for call_id, acting in self.actings.items():
-            if acting.opened and call_id not in self.results:
+        for call_id, tool_call in self.tool_calls.items():
+            if tool_call.phase == "vetted" and call_id not in self.results:
                 try:
-                    await acting.abort(error)
+                    await tool_call.abort(error)
                 except Exception as problem:
                     attach(error, problem)
-                if acting.result is not None:
-                    self.results[call_id] = acting.result
+                if tool_call.result is not None:
+                    self.results[call_id] = tool_call.result
 
 
 async def act(run: RunBase) -> None:
@@ -240,28 +233,26 @@ async def act(run: RunBase) -> None:
                     await _through_arounds(run, round_, event)
                 elif len(machine.transcript.open_round) == 1 and round_.stop is None:
                     call = calls[0]  # fast path for the common case
-                    acting = round_.actings[call.id] = Acting(run, call, 0)
+                    tool_call = round_.tool_calls[call.id] = ToolCall(run, call, 0)
                     try:
-                        await acting.run_to_end()
+                        await tool_call.run_to_end()
                     finally:
-                        round_.note(call, acting)
+                        round_.note(call, tool_call)
                 else:
                     await round_.run_calls()
             case _:
                 assert_never(verdict)
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        await _cut(run, round_, error)
+    except BaseException as error:  # every PreToolRound has its PostToolRound
+        await _interrupt(run, round_, error)
         raise
     await _finish(run, round_)
 
 
 async def close_open_round(run: RunBase) -> None:
-    """Close the round that was running when the run was detached from its driver; see `agentflow.loop.abandoning`."""
+    """Close the round that was running when the run was detached from its driver; see `agentflow.loop.endings`."""
     if isinstance(run.round, _Round):
-        run.round = taken = run.round.taken_by(run)
-        await _cut(run, taken, asyncio.CancelledError())
+        run.round = clone = run.round.clone_for(run)
+        await _interrupt(run, clone, asyncio.CancelledError())
 
 
 async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | None) -> None:
@@ -320,15 +311,14 @@ async def _finish(run: RunBase, round_: _Round) -> None:
         else:
             run.round = None  # its end is reported, even if another task resumes the run
             event = await emitted
-    except GeneratorExit:
-        raise
-    except BaseException:
-        told = len(round_.results) == len(calls)  # otherwise the event said "suspended"
-        round_.answer_cut("Interrupted.")
-        await written(_close(run, round_, round_.ordered(), origin=None if told else "interrupted"))
+    except BaseException as error:  # the results stay, even if its hooks fail
+        with run.scope.cleanup(error):
+            complete = len(round_.results) == len(calls)  # otherwise the event said "suspended"
+            round_.answer_interrupted("Interrupted.")
+            await written(_close(run, round_, round_.ordered(), origin=None if complete else "interrupted"))
         raise
     if round_.suspended or (event is not None and event.decision is not None):
-        writing = _judged(run, round_, event)
+        writing = _with_verdict(run, round_, event)
     else:
         writing = _close(run, round_, results)
     if writing is not None:
@@ -338,7 +328,7 @@ async def _finish(run: RunBase, round_: _Round) -> None:
         await events.hand_over(event)
 
 
-def _judged(run: RunBase, round_: _Round, event: PostToolRound | None) -> Awaitable[None] | None:
+def _with_verdict(run: RunBase, round_: _Round, event: PostToolRound | None) -> Awaitable[None] | None:
     """Make a round with a verdict or suspended calls a fact: closed, or open and suspended."""
     park: tuple[Pending, ...] = ()
     if event is not None and event.decision is not None:
@@ -375,14 +365,16 @@ def _close(
     return run.journal.append(RoundClosed(*closed), *also, origin=origin or "injected")
 
 
-async def _cut(run: RunBase, round_: _Round, error: BaseException) -> None:
+async def _interrupt(run: RunBase, round_: _Round, error: BaseException) -> None:
     """Close a round that was cancelled or has failed: answer all calls, emit the Post event, make the results a fact."""
-    with run.scope.cleanup():
+    with run.scope.cleanup(error):
         try:
             await round_.abort_waiting(error)
         finally:
             cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
-            round_.answer_cut("Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__}).")
+            round_.answer_interrupted(
+                "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
+            )
             try:
                 run.round = None
                 await run.events.emit(PostToolRound, (run.machine.transcript.open_round, round_.ordered()))
@@ -395,3 +387,87 @@ async def _cut(run: RunBase, round_: _Round, error: BaseException) -> None:
                         await written(_close(run, round_, round_.ordered()))
                     except StoreError as problem:
                         attach(error, problem)
+
+
+Work: TypeAlias = Callable[[], Awaitable[None]]
+
+
+async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
+    """Run works concurrently in separate tasks, at most `limit` at a time.
+
+    The first failure cancels the others; when all are finished it is raised, unwrapped. Cancelling this cancels them
+    all.
+    """
+    tasks = _Tasks(scope, works)
+    before, scope.tasks = scope.tasks, (*scope.tasks, tasks.running.keys())
+    for _ in range(min(limit, len(works))):
+        tasks.begin()
+    cut: BaseException | None = None
+    try:
+        while tasks.running:
+            try:
+                await tasks.changed()
+            except asyncio.CancelledError as error:
+                cut = cut or error
+                tasks.cancel()
+    finally:
+        scope.tasks = before
+        if scope.cause is None:
+            scope.stopped = False
+    signals = [error for error in tasks.failures if isinstance(error, KeyboardInterrupt | SystemExit)]
+    failure = signals[0] if signals else cut or (tasks.failures[0] if tasks.failures else None)
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            tasks.failures.clear()
+            del cut, failure, signals  # their tracebacks hold this frame
+
+
+class _Tasks:
+    """The tasks of some works, and the works that wait for a task to end."""
+
+    __slots__ = ("_changed", "_scope", "_waiting", "failures", "running")
+
+    def __init__(self, scope: RunScope, works: Sequence[Work]) -> None:
+        self.failures: list[BaseException] = []
+        self._scope = scope
+        self._waiting = list(reversed(works))
+        self._changed: asyncio.Future[None] | None = None
+        # Ordered, so that tasks are cancelled in the order in which they started.
+        self.running: dict[asyncio.Task[None], None] = {}
+
+    def changed(self) -> Awaitable[None]:
+        """Return an awaitable that completes when all tasks have ended."""
+        self._changed = changed = asyncio.get_running_loop().create_future()
+        return changed
+
+    def begin(self) -> None:
+        """Start the next work."""
+        task = asyncio.get_running_loop().create_task(self._run(self._waiting.pop()))
+        self.running[task] = None
+        task.add_done_callback(self._ended)
+
+    def cancel(self) -> None:
+        """Cancel the running tasks, and discard the waiting works."""
+        self._waiting.clear()
+        self._scope.cancel_tasks(list(self.running))
+
+    async def _run(self, work: Work) -> None:
+        try:
+            await work()
+        except asyncio.CancelledError as error:
+            if not self._scope.is_cancelled():  # raised by the work itself: a failure
+                self.failures.append(error)
+        except BaseException as error:  # signals are raised in the driver, not through the event loop
+            self.failures.append(error)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.running.pop(task, None)
+        if self.failures:
+            self._scope.stopped = True
+            self.cancel()
+        elif self._waiting:
+            self.begin()
+        if not self.running and self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)

@@ -9,16 +9,14 @@ from typing import Any, ClassVar, Protocol
 
 from agentflow._support.frozen import EMPTY
 from agentflow.hooks.hook_set import FullHookSet
-from agentflow.loop.additions import compacted, injected, note_injection
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
 from agentflow.loop.journal import Journal, StoredJournal
 from agentflow.loop.machine import Machine
+from agentflow.loop.run_context import ask_beside, compacted, injected, measured, note_injection, window_of
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
-from agentflow.loop.side_calls import ask_beside
 from agentflow.loop.stream import EventBuffer
-from agentflow.loop.window import measured, window_of
 from agentflow.output.side import ask_aside
 from agentflow.ports.model import ModelRequest
 from agentflow.tools.tool import FullTool
@@ -52,12 +50,17 @@ class TurnPlace(Protocol):
     index: int
     use: ToolUseBlock
     pending: tuple[Pending, ...]
-    inner: Mapping[str, Resolution] | None
-    """The decisions for the calls of a sub-agent that is suspended in this one."""
     recovers: bool
     """Whether it had started before the process ended, and runs again."""
-    asked: int
-    """The number of sub-agents that it has called."""
+
+    @property
+    def inner_decisions(self) -> Mapping[str, Resolution] | None:
+        """The decisions for the calls of a sub-agent that is suspended in this one."""
+        ...
+
+    def next_subagent(self) -> int:
+        """Count a sub-agent that its tool calls, and return its number."""
+        ...
 
 
 NOTHING = Usage()
@@ -251,7 +254,7 @@ class RunBase:
         task = self.scope.task
         return self.children and task is not None and task.get_loop() is asyncio.get_running_loop()
 
-    def scope_of(self, tool: FullTool[..., Any] | None) -> FullHookSet | None:
+    def hooks_of(self, tool: FullTool[..., Any] | None) -> FullHookSet | None:
         """Return the hooks for one tool, or None if they equal the run's."""
         if tool is None:
             return None

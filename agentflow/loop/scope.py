@@ -405,8 +405,15 @@ class RunScope:
             self.stopped = True
 
     @contextmanager
-    def cleanup(self) -> Generator[None]:
-        """Mark a section of library code that cleans up in this task. Hooks run in it although the run is stopped."""
+    def cleanup(self, error: BaseException | None = None) -> Generator[None]:
+        """Mark a section of library code that cleans up in this task. Hooks run in it although the run is stopped.
+
+        Args:
+            error: The exception after which it cleans up. `GeneratorExit` is raised again instead, since a coroutine that
+                is being closed must not await.
+        """
+        if isinstance(error, GeneratorExit):
+            raise error
         task = asyncio.current_task()
         self.cleaning = (*self.cleaning, task)
         if self.stopped:

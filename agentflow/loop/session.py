@@ -5,7 +5,7 @@ Rules:
 1. One call at a time. A second call is refused on an agent's implicit session, and waits on a named one.
 2. If the last run of a session is still being cleaned up (its stream was dropped), the next call waits; it is never
    refused.
-3. `loop/keeping.py` reads and writes its store.
+3. `loop/store_link.py` reads and writes its store.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from agentflow._support.ids import new_id as fresh_id
 from agentflow._support.values import NamedTuple
 from agentflow.errors import StoreError, UsageError
 from agentflow.loop.conversation import Conversation, FullConversation
-from agentflow.loop.keeping import Landed, StoreLink
 from agentflow.loop.machine import Machine
-from agentflow.loop.session_check import SessionCheck, check_session
 from agentflow.loop.states import State
+from agentflow.loop.store_link import Landed, SessionCheck, StoreLink, check_session
 from agentflow.ports.store import Store, inner_sessions
 from agentflow.vocabulary.facts import Compacted, Fact
 from agentflow.vocabulary.messages import Msg, Pending

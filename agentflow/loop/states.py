@@ -1,6 +1,6 @@
-"""The states of a session and the transitions between them: states × facts → next state, as data.
+"""The states of a session, the transitions between them as data, and the state folded from its facts.
 
-`python -m agentflow.loop.diagram` prints the table on the page "Design".
+`loop/machine.py` folds the facts. `python -m agentflow.loop.states` prints the table on the page "Design".
 
 Rules:
 
@@ -8,14 +8,19 @@ Rules:
 2. If the content of a fact determines the next state, the entry contains a state for each case, by name; `machine.py`
    decides which case applies.
 3. The machine takes every next state from here, both when it applies a fact and when it checks a series of facts.
+4. In addition, a fact must belong to the open run, refer to an open call, and contain only messages that are legal at
+   their place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
+from agentflow._support.frozen import EMPTY
+from agentflow._support.ids import new_id as fresh_id
+from agentflow.errors import TranscriptError, UsageError
 from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,
@@ -32,9 +37,21 @@ from agentflow.vocabulary.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.transcript import MessageView, Transcript, check_injected
 
-__all__ = ["TRANSITIONS", "State", "legal_in"]
+__all__ = [
+    "NO_CALLS",
+    "TRANSITIONS",
+    "Action",
+    "Folded",
+    "State",
+    "documented",
+    "legal_in",
+    "names",
+    "session_start",
+    "ways",
+]
 
 
 class State(Enum):
@@ -126,3 +143,251 @@ TRANSITIONS: Final[Mapping[State, Mapping[type[Fact], State | Mapping[Any, State
 def legal_in(kind: type[Fact]) -> list[State]:
     """Return the states in which a fact is legal."""
     return [state for state, row in TRANSITIONS.items() if kind in row]
+
+
+NO_CALLS: set[str] = set()
+"""The unfinished calls if no round is open; never modified."""
+
+Action: TypeAlias = Literal["input", "reason", "summary", "act", "respond", "suspended"]
+"""The next action: wait for input, call the model, request the summary, run the open calls, reply, or wait for a
+decision."""
+
+
+class Folded:
+    """A session's transcript, and the state of its open run.
+
+    Args:
+        messages: The initial messages of the conversation.
+        new_id: Creates the ids of messages that the machine adds.
+    """
+
+    __slots__ = (
+        "answers",
+        "call_id",
+        "closed",
+        "compacted",
+        "decided",
+        "final",
+        "finished",
+        "injected",
+        "iteration",
+        "late",
+        "limited",
+        "max_iterations",
+        "new_id",
+        "pending",
+        "run_id",
+        "started",
+        "state",
+        "state_kept",
+        "stop",
+        "transcript",
+        "unfinished",
+    )
+
+    def __init__(self, messages: Iterable[Msg] = (), new_id: Callable[[str], str] = fresh_id) -> None:
+        self.transcript = session_start(messages) if messages else Transcript()
+        self.state = USER_INPUT
+        self.new_id = new_id
+        self.run_id = ""
+        self.call_id = ""
+        self.max_iterations = 0
+        self.iteration = 0
+        self.limited = False
+        self.decided: dict[str, tuple[Any, ...]] = EMPTY  # for the open round; replaced when one opens
+        self.started: dict[str, int] = EMPTY
+        self.finished: dict[str, ToolResultBlock] = EMPTY
+        self.unfinished = NO_CALLS  # calls of the open round without a result
+        self.final: Msg | None = None
+        self.stop: str | None = None
+        self.pending: tuple[Pending, ...] = ()
+        self.closed: tuple[Any, ...] | None = None
+        self.answers: dict[str, Any] | None = None  # decisions on pending calls that are not used yet
+        self.injected: tuple[str, ...] = ()  # keys of injections since the last decision
+        self.late: tuple[Msg, ...] = ()  # injected after the answer, and stored with it
+        self.compacted: tuple[int, tuple[Msg, ...]] | None = None
+        self.state_kept: Mapping[str, Any] = EMPTY
+
+    def next(self) -> Action:
+        """Return the next action for the driver."""
+        state = self.state
+        if state is TOOL_EXECUTION:
+            return "act"
+        if state is ASSISTANT:
+            if self.final is not None:
+                return "respond"
+            return "reason" if self.iteration < self.max_iterations else "summary"
+        if state is RESPONSE:
+            return "respond"
+        return "suspended" if state is SUSPENDED else "input"
+
+    @property
+    def ended(self) -> CallClosed | None:
+        """The fact that ended the last call."""
+        return None if self.closed is None else CallClosed._make(self.closed)
+
+    def waiting_inside(self) -> dict[str, tuple[Pending, ...]]:
+        """Return the pending calls of suspended sub-agents, by the id of the tool call, unless the tool call was
+        started again."""
+        found: dict[str, tuple[Pending, ...]] = {}
+        for waits in self.pending:
+            use_id = waits.within
+            if use_id is not None and use_id not in self.started and use_id not in self.finished:
+                found[use_id] = (*found.get(use_id, ()), waits)
+        return found
+
+    def decision_on(self, tool_use_id: str) -> ToolDecided | None:
+        """Return the decision of hooks on an open call, if there is one."""
+        decided = self.decided.get(tool_use_id)
+        return None if decided is None else ToolDecided._make(decided)
+
+    @property
+    def open_calls(self) -> tuple[ToolUseBlock, ...]:
+        """The calls of the open round without a result, in the model's order."""
+        finished = self.finished
+        open_round = self.transcript.open_round
+        return tuple([use for use in open_round if use.id not in finished]) if finished else open_round
+
+    def request_view(self, head: tuple[Msg, ...] = ()) -> MessageView:
+        """Return the messages for a request: the history, or the compaction and the messages after it."""
+        if self.compacted is None:
+            return self.transcript.view(head)
+        until, instead = self.compacted
+        return self.transcript.view(head + instead, until)
+
+    # ---- checks of facts
+
+    def check_began(self, fact: SessionBegan) -> None:
+        """Check a `SessionBegan`."""
+        if len(self.transcript):
+            raise UsageError(
+                f"SessionBegan must be the first fact, but this session has {len(self.transcript)} messages."
+            )
+        session_start(fact.messages)
+
+    def check_opened(self, fact: CallOpened) -> None:
+        """Check a `CallOpened`."""
+        for msg in fact.messages:
+            if msg.role != "user":
+                _words_only(msg, "A call's input")
+        if fact.answer is not None:
+            _words_only(fact.answer, "A call's answer")
+
+    def check_suspended(self, fact: RoundSuspended) -> None:
+        """Check a `RoundSuspended`."""
+        if fact.run_id != self.run_id:
+            raise self.of_another_run(fact)
+
+    def check_reasoned(self, fact: Reasoned) -> None:
+        """Check a `Reasoned`."""
+        if fact.run_id != self.run_id:
+            raise self.of_another_run(fact)
+        msg = fact.message
+        if msg.role != "assistant":
+            raise UsageError(f"A reply must be a message of the assistant, not of {msg.role!r}.")
+        for block in msg.content:
+            if type(block) is ToolUseBlock:
+                if fact.summary:
+                    raise UsageError(f"A summary must not call tools, but this one calls {names(msg.tool_uses)}.")
+                self.transcript.check_uses(msg.tool_uses)
+                break
+        for followed in fact.follow_up:
+            check_injected(followed)
+
+    def check_tool(self, fact: ToolDecided | ToolStarted | ToolFinished) -> None:
+        """Check a fact about a call, which must be a call of the open round without a result."""
+        if fact.tool_use_id not in self.unfinished:
+            raise self.not_open(fact)
+
+    def not_open(self, fact: ToolDecided | ToolStarted | ToolFinished) -> UsageError:
+        """Return the error for a fact about a call that is not open."""
+        waits = f"the open calls are {sorted(self.unfinished)}" if self.unfinished else "no call is open"
+        return UsageError(f"A fact {type(fact).__name__} came for call {fact.tool_use_id!r}; {waits}.")
+
+    def check_round(self, fact: RoundClosed) -> None:
+        """Check a `RoundClosed`."""
+        if fact.run_id != self.run_id:
+            raise self.of_another_run(fact)
+        self.transcript.check_round(fact.results)
+
+    def check_injected(self, fact: Injected) -> None:
+        """Check an `Injected`."""
+        for msg in fact.messages:
+            check_injected(msg)
+
+    def check_closed(self, fact: CallClosed) -> None:
+        """Check a `CallClosed`."""
+        if fact.run_id != self.run_id:
+            raise self.of_another_run(fact)
+        if fact.outcome == "suspended":
+            if self.state is not SUSPENDED:
+                raise UsageError(f"A call in state {self.state.name} cannot close as suspended; it was not suspended.")
+            return
+        if self.transcript.open_round:
+            raise UsageError(f"A call cannot close while {names(self.transcript.open_round)} have no results.")
+        if fact.final is not None:
+            _words_only(fact.final, "A call's last message")
+
+    def of_another_run(self, fact: Any) -> UsageError:
+        """Return the error for a fact of another run."""
+        return UsageError(
+            f"A fact {type(fact).__name__} of run {fact.run_id!r} came while run {self.run_id!r} is open. (Does a background "
+            "task outlive its call?)"
+        )
+
+
+def names(uses: Iterable[ToolUseBlock]) -> list[str]:
+    """Return the ids of calls, for messages."""
+    return [use.id for use in uses]
+
+
+def session_start(messages: Iterable[Msg]) -> Transcript:
+    """Return the initial conversation of a session, which must have no open calls."""
+    transcript = Transcript(messages)
+    if transcript.open_round:
+        raise TranscriptError(
+            f"A session cannot start with open calls: {names(transcript.open_round)} have no results. Add a tool message "
+            "with their results, or remove the message with the calls."
+        )
+    return transcript
+
+
+def _words_only(msg: Msg, what: str) -> None:
+    """Refuse a message with tool calls or results, since they would not run."""
+    if msg.role != "assistant":
+        raise UsageError(f"{what} must not be a {msg.role} message.")
+    for block in msg.content:
+        if type(block) is ToolUseBlock or type(block) is ToolResultBlock:
+            raise UsageError(f"{what} contains a {type(block).__name__}, but must not contain tool calls or results.")
+
+
+def documented() -> str:
+    """Return the transitions as a Markdown table."""
+    lines = [f"| Fact | {' | '.join(f'in `{state.name}`' for state in State)} |", f"|---|{'---|' * len(State)}"]
+    for kind in get_args(Fact):
+        cells = [_cell(state, TRANSITIONS[state].get(kind)) for state in State]
+        lines.append(f"| `{kind.__name__}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def ways() -> Iterator[tuple[State, State, str]]:
+    """Yield each transition to another state, with its fact."""
+    for state, row in TRANSITIONS.items():
+        for kind, to in row.items():
+            if isinstance(to, State):
+                if to is not state:
+                    yield state, to, kind.__name__
+            else:
+                yield from ((state, target, f"{kind.__name__}, {case}") for case, target in to.items())
+
+
+def _cell(state: State, to: State | Mapping[Any, State] | None) -> str:
+    if to is None:
+        return "–"
+    if isinstance(to, State):
+        return "stays" if to is state else f"`{to.name}`"
+    return "; ".join(f"{case}: {_cell(state, target)}" for case, target in to.items())
+
+
+if __name__ == "__main__":
+    print(documented())

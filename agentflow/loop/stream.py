@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Final, Generic, Protocol
 
 from agentflow.errors import UsageError
 from agentflow.loop.scope import RunScope
-from agentflow.loop.text import text_chunks
 from agentflow.reactive import StreamIterator
-from agentflow.vocabulary.events import Event, HookEvent
-from agentflow.vocabulary.messages import Reply, T_co
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import Event, HookEvent, PostCall, PostReasoning, ReasoningChunk
+from agentflow.vocabulary.messages import Reply, T_co, TextBlock
 
-__all__ = ["BUFFER", "EventBuffer", "EventStream", "StreamedRun"]
+__all__ = ["BUFFER", "EventBuffer", "EventStream", "StreamedRun", "text_chunks"]
 
 BUFFER: Final = 8
 """The default number of events that a run may be ahead of its reader."""
@@ -236,7 +236,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             self._read_over.set_result(None)
 
     def text(self) -> AsyncIterator[str]:
-        """Return the text of the remaining events, for people; see `agentflow.loop.text`."""
+        """Return the text of the remaining events, for people; see `agentflow.loop.stream`."""
         return text_chunks(self)
 
     async def reply(self) -> Reply[T_co]:
@@ -291,3 +291,45 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             run.abandoned_by_reader()
             run.scope.cancel("closed", "its stream was dropped")
             run.scope.drop_lost()
+
+
+async def text_chunks(events: AsyncIterator[HookEvent]) -> AsyncGenerator[str]:
+    """Yield the text of a call as the model streams it.
+
+    Text that was not streamed is yielded as a whole: the answer of a verdict, the reason of `Deny` or `Stop`, a reply
+    edited by hooks. An empty line separates the replies of several rounds, and precedes a reply that restarts.
+    Thinking, tools and sub-agents yield no text.
+
+    Args:
+        events: The call's events.
+    """
+    said = False  # whether text of this reply was yielded
+    before = False  # whether text of an earlier reply was
+    known = ""  # the text of the last reply
+    async for event in events:
+        if event.source:
+            continue
+        text = ""
+        match event:
+            case ReasoningChunk(incremental_chunk=chunk, restart=restart):
+                said = said and not restart
+                text = _text(chunk)
+            case PostReasoning(reasoning_result=reply):
+                text = "" if said else reply.text
+                known, said = reply.text, False
+            case PostCall(final_message=final):
+                text = "" if final.text == known else final.text
+            case _:
+                pass
+        if text:
+            if before and not said:
+                yield "\n\n"
+            yield text
+            before = True
+            said = isinstance(event, ReasoningChunk)
+
+
+def _text(chunk: ModelChunk) -> str:
+    if not chunk.blocks:
+        return chunk.text
+    return chunk.text + "".join([block.text for block in chunk.blocks if isinstance(block, TextBlock)])

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any, cast
 
+from agentflow._support.time_limit import drive
 from agentflow.hooks import chain
-from agentflow.loop.tool_call.limit import drive
 
 __all__ = ["frames_of", "innermost", "position", "positions"]
 

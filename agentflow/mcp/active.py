@@ -96,8 +96,10 @@ class ActiveCall:
         self._ended = asyncio.Event()
         turn = current_turn.get()
         self._answers: dict[str, dict[str, Any]] = {}
-        if turn is not None and (turn.inner is not None or turn.recovers):  # it was suspended or interrupted before
-            self._remember(turn.inner or {})
+        if turn is not None and (
+            turn.inner_decisions is not None or turn.recovers
+        ):  # it was suspended or interrupted before
+            self._remember(turn.inner_decisions or {})
 
     @property
     def run_id(self) -> str:

@@ -26,8 +26,8 @@ from agentflow.errors import TurnDeniedError, UsageError
 from agentflow.hooks.functions import on
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.session import Session
-from agentflow.loop.turns.turn import Turn, full_turn
-from agentflow.loop.turns.turn_run import make_run, run_turn
+from agentflow.loop.turn import Turn, full_turn
+from agentflow.loop.turn_run import make_run, run_turn
 from agentflow.mcp.offers import PromptFunction, Prompts, Resources, ResourceSource, apart, completed, content_of
 from agentflow.mcp.sdk import (
     MODERN_PROTOCOL_VERSIONS,

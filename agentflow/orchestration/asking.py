@@ -13,10 +13,10 @@ from agentflow.errors import ToolError
 from agentflow.hooks.injections import before_deciding
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import Session
-from agentflow.loop.turns.code_names import found_by_name
 from agentflow.orchestration.steps import Group, Step
 from agentflow.output.output import Output
 from agentflow.output.replying import text_of
+from agentflow.tools.code_names import found_by_name
 from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import Msg, Reply, ToolResultBlock, tool_result

@@ -348,6 +348,12 @@ class FullTool(Tool[P, R_co]):
             return None
         return owner
 
+    def limited(self, timeout: float | None) -> Self:
+        """Return the same tool with another time limit; everything else is shared."""
+        same = object.__new__(type_(self))
+        same.__dict__.update(self.__dict__, timeout=timeout)
+        return same
+
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Work:
         """Validate the arguments and return the work, not yet begun: a coroutine, or an async generator if `streaming`.
 

@@ -10,7 +10,7 @@ from wired import Wired
 
 from agentflow import Again, Agent, Answer, Deny, Msg, PostReasoning, PreCall, PreReasoning, Stop, on, tool
 from agentflow.errors import UsageError
-from agentflow.loop.view import View
+from agentflow.loop.config import View
 from agentflow.plugins.steering import Steering
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Say, UseTool

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentflow.agent.agent import Agent
 from agentflow.hooks.hook import Hook
-from agentflow.loop.turns.turn import Turn
+from agentflow.loop.turn import Turn
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.tools.tool import tool
 from agentflow.vocabulary.events import HookEvent

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final
 
-from agentflow.loop.diagram import ways
-from agentflow.loop.states import State
+from agentflow.loop.states import State, ways
 from website.pictures.svg import Anchor, Colour, Picture
 
 __all__ = ["draw"]

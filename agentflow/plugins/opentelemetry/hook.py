@@ -21,11 +21,11 @@ from itertools import count
 from typing import Any, Final, ParamSpec, TypeVar
 
 from agentflow._support.logs import log_failure
+from agentflow._support.time_limit import drive
 from agentflow.errors import UsageError
 from agentflow.hooks.recording import VerdictListener
 from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.loop.escalation import Halted, ToolSuspended
-from agentflow.loop.tool_call.limit import drive
 from agentflow.plugins.opentelemetry import attributes as semconv
 from agentflow.plugins.opentelemetry.metrics import TokenMetrics
 from agentflow.plugins.opentelemetry.spans import (

@@ -22,16 +22,15 @@ from agentflow._support.validation import Above, Checked, closed
 from agentflow.errors import SafeExecutionError, UsageError, WrongRunMethodError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
-from agentflow.loop.config import LoopConfig
+from agentflow.loop.bound_tool import BoundTool, FullBoundTool, StopReason, TurnOptions
+from agentflow.loop.config import LoopConfig, View
 from agentflow.loop.run import current_turn
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.stream import EventBuffer, EventStream
-from agentflow.loop.turns.bound import BoundTool, FullBoundTool, StopReason, TurnOptions
-from agentflow.loop.turns.code_names import Finder, hook_names, named_function
-from agentflow.loop.turns.turn_run import TurnRun, make_run, run_turn
-from agentflow.loop.view import View
+from agentflow.loop.turn_run import TurnRun, make_run, run_turn
 from agentflow.ports.clock import SystemClock
 from agentflow.reactive import CallMono, Flux
+from agentflow.tools.code_names import Finder, hook_names, named_function
 from agentflow.tools.tool import FullTool, Tool
 from agentflow.tools.tool_registry import ToolRegistry
 from agentflow.vocabulary.events import HookEvent, TurnValue

@@ -1,6 +1,6 @@
 """Run a turn, directly or from an agent's queue.
 
-A turn is an `Acting`, like a call of the loop: the same verdicts, lock, retries, time limit, chunks and cleanup. Only
+A turn is a `ToolCall`, like a call of the loop: the same verdicts, lock, retries, time limit, chunks and cleanup. Only
 the destination of its result differs: the caller instead of a round.
 
 Rules:
@@ -23,18 +23,18 @@ from typing import Any
 from agentflow._support.ids import new_id as fresh_id
 from agentflow.errors import Aside, TurnDeniedError, TurnTimeoutError, UsageError
 from agentflow.hooks.hook_set import FullHookSet
-from agentflow.hooks.wrapping import Transform, Work
-from agentflow.loop.abandoning import abandon_tasks, detached
+from agentflow.loop.bound_tool import FullBoundTool, StopReason
 from agentflow.loop.config import LoopConfig
+from agentflow.loop.endings import abandon_tasks, detached
+from agentflow.loop.escalation import attach
 from agentflow.loop.journal import Journal
 from agentflow.loop.run import RunBase, TurnPlace
 from agentflow.loop.session import FullSession
 from agentflow.loop.stream import EventBuffer
-from agentflow.loop.tool_call.acting import Acting
-from agentflow.loop.turns.bound import FullBoundTool, StopReason
+from agentflow.loop.tool_call import ToolCall
 from agentflow.tools.results import read_back
 from agentflow.tools.signature import return_hint
-from agentflow.tools.tool import FullTool, full_tool
+from agentflow.tools.tool import full_tool
 from agentflow.vocabulary.context import Compaction
 from agentflow.vocabulary.events import Event, Origin, PostTurn, PreTurn, TurnValue, TurnView
 from agentflow.vocabulary.facts import Fact, new_fact
@@ -201,46 +201,21 @@ class _TurnJournal(Journal):
         self.facts.append(new_fact(kind, fields))
 
 
-class _TurnActing(Acting):
-    """The execution of a turn: its time limit is the turn's, and its values are passed to the turn's reader."""
+class _TurnCall(ToolCall):
+    """The tool call of a turn: its values and its exception are passed to the turn's caller."""
 
-    __slots__ = ("failure", "made", "produced", "turn")
-
-    by_tool = False
+    __slots__ = ()
 
     def __init__(self, turn: FullBoundTool, run: TurnRun, values: EventBuffer | None) -> None:
         super().__init__(run, ToolUseBlock(turn.id, turn.tool.name, turn.arguments), 0)
-        self.turn = turn
-        self.made: ToolResultBlock | None = None
-        self.produced: ToolResultBlock | None = None
-        self.failure: Exception | None = None
         if turn.tool.streaming:
-
-            async def hand_out(value: object) -> None:
-                await run.give(turn, value, values)
-
-            self.tap = hand_out
-
-    def limit_of(self, tool: FullTool[..., Any]) -> float | None:
-        return self.turn.timeout if tool is self.turn.tool else tool.timeout
+            self.progress.consume = partial(run.give, turn, values=values)
 
     def key(self) -> str:
-        return self.turn.id  # the id identifies the turn; run ids differ
+        return self.original.id  # the id identifies the turn; run ids differ
 
-    async def work(self, transform: Transform | None, instead: Work | None = None) -> ToolResultBlock:
-        self.made = made = await super().work(transform, instead)
-        return made
-
-    async def close(self) -> None:
-        self.produced = self.result
-        await super().close()
-
-    def _warn(self, error: Exception) -> None:
-        pass  # the caller receives the exception
-
-    async def _failed(self, error: Exception) -> ToolResultBlock:
-        self.failure = error
-        return await super()._failed(error)
+    def _notice(self, error: Exception) -> None:
+        self.progress.error = error  # for the caller, so it is not logged
 
     def outcome(self) -> Any:
         """Return the turn's value after hooks.
@@ -249,7 +224,7 @@ class _TurnActing(Acting):
             TurnDeniedError: It was denied.
             Exception: The exception of the tool.
         """
-        name, result, verdict = self.use.name, self.result, self.verdict
+        name, result, verdict, progress = self.use.name, self.result, self.verdict, self.progress
         assert result is not None
         if self.pending:
             raise TurnDeniedError(name, _missing(self.pending))
@@ -257,17 +232,17 @@ class _TurnActing(Acting):
             raise TurnDeniedError(name, verdict.reason)
         if result.state == "denied":
             raise TurnDeniedError(name, result.text)
-        if self.failure is not None and result.state != "success":
+        if progress.error is not None and result.state != "success":
             try:
-                raise self.failure
+                raise progress.error
             finally:
-                self.failure = None  # its traceback holds this
-        if result is not self.produced:  # replaced by a hook of PostActing
+                progress.error = None  # its traceback holds this
+        if result is not progress.before_hooks:  # replaced by a hook of PostActing
             return self._read(result)
         if isinstance(verdict, Answer):
             return verdict.value.text if isinstance(verdict.value, ToolResultBlock) else verdict.value
-        if self.made is not None and result.content is self.made.content:
-            return self.value
+        if progress.rendered is not None and result.content is progress.rendered.content:
+            return progress.value
         return self._read(result)  # replaced by a wrapping hook
 
     def _read(self, result: ToolResultBlock) -> object:
@@ -296,6 +271,8 @@ def make_run(
         place: The tool call that started it, if there is one.
     """
     tool = full_tool(turn.tool).prepare()
+    if turn.timeout != tool.timeout:
+        tool = tool.limited(turn.timeout)
     process = config.process
     tags = config.tags | turn.tags
     scoped = hooks.inside(turn.hooks, process.matching(tags | tool.tags))
@@ -348,14 +325,12 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
     try:
         try:
             value = await _performed(turn, run, values)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
+        except BaseException as error:  # every turn ends with PostTurn
             if run.events.abandoned:
                 raise
             if isinstance(error, asyncio.CancelledError):
                 run.scope.adopt()
-            with run.scope.cleanup():
+            with run.scope.cleanup(error):
                 shown = _shown(turn, run, error)
                 turn.finish(_reason(turn, run, shown), run.config.clock.now(), None)
                 await _told(turn, run, shown)
@@ -384,13 +359,13 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
 
 async def _performed(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None) -> Any:
     await run.events.emit(PreTurn, (turn.view,))
-    acting = _TurnActing(turn, run, values)
-    await acting.run_to_end()
-    run.stop = acting.stop
-    value = acting.outcome()
-    ran = acting.tool  # a hook may have changed the tool
-    streams = acting.tap is not None and ran is not None and ran.streaming
-    if not streams or (acting.made is None and not acting.delivered):  # or a verdict answered it
+    call = _TurnCall(turn, run, values)
+    await call.run_to_end()
+    run.stop = call.stop
+    value = call.outcome()
+    tool, progress = call.tool, call.progress  # a hook may have changed the tool
+    streams = progress.consume is not None and tool is not None and tool.streaming
+    if not streams or (progress.rendered is None and not progress.delivered):  # or a verdict answered it
         await run.give_last(turn, value, values)
     return value
 
@@ -433,7 +408,5 @@ async def _told(turn: FullBoundTool, run: TurnRun, error: BaseException) -> None
     """Emit `PostTurn` for a failed turn. Failures in its hooks are noted on the error."""
     try:
         await run.events.emit(PostTurn, (turn.view, error))
-    except GeneratorExit:
-        raise
     except BaseException as problem:
-        error.add_note(Aside(f"while the turn was being closed: {type(problem).__name__}: {problem}"))
+        attach(error, problem)

@@ -1,0 +1,316 @@
+"""What a `RunContext` does for hooks and tools: injections, compactions, the size of the context window, side calls.
+
+Rules:
+
+1. Messages that hooks and tools add are validated before they become facts.
+2. The context window is only computed on request: the usage of the last reply as reported, plus an estimate of later
+   messages, from the characters per token of that reply (four without one).
+3. A side call (`context.complete`) has no events and stores nothing. It is billed to the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from agentflow._support.frozen import FrozenDict
+from agentflow.errors import UsageError
+from agentflow.hooks.hook_set import FullHookSet
+from agentflow.hooks.injections import injecting
+from agentflow.hooks.recording import SideWrapper
+from agentflow.hooks.wrapping import ModelSource
+from agentflow.loop.machine import Machine
+from agentflow.ports.model import Model, ModelRequest, context_limit, resolve_model, token_count
+from agentflow.reactive import Flux
+from agentflow.reactive.iterators import close
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.context import Compaction, ContextWindow, RunContext
+from agentflow.vocabulary.messages import (
+    ContentBlock,
+    DataBlock,
+    Msg,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    with_metadata,
+)
+from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage, one_call
+from agentflow.vocabulary.transcript import legalise
+
+__all__ = ["ask_beside", "compacted", "estimated", "injected", "measured", "note_injection", "window_of"]
+
+_MOST_IN_A_ROW: Final = 100
+
+
+def injected(messages: Sequence[Msg], source: str, over: bool, telling: int) -> tuple[Msg, ...]:
+    """Return the messages of `context.inject`, marked with their source.
+
+    Args:
+        messages: The messages, as passed.
+        source: The name of the caller.
+        over: Whether the call has ended.
+        telling: The number of `MessagesAdded` events since the last step of the call.
+
+    Raises:
+        UsageError: The call has ended, hooks inject in an infinite loop, or a message has an illegal role or tool
+            calls.
+    """
+    if over:
+        raise UsageError("This call has ended, so no message can be injected into it.")
+    if telling > _MOST_IN_A_ROW:
+        raise UsageError(
+            f"Infinite injection loop: a hook of MessagesAdded injected {_MOST_IN_A_ROW} messages in a row in response to its "
+            "own. Skip events with the origin 'injected'."
+        )
+    for msg in messages:
+        if msg.role not in ("user", "assistant") or msg.tool_uses:
+            raise UsageError(
+                f"context.inject takes user messages and assistant messages without tool calls, not {msg.role!r}."
+            )
+    return tuple([msg if "synthetic" in msg.metadata else with_metadata(msg, synthetic=source) for msg in messages])
+
+
+def note_injection(run: object, messages: tuple[Msg, ...], keep: bool) -> None:
+    """Record the messages that the running code injects into a run, if a listener needs them."""
+    noting = injecting.get()
+    if noting is not None and noting.run is run:
+        noting.note(messages, keep)
+
+
+def compacted(machine: Machine, iteration: int, until: int, messages: Sequence[Msg]) -> Compaction:
+    """Describe the replacement that `context.compact` is about to make.
+
+    Args:
+        machine: The conversation.
+        iteration: The round.
+        until: The number of messages of the history to replace in requests.
+        messages: The replacement.
+
+    Raises:
+        UsageError: The history is shorter, or calls would be separated from their results.
+    """
+    transcript = machine.transcript
+    check_compacted(until, transcript.messages, bool(transcript.open_round))
+    since, earlier = machine.compacted or (0, ())
+    old = (*earlier, *[transcript.messages[place] for place in range(since, until)])
+    return Compaction(iteration, len(old), estimated(old), len(messages), estimated(messages))
+
+
+def check_compacted(until: int, stored: Sequence[Msg], round_is_open: bool) -> None:
+    """Refuse a compaction that would separate tool calls from their results.
+
+    Args:
+        until: The number of messages to replace in requests.
+        stored: The history.
+        round_is_open: Whether the calls of its last message have no results yet.
+
+    Raises:
+        UsageError: The history is shorter, or calls would be separated from their results.
+    """
+    if not 0 <= until <= len(stored):
+        raise UsageError(f"compact(until={until}): the history has {len(stored)} messages.")
+    if (until == len(stored) and round_is_open) or (until < len(stored) and stored[until].role == "tool"):
+        raise UsageError(f"compact(until={until}) would separate tool calls from their results.")
+
+
+_USUAL_RATE: Final = 4.0
+_MOST: Final = 8.0
+_DATA_TOKENS: Final = 1_500
+_OF_A_MESSAGE: Final = 4
+
+
+def window_of(messages: Sequence[Msg], tools: Iterable[ToolSpec], model: str | Model) -> ContextWindow:
+    """Return how much of the context window a request uses, without I/O.
+
+    Args:
+        messages: The request, including the system prompt.
+        tools: The tools that the model may call.
+        model: The model.
+    """
+    limit = context_limit(model)
+    place, told = _last_report(messages)
+    if told is None:
+        specs = sum(len(spec.name) + len(spec.description) + len(str(spec.parameters)) for spec in tools)
+        return ContextWindow(_estimate(messages, _USUAL_RATE) + int(specs / _USUAL_RATE), limit, "estimate")
+    behind = [messages[index] for index in range(place + 1, len(messages))]
+    if not behind:
+        return ContextWindow(told.used, limit, "reported")
+    seen = sum(_characters(messages[index]) for index in range(place))
+    rate = min(_MOST, max(1.0, seen / told.prompt)) if told.prompt else _USUAL_RATE
+    return ContextWindow(told.used + _estimate(behind, rate), limit, "estimate")
+
+
+async def measured(request: ModelRequest, model: str | Model) -> ContextWindow:
+    """Return how much of the context window a request uses, by the provider's counter or a tokenizer; an estimate if
+    there is neither."""
+    counted = await token_count(model, request)
+    if counted is None:
+        return window_of(request.messages, request.tools, model)
+    return ContextWindow(counted.tokens, context_limit(model), counted.how)
+
+
+def estimated(messages: Iterable[Msg]) -> int:
+    """Estimate the number of tokens of some messages by their size."""
+    return _estimate(messages, _USUAL_RATE)
+
+
+class _Report:
+    """The usage that a reply reported for its request and itself."""
+
+    __slots__ = ("prompt", "used")
+
+    def __init__(self, prompt: int, used: int) -> None:
+        self.prompt = prompt
+        self.used = used
+
+
+def _last_report(messages: Sequence[Msg]) -> tuple[int, _Report | None]:
+    """Return the last reply with a usage of all messages before it. Replies before a compaction do not count."""
+    first = next((n for n, msg in enumerate(messages) if msg.role != "system"), 0)
+    fresh = first if not messages else _first_after_summary(messages[first], first)
+    for place in range(len(messages) - 1, fresh, -1):
+        msg = messages[place]
+        if msg.role == "assistant" and msg.usage is not None and msg.usage.input_tokens:
+            return place, _Report(msg.usage.input_tokens, msg.usage.total_tokens)
+    return 0, None
+
+
+def _first_after_summary(first: Msg, head: int) -> int:
+    """Return the place after which replies belong to the compacted request. Replies before the summary report a longer
+    request."""
+    mark = first.metadata.get("compaction") if first.metadata.get("synthetic") == "compaction" else None
+    return head if mark is None else mark["stored"] - mark["until"] + head + mark["messages"] - 1
+
+
+def _estimate(messages: Iterable[Msg], rate: float) -> int:
+    total = 0
+    for msg in messages:
+        pictures = sum(_pictures(block) for block in msg.content)
+        total += _OF_A_MESSAGE + int(_characters(msg) / rate) + pictures * _DATA_TOKENS
+    return total
+
+
+def _characters(msg: Msg) -> int:
+    return sum(_size(block) for block in msg.content)
+
+
+def _size(block: ContentBlock) -> int:
+    match block:
+        case TextBlock(text=text) | ThinkingBlock(text=text):
+            return len(text)
+        case ToolUseBlock():
+            return len(block.name) + len(block.raw)
+        case ToolResultBlock():
+            return len(block.text)
+        case DataBlock():
+            return 0
+
+
+def _pictures(block: ContentBlock) -> int:
+    if isinstance(block, ToolResultBlock) and not isinstance(block.content, str):
+        return sum(isinstance(part, DataBlock) for part in block.content)
+    return int(isinstance(block, DataBlock))
+
+
+class Asker(Protocol):
+    """The run that makes a side call."""
+
+    hooks: FullHookSet
+
+    @property
+    def context(self) -> RunContext:
+        """The context of its hooks and tools."""
+        ...
+
+    def add_usage(self, usage: Usage) -> None:
+        """Add usage to the run."""
+        ...
+
+
+async def ask_beside(
+    run: Asker,
+    model: str | Model,
+    messages: Sequence[Msg],
+    options: ModelOptions,
+    source: str,
+    new_id: Callable[[str], str],
+) -> Msg:
+    """Call a model through the hooks that wrap side calls, and bill the run.
+
+    Args:
+        run: The run.
+        model: The model.
+        messages: The messages.
+        options: The options.
+        source: The name of the caller.
+        new_id: Creates ids.
+    """
+    asked = resolve_model(model)
+    work = _work(asked, ModelRequest(legalise(messages, new_id), (), options, asked.name), new_id)
+    for hook in run.hooks.side_wrappers:
+        work = _wrapped(hook, run.context, source, work)
+    received: list[ModelChunk] = []
+    chunks = work.open()
+    try:
+        async for chunk in chunks:
+            if chunk.restart:
+                _bill(run, received)
+                received = []
+            received.append(chunk)
+    except BaseException:  # bill the usage reported so far
+        _bill(run, received)
+        raise
+    finally:
+        await close(chunks)
+    reply = fold(received, new_id=new_id)
+    run.add_usage(one_call(reply.usage))
+    return Msg(reply.role, reply.content, source, reply.id, FrozenDict(side=source), reply.usage, reply.finish_reason)
+
+
+def _bill(run: Asker, received: Sequence[ModelChunk]) -> None:
+    usage = next((chunk.usage for chunk in reversed(received) if chunk.usage is not None), None)
+    if usage is not None:
+        run.add_usage(one_call(usage))
+
+
+def _work(model: str | Model, request: ModelRequest, new_id: Callable[[str], str]) -> ModelSource:
+    """Return the model call, which can be repeated with another request."""
+    return ModelSource(
+        Flux(lambda: resolve_model(model).stream(request)), request, partial(_other, model, request, new_id), opens=None
+    )
+
+
+def _other(
+    current: str | Model,
+    before: ModelRequest,
+    new_id: Callable[[str], str],
+    /,
+    *,
+    model: str | Model | None,
+    input_messages: Sequence[Msg] | None,
+    options: ModelOptions | None,
+) -> ModelSource:
+    """Return the same call with another request; see `ModelSource.using`."""
+    request = ModelRequest(
+        before.messages if input_messages is None else legalise(input_messages, new_id),
+        before.tools,
+        before.options.merge(options),
+        before.model if model is None else model if isinstance(model, str) else model.name,
+    )
+    return _work(current if model is None else model, request, new_id)
+
+
+def _wrapped(hook: SideWrapper, context: RunContext, side: str, work: ModelSource) -> ModelSource:
+    """Apply one hook's `around_side`. The result is still a source: another request passes through the hook again."""
+    made = hook.around_side(context, work.request, side, work)
+    if made is work:
+        return work
+
+    def using(
+        *, model: str | Model | None, input_messages: Sequence[Msg] | None, options: ModelOptions | None
+    ) -> ModelSource:
+        return _wrapped(hook, context, side, work.using(model=model, input_messages=input_messages, options=options))
+
+    return ModelSource(made, work.request, using, opens=None)

@@ -1,0 +1,416 @@
+"""The attempts of a tool call: lock, retries, and chunks (each value of an async generator, or that a tool emits).
+
+Rules:
+
+1. The lock is held for one attempt, from before its arguments are checked until after its cleanup; not while waiting
+   for the next attempt, and not while hooks handle the result.
+2. Exceptions and timeouts are retried as `RetryPolicy` defines. Cancellation and invalid arguments are never retried,
+   nor a stream after a chunk was delivered.
+3. The tool waits until its chunk was handled: there is no queue.
+4. Its time limit does not run while it waits for the lock, and while hooks and the reader handle a chunk.
+5. A generator is always closed before its caller continues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, ClassVar, Protocol, cast
+
+from agentflow._support.locks import FairLock
+from agentflow._support.logs import ids_of, logger
+from agentflow._support.time_limit import LimitPassed, TimeLimit, drive
+from agentflow.errors import SafeExecutionError, ToolArgumentError, TurnTimeoutError
+from agentflow.hooks.hook_set import FullHookSet
+from agentflow.hooks.wrapping import Transform, Work
+from agentflow.loop.escalation import ToolSuspended
+from agentflow.loop.run import TurnPlace, current_turn
+from agentflow.loop.stage import Stage
+from agentflow.ports.retry import RetryPolicy
+from agentflow.reactive.iterators import raise_in
+from agentflow.tools.tool import FullTool
+from agentflow.tools.tool_context import ToolContext, ToolEmitter
+from agentflow.vocabulary.events import ActingChunk, PreActing
+from agentflow.vocabulary.facts import ToolStarted
+from agentflow.vocabulary.messages import ToolResultBlock, ToolUseBlock
+
+__all__ = ["HookWork", "ToolProgress", "held_locks", "make_attempt", "run_with_retries"]
+
+FIRST_WAIT = 0.2
+LONGEST_WAIT = 5.0
+
+
+class Hold:
+    """A lock that is held for one attempt.
+
+    Attributes:
+        lock: The lock.
+        over: Whether it was released; a background task of the tool may still refer to it.
+    """
+
+    __slots__ = ("lock", "over")
+
+    def __init__(self, lock: FairLock) -> None:
+        self.lock = lock
+        self.over = False
+
+
+held_locks: ContextVar[tuple[Hold, ...]] = ContextVar("agentflow_held_locks", default=())
+"""The locks that the running code holds, including those of its callers. Set in the context of a tool's work."""
+
+
+class ToolProgress:
+    """The progress of a tool call through its attempts.
+
+    Attributes:
+        attempt: The number of attempts that have started, including those before a crash.
+        began: The time at which its work began, moved by the time that it waited; None before.
+        waited: The seconds that it waited for locks, hooks and the reader instead of working.
+        delivered: Whether a chunk was delivered, so that it is not tried again.
+        holding: The locks that its work holds.
+        chunk_error: The failure of a hook on a chunk, which ends the call even if the tool swallows it.
+        consume: Receives each value of a streaming tool; None: they are collected.
+        value: The value that the last attempt returned.
+        rendered: That value as a result.
+        subagents: The number of sub-agents that its tool has called.
+        error: The exception from which the result of a turn was made.
+        before_hooks: The result before hooks of `PostActing`.
+    """
+
+    __slots__ = (
+        "attempt",
+        "before_hooks",
+        "began",
+        "chunk_error",
+        "consume",
+        "delivered",
+        "error",
+        "holding",
+        "rendered",
+        "subagents",
+        "value",
+        "waited",
+    )
+
+    def __init__(self, attempt: int) -> None:
+        self.attempt = attempt
+        self.began: float | None = None
+        self.waited = 0.0
+        self.delivered = False
+        self.holding: tuple[Hold, ...] = ()
+        self.chunk_error: Exception | None = None
+        self.consume: Callable[[object], Awaitable[None]] | None = None
+        self.value: object = None
+        self.rendered: ToolResultBlock | None = None
+        self.subagents = 0
+        self.error: Exception | None = None
+        self.before_hooks: ToolResultBlock | None = None
+
+    def count_wait(self, passed: float) -> None:
+        """Count seconds as waiting instead of work."""
+        self.waited += passed
+        if self.began is not None:
+            self.began += passed
+
+
+class Attempted(TurnPlace, Protocol):
+    """The tool call that is attempted."""
+
+    progress: ToolProgress
+    hooks: FullHookSet | None
+
+    def key(self) -> str:
+        """Return a key that is stable across retries and recoveries of this call."""
+        ...
+
+
+class HookWork:
+    """Work that a hook runs instead of a tool, with the interface of a tool.
+
+    Args:
+        name: The tool's name.
+        work: The work.
+    """
+
+    __slots__ = ("_work", "name")
+
+    timeout: ClassVar[float | None] = None
+    wants_context: ClassVar[bool] = True
+    streaming: ClassVar[bool] = False
+
+    def __init__(self, name: str, work: Work) -> None:
+        self.name = name
+        self._work = work
+
+    async def start(self, _use: ToolUseBlock, context: ToolContext | None) -> object:
+        """Run the work."""
+        assert context is not None
+        return await self._work(context)
+
+
+async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, transform: Transform | None) -> object:
+    """Run one attempt of a tool, or of a hook's work instead."""
+    run, use, progress = call.run, call.use, call.progress
+    progress.attempt += 1
+    limit = tool.timeout
+    chunks: ToolChunks | None = None
+    context: ToolContext | None = None
+    if tool.wants_context or tool.streaming:
+        chunks = ToolChunks(call, TimeLimit(limit), transform)
+        context = ToolContext(use, run.context, progress.attempt, call.key(), ToolEmitter(chunks.emit))
+    work: Any = tool.start(use, context)
+    try:
+        writing = run.journal.append_new(ToolStarted, (run.run_id, use.id, progress.attempt, run.call_id))
+        if writing is not None:
+            await writing
+    except BaseException:  # its coroutine was never started
+        if not tool.streaming:
+            work.close()
+        raise
+    place = copy_context()
+    place.run(current_turn.set, call)
+    if progress.holding:
+        place.run(held_locks.set, progress.holding)
+    for variable, value in run.inherits:
+        place.run(variable.set, value)
+    try:
+        if chunks is None:
+            return await drive(work, place, limit)
+        return await chunks.of(work, place, tool.streaming)
+    except LimitPassed as passed:
+        raise TurnTimeoutError(tool.name, limit or 0.0, use.id, passed.late) from passed.__cause__
+
+
+async def run_with_retries(call: Attempted, tool: FullTool[..., Any], transform: Transform | None) -> object:
+    """Run a tool under its lock, as often as it says."""
+    if not tool.retries:
+        return await _locked(call, tool, transform)
+
+    def should_retry(error: Exception) -> bool:
+        return not (
+            call.progress.delivered or isinstance(error, ToolArgumentError | SafeExecutionError | ToolSuspended)
+        )
+
+    def tell(_attempt: int, error: BaseException, _wait: float) -> None:
+        logger.bind(**ids_of(call.run.events.frame)).trace(
+            "tool {} failed in attempt {} and is retried: {!r}", tool.name, call.progress.attempt, error
+        )
+
+    policy = RetryPolicy(
+        who=f"Tool {tool.name!r}",
+        attempts=tool.retries + 1,
+        first_wait=FIRST_WAIT,
+        max_wait=LONGEST_WAIT,
+        jitter=0,
+        should_retry=should_retry,
+    )
+    attempts = policy.start(call.run.config.clock.sleep, tell)
+    while True:
+        try:
+            return await _locked(call, tool, transform)
+        except Exception as error:
+            if not await attempts.another(error):
+                raise
+
+
+async def _locked(call: Attempted, tool: FullTool[..., Any], transform: Transform | None) -> object:
+    lock = tool.lock
+    if lock is None:
+        return await make_attempt(call, tool, transform)
+    held = held_locks.get()
+    if any(hold.lock is lock and not hold.over for hold in held):
+        raise SafeExecutionError(
+            f"Tool {tool.name!r} (lock=True) called itself while holding its own lock, which would deadlock. "
+            "Call its function directly there, or remove lock=True."
+        )
+    if not lock.try_acquire():
+        since = call.run.monotonic()
+        try:
+            await lock.acquire()
+        finally:
+            call.progress.count_wait(call.run.monotonic() - since)
+    hold = Hold(lock)
+    call.progress.holding = (*held, hold)
+    try:
+        return await make_attempt(call, tool, transform)
+    finally:
+        hold.over = True
+        lock.release()
+
+
+class ToolChunks:
+    """The chunks of one attempt, which become `ActingChunk` events.
+
+    Args:
+        call: The tool call.
+        limit: The attempt's time limit.
+        transform: The changes by wrapping hooks.
+    """
+
+    __slots__ = ("_call", "_limit", "_pump", "_queue", "_showing", "_signal", "_transform")
+
+    def __init__(self, call: Attempted, limit: TimeLimit, transform: Transform | None) -> None:
+        self._call = call
+        self._limit = limit
+        self._transform = transform
+        self._queue: asyncio.Queue[tuple[object]] | None = None
+        self._pump: asyncio.Task[BaseException | None] | None = None
+        self._signal: BaseException | None = None
+        self._showing = False
+
+    async def fire(self, chunk: object, consume: Callable[[object], Awaitable[None]] | None = None) -> None:
+        """Pass a chunk to hooks and the reader, then to `consume`."""
+        call = self._call
+        run, hooks, progress = call.run, call.hooks, call.progress
+        progress.delivered = True
+        events = run.events
+        no_hook = (events.chains[ActingChunk] if hooks is None else events.chain_in(hooks, ActingChunk)) is None
+        if no_hook and events.buffer is None:
+            events.seq += 1
+            if consume is None:
+                run.scope.check()
+                return
+        counting = self._limit.pause()
+        since, nested, self._showing = run.monotonic(), self._showing, True
+        try:
+            if not no_hook or events.buffer is not None:
+                try:
+                    await events.emit(ActingChunk, (call.use, chunk), hooks)
+                except Exception as error:  # a hook's failure ends the call; the tool must not swallow it
+                    progress.chunk_error = error
+                    raise
+            if consume is not None:
+                await consume(chunk)
+            run.scope.check()
+        finally:
+            if not nested:  # count the time once if the tool emits from several tasks
+                self._showing = False
+                progress.count_wait(run.monotonic() - since)
+            if counting:
+                self._limit.resume()
+
+    async def emit(self, chunk: object) -> None:
+        """Implement `ToolEmitter.emit`."""
+        if self._transform is None:
+            await self.fire(chunk)
+            return
+        if self._signal is not None:
+            raise self._signal
+        if self._queue is None:
+            self._queue = asyncio.Queue(1)
+            self._pump = asyncio.get_running_loop().create_task(self._run_pump(self._queue, self._transform))
+        await self._queue.put((chunk,))
+
+    async def _run_pump(self, queue: asyncio.Queue[tuple[object]], transform: Transform) -> BaseException | None:
+        """Pass on the transformed chunks. Return the exception if this fails.
+
+        A signal that a task raises escapes through the event loop, so it is raised in the tool's own task instead.
+        """
+        ended = False
+
+        async def emitted() -> AsyncIterator[object]:
+            nonlocal ended
+            while chunk := await queue.get():
+                yield chunk[0]
+            ended = True
+
+        failure: BaseException | None = None
+        stage = Stage(self._call.run, PreActing)
+        source = stage.chunks_of(emitted())
+        try:
+            try:
+                async for chunk in source.over(transform(source)):
+                    await self.fire(chunk)
+            finally:
+                await stage.close()
+        except Exception as error:
+            failure = error
+        except (KeyboardInterrupt, SystemExit) as error:
+            failure = self._signal = error
+        while not ended and await queue.get():  # the transform ended early; do not block the tool
+            pass
+        return failure
+
+    async def of(self, work: Any, place: Context, streaming: bool) -> object:
+        """Run a tool that emits chunks, and return its result."""
+        try:
+            made = await self._stream(work, place) if streaming else await drive(work, place, None, self._limit)
+            if self._pump is not None and self._queue is not None:
+                await self._queue.put(())  # pyright: ignore[reportArgumentType] - the empty tuple ends the stream
+                if (failure := await asyncio.shield(self._pump)) is not None:
+                    raise failure
+        except BaseException:
+            if self._pump is not None:
+                await _dropped(self._pump)
+            raise
+        return made
+
+    async def _stream(self, values: AsyncIterator[object], place: Context) -> object:
+        """Pass a streaming tool's values on; the result is their joined text, or a list.
+
+        If `consume` receives each value, the result is the last value.
+        """
+        driven = _driven(values, place, self._limit)
+        stream: Any = driven
+        stage: Stage | None = None
+        if self._transform is not None:
+            stage = Stage(self._call.run, PreActing)
+            source = stage.chunks_of(driven)
+            stream = source.over(self._transform(source)).open()
+        consume = self._call.progress.consume
+        collected: list[object] = []
+        try:
+            async for value in stream:
+                if consume is not None:
+                    collected.clear()
+                collected.append(value)
+                try:
+                    await self.fire(value, consume)
+                except asyncio.CancelledError as error:
+                    scope = self._call.run.scope
+                    if scope.is_cancelled() and not scope.stopped:
+                        await (raise_in(stream, error) if stage is None else stage.throw(error))
+                    raise
+        finally:
+            try:
+                if stage is not None:
+                    await stage.close()
+            finally:
+                await driven.aclose()
+        if consume is not None:
+            return collected[0] if collected else None
+        if all(isinstance(value, str) for value in collected):
+            return "".join(cast("list[str]", collected))
+        return collected[0] if len(collected) == 1 else collected
+
+
+async def _dropped(pump: asyncio.Task[BaseException | None]) -> None:
+    """Cancel a pump and wait for its end, even if this task is cancelled again."""
+    pump.cancel()
+    while not pump.done():
+        try:
+            await asyncio.wait([pump])
+        except asyncio.CancelledError:
+            continue
+
+
+async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerator[Any, None]:
+    """Yield the values of an async generator, running each step in its context and under its limit."""
+    try:
+        while True:
+            try:
+                value = await drive(values.__anext__(), place, None, limit)
+            except StopAsyncIteration:
+                return
+            try:
+                yield value
+            except asyncio.CancelledError as error:  # a time limit over the tool's `yield` has passed (PEP 789)
+                throw = getattr(values, "athrow", None)
+                if throw is not None:
+                    await drive(throw(error), place, None, limit)
+                raise
+    finally:
+        aclose = getattr(values, "aclose", None)
+        if aclose is not None:
+            await drive(aclose(), place, None)

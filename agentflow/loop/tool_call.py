@@ -1,0 +1,479 @@
+"""One tool call: its `PreActing` chain and approval, its result, and its `PostActing` chain.
+
+Rules:
+
+1. A decision that was committed before a crash is not made again.
+2. No person is asked to approve a call that would not run: if its arguments are invalid, the model must fix them.
+3. Once its `PreActing` is emitted, a call has its `PostActing` on every path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, assert_never, cast
+
+from agentflow.errors import (
+    HookContractError,
+    ShutdownError,
+    ToolArgumentError,
+    ToolContractError,
+    ToolError,
+    ToolNotFoundError,
+    TurnTimeoutError,
+    Veto,
+)
+from agentflow.hooks.hook_set import FullHookSet
+from agentflow.hooks.wrapping import Transform, Work
+from agentflow.loop.escalation import Halted, ToolSuspended, attach
+from agentflow.loop.journal import written
+from agentflow.loop.run import RunBase
+from agentflow.loop.stage import Stage, tool_source, wrap
+from agentflow.loop.tool_attempt import HookWork, ToolProgress, make_attempt, run_with_retries
+from agentflow.reactive import EMPTY
+from agentflow.tools.results import failure_text, render
+from agentflow.tools.tool import FullTool
+from agentflow.tools.unexpected import warn_unexpected
+from agentflow.vocabulary.events import ErrorPhase, Event, OnACall, PostActing, PreActing
+from agentflow.vocabulary.facts import ToolDecided, ToolFinished
+from agentflow.vocabulary.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
+from agentflow.vocabulary.specs import ToolType
+from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution, Suspend
+
+__all__ = ["ToolCall"]
+
+
+UNKNOWN_OUTCOME = (
+    "Outcome unknown: the process ended while this tool was running. Check whether it took effect before you repeat it."
+)
+
+HALTED = "Suspended: the process is ending; a later one will continue this."
+
+
+class ToolCall:
+    """The execution of one tool call.
+
+    Args:
+        run: The agent's call.
+        use: The call as the model requested it.
+        index: Its position in the round.
+
+    Attributes:
+        original: The call as the model requested it; `use` is the call after hooks.
+        hooks: The hooks for its tool; None: the run's.
+        phase: `opened` once `PreActing` is emitted, `vetted` after its chain and approval, `closed` with `PostActing`.
+        open_end: `halted` if a sub-agent in it stopped at a safe point, `deferred` if it was not run before its round was
+            suspended. In both cases its result is no fact.
+    """
+
+    __slots__ = (
+        "approval",
+        "event",
+        "hooks",
+        "index",
+        "open_end",
+        "original",
+        "pending",
+        "phase",
+        "progress",
+        "recovers",
+        "result",
+        "run",
+        "stop",
+        "tool",
+        "use",
+        "verdict",
+    )
+
+    def __init__(self, run: RunBase, use: ToolUseBlock, index: int) -> None:
+        self.run = run
+        self.original = use
+        self.use = use
+        self.tool: FullTool[..., Any] | None = run.config.tools.get(use.name)
+        self.index = index
+        self.approval: Resolution | None = None
+        self.recovers = False
+        attempt = 0
+        if run.resuming or run.machine.started:
+            attempt = self._restore()
+        self.progress = ToolProgress(attempt)
+        self.phase: Literal["new", "opened", "vetted", "closed"] = "new"
+        self.open_end: Literal["", "halted", "deferred"] = ""
+        self.event: PreActing | None = None
+        self.verdict: OnACall | None = None
+        self.result: ToolResultBlock | None = None
+        self.pending: tuple[Pending, ...] = ()
+        self.stop: str | None = None
+        self.hooks: FullHookSet | None = None
+
+    def _restore(self) -> int:
+        """Restore the decision on the call, and the number of attempts before its agent's call was continued."""
+        run, call = self.run, self.original.id
+        started = run.machine.started
+        if run.resuming:
+            self.approval = run.decisions.get(call)
+            if call in run.decided_inside and call not in started:  # a sub-agent in it has decisions, so it continues
+                self.approval = Approve()
+        self.recovers = call in started
+        return started.get(call, 0)
+
+    @property
+    def inner_decisions(self) -> Mapping[str, Resolution] | None:
+        """The decisions for the calls of a sub-agent that is suspended in this one."""
+        return self.run.decided_inside.get(self.original.id) if self.run.resuming else None
+
+    def next_subagent(self) -> int:
+        """Count a sub-agent that its tool calls, and return its number."""
+        self.progress.subagents += 1
+        return self.progress.subagents
+
+    @property
+    def type(self) -> ToolType:
+        """The type of the tool after hooks; an unknown tool counts as a write tool."""
+        return "write" if self.tool is None else self.tool.type
+
+    # ---- before its work
+
+    def _change(self, use: ToolUseBlock) -> None:
+        """Set the call and its tool after hooks changed them."""
+        self.use = use
+        self.tool = self.run.config.tools.get(use.name)
+
+    async def vet(self) -> None:
+        """Pass the call through its Pre chain, unless a decision is committed."""
+        run, use, approval = self.run, self.use, self.approval
+        events = run.events
+        committed = run.machine.decision_on(use.id) if run.machine.decided else None
+        if committed is not None:
+            self._change(committed.tool_use)
+            self.verdict = cast("OnACall | None", committed.verdict)
+            self.hooks = run.hooks_of(self.tool)
+            self.phase = "vetted"
+            return
+        if approval is not None and isinstance(approval, Approve) and approval.input is not None:
+            self.use = use = use.replace(input=approval.input)
+        self.phase = "opened"
+        hook = ""
+        tool = self.tool
+        hooks = self.hooks = run.hooks_of(tool) if tool is not None and (tool.hooks or tool.tags) else None
+        emitted = events.fire(PreActing, (use, approval), hooks)
+        event = emitted if emitted is None or isinstance(emitted, Event) else await self._waiting(emitted)
+        if event is not None:
+            self.event = event
+            requested, self.use = use.name, event.tool_use
+            use = self.use
+            if event.decision is not None:
+                self.verdict, hook = event.verdict, event.decision.hook
+            if use.name != requested:
+                self._change(use)
+                hook = await self._renamed() or hook
+                use, tool = self.use, self.tool
+        if (
+            approval is not None
+            or self.verdict is not None
+            or (tool is not None and (tool.requires_approval or tool.external))
+        ):
+            self._take_approval(approval, hook)
+        self.phase = "vetted"
+        if not self.pending:
+            decided = (run.run_id, use.id, use, self.verdict, run.call_id)
+            writing = run.journal.append_new(ToolDecided, decided)
+            if writing is not None:
+                await writing
+
+    async def _waiting(self, hooks: Awaitable[PreActing | None]) -> PreActing | None:
+        """Wait for hooks. The time does not count as work."""
+        since = self.run.monotonic()
+        try:
+            return await hooks
+        finally:
+            self.progress.count_wait(self.run.monotonic() - since)
+
+    async def _renamed(self) -> str:
+        """Run the hooks of the new tool if a hook has changed the call's tool. Return the name of the deciding hook."""
+        run, tool = self.run, self.tool
+        self.hooks = run.hooks_of(tool)
+        if tool is None or not tool.hooks or self.verdict is not None:
+            return ""
+        emitted = run.events.decide(PreActing, (self.use, self.approval), FullHookSet(tool.hooks), shown=False)
+        event = emitted if emitted is None or isinstance(emitted, Event) else await self._waiting(emitted)
+        if event is None:
+            return ""
+        self.event = event
+        self._change(event.tool_use)
+        if event.decision is None:
+            return ""
+        self.verdict = event.verdict
+        return event.decision.hook
+
+    def _take_approval(self, approval: Resolution | None, hook: str) -> None:
+        verdict, tool = self.verdict, self.tool
+        if approval is not None and not (isinstance(approval, Approve) and tool is not None and tool.external):
+            # (an external call cannot run: even approved, it waits for its answer)
+            if verdict is None or isinstance(verdict, Suspend):
+                self.verdict = None if isinstance(approval, Approve) else approval
+            return
+        kind: Literal["approval", "external"] = "approval"
+        if verdict is None:
+            if tool is None or not self._fits(tool):
+                return  # the model receives the error instead
+            if self.run.approved(self.use.id) and not tool.external:
+                return
+            kind = "external" if tool.external else "approval"
+            self.verdict = verdict = Suspend({"tool": self.use.name, "input": dict(self.use.input)})
+            hook = "external" if tool.external else "requires_approval"
+        if isinstance(verdict, Suspend):
+            self.pending = (Pending(self.use.id, kind, verdict.request, self.use, hook),)
+
+    def _fits(self, tool: FullTool[..., Any]) -> bool:
+        try:
+            tool.validate(self.use)
+        except ToolArgumentError:
+            return False
+        return True
+
+    async def run_to_end(self, waits: Callable[[ToolType], bool] | None = None) -> bool:
+        """Vet, run and close the call.
+
+        Args:
+            waits: Returns whether the call must be deferred if hooks have changed it to a tool of this type.
+
+        Returns:
+            True if it has finished; False if it was deferred: call this again in its turn.
+        """
+        run = self.run
+        try:
+            if self.phase != "vetted":
+                await self.vet()
+                if waits is not None and self.use is not self.original and self.verdict is None and waits(self.type):
+                    return False
+            if run.scope.stopped:
+                run.scope.check()
+            self.progress.began = run.monotonic()
+            if self.verdict is not None or (self.recovers and not self._repeatable()):
+                self.result = self._decided()
+            else:
+                hooks = run.hooks if self.hooks is None else self.hooks
+                try:
+                    if hooks.wraps and hooks.arounds(PreActing):
+                        self.result = await self._through_arounds()
+                    else:
+                        self.result = await self.work(None)
+                except BaseException as error:
+                    self.result = await self._result_of(error)
+                    if self.result is None:
+                        raise
+            if self.progress.chunk_error is not None:
+                self._raise_chunk_error()
+        except BaseException as error:  # every call has its PostActing
+            with run.scope.cleanup(error):
+                try:
+                    await self.abort(error)
+                except Exception as problem:
+                    attach(error, problem)
+            raise
+        await self.close()
+        return True
+
+    # ---- its result
+
+    def _decided(self) -> ToolResultBlock:
+        """Return the result for a verdict, or for a tool that was interrupted by a crash."""
+        verdict = self.verdict
+        match verdict:
+            case None:
+                return self._outcome_unknown()
+            case Deny(reason=reason):
+                return self._result(f"Denied: {reason}", "denied")
+            case Answer(value=value):
+                return self._block(value)
+            case Suspend():
+                return self._result("Suspended: waits for a decision.", "suspended")
+            case _:
+                assert_never(verdict)
+
+    def _repeatable(self) -> bool:
+        tool = self.tool
+        return tool is None or tool.idempotent or isinstance(self.approval, Approve)
+
+    def _outcome_unknown(self) -> ToolResultBlock:
+        """Tell the model, or ask a person, after the process ended while the tool was running."""
+        if self.run.config.on_unknown_outcome == "tell":
+            return self._result(UNKNOWN_OUTCOME, "error")
+        request = {
+            "outcome": "unknown",
+            "tool": self.use.name,
+            "input": dict(self.use.input),
+            "attempt": self.progress.attempt,
+        }
+        self.pending = (Pending(self.original.id, "approval", request, self.use, "on_unknown_outcome"),)
+        return self._result("Suspended: its outcome is unknown, and a person is asked.", "suspended")
+
+    def _result(self, text: Any, state: ToolState = "success") -> ToolResultBlock:
+        return tool_result(self.original.id, self.use.name, text, state)
+
+    def _block(self, value: object) -> ToolResultBlock:
+        if isinstance(value, ToolResultBlock):
+            return tool_result(self.original.id, value.name or self.use.name, value.content, value.state)
+        return self._result(render(value))
+
+    async def _result_of(self, error: BaseException) -> ToolResultBlock | None:
+        """Return the result for an exception, or None if it ends the agent's call."""
+        run = self.run
+        if isinstance(error, HookContractError | KeyboardInterrupt | SystemExit | GeneratorExit):
+            return None
+        if isinstance(error, asyncio.CancelledError):
+            if run.scope.is_cancelled():
+                return None
+            failure = ToolError(f"Tool {self.use.name!r} raised CancelledError, but the run was not cancelled.")
+            failure.__cause__ = error
+            return await self._failed(failure)
+        if isinstance(error, Halted):  # a sub-agent stopped at a safe point
+            if not run.can_halt:
+                return await self._failed(ShutdownError(run.config.view.name, run.session.id, stopped=True))
+            self.open_end = "halted"
+            return self._result(HALTED, "suspended")
+        if isinstance(error, Veto):
+            self.verdict = Deny(error.reason)
+            return self._result(f"Denied: {error.reason}", "denied")
+        if isinstance(error, ToolSuspended):
+            self.pending = error.pending_of(self.use)
+            return self._result("Suspended: waits for a decision.", "suspended")
+        if isinstance(error, Exception):
+            if error is self.progress.chunk_error:
+                self.progress.chunk_error = None
+                return None
+            return await self._failed(error)
+        recovered = await run.events.report(error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, hooks=self.hooks)
+        return None if recovered is None else self._block(recovered.value)
+
+    def _raise_chunk_error(self) -> None:
+        """Raise a hook's failure on a chunk, which ends the call, if the tool or a wrapping hook swallowed it."""
+        progress = self.progress
+        assert progress.chunk_error is not None
+        try:
+            raise progress.chunk_error
+        finally:
+            progress.chunk_error = None  # its traceback holds this
+
+    async def _through_arounds(self) -> ToolResultBlock:
+        run = self.run
+        event = self.event
+        if event is None:
+            event = run.events.sealed(PreActing, (self.use, self.approval))
+        stage = Stage(run, PreActing)
+        try:
+            value = await stage.outcome(wrap(run, PreActing, event, tool_source(stage, self.work), self.hooks))
+        finally:
+            stage.over = True  # a failure while wrapping ends the stage too
+        if value is EMPTY:
+            return self._result("(no output)")
+        return self._block(value)
+
+    async def work(self, transform: Transform | None, instead: Work | None = None) -> ToolResultBlock:
+        """Run the tool, or the work of a hook instead. Failures are raised, so that a wrapping hook can retry.
+
+        This includes the tool's own lock and retries, which are invisible to wrapping hooks.
+        """
+        name = self.use.name
+        if instead is not None:
+            value = await make_attempt(self, HookWork(name, instead), transform)
+        else:
+            tool = self.tool
+            if tool is None:
+                raise ToolNotFoundError(name, tuple(self.run.config.tools))
+            if tool.lock is None and not tool.retries:
+                value = await make_attempt(self, tool, transform)
+            else:
+                value = await run_with_retries(self, tool, transform)
+            if tool.contract is not None:
+                tool.checked(value)
+        progress = self.progress
+        progress.value = value
+        progress.rendered = rendered = tool_result(self.original.id, name, render(value))
+        return rendered
+
+    def key(self) -> str:
+        """Return a key that is stable across retries and recoveries of this call."""
+        return f"{self.run.run_id}:{self.use.id}"
+
+    async def _failed(self, error: Exception) -> ToolResultBlock:
+        state: ToolState = "error"
+        if isinstance(error, ToolNotFoundError):
+            state = "not_found"
+        elif isinstance(error, TurnTimeoutError) and error.turn == self.use.id:  # not of another turn that the tool ran
+            state = "timeout"
+        ours = isinstance(error, ToolNotFoundError | ToolArgumentError | ToolContractError | TurnTimeoutError)
+        text = str(error) if ours else failure_text(error)  # before hooks see the error
+        self._notice(error)
+        await self.run.events.report(error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, hooks=self.hooks)
+        return self._result(text, state)
+
+    def _notice(self, error: Exception) -> None:
+        """Log an unexpected error of the tool's code, which otherwise only the model would see."""
+        if self.tool is None or not isinstance(error, self.tool.expected_errors):
+            warn_unexpected(self.use.name, error, self.run.events.frame)
+
+    # ---- its end
+
+    async def close(self) -> None:
+        """Pass the result through its Post chain, make it a fact, and hand over the event."""
+        run, result, progress = self.run, self.result, self.progress
+        assert result is not None
+        progress.before_hooks = result
+        duration = 0.0 if progress.began is None else (run.monotonic() - progress.began) * 1000
+        waited = progress.waited * 1000
+        self.phase = "closed"
+        event: PostActing | None = None
+        try:
+            emitted = run.events.decide(PostActing, (self.use, self.original, result, duration, waited), self.hooks)
+            event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
+        except BaseException as error:  # the result stays, even if its hooks fail
+            with run.scope.cleanup(error):
+                await written(self._finished(result, duration))
+            raise
+        if event is not None:
+            self.result = result = event.tool_result
+            if event.decision is not None and (verdict := event.verdict) is not None:
+                self.stop = verdict.reason
+        writing = self._finished(result, duration)
+        if writing is not None:
+            await writing
+        if event is not None and run.events.buffer is not None:
+            await run.events.hand_over(event)
+
+    def _finished(self, result: ToolResultBlock, duration: float) -> Awaitable[None] | None:
+        run = self.run
+        if self.pending or self.open_end or (run.scope.stopped and run.scope.leaves()):
+            return None
+        finished = (run.run_id, self.original.id, self.use, result, duration, self.stop, self.progress.waited * 1000)
+        return run.journal.append_new(ToolFinished, finished)
+
+    async def dismiss(self, stop: str | None) -> None:
+        """Close a call that was deferred and will not run because of a Stop or Suspend."""
+        if stop is not None:
+            self.result = self._result("Not run: the call was stopped.", "denied")
+        else:
+            self.result = self._result("Suspended: waits for a decision.", "suspended")
+            self.open_end = "deferred"
+        await self.close()
+
+    def _waits_inside(self) -> bool:
+        """Whether a sub-agent is suspended in it. If so, the call stays suspended however it ends."""
+        if not self.pending and self.verdict is None:
+            self.pending = self.run.machine.waiting_inside().get(self.original.id, ())
+        return any(waits.within is not None for waits in self.pending)
+
+    async def abort(self, error: BaseException) -> None:
+        """Close a call that was interrupted: set its result, and emit its `PostActing`."""
+        open_ = self.phase in ("opened", "vetted")
+        if self.result is None or open_:
+            if self._waits_inside():
+                self.result = self._result("Suspended: waits for a decision.", "suspended")
+            else:
+                cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
+                text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
+                self.result = self._result(text, "interrupted")
+                self.pending = ()
+        if open_:
+            await self.close()

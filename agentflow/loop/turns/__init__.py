@@ -1,1 +1,0 @@
-"""Turns: tools with bound arguments that run without a model, directly or from an agent's queue."""
