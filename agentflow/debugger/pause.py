@@ -212,5 +212,5 @@ def root_of(event: Event) -> str:
 
 def _chain_of(run: RunBase, event: Event) -> Chain | None:
     use = getattr(event, "tool_use", None)
-    scope = run.scope_of(run.config.tools.get(use.name)) if use is not None else None
+    scope = run.hooks_of(run.config.tools.get(use.name)) if use is not None else None
     return (scope or run.hooks).chain(event.sealed_form)

@@ -193,6 +193,7 @@ _COLOURS: Final[dict[str, Colour]] = {
     "loop": "model",
     "hooks": "guard",
     "tools": "tool",
-    "blocks.py": "plain",
+    "vocabulary": "plain",
+    "_support": "plain",
 }
 """By layer: agent, loop, hooks, tools."""
