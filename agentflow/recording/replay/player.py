@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
 from agentflow._support.validation import adapter_of
+from agentflow._support.virtual_time import VirtualClockLoop
 from agentflow.agent.arguments import wrapped_agent
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource, ToolCallContext, ToolSource
@@ -44,6 +45,7 @@ from agentflow.recording.replay.cancellation import RecordedCancellation
 from agentflow.recording.replay.clock import ReplayClock
 from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, first_difference
 from agentflow.recording.replay.order import Key, Order, Progress
+from agentflow.recording.replay.ordered_buffer import OrderedBuffer
 from agentflow.recording.replay.recorded_errors import rebuild_error
 from agentflow.recording.replay.script import Due, RecordedWork, Script
 from agentflow.recording.replay.substitutes import RecordedModel, refuse
@@ -58,6 +60,8 @@ Reaction: TypeAlias = Literal["stop", "continue", "live"]
 """The reaction to a divergence: stop, continue with the rest of the recording, or continue with a live model."""
 
 _UNKNOWN: Key = ("", "", 0)
+_MOMENT = 1e-6
+"""Seconds by which a time limit that ended a tool call while it waited for the reader precedes the call's next event."""
 _PATIENCE = 1.0
 """Seconds to wait for earlier events."""
 
@@ -118,25 +122,66 @@ class Player(Recorder):
         self.closed: set[str] = set()
         # A run cut off by a crash ends at positions that are not in the order.
         self._strict = not script.broken_off
+        # Where time costs nothing, all of it passes, so that time limits of hooks run out as they did.
+        self._waits = paced or (self._strict and isinstance(asyncio.get_running_loop(), VirtualClockLoop))
         self._progress = Progress(script.order if self._strict else Order(), clock, lambda: self.divergence is not None)
         self._progress.on_cancellation = self._schedule_cancellation
         self._expected: dict[tuple[str, int], Key | None] = {}
         self._played: dict[tuple[str, str], RecordedWork] = {}
+        self._held: dict[asyncio.Future[None], None] = {}
+        self._started: asyncio.Future[None] | None = None
 
     # ---- events of the run
 
     def _begin(self, event: Event, frame: Frame) -> Place:
         place = super()._begin(event, frame)
-        self._runs[frame.call_id] = run_of(frame.context)
+        run = self._runs[frame.call_id] = run_of(frame.context)
         if place.parent is None:
-            self._root = run_of(frame.context)
+            self._root = run
+        buffer = run.events.buffer
+        if buffer is not None and not isinstance(buffer, OrderedBuffer):
+            run.events.buffer = OrderedBuffer(buffer, self._hold)
         return place
+
+    def _hold(self, event: Event) -> asyncio.Future[None] | None:
+        """Return a future to wait for if a slow reader delayed the next event of the same tool call."""
+        following = self.script.successors.get((self._pairs.get(event.call_id, ""), event.seq))
+        run = self._runs.get(event.call_id)
+        if following is None or run is None or not self._strict or self.divergence is not None:
+            return None
+        seq, time = following
+        if run.events.seq >= seq - 1 and self._clock.now() >= time:
+            return None
+        held = asyncio.get_running_loop().create_task(self._until_started(run, seq - 1, time))
+        self._held[held] = None
+        held.add_done_callback(lambda done: self._held.pop(done, None))
+        return held
+
+    async def _until_started(self, run: RunBase, seq: int, time: float) -> None:
+        """Wait until a time, and until an event has started; not for ever, since the run may have changed."""
+        await self._clock.reach(time)
+        await asyncio.sleep(_MOMENT)
+        while run.events.seq < seq and self.divergence is None and self._clock.now() <= time + _PATIENCE:
+            self._started = self._started or asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._started], timeout=_PATIENCE)
+
+    def _note_start(self) -> None:
+        """Wake what waits for the start of an event, or for the divergence."""
+        started, self._started = self._started, None
+        if started is not None and not started.done():
+            started.set_result(None)
+
+    def close(self) -> None:
+        """End what still waits for an event."""
+        for held in self._held:
+            held.cancel()
 
     def on_event(self, event: HookEvent) -> Any:
         """Compare an event; if it comes too early because another task should be first, wait for its turn."""
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         if frame is None:
             return None
+        self._note_start()
         begins = frame.call_id not in self._pairs
         if begins:
             super().on_event(event)  # pairs the call with a recorded one
@@ -173,6 +218,7 @@ class Player(Recorder):
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Let a hook start in its turn."""
+        self._note_start()
         mine = self._pairs.get(event.call_id)
         key = None if mine is None else self._recorded_key(mine, event, event.call_id)
         mark = None if key is None else self._progress.next_mark(key, "began", hook.name)
@@ -344,6 +390,7 @@ class Player(Recorder):
                 self._root.interrupt("the replay has diverged from its recording")
             self._moved.set()
             self._progress.wake()
+            self._note_start()
 
     # ---- cancellations from outside
 
@@ -431,7 +478,7 @@ class Player(Recorder):
         await self._wait(key, ends)
 
     async def _until_time(self, due: Due) -> None:
-        if self._paced or due.apart:
+        if self._waits or due.apart:
             await self._clock.reach(due.time)
         else:
             self._clock.jump(due.time)

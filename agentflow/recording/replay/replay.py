@@ -193,15 +193,18 @@ class Replay:
         session = Session.fresh(history)
         reply: Reply[Any] | None = None
         error: BaseException | None = None
-        for call in script.roots:
-            on_started = partial(player.begin, call, full_session(session))
-            reply, error = await _run_call(
-                _repeat_call(variant, script, call, session, player, deps, output, reply), on_started
-            )
-            if isinstance(error, Exception) and not player.has_started(call):
-                raise error  # a call refused before its first event is in no recording
-            if player.divergence is not None or (reply is None and error is None):
-                break
+        try:
+            for call in script.roots:
+                on_started = partial(player.begin, call, full_session(session))
+                reply, error = await _run_call(
+                    _repeat_call(variant, script, call, session, player, deps, output, reply), on_started
+                )
+                if isinstance(error, Exception) and not player.has_started(call):
+                    raise error  # a call refused before its first event is in no recording
+                if player.divergence is not None or (reply is None and error is None):
+                    break
+        finally:
+            player.close()
         if player.raised is not None:
             raise player.raised
         return ReplayResult(

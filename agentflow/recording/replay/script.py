@@ -92,6 +92,43 @@ class RecordedWork:
     interrupts: str | None = None
 
 
+class _Round:
+    """The events of a round's tool calls while it is read.
+
+    Attributes:
+        latest: The number of the latest event of each tool call, unless its work is between that and the next one.
+    """
+
+    def __init__(self) -> None:
+        self.latest: dict[str, int] = {}
+        self._open: set[str] = set()
+        self._ended: list[int] = []
+        self._overlap = False
+        self._following: dict[int, tuple[int, float]] = {}
+
+    def add(self, kind: str, number: str, seq: int, time: float) -> None:
+        """Add an event of a tool call."""
+        if number in self.latest:
+            self._following[self.latest[number]] = seq, time
+        self.latest[number] = seq
+        if kind == "PreActing":  # it may have waited for the end of another tool call, which waited for the reader
+            self._following.update(dict.fromkeys(self._ended, (seq, time)))
+            self._ended.clear()
+            self._overlap = self._overlap or bool(self._open)
+            self._open.add(number)
+        elif kind == "PostActing":
+            self._open.discard(number)
+            self._ended.append(seq)
+            del self.latest[number]
+
+    def followed_by(self, seq: int, time: float) -> dict[int, tuple[int, float]]:
+        """Return the events with the number and time of the following ones; the round ends with this event."""
+        if not self._overlap:
+            return {}  # one task, which waits for nothing but the reader
+        self._following.update(dict.fromkeys(self._ended[-1:], (seq, time)))
+        return self._following
+
+
 class Script:
     """A recorded run as a script.
 
@@ -103,6 +140,8 @@ class Script:
         steps: The events of each call, in comparable form.
         cuts: The cancellations from outside, by call; not those by hooks and tools of the call or of its caller.
         total: The number of events.
+        successors: For an event of a tool call that runs beside others: the number and time of the next event of the same
+            tool call, or of the end of the round, if no work is between them; by call and number.
         broken_off: The calls without an end in the log, because the process was killed.
 
     Raises:
@@ -133,6 +172,8 @@ class Script:
         self._entries_seen = 0
         self._own_chunks: dict[int, int] = {}
         self._ahead: dict[int, Key] = {}
+        self.successors: dict[tuple[str, int], tuple[int, float]] = {}
+        self._rounds: dict[str, _Round] = defaultdict(_Round)
         for entry in log.entries:
             self._read(entry)
         self.order.settle()
@@ -171,6 +212,7 @@ class Script:
                 self._in_order(running[0] if running else None, entry)
                 for work in running:
                     self._pieces(work, entry, ahead=False)
+                    self._rounds[entry.call].latest.pop(self.normalizer.number(entry.call, work.use), None)
                 self._events(entry, entry.time)
             case RequestEntry():
                 reply = RecordedWork(entry.n, entry.time, self.normalizer.request(entry))
@@ -183,8 +225,10 @@ class Script:
             case StartedEntry():
                 use = str(self.log.use_data(entry.tool_use)["id"])
                 work = RecordedWork(entry.n, entry.time, use=use)
-                self._works[entry.call, self.normalizer.number(entry.call, use)].append(work)
+                number = self.normalizer.number(entry.call, use)
+                self._works[entry.call, number].append(work)
                 self._begin(work, entry.call)
+                self._rounds[entry.call].latest.pop(number, None)  # what comes next has a place in the order
             case AnsweredEntry() | FinishedEntry():
                 self._end(entry)
             case MarkEntry(n=None):
@@ -222,6 +266,10 @@ class Script:
     def _event_in_order(self, call: str, place: int, kind: str, use: str | None, seq: int, time: float) -> None:
         number = "" if use is None else self.normalizer.number(call, str(self.log.use_data(use)["id"]))
         self.order.add_event(call, place, kind, number, seq, time)
+        if number:
+            self._rounds[call].add(kind, number, seq, time)
+        elif kind == "PostToolRound" and (done := self._rounds.pop(call, None)) is not None:
+            self.successors.update({(call, of): following for of, following in done.followed_by(seq, time).items()})
 
     def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
         made = self.normalizer.steps(entry)
@@ -273,6 +321,7 @@ class Script:
         reply.end, reply.error = entry.end, entry.error
         if isinstance(entry, FinishedEntry):
             reply.result, reply.injected = entry.result, entry.injected
+            self._rounds[entry.call].latest.pop(self.normalizer.number(entry.call, reply.use), None)
         self._entries_seen += 1
         self._running[entry.call].pop(entry.n, None)
 
