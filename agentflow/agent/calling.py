@@ -43,6 +43,7 @@ from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
 from agentflow.loop.stream import BUFFER, EventBuffer, EventStream
+from agentflow.loop.waits import Waits
 from agentflow.output.output import Output, OutputLike, output_of
 from agentflow.output.replying import with_output
 from agentflow.reactive import CallMono
@@ -388,6 +389,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
                 buffer,
                 children,
             )
+            if caller is not None:
+                run.scope.waits = Waits(run.monotonic, caller.waits)
             if asked is not None:
                 run.typed = asked.reader_of(run.context.state)
             run.input_messages = given.messages

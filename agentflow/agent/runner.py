@@ -277,6 +277,8 @@ class Runner:
                 "" if turn.tool is owner.asking else owner.name
             )  # the call of a question adds the agent's name itself
             run = make_run(turn, owner.config, full_hooks(owner.hooks), given, name, entry.place)
+            if turn.tool is not owner.asking:  # its sender does not wait for it
+                run.scope.waits = None
             run.route = self._follow
             run.inherits = ((inside, (*inside.get(), entry)),)
             entry.run = run

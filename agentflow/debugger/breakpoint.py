@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from itertools import count
 from typing import Any, Literal, TypeAlias
@@ -139,8 +140,10 @@ class Breakpoint(Hook):
         root = root_of(event)
         self.paused += (pause,)
         attending = [asyncio.ensure_future(self._run_debugger(ask, pause)) for ask in self._asked]
+        run = port_of(event.context)
         try:
-            await self._wait_for_decision(pause, attending)
+            with run.waiting() if isinstance(run, RunBase) else nullcontext():
+                await self._wait_for_decision(pause, attending)
         finally:
             pause.end("cancelled")
             self.paused = tuple([one for one in self.paused if one is not pause])

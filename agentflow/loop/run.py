@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
@@ -17,6 +18,7 @@ from agentflow.loop.run_context import ask_beside, compacted, injected, measured
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
 from agentflow.loop.stream import EventBuffer
+from agentflow.loop.waits import Waits
 from agentflow.output.side import ask_aside
 from agentflow.ports.model import ModelRequest
 from agentflow.tools.tool import FullTool
@@ -60,6 +62,11 @@ class TurnPlace(Protocol):
 
     def next_subagent(self) -> int:
         """Count a sub-agent that its tool calls, and return its number."""
+        ...
+
+    @property
+    def waits(self) -> Waits:
+        """The waits of its work."""
         ...
 
 
@@ -360,6 +367,12 @@ class RunBase:
     def approved(self, tool_use_id: str) -> bool:
         """Whether a hook has obtained a person's approval for a call."""
         return tool_use_id in self._approved
+
+    def waiting(self) -> AbstractContextManager[object]:
+        """Count the block as waiting in the tool calls that the running code is part of, instead of as their work."""
+        place = current_turn.get()
+        waits = place.waits if place is not None and place.run is self else self.scope.waits
+        return nullcontext() if waits is None else waits
 
     def interrupt(self, reason: str = "interrupted") -> None:
         """See `RunContext.interrupt`."""

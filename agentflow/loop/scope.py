@@ -24,6 +24,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from agentflow._support.values import NamedTuple
 from agentflow.loop.suspended import positions
+from agentflow.loop.waits import Waits
 from agentflow.reactive.tasks import reader_of
 
 __all__ = ["CLEANUP_TIMEOUT", "Cause", "CauseKind", "RunScope", "forget_cancellations"]
@@ -75,6 +76,7 @@ class RunScope:
         cleaning: The tasks in which library code cleans up. Hooks run in them although the run is stopped.
         halting: Whether it should stop at its next safe point.
         at: The `positions` at which it was cancelled from outside. `listener` is called then, after the cause is set.
+        waits: What it waits for as a part of a tool call; None if it is not a part of one.
     """
 
     __slots__ = (
@@ -98,12 +100,14 @@ class RunScope:
         "task",
         "tasks",
         "timeout",
+        "waits",
     )
 
     def __init__(self, parent: RunScope | None, timeout: float | None, cleanup_timeout: float) -> None:
         self.parent = parent
         self.timeout = timeout
         self.cleanup_timeout = cleanup_timeout
+        self.waits: Waits | None = None
         self.task: asyncio.Task[Any] | None = None
         self._caller: weakref.ref[asyncio.Task[Any]] | None = None
         self.tasks: tuple[Set[asyncio.Task[Any]], ...] = ()
@@ -139,6 +143,8 @@ class RunScope:
             self._caller = None if caller is None else weakref.ref(caller)
             if not parent.late:  # a late parent waits for no further runs
                 parent.add_inner(self)
+            if self.waits is not None:
+                self.waits.enter()
         task = loop.create_task(driver)
         if self.state == "done":  # an eager task
             return
@@ -169,6 +175,8 @@ class RunScope:
         parent = self.parent
         if parent is not None:
             parent.remove_inner(self)
+            if self.waits is not None:
+                self.waits.leave()
         waiters, self._waiters = self._waiters, None
         for waiter in waiters or ():
             if not waiter.done() and not waiter.get_loop().is_closed():

@@ -27,6 +27,7 @@ from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import ToolSuspended
 from agentflow.loop.run import TurnPlace, current_turn
 from agentflow.loop.stage import Stage
+from agentflow.loop.waits import Waits
 from agentflow.ports.retry import RetryPolicy
 from agentflow.reactive.iterators import raise_in
 from agentflow.tools.tool import FullTool
@@ -65,8 +66,8 @@ class ToolProgress:
 
     Attributes:
         attempt: The number of attempts that have started, including those before a crash.
-        began: The time at which its work began, moved by the time that it waited; None before.
-        waited: The seconds that it waited for locks, hooks and the reader instead of working.
+        began: The time at which its work began, less the time that it had waited before; None before.
+        waits: Its waits for locks, hooks, the reader and people; None if it has no waits, and is not part of another call.
         delivered: Whether a chunk was delivered, so that it is not tried again.
         holding: The locks that its work holds.
         chunk_error: The failure of a hook on a chunk, which ends the call even if the tool swallows it.
@@ -90,13 +91,13 @@ class ToolProgress:
         "rendered",
         "subagents",
         "value",
-        "waited",
+        "waits",
     )
 
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt
         self.began: float | None = None
-        self.waited = 0.0
+        self.waits: Waits | None = None
         self.delivered = False
         self.holding: tuple[Hold, ...] = ()
         self.chunk_error: Exception | None = None
@@ -106,12 +107,6 @@ class ToolProgress:
         self.subagents = 0
         self.error: Exception | None = None
         self.before_hooks: ToolResultBlock | None = None
-
-    def count_wait(self, passed: float) -> None:
-        """Count seconds as waiting instead of work."""
-        self.waited += passed
-        if self.began is not None:
-            self.began += passed
 
 
 class Attempted(TurnPlace, Protocol):
@@ -225,11 +220,8 @@ async def _locked(call: Attempted, tool: FullTool[..., Any], transform: Transfor
             "Call its function directly there, or remove lock=True."
         )
     if not lock.try_acquire():
-        since = call.run.monotonic()
-        try:
+        with call.waits:
             await lock.acquire()
-        finally:
-            call.progress.count_wait(call.run.monotonic() - since)
     hold = Hold(lock)
     call.progress.holding = (*held, hold)
     try:
@@ -248,7 +240,7 @@ class ToolChunks:
         transform: The changes by wrapping hooks.
     """
 
-    __slots__ = ("_call", "_limit", "_pump", "_queue", "_showing", "_signal", "_transform")
+    __slots__ = ("_call", "_limit", "_pump", "_queue", "_signal", "_transform")
 
     def __init__(self, call: Attempted, limit: TimeLimit, transform: Transform | None) -> None:
         self._call = call
@@ -257,7 +249,6 @@ class ToolChunks:
         self._queue: asyncio.Queue[tuple[object]] | None = None
         self._pump: asyncio.Task[BaseException | None] | None = None
         self._signal: BaseException | None = None
-        self._showing = False
 
     async def fire(self, chunk: object, consume: Callable[[object], Awaitable[None]] | None = None) -> None:
         """Pass a chunk to hooks and the reader, then to `consume`."""
@@ -272,21 +263,18 @@ class ToolChunks:
                 run.scope.check()
                 return
         counting = self._limit.pause()
-        since, nested, self._showing = run.monotonic(), self._showing, True
         try:
-            if not no_hook or events.buffer is not None:
-                try:
-                    await events.emit(ActingChunk, (call.use, chunk), hooks)
-                except Exception as error:  # a hook's failure ends the call; the tool must not swallow it
-                    progress.chunk_error = error
-                    raise
-            if consume is not None:
-                await consume(chunk)
-            run.scope.check()
+            with call.waits:
+                if not no_hook or events.buffer is not None:
+                    try:
+                        await events.emit(ActingChunk, (call.use, chunk), hooks)
+                    except Exception as error:  # a hook's failure ends the call; the tool must not swallow it
+                        progress.chunk_error = error
+                        raise
+                if consume is not None:
+                    await consume(chunk)
+                run.scope.check()
         finally:
-            if not nested:  # count the time once if the tool emits from several tasks
-                self._showing = False
-                progress.count_wait(run.monotonic() - since)
             if counting:
                 self._limit.resume()
 

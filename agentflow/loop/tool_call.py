@@ -30,6 +30,7 @@ from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
 from agentflow.loop.stage import Stage, tool_source, wrap
 from agentflow.loop.tool_attempt import HookWork, ToolProgress, make_attempt, run_with_retries
+from agentflow.loop.waits import Waits
 from agentflow.reactive import EMPTY
 from agentflow.tools.results import failure_text, render
 from agentflow.tools.tool import FullTool
@@ -128,6 +129,14 @@ class ToolCall:
         return self.progress.subagents
 
     @property
+    def waits(self) -> Waits:
+        """The waits of its work."""
+        waits = self.progress.waits
+        if waits is None:
+            waits = self.progress.waits = Waits(self.run.monotonic, self.run.scope.waits)
+        return waits
+
+    @property
     def type(self) -> ToolType:
         """The type of the tool after hooks; an unknown tool counts as a write tool."""
         return "write" if self.tool is None else self.tool.type
@@ -183,11 +192,8 @@ class ToolCall:
 
     async def _waiting(self, hooks: Awaitable[PreActing | None]) -> PreActing | None:
         """Wait for hooks. The time does not count as work."""
-        since = self.run.monotonic()
-        try:
+        with self.waits:
             return await hooks
-        finally:
-            self.progress.count_wait(self.run.monotonic() - since)
 
     async def _renamed(self) -> str:
         """Run the hooks of the new tool if a hook has changed the call's tool. Return the name of the deciding hook."""
@@ -241,39 +247,53 @@ class ToolCall:
         Returns:
             True if it has finished; False if it was deferred: call this again in its turn.
         """
-        run = self.run
+        run, progress = self.run, self.progress
+        part = run.scope.waits is not None
+        if part:
+            self.waits.enter()
         try:
-            if self.phase != "vetted":
-                await self.vet()
-                if waits is not None and self.use is not self.original and self.verdict is None and waits(self.type):
-                    return False
-            if run.scope.stopped:
-                run.scope.check()
-            self.progress.began = run.monotonic()
-            if self.verdict is not None or (self.recovers and not self._repeatable()):
-                self.result = self._decided()
-            else:
-                hooks = run.hooks if self.hooks is None else self.hooks
-                try:
-                    if hooks.wraps and hooks.arounds(PreActing):
-                        self.result = await self._through_arounds()
-                    else:
-                        self.result = await self.work(None)
-                except BaseException as error:
-                    self.result = await self._result_of(error)
-                    if self.result is None:
-                        raise
-            if self.progress.chunk_error is not None:
-                self._raise_chunk_error()
-        except BaseException as error:  # every call has its PostActing
-            with run.scope.cleanup(error):
-                try:
-                    await self.abort(error)
-                except Exception as problem:
-                    attach(error, problem)
-            raise
-        await self.close()
-        return True
+            try:
+                if self.phase != "vetted":
+                    await self.vet()
+                    if (
+                        waits is not None
+                        and self.use is not self.original
+                        and self.verdict is None
+                        and waits(self.type)
+                    ):
+                        return False
+                if run.scope.stopped:
+                    run.scope.check()
+                progress.began = run.monotonic()
+                if progress.waits is not None:
+                    progress.began -= progress.waits.seconds
+                if self.verdict is not None or (self.recovers and not self._repeatable()):
+                    self.result = self._decided()
+                else:
+                    hooks = run.hooks if self.hooks is None else self.hooks
+                    try:
+                        if hooks.wraps and hooks.arounds(PreActing):
+                            self.result = await self._through_arounds()
+                        else:
+                            self.result = await self.work(None)
+                    except BaseException as error:
+                        self.result = await self._result_of(error)
+                        if self.result is None:
+                            raise
+                if progress.chunk_error is not None:
+                    self._raise_chunk_error()
+            except BaseException as error:  # every call has its PostActing
+                with run.scope.cleanup(error):
+                    try:
+                        await self.abort(error)
+                    except Exception as problem:
+                        attach(error, problem)
+                raise
+            await self.close()
+            return True
+        finally:
+            if part:
+                self.waits.leave()
 
     # ---- its result
 
@@ -421,8 +441,8 @@ class ToolCall:
         run, result, progress = self.run, self.result, self.progress
         assert result is not None
         progress.before_hooks = result
-        duration = 0.0 if progress.began is None else (run.monotonic() - progress.began) * 1000
-        waited = progress.waited * 1000
+        waited = 0.0 if progress.waits is None else progress.waits.seconds * 1000
+        duration = 0.0 if progress.began is None else (run.monotonic() - progress.began) * 1000 - waited
         self.phase = "closed"
         event: PostActing | None = None
         try:
@@ -430,23 +450,23 @@ class ToolCall:
             event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
         except BaseException as error:  # the result stays, even if its hooks fail
             with run.scope.cleanup(error):
-                await written(self._finished(result, duration))
+                await written(self._finished(result, duration, waited))
             raise
         if event is not None:
             self.result = result = event.tool_result
             if event.decision is not None and (verdict := event.verdict) is not None:
                 self.stop = verdict.reason
-        writing = self._finished(result, duration)
+        writing = self._finished(result, duration, waited)
         if writing is not None:
             await writing
         if event is not None and run.events.buffer is not None:
             await run.events.hand_over(event)
 
-    def _finished(self, result: ToolResultBlock, duration: float) -> Awaitable[None] | None:
+    def _finished(self, result: ToolResultBlock, duration: float, waited: float) -> Awaitable[None] | None:
         run = self.run
         if self.pending or self.open_end or (run.scope.stopped and run.scope.leaves()):
             return None
-        finished = (run.run_id, self.original.id, self.use, result, duration, self.stop, self.progress.waited * 1000)
+        finished = (run.run_id, self.original.id, self.use, result, duration, self.stop, waited)
         return run.journal.append_new(ToolFinished, finished)
 
     async def dismiss(self, stop: str | None) -> None:

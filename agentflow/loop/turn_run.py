@@ -32,6 +32,7 @@ from agentflow.loop.run import RunBase, TurnPlace
 from agentflow.loop.session import FullSession
 from agentflow.loop.stream import EventBuffer
 from agentflow.loop.tool_call import ToolCall
+from agentflow.loop.waits import Waits
 from agentflow.tools.results import read_back
 from agentflow.tools.signature import return_hint
 from agentflow.tools.tool import full_tool
@@ -287,7 +288,8 @@ def make_run(
 
 def make_host(config: LoopConfig, hooks: FullHookSet, deps: object, name: str, place: TurnPlace | None) -> TurnRun:
     """Return a run without a conversation; see `make_run`."""
-    parent = None if place is None or place.run.over else place.run
+    outer = None if place is None or place.run.over else place
+    parent = None if outer is None else outer.run
     source = ""
     if parent is not None:
         above = parent.source
@@ -298,6 +300,8 @@ def make_host(config: LoopConfig, hooks: FullHookSet, deps: object, name: str, p
     session = FullSession(fresh_id("session_"))
     run_id = config.new_id("run_")
     run = TurnRun(config, hooks, session, run_id, config.options, deps, None, source, parent, None, False)
+    if outer is not None:
+        run.scope.waits = Waits(run.monotonic, outer.waits)
     run.journal = _TurnJournal(session, run.scope)
     run.stop = run.route = run.bound = run.last = None
     return run

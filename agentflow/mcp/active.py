@@ -18,6 +18,7 @@ import asyncio
 import hashlib
 from collections import deque
 from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -94,7 +95,7 @@ class ActiveCall:
         self._sampled = 0
         self._side: set[asyncio.Task[Any]] = set()
         self._ended = asyncio.Event()
-        turn = current_turn.get()
+        turn = self._turn = current_turn.get()
         self._answers: dict[str, dict[str, Any]] = {}
         if turn is not None and (
             turn.inner_decisions is not None or turn.recovers
@@ -137,7 +138,8 @@ class ActiveCall:
                 self.wakeup.set()
                 await self._ended.wait()  # the call is cancelled at the server before it gets this answer
                 return types.ElicitResult(action="cancel")
-            found = _answer(await ask(pending))
+            with nullcontext() if self._turn is None else self._turn.waits:
+                found = _answer(await ask(pending))
         return types.ElicitResult.model_validate(_completed(found, params))
 
     # ---- questions to a model

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import io
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from agentflow import Agent, PostActing, Session, ToolEmitter, ToolUseBlock, on, tool
+from agentflow import Agent, PostActing, RunContext, Session, ToolEmitter, ToolUseBlock, on, tool
+from agentflow.agent import AgentRegistry
 from agentflow.agent.agent_flux import AgentFlux
+from agentflow.debugger import Breakpoint, Pause
 from agentflow.hooks.named import HookSource
 from agentflow.plugins.approval import Approval, ApprovalRequest
 from agentflow.plugins.logging import fields_of
 from agentflow.terminal.console import Console
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
-from agentflow.vocabulary.events import ActingChunk, HookEvent, PreActing
+from agentflow.tools import Tool
+from agentflow.vocabulary.events import ActingChunk, HookEvent, PostCall, PostToolRound, PreActing, PreReasoning
 from agentflow.vocabulary.facts import TurnRecord
 from tests.support.clocks import LoopClock
 
@@ -158,3 +164,136 @@ def test_the_terminal_says_what_was_waited() -> None:
 
     assert run_virtual(shown(Approval(ask=person))) == ["✓ pay: paid  2.0 s  (waited 30.0 s)"]
     assert run_virtual(shown(())) == ["✓ pay: paid  2.0 s"]
+
+
+class Branch(NamedTuple):
+    """Part of a random program of waits and work: what one tool call does.
+
+    Attributes:
+        asks: The seconds that a person takes to approve it.
+        works: The seconds for which it works, if it calls no agent.
+        inner: The parallel tool calls of the agent that it calls.
+    """
+
+    asks: int
+    works: int
+    inner: tuple[Branch, ...] = ()
+
+
+seconds_of = st.integers(0, 9)
+leaves = st.tuples(seconds_of, seconds_of).map(lambda drawn: Branch(*drawn))
+
+
+def above(inner: st.SearchStrategy[Branch]) -> st.SearchStrategy[Branch]:
+    parts = st.lists(inner, min_size=1, max_size=3).map(tuple)
+    return leaves | st.tuples(seconds_of, parts).map(lambda drawn: Branch(drawn[0], 0, drawn[1]))
+
+
+def timeline(branch: Branch) -> list[bool]:
+    """Return, for each second of a tool call, whether it waited then: while all that runs in it waits."""
+    if not branch.inner:
+        return [True] * branch.asks + [False] * branch.works
+    inside = [timeline(one) for one in branch.inner]
+    beside = [
+        all(one[second] for one in inside if second < len(one)) for second in range(max(len(one) for one in inside))
+    ]
+    return [True] * branch.asks + beside
+
+
+def agent_of(name: str, parts: tuple[Branch, ...], hooks: HookSource = ()) -> Agent:
+    """An agent whose model asks for one tool call per branch, in parallel."""
+    tools: list[Tool[..., Any]] = []
+    for number, part in enumerate(parts):
+        if part.inner:
+            tools.append(agent_of(f"{name}_{number}", part.inner).as_tool(type="read"))
+            continue
+
+        async def leaf(seconds: int, message: str = "") -> str:
+            await asyncio.sleep(seconds)
+            return "done"
+
+        tools.append(tool(name=f"{name}_{number}", description="Work.", type="read", seconds=part.works)(leaf))
+    asked = {f"{name}_{number}": part.asks for number, part in enumerate(parts)}
+
+    @on(priority=1)
+    async def person_asked(event: PreActing) -> None:
+        if wait := asked.get(event.tool_use.name):
+            await asyncio.sleep(wait)
+
+    uses = [ToolUseBlock(f"t{number}", f"{name}_{number}", {"message": "go"}) for number in range(len(parts))]
+    return Agent(name, ScriptedModel([uses, "ok"]), tools=tools, hooks=[person_asked, hooks], clock=LoopClock())
+
+
+@given(parts=st.lists(above(above(leaves)), min_size=1, max_size=3).map(tuple))
+@settings(max_examples=100, deadline=None)
+def test_law_a_tool_call_waits_while_all_that_runs_in_it_waits(parts: tuple[Branch, ...]) -> None:
+    """At any depth, and for parallel calls, each second is either work or waiting, and counts once."""
+    found = dict(run_virtual(measured(agent_of("a", parts))))
+    expected = {f"a_{number}": timeline(part) for number, part in enumerate(parts)}
+    assert found == {name: (line.count(False), line.count(True)) for name, line in expected.items()}
+
+
+async def measured(agent: Agent) -> list[tuple[str, tuple[float, float]]]:
+    events = [event async for event in agent.stream("go") if isinstance(event, PostActing)]
+    return [(event.tool_use.name, seconds([event])[0]) for event in events]
+
+
+def test_a_person_in_a_sub_agent_of_a_sub_agent_is_waited_for() -> None:
+    """Depth 2: a person approves for 30 s while a sibling works for 5 s, so 25 s are waited in each tool above."""
+    middle = agent_of("middle", (Branch(30, 2), Branch(0, 5)))
+    outer = Agent(
+        "outer",
+        ScriptedModel([ToolUseBlock("m", "middle", {"message": "go"}), "ok"]),
+        tools=[middle.as_tool()],
+        clock=LoopClock(),
+    )
+    top = Agent(
+        "top",
+        ScriptedModel([ToolUseBlock("o", "outer", {"message": "go"}), "ok"]),
+        tools=[outer.as_tool()],
+        clock=LoopClock(),
+    )
+    assert run_virtual(measured(top)) == [("outer", (7.0, 25.0))]
+
+
+def test_a_person_whom_an_asked_agent_waits_for_is_waited_for() -> None:
+    """`agent.ask` in a tool: the question is a part of the tool call. A turn that is only sent is none."""
+    agents = AgentRegistry()
+    agents.register(agent_of("peer", (Branch(30, 2),)))
+
+    @tool(type="write")
+    async def consult(context: RunContext) -> str:
+        """Ask another agent."""
+        await asyncio.sleep(1)
+        return (await asker.ask("peer", "go")).text
+
+    asker = Agent(
+        "asker",
+        ScriptedModel([ToolUseBlock("c", "consult"), "ok"]),
+        tools=[consult],
+        clock=LoopClock(),
+        agents=agents,
+    )
+    assert run_virtual(measured(asker)) == [("consult", (3.0, 30.0))]
+
+
+@pytest.mark.parametrize("kind", [PreReasoning, PostActing, PostToolRound, PostCall])
+def test_a_debugger_that_pauses_a_sub_agent_is_waited_for(kind: type[HookEvent]) -> None:
+    """At any event of the sub-agent: its caller's tool does not work meanwhile."""
+    pauses: list[str] = []
+
+    async def debugger(pause: Pause) -> None:
+        pauses.append(type(pause.event).__name__)
+        await asyncio.sleep(40)
+        pause.resume()
+
+    inner = agent_of("inner", (Branch(0, 2),), Breakpoint(kind, ask=debugger))
+    top = Agent(
+        "top",
+        ScriptedModel([ToolUseBlock("i", "inner", {"message": "go"}), "ok"]),
+        tools=[inner.as_tool()],
+        clock=LoopClock(),
+    )
+    (found,) = run_virtual(measured(top))
+    assert pauses
+    assert found == ("inner", (2.0, 40.0 * len(pauses)))

@@ -13,10 +13,11 @@ from mcp.server.mcpserver import Context, Elicit, Resolve
 from pydantic import BaseModel
 from ways import demo, demo_over_stdio, results
 
-from agentflow import Agent, Answer, Approve, Deny, Session, ToolUseBlock, tool
+from agentflow import Agent, Answer, Approve, Deny, PostActing, Session, ToolUseBlock, tool
 from agentflow.mcp import MCPServer
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.messages import Pending
+from tests.support.clocks import JumpingClock
 
 SCHEMA = {"properties": {"name": {"title": "Name", "type": "string"}}, "required": ["name"], "type": "object"}
 GREET = ToolUseBlock("t1", "greet")
@@ -79,17 +80,21 @@ async def test_a_question_is_declined() -> None:
 
 @pytest.mark.parametrize("way", ["memory", "memory-legacy", "stdio", "http"])
 async def test_a_function_answers_at_once(way: str) -> None:
-    """The call is not suspended, and the tool runs once."""
+    """The call is not suspended, the tool runs once, and the person's time is not the tool's work."""
     asked: list[object] = []
+    clock = JumpingClock()
 
     async def answer(question: Pending) -> Answer:
         asked.append(question.request["message"])
+        await clock.sleep(30)
         return Answer({"name": "Ada"})
 
     async with demo(way, elicitation=answer) as server:
-        agent = greeter(server, ToolUseBlock("t1", "greet"), "Done.")
+        agent = Agent("a", ScriptedModel([GREET, "Done.", GREET, "Done."]), tools=[server], clock=clock)
         assert (await agent.call("Go")).outcome == "completed"
         assert (results(agent)[0].text, asked) == ("Hello Ada, or Ada", ["What is your name?", "Is it Ada?"])
+        ended = [event async for event in agent.stream("Go", session=Session.fresh()) if isinstance(event, PostActing)]
+        assert [(event.duration_ms, event.waited_ms) for event in ended] == [(0, 60_000)]
 
 
 class Order(BaseModel):

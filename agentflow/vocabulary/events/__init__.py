@@ -278,8 +278,8 @@ class PostActing(ActingEvent, Decision):
         tool_result: The result (writable: history, model and stream all use this one).
         duration_ms: How long the tool worked, including its retries and the hooks that wrap it, but no waiting.
         waited_ms: How long the call waited: for the hooks of `PreActing` (such as a person's approval, or a
-            breakpoint), for the tool's lock, and for the hooks and the reader of its chunks. If a sub-agent inside the
-            tool waits, that counts as work, because other calls of it may be working.
+            breakpoint), for the tool's lock, and for the hooks and the reader of its chunks; and the time for which all
+            calls of agents that it made, such as those of a sub-agent, waited for any of these or for a breakpoint.
     """
 
     tool_use: Final[ToolUseBlock]
