@@ -64,6 +64,12 @@ class Form(Generic[T]):
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
+        if isinstance(kind, dict | str):  # pydantic takes a dict for a schema of its own, and a string for a reference
+            what = "a JSON schema" if isinstance(kind, dict) else "a string"
+            raise UsageError(
+                f"output={kind!r:.80} is {what}, but must be a type. Write it as a pydantic model, a dataclass or a "
+                "TypedDict; its JSON schema is created from it."
+            )
         try:
             self.adapter: TypeAdapter[Any] = adapter_of(kind)
             schema = json_schema(self.adapter.core_schema, {})

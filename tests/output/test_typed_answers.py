@@ -390,6 +390,15 @@ def test_what_cannot_be_an_output() -> None:
         Output(Output(int))
 
 
+@pytest.mark.parametrize("form", [{}, {"type": "object", "properties": {}}, {"$ref": "#/x"}, {"type": 5}, "int", ""])
+async def test_a_schema_is_no_output(form: Any) -> None:
+    """A JSON schema, whole or broken, and a string are refused with what to write instead."""
+    with pytest.raises(UsageError, match="but must be a type"):
+        await clerk("x").call("x", output=form)
+    with pytest.raises(UsageError, match="but must be a type"):
+        clerk("x", output=form)
+
+
 async def test_a_tool_of_the_same_name() -> None:
     """The final tool cannot hide one of the agent's."""
 
