@@ -9,9 +9,8 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from importlib import import_module
-from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypedDict, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypedDict, cast
 
 from agentflow.errors import SuspendedError, ToolArgumentError, UsageError, unknown_keyword
 from agentflow.hooks.hook import Hook
@@ -32,6 +31,7 @@ from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 __all__ = [
     "CallArguments",
     "CallOptions",
+    "CallRequest",
     "Decisions",
     "Input",
     "ResumeOptions",
@@ -44,7 +44,7 @@ __all__ = [
     "input_of",
     "last_reply",
     "not_open",
-    "outer_arguments",
+    "outer_request",
     "refuse_keywords",
     "resolve_store",
     "set_wrapped_agent",
@@ -102,13 +102,32 @@ _KEYWORDS: Final = {
 }
 
 
-def refuse_keywords(method: str, unknown: Iterable[str]) -> NoReturn:
-    """Raise for keyword arguments that a call does not take.
+class CallRequest(NamedTuple):
+    """The arguments of a call or a resume, as its caller wrote them.
+
+    Attributes:
+        input: The user's input; None if a call is resumed.
+        decisions: The decisions of a resume; None for a new call.
+        output: The type of the output; None means the agent's.
+        options: The other keyword arguments.
+    """
+
+    input: str | Msg | Sequence[Msg] | None
+    decisions: Decisions | None
+    output: OutputLike[Any] | None
+    options: StreamOptions
+
+
+def refuse_keywords(method: str, options: Mapping[str, object]) -> None:
+    """Refuse keyword arguments that a call does not take.
 
     Raises:
-        UsageError: Always; it names the closest legal keyword.
+        UsageError: There is one; the error names the closest legal keyword.
     """
-    raise unknown_keyword(f"agent.{method}(...)", unknown, _KEYWORDS[method])
+    known = _KEYWORDS[method]
+    for name in options:
+        if name not in known:
+            raise unknown_keyword(f"agent.{method}(...)", [key for key in options if key not in known], known)
 
 
 class ToolableAgent(Protocol):
@@ -151,58 +170,37 @@ def wrapped_agent(function: Callable[..., Any]) -> ToolableAgent | None:
 
 
 class CallArguments:
-    """The arguments of a call or a resume.
+    """The checked arguments of one call or resume.
 
     Args:
-        input: The user's input; None if a call is resumed.
-        decisions: The decisions of a resume; None for a new call.
-        session: The session.
-        options: Override the agent's options.
-        timeout: Seconds for the whole call.
-        deps: Objects that tools and hooks can request by type.
-        hooks: Added for this call.
-        children: Whether its reader gets the events of sub-agents too.
-        output: The type of the output; None means the agent's.
+        request: The arguments.
         new_id: The source of ids for messages built from texts.
 
     Attributes:
-        messages: The input.
+        messages: The user's input; empty if a call is resumed.
+        decisions: See `CallRequest`.
+        output: See `CallRequest`.
+        options: The keyword arguments; `timeout` is valid.
+        hooks: The hooks that were added for this call.
 
     Raises:
         UsageError: An argument is invalid.
     """
 
-    __slots__ = ("children", "decisions", "deps", "hooks", "messages", "options", "output", "session", "timeout")
+    __slots__ = ("decisions", "hooks", "messages", "options", "output")
 
-    def __init__(
-        self,
-        input: str | Msg | Sequence[Msg] | None,  # noqa: A002 - public name
-        decisions: Decisions | None,
-        session: str | Session | None,
-        options: ModelOptions | None,
-        timeout: float | None,
-        deps: object,
-        hooks: HookSource,
-        children: bool,
-        output: OutputLike[Any] | None,
-        new_id: Callable[[str], str],
-    ) -> None:
-        if decisions is not None:
+    def __init__(self, request: CallRequest, new_id: Callable[[str], str]) -> None:
+        input, self.decisions, self.output, self.options = request  # noqa: A001 - public name
+        if self.decisions is not None:
             self.messages: tuple[Msg, ...] = ()
         elif isinstance(input, str) and input.strip():
             self.messages = (message("user", (text_block(input),), new_id("msg_")),)
         else:
             self.messages = input_of(input, new_id)
+        timeout, hooks = self.options.get("timeout"), self.options.get("hooks")
         if timeout is not None:
             check_timeout(timeout)
-        self.decisions = decisions
-        self.session = session
-        self.options = options
-        self.timeout = timeout
-        self.deps = deps
         self.hooks = _of_a_call(hooks) if hooks else ()
-        self.children = children
-        self.output = output
 
 
 def _of_a_call(hooks: HookSource) -> tuple[Hook, ...]:
@@ -263,11 +261,8 @@ def _by_key(session: FullSession, decisions: Decisions) -> Mapping[str, Resoluti
     return found
 
 
-def outer_arguments(
-    given: CallArguments, session: FullSession
-) -> tuple[object, Callable[[Callable[[str], str]], CallArguments]]:
-    """Return the arguments to resume the call that a sub-agent's session is suspended in: its agent, and a factory of
-    arguments.
+def outer_request(given: CallArguments, session: FullSession) -> tuple[object, CallRequest]:
+    """Return the agent of the call that a sub-agent's session is suspended in, and the request to resume that call.
 
     Args:
         given: The arguments with which the sub-agent is resumed.
@@ -279,15 +274,14 @@ def outer_arguments(
     assert session.outer is not None
     owner, outer, use_id = session.outer.owner(), session.outer.session(), session.outer.use_id
     assert outer is not None
-    if given.options is not None or given.hooks or given.output is not None:
+    options = given.options
+    if options.get("options") is not None or given.hooks or given.output is not None:
         raise UsageError(
             f"Session {session.id!r} is a part of session {outer.id!r}, which is resumed with it and passes on neither "
             f"options=, hooks= nor output=. Leave them out, or resume session {outer.id!r} with the agent that owns it."
         )
     decisions = {f"{use_id}/{key}": decision for key, decision in _by_key(session, given.decisions or {}).items()}
-    return owner, partial(
-        CallArguments, None, decisions, outer, None, given.timeout, given.deps, (), given.children, None
-    )
+    return owner, CallRequest(None, decisions, None, {**options, "session": outer})
 
 
 def last_reply(session: FullSession) -> Reply[Any]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, cast
+from typing import Any, Unpack, cast
 from weakref import ref
 
 from agentflow._support.ids import conversation_key, inner_session_id
 from agentflow.agent.agent_hooks import HookedAgent
-from agentflow.agent.arguments import last_reply, set_wrapped_agent
+from agentflow.agent.arguments import ResumeOptions, last_reply, set_wrapped_agent
 from agentflow.agent.calling import CallingAgent
 from agentflow.errors import ToolError
-from agentflow.hooks.hook import Hook
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.escalation import ToolSuspended
 from agentflow.loop.run import TurnPlace, current_turn
@@ -29,11 +28,6 @@ from agentflow.vocabulary.specs import ToolType
 from agentflow.vocabulary.verdicts import Resolution
 
 __all__ = ["FullToolAgent", "ToolAgent", "full_agent"]
-
-
-class _Rest(TypedDict):
-    hooks: Sequence[Hook]
-    timeout: float | None
 
 
 class ToolAgent(CallingAgent[T_co]):
@@ -131,9 +125,8 @@ class FullToolAgent(ToolAgent[T_co]):
         output: Output[Any] | None = None,
         *,
         conversation: bool = False,
-        hooks: Sequence[Hook] = (),
-        timeout: float | None = None,
         begun: Callable[[Session], None] | None = None,
+        **options: Unpack[ResumeOptions],
     ) -> Reply[Any]:
         """Run a call as part of the tool call that it is made from.
 
@@ -145,14 +138,12 @@ class FullToolAgent(ToolAgent[T_co]):
             output: Overrides the agent's own output.
             conversation: Whether to continue the agent's one conversation inside the caller's session instead of a
                 fresh one.
-            hooks: Added for this call.
-            timeout: Seconds for it.
             begun: Called with the session before the call begins.
+            options: As in `call`.
         """
         place = current_turn.get()
-        rest: _Rest = {"hooks": hooks, "timeout": timeout}
         if place is None:
-            return await self.call(message, session=Session.fresh(), output=output, **rest)
+            return await self.call(message, session=Session.fresh(), output=output, **options)
         caller = place.run.session
         session = self._session_within(caller, place, conversation)
         if begun is not None:
@@ -166,9 +157,9 @@ class FullToolAgent(ToolAgent[T_co]):
                 and not place.recovers
                 and not (conversation and await self._holds_open(session))
             ):
-                reply = await self.call(message, session=session, output=output, **rest)
+                reply = await self.call(message, session=session, output=output, **options)
             else:
-                reply = await self._continue_or_call(message, session, place, output, conversation, rest)
+                reply = await self._continue_or_call(message, session, place, output, conversation, options)
         except BaseException as error:  # it can be suspended anyway, such as if its reader has left
             if session.machine.state is not State.SUSPENDED:
                 raise
@@ -221,7 +212,7 @@ class FullToolAgent(ToolAgent[T_co]):
         place: TurnPlace,
         output: Output[Any] | None,
         conversation: bool,
-        rest: _Rest,
+        options: ResumeOptions,
     ) -> Reply[Any]:
         """Continue a session that waited for a decision, was interrupted by a crash, or has an earlier question without
         an answer.
@@ -239,7 +230,7 @@ class FullToolAgent(ToolAgent[T_co]):
                 if decided is None or any(key not in decided for key in waits):  # no decision has been made yet
                     return last_reply(session)
                 decisions = {key: decided[key] for key in waits}
-            reply = await self.resume(session, decisions, output=output if mine else None, **rest)
+            reply = await self.resume(session, decisions, output=output if mine else None, **options)
             if mine or reply.outcome == "suspended":
                 return reply
         ended = session.machine.ended
@@ -247,7 +238,7 @@ class FullToolAgent(ToolAgent[T_co]):
             reply = last_reply(session)
             wanted = self.output if output is None else output
             return reply if wanted is None else await with_output(reply, wanted)
-        return await self.call(message, session=session, output=output, **rest)
+        return await self.call(message, session=session, output=output, **options)
 
     def _answer_of(self, reply: Reply[Any], output: Output[Any] | None) -> str | Msg:
         if reply.outcome in ("suspended", "interrupted", "denied"):

@@ -10,9 +10,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Any, Generic, Never, TypeAlias, Unpack, cast, overload
+from typing import Any, Generic, Unpack, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -20,6 +20,7 @@ from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.arguments import (
     CallArguments,
     CallOptions,
+    CallRequest,
     Decisions,
     Input,
     ResumeOptions,
@@ -29,7 +30,7 @@ from agentflow.agent.arguments import (
     check_decisions,
     last_reply,
     not_open,
-    outer_arguments,
+    outer_request,
     refuse_keywords,
 )
 from agentflow.agent.session_agent import SessionsAgent
@@ -37,7 +38,6 @@ from agentflow.agent.sessions import refuse_waiting_for_itself
 from agentflow.agent.typed_call import TypedOutput
 from agentflow.errors import ShutdownError, UsageError
 from agentflow.hooks.hook_set import FullHookSet
-from agentflow.hooks.named import HookSource
 from agentflow.loop.call import Call
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import FullSession, Session
@@ -50,20 +50,10 @@ from agentflow.reactive import CallMono
 from agentflow.tools.tool import FullTool
 from agentflow.vocabulary.context import find_dep
 from agentflow.vocabulary.messages import Msg, Reply, T_co
-from agentflow.vocabulary.specs import ModelOptions
 
 __all__ = ["CallingAgent"]
 
 U = TypeVar("U")
-
-_MakeArguments: TypeAlias = Callable[[Callable[[str], str]], CallArguments]
-
-
-def _capacity(buffer: int) -> int:
-    if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 0:  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
-        raise UsageError(f"buffer={buffer!r}: it is a number of events, 0 or more.")
-    return buffer
-
 
 _MOST_KEPT = 32  # the number of outputs of calls that an agent caches
 
@@ -94,13 +84,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         self,
         input: str | Msg | Sequence[Msg],  # noqa: A002 - public name
         *,
-        session: str | Session | None = None,
-        options: ModelOptions | None = None,
-        timeout: float | None = None,
-        deps: object = None,
-        hooks: HookSource = (),
         output: Any = None,
-        **unknown: Never,
+        **options: Unpack[CallOptions],
     ) -> CallMono[Reply[Any]]:
         """Run one call to its reply.
 
@@ -124,10 +109,10 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             OutputError: The model gave no answer of the form that `output` asks for.
             CallTimeoutError: `timeout` passed.
         """
-        if unknown:
-            refuse_keywords("call", unknown)
-        make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, False, output)
-        return CallMono(partial(self._open, make), "agent.call(...)")
+        if options:
+            refuse_keywords("call", options)
+        request = CallRequest(input, None, output, cast("StreamOptions", options))
+        return CallMono(partial(self._open, request), "agent.call(...)")
 
     @overload
     def stream(self, input: Input, *, output: None = None, **rest: Unpack[StreamOptions]) -> AgentFlux[T_co]: ...
@@ -137,15 +122,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         self,
         input: str | Msg | Sequence[Msg],  # noqa: A002
         *,
-        session: str | Session | None = None,
-        options: ModelOptions | None = None,
-        timeout: float | None = None,
-        deps: object = None,
-        hooks: HookSource = (),
-        children: bool = False,
-        buffer: int = BUFFER,
         output: Any = None,
-        **unknown: Never,
+        **options: Unpack[StreamOptions],
     ) -> AgentFlux[Any]:
         """Run one call and yield its events, sealed, as they happen.
 
@@ -158,13 +136,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         Returns:
             A Flux of events; use `async with`, or iterate it. A slow reader slows the model down.
         """
-        if unknown:
-            refuse_keywords("stream", unknown)
-        make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, children, output)
-        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._open_stream, make), _capacity(buffer)))
-        if output is not None or self._output is not None:
-            flux.asked = self._typed_output(output).output
-        return flux
+        refuse_keywords("stream", options)
+        return self._flux(CallRequest(input, None, output, options))
 
     @overload
     def resume(
@@ -189,12 +162,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         session: str | Session | None = None,
         decisions: Decisions | None = None,
         *,
-        options: ModelOptions | None = None,
-        timeout: float | None = None,
-        deps: object = None,
-        hooks: HookSource = (),
         output: Any = None,
-        **unknown: Never,
+        **options: Unpack[ResumeOptions],
     ) -> CallMono[Reply[Any]]:
         """Continue a call that was suspended, or interrupted by a crash or a shutdown, at the first missing step.
 
@@ -212,10 +181,9 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             UsageError: The session holds no open call, or decisions are missing, unknown or of a wrong type.
             ShutdownError: The agent is shutting down.
         """
-        if unknown:
-            refuse_keywords("resume", unknown)
-        make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, False, output)
-        return CallMono(partial(self._open, make), "agent.resume(...)")
+        refuse_keywords("resume", options)
+        request = CallRequest(None, decisions or {}, output, {"session": session, **options})
+        return CallMono(partial(self._open, request), "agent.resume(...)")
 
     @overload
     def resume_stream(
@@ -240,31 +208,25 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         session: str | Session | None = None,
         decisions: Decisions | None = None,
         *,
-        options: ModelOptions | None = None,
-        timeout: float | None = None,
-        deps: object = None,
-        hooks: HookSource = (),
-        children: bool = False,
-        buffer: int = BUFFER,
         output: Any = None,
-        **unknown: Never,
+        **options: Unpack[ResumeStream],
     ) -> AgentFlux[Any]:
         """Like `resume`, but yield the events, like `stream`."""
-        if unknown:
-            refuse_keywords("resume_stream", unknown)
-        make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, children, output)
-        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._open_stream, make), _capacity(buffer)))
-        if output is not None or self._output is not None:
-            flux.asked = self._typed_output(output).output
+        refuse_keywords("resume_stream", options)
+        return self._flux(CallRequest(None, decisions or {}, output, {"session": session, **options}))
+
+    def _flux(self, request: CallRequest) -> AgentFlux[Any]:
+        buffer: object = request.options.get("buffer", BUFFER)
+        if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 0:
+            raise UsageError(f"buffer={buffer!r}: it is a number of events, 0 or more.")
+        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._open_stream, request), buffer))
+        if request.output is not None or self._output is not None:
+            flux.asked = self._typed_output(request.output).output
         return flux
 
-    def _open(self, make: _MakeArguments) -> Coroutine[Any, Any, Reply[Any]]:
-        """Open a call without a reader; return a coroutine that must be awaited at once.
-
-        Args:
-            make: Creates and thereby checks the arguments.
-        """
-        given = make(self._config.new_id)
+    def _open(self, request: CallRequest) -> Coroutine[Any, Any, Reply[Any]]:
+        """Open a call without a reader; return a coroutine that must be awaited at once."""
+        given = CallArguments(request, self._config.new_id)
         session = self._session_for(given)
         if given.decisions is not None and session.outer is not None and session.outer.waiting() is not None:
             return self._resume_outer(given, session)
@@ -276,9 +238,9 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
 
     async def _resume_outer(self, given: CallArguments, session: FullSession) -> Reply[Any]:
         """Resume the call that waits for this session: it resumes this one and continues. Return this one's reply."""
-        owner, make = outer_arguments(given, session)
+        owner, request = outer_request(given, session)
         assert isinstance(owner, CallingAgent)
-        return await self._own_reply(session, await cast("CallingAgent[Any]", owner)._open(make))
+        return await self._own_reply(session, await cast("CallingAgent[Any]", owner)._open(request))
 
     async def _own_reply(self, session: FullSession, _outer: Reply[Any]) -> Reply[Any]:
         """Return the reply on a session that was resumed by the call that waited for it."""
@@ -291,14 +253,14 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         run.start()
         return await run.scope.result()
 
-    async def _open_stream(self, make: _MakeArguments, buffer: EventBuffer) -> Call:
+    async def _open_stream(self, request: CallRequest, buffer: EventBuffer) -> Call:
         """Open a streamed call: start it, with its events going to the buffer."""
-        given = make(self._config.new_id)
+        given = CallArguments(request, self._config.new_id)
         session = self._session_for(given)
         if given.decisions is not None and session.outer is not None and session.outer.waiting() is not None:
-            owner, make = outer_arguments(given, session)
+            owner, request = outer_request(given, session)
             assert isinstance(owner, CallingAgent)
-            run = await cast("CallingAgent[Any]", owner)._open_stream(make, buffer)
+            run = await cast("CallingAgent[Any]", owner)._open_stream(request, buffer)
             run.typed = partial(self._own_reply, session)
             return run
         if self._toolsets is not None or not session.try_acquire():
@@ -308,7 +270,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         return run
 
     def _session_for(self, given: CallArguments) -> FullSession:
-        session = self._sessions.implicit if given.session is None else given.session
+        asked = given.options.get("session")
+        session = self._sessions.implicit if asked is None else asked
         if isinstance(session, FullSession):
             return session
         return self._sessions.of(session, to_continue=given.decisions is not None)
@@ -342,7 +305,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
 
     def _run(self, given: CallArguments, session: FullSession, buffer: EventBuffer | None) -> Call:
         """Build the run of a call on an acquired session; if that fails, release the session."""
-        config = self._config
+        config, options = self._config, given.options
         try:
             asked = None if self._output is None and given.output is None else self._typed_output(given.output)
             if config.running.closed:
@@ -358,7 +321,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
                 decisions, run_id = None, config.new_id("run_")
             else:
                 raise not_open(session)
-            hooks, source, deps = self._hooks, "", given.deps
+            hooks, source, deps = self._hooks, "", options.get("deps")
             if hooks is None or config.process.hooks is not self._process_seen:
                 hooks = self._hook_set()
             if asked is not None:
@@ -369,9 +332,10 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             caller = None if place is None or place.run.over else place
             if caller is not None:
                 hooks, source, deps = self._below(caller.run, hooks, deps)
+            changed = options.get("options")
             for parameter, kind in config.dep_types:
                 find_dep(deps, kind, parameter)
-            children = given.children
+            children = options.get("children", False)
             if (
                 caller is not None and buffer is None and caller.run.shows_children()
             ):  # the caller's reader gets its events
@@ -381,9 +345,9 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
                 hooks,
                 session,
                 run_id,
-                config.options if given.options is None else config.options.merge(given.options),
+                config.options if changed is None else config.options.merge(changed),
                 deps,
-                given.timeout,
+                options.get("timeout"),
                 source,
                 None if caller is None else caller.run,
                 buffer,

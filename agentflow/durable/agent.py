@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import Any, Generic, Self, Unpack
 
 from agentflow.agent.agent import Agent
-from agentflow.durable.client import DurableClient
+from agentflow.durable.client import DurableClient, SubmitOptions
 from agentflow.durable.execution import Host
 from agentflow.durable.records import Pruned, RunEvent, RunInfo
 from agentflow.durable.worker import Limits, Worker
@@ -99,26 +99,20 @@ class DurableAgent(Generic[T_co]):
     async def submit(
         self,
         input: str | Msg | Sequence[Msg],  # noqa: A002 - the contract's word
-        *,
-        session: str | None = None,
-        run_id: str | None = None,
-        timeout: float | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> str:
         """Submit a call to the workers, and return its run's id; see `DurableClient.submit`."""
-        return await self.client.submit(self.name, input, session=session, run_id=run_id, timeout=timeout)
+        return await self.client.submit(self.name, input, **options)
 
     def call(
         self,
         input: str | Msg | Sequence[Msg],  # noqa: A002
-        *,
-        session: str | None = None,
-        run_id: str | None = None,
-        timeout: float | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> CallMono[Reply[T_co]]:
         """Submit a call and wait for its reply, with the agent's typed output; see `DurableClient.call`."""
 
         async def work() -> Reply[T_co]:
-            reply = await self.client.call(self.name, input, session=session, run_id=run_id, timeout=timeout)
+            reply = await self.client.call(self.name, input, **options)
             return await self._typed(reply)
 
         return CallMono(work, "durable.call(...)")
@@ -131,16 +125,13 @@ class DurableAgent(Generic[T_co]):
         self,
         to: str,
         message: str | Msg | Sequence[Msg],
-        *,
-        session: str | None = None,
-        run_id: str | None = None,
-        timeout: float | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> CallMono[Reply]:
         """Call another agent by name, in any worker, and wait for its reply.
 
         A tool should pass `run_id=context.idempotency_key`: if it runs again after a crash, it does not submit a second call.
         """
-        return self.client.ask(to, message, session=session, run_id=run_id, timeout=timeout)
+        return self.client.ask(to, message, **options)
 
     def result(self, run_id: str) -> CallMono[Reply[T_co]]:
         """Wait until a run has ended or is suspended; see `DurableClient.result`.

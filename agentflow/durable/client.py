@@ -47,7 +47,7 @@ from agentflow.state.explain import explain
 from agentflow.vocabulary.messages import Msg, Pending, Reply
 from agentflow.vocabulary.verdicts import Resolution
 
-__all__ = ["APPLICATION", "QUEUE", "VERSION", "WORKFLOW", "DurableClient", "connect"]
+__all__ = ["APPLICATION", "QUEUE", "VERSION", "WORKFLOW", "DurableClient", "SubmitOptions", "connect"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,6 +77,14 @@ class _Query(TypedDict, total=False):
     workflow_id_prefix: str
     load_input: bool
     load_output: bool
+
+
+class SubmitOptions(TypedDict, total=False):
+    """The keyword arguments of `DurableClient.submit`."""
+
+    session: str | None
+    run_id: str | None
+    timeout: float | None
 
 
 class DurableClient:
@@ -147,15 +155,12 @@ class DurableClient:
         self,
         agent: str,
         input: str | Msg | Sequence[Msg],  # noqa: A002
-        *,
-        session: str | None = None,
-        run_id: str | None = None,
-        timeout: float | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> CallMono[Reply]:
         """`submit`, then wait for the `result`. Cancelling the wait does not cancel the run: see `cancel`."""
 
         async def work() -> Reply:
-            return await self.result(await self.submit(agent, input, session=session, run_id=run_id, timeout=timeout))
+            return await self.result(await self.submit(agent, input, **options))
 
         return CallMono(work, f"client.call({agent!r}, ...)")
 
@@ -163,13 +168,10 @@ class DurableClient:
         self,
         agent: str,
         message: str | Msg | Sequence[Msg],
-        *,
-        session: str | None = None,
-        run_id: str | None = None,
-        timeout: float | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> CallMono[Reply]:
         """`call`, under the name used between agents."""
-        return self.call(agent, message, session=session, run_id=run_id, timeout=timeout)
+        return self.call(agent, message, **options)
 
     async def decide(self, run_id: str, decisions: Mapping[str, Resolution], *, timeout: float | None = None) -> None:
         """Decide the pending calls of a suspended run; a worker resumes it, and `result` waits for its next reply.

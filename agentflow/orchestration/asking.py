@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentflow.agent.agent import Agent
-from agentflow.agent.arguments import set_wrapped_agent
+from agentflow.agent.arguments import ResumeOptions, set_wrapped_agent
 from agentflow.agent.as_tool import full_agent
 from agentflow.errors import ToolError
 from agentflow.hooks.injections import before_deciding
@@ -121,8 +121,8 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
                 race.enter(made)
 
         async def asked() -> str | Msg:
-            hooks, timeout, output = ((), None, None) if step is None else (step.hooks, step.timeout, step.output)
-            reply = await own.within(said, output, conversation=conversation, hooks=hooks, timeout=timeout, begun=begun)
+            output, options = (None, ResumeOptions()) if step is None else (step.output, step.options)
+            reply = await own.within(said, output, conversation=conversation, begun=begun, **options)
             if step is not None and step.answered is not None:
                 return step.answered(reply, session[0].messages)
             text = answer_of(agent.name, reply, agent.output if output is None else output)

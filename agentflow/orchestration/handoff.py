@@ -220,7 +220,7 @@ class _Desk:
         def answered(reply: Reply[Any], conversation: Sequence[Msg]) -> str:
             return _result_of(agent.name, reply, conversation, others).as_text()
 
-        return Step(name, input_of(told, True), _read, hooks=(passing,), answered=answered)
+        return Step(name, input_of(told, True), _read, options={"hooks": (passing,)}, answered=answered)
 
     async def _travelling(self, talk: _Conversation, to: str, said: Sequence[Msg]) -> Sequence[Msg]:
         unseen, travels = talk.unseen(to), self._travels

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, cast, overload
 
 from agentflow.agent.agent import Agent
+from agentflow.agent.arguments import ResumeOptions
 from agentflow.errors import AgentFlowError, UsageError
-from agentflow.hooks.hook import Hook
+from agentflow.output.form import MisfitError
 from agentflow.output.output import Output, OutputLike, output_of
-from agentflow.output.replying import with_stored_output
 from agentflow.tools.results import read_back
 from agentflow.tools.signature import MISSING, return_hint
 from agentflow.tools.tool import Tool
@@ -116,8 +117,7 @@ class Step(Group[T_co]):
         input: The input of the call.
         read: Converts a successful result to a value.
         output: The requested output of an agent.
-        hooks: Additional hooks for the agent's call.
-        timeout: The time limit in seconds.
+        options: Options of the agent's call.
         answered: Converts the agent's reply and conversation to a result; by default the reply's text.
     """
 
@@ -127,8 +127,7 @@ class Step(Group[T_co]):
         input: dict[str, Any],  # noqa: A002 - the name in tool calls
         read: Callable[[ToolResultBlock], T_co],
         output: Output[Any] | None = None,
-        hooks: tuple[Hook, ...] = (),
-        timeout: float | None = None,
+        options: ResumeOptions = ResumeOptions(),  # noqa: B008 - never changed
         answered: Answered | None = None,
     ) -> None:
         super().__init__((), "one")
@@ -136,8 +135,7 @@ class Step(Group[T_co]):
         self.input = input
         self.read = read
         self.output = output
-        self.hooks = hooks
-        self.timeout = timeout
+        self.options = options
         self.answered = answered
 
     @property
@@ -207,9 +205,14 @@ def ask(
     def read(result: ToolResultBlock) -> Reply[Any]:
         said = Msg.assistant(result.content, name=agent.name, id=result.tool_use_id)
         reply: Reply[Any] = Reply.of(said, "completed", "", Usage(), ())
-        return reply if form is None else with_stored_output(reply, form)
+        if form is None:
+            return reply
+        try:  # the agent's call has validated it
+            return replace(reply, value=form.read_result(reply.text), typed=True)
+        except MisfitError:
+            return reply
 
-    return Step(agent.name, input_of(message, conversation), read, wanted, (), timeout)
+    return Step(agent.name, input_of(message, conversation), read, wanted, {"timeout": timeout})
 
 
 def input_of(message: str | Msg | Sequence[Msg], conversation: bool) -> dict[str, Any]:

@@ -14,14 +14,7 @@ if TYPE_CHECKING:
     from agentflow.vocabulary.messages import Reply
     from agentflow.vocabulary.typed_state import StateMap
 
-__all__ = ["may_have_output", "text_of", "with_output", "with_stored_output"]
-
-
-def may_have_output(reply: Reply[Any], output: Output[Any]) -> bool:
-    """Whether a reply could have an output in its text."""
-    if reply.outcome == "limited" and output.runs:  # the reply is a summary, and no step ran
-        return False
-    return reply.outcome in ("completed", "limited") and not reply.tool_uses
+__all__ = ["text_of", "with_output"]
 
 
 async def with_output(reply: Reply[Any], output: Output[Any], state: StateMap | None = None) -> Reply[Any]:
@@ -33,19 +26,14 @@ async def with_output(reply: Reply[Any], output: Output[Any], state: StateMap | 
         state: The state of its run, if that was in this process: it caches accepted values.
     """
     given = AcceptedAnswers() if state is None else state[AcceptedAnswers]
-    if not may_have_output(reply, output) and not (reply.outcome == "limited" and given.knows(reply.text)):
+    limited = reply.outcome == "limited"
+    # A limited reply is a summary; if the output is a function, no step ran.
+    possible = (reply.outcome == "completed" or (limited and not output.runs)) and not reply.tool_uses
+    if not possible and not (limited and given.knows(reply.text)):
         return reply
     try:
         return replace(reply, value=await given.accept(output.accept, reply.text), typed=True)
     except MisfitError:  # a summary at the limit, or an answer that a hook changed
-        return reply
-
-
-def with_stored_output(reply: Reply[Any], output: Output[Any]) -> Reply[Any]:
-    """Return the reply with the output that `text_of` wrote; the call has validated it already."""
-    try:
-        return replace(reply, value=output.read_result(reply.text), typed=True)
-    except MisfitError:
         return reply
 
 
