@@ -27,7 +27,6 @@ from agentflow.agent.as_tool import FullToolAgent, full_agent
 from agentflow.agent.builder import AgentBuilder, AgentChanges
 from agentflow.agent.graph import Graph, graph_of
 from agentflow.agent.peers import AgentRegistry, PeerAgent, default_agents
-from agentflow.agent.queue import copy_turns
 from agentflow.agent.tool_sources import ToolLike, tools_of
 from agentflow.agent.typed_call import TypedOutput
 from agentflow.agent.wrong_arguments import refuse_unknown
@@ -313,7 +312,7 @@ class Agent(PeerAgent[T_co]):
         if own is not None and self._store is None:
             made._sessions.implicit = full_session(own.copy(name))
         if self._queue is not None:
-            copy_turns(self._queue, made.queue)
+            self._queue._copy_to(made.queue)  # pyright: ignore[reportPrivateUsage] - users have `to_dict` and `restore`
         return made
 
     def to_dict(self) -> dict[str, Any]:
@@ -396,9 +395,3 @@ class FullAgent(Agent[T_co], FullToolAgent[T_co]):
 
 # So that `Agent()` raises an error that shows the fix; type checkers still require both.
 Agent.__init__.__defaults__ = (None, None)
-
-
-def full_variant(agent: Agent[Any], hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
-    """See `FullAgent.variant`."""
-    assert isinstance(agent, FullAgent)  # each is made as one
-    return agent.variant(hooks, **changes)

@@ -41,7 +41,7 @@ from agentflow.tools.code_names import Finder
 from agentflow.vocabulary.events import HookEvent, PostPut, PrePut
 from agentflow.vocabulary.saving.forms import CODEC_VERSION, check_form, not_saved
 
-__all__ = ["TurnQueue", "check_limit", "copy_turns", "send_to"]
+__all__ = ["TurnQueue", "check_limit", "send_to"]
 
 T = TypeVar("T")
 
@@ -366,6 +366,7 @@ class TurnQueue:
         self._entries.add(entry)
 
     def _copy_to(self, other: TurnQueue) -> None:
+        """Put copies of the waiting turns into another queue, which is paused if this one is."""
         for turn in self.turns:
             if turn.tool is not self._owner.asking:  # a question is for this agent only
                 other._add(full_turn(turn.copy()), sent=False, placed=True)
@@ -398,8 +399,3 @@ async def send_to(queue: TurnQueue, turn: Turn[T], wait: bool, asks: bool = Fals
     if asks:
         check_ends(queue._runner)  # pyright: ignore[reportPrivateUsage] - like `_put`
     return await queue._put(turn, wait=wait, sent=True)  # pyright: ignore[reportPrivateUsage] - users have `put`
-
-
-def copy_turns(queue: TurnQueue, other: TurnQueue) -> None:
-    """Put copies of the waiting turns into another queue, which is paused if the first one is."""
-    queue._copy_to(other)  # pyright: ignore[reportPrivateUsage] - users have `to_dict` and `restore`

@@ -9,7 +9,7 @@ from agentflow.hooks.chain import Chain, ChainEntry
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, around_of, call_of, listens_to
 from agentflow.hooks.recorded_layers import recorded_around
-from agentflow.hooks.recording import ChangeListener, SideWrapper, VerdictListener, noted, recorded
+from agentflow.hooks.recording import ChangeListener, SideWrapper, VerdictListener, recorded
 from agentflow.hooks.wrapping import Around
 from agentflow.vocabulary.events import EVENT_TYPES, Event
 
@@ -77,10 +77,6 @@ class FullHookSet(HookSet):
         """Return a set without this hook."""
         return FullHookSet((h for h in self.own if h is not hook), (h for h in self.process if h is not hook))
 
-    def with_process(self, process: Iterable[Hook]) -> FullHookSet:
-        """Return a set with other process-wide hooks."""
-        return FullHookSet(self.own, process)
-
     def inside(self, narrower: tuple[Hook, ...], process: tuple[Hook, ...]) -> FullHookSet:
         """Return the set for a narrower scope, which wins ties. Built once per combination.
 
@@ -121,14 +117,12 @@ class FullHookSet(HookSet):
             if id(hook) not in seen and listens_to(hook, kind):
                 seen.add(id(hook))
                 call = call_of(hook, kind)
-                if self.listeners and not hook.observer:
+                if self.listeners and not (hook.observer and isinstance(hook, ChangeListener)):
                     call = recorded(call, hook, kind, self.listeners)
-                elif self.listeners and not isinstance(hook, ChangeListener):
-                    call = noted(call, hook, self.listeners)
                 parts[_class_of(hook)].append(ChainEntry(call, hook))
         deciders, observers = (*parts[0], *parts[1]), parts[2]
         if not deciders and all(
-            _for_verdicts(entry.hook, kind) for entry in observers
+            isinstance(entry.hook, VerdictListener) and kind in entry.hook.for_verdicts for entry in observers
         ):  # without deciders there is no verdict to see
             return None
         return Chain(kind, *map(tuple, parts))
@@ -146,11 +140,8 @@ class FullHookSet(HookSet):
             wrapping = [(around, hook) for hook in once.values() if (around := around_of(hook, kind)) is not None]
             if self.listeners:
                 wrapping = [
-                    (
-                        around if isinstance(hook, ChangeListener) else recorded_around(around, hook, self.listeners),
-                        hook,
-                    )
-                    for around, hook in wrapping
+                    pair if isinstance(pair[1], ChangeListener) else (recorded_around(*pair, self.listeners), pair[1])
+                    for pair in wrapping
                 ]
             found = self._arounds[kind] = tuple(wrapping)
         return found
@@ -166,10 +157,6 @@ def _parts(chain: Chain | None) -> tuple[tuple[str, tuple[ChainEntry, ...]], ...
     if chain is None:
         return ()
     return (("edit", chain.editors), ("guard", chain.guards), ("observe", chain.observers))
-
-
-def _for_verdicts(hook: Hook, kind: type[Event]) -> bool:
-    return isinstance(hook, VerdictListener) and kind in hook.for_verdicts
 
 
 def _class_of(hook: Hook) -> int:

@@ -43,7 +43,6 @@ __all__ = [
     "SideWrapper",
     "VerdictListener",
     "clock_of",
-    "noted",
     "notify_all",
     "recorded",
     "skip_unchanged",
@@ -191,7 +190,8 @@ def clock_of(event: Event) -> Callable[[], float]:
 
 
 def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) -> Call:
-    """Wrap a hook's call for one event class so that its effects are reported.
+    """Wrap a hook's call for one event class so that its effects are reported; of an observer, only messages that it
+    injects.
 
     Args:
         call: The call, wrapped by the hook's options.
@@ -199,23 +199,28 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
         kind: The event class.
         listeners: The listeners to notify.
     """
-    names = tuple(kind.writable)
+    observes, names = hook.observer, tuple(kind.writable)
     values_of = getter(names)
-    quiet = not hook.shadow and all(listener.changes_only for listener in listeners)
+    quiet = observes or (not hook.shadow and skip_unchanged(listeners))
     marking = _Marking(hook, listeners)
 
     def watching(event: Any) -> Any:
-        before = values_of(event)
-        began = clock_of(event)()
+        before = () if observes else values_of(event)
+        began = 0.0 if observes else clock_of(event)()
         shadows = len(event.context.shadows) if hook.shadow else 0
         injections = marking.injections(event)
 
         def tell(result: Any, error: BaseException | None) -> None:
+            if observes:
+                if injections.added:
+                    told = HookCall(hook, event, injected=tuple(injections.added))
+                    notify_all(listeners, lambda listener: listener.on_call(told))
+                return
             watch = _Watch(hook, kind, event, dict(zip(names, before, strict=True)), listeners, injections)
             watch.tell(result, error, began, shadows)
 
         def unchanged() -> bool:
-            return quiet and not injections.added and all(map(is_, before, values_of(event)))
+            return quiet and not injections.added and (observes or all(map(is_, before, values_of(event))))
 
         async def later(result: Any) -> Any:
             outer = injecting.get()
@@ -247,51 +252,6 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
         if is_later(result):
             return later(result)
         tell(result, None)
-        return result
-
-    return marking.around(watching)
-
-
-def noted(call: Call, hook: Hook, listeners: Listeners) -> Call:
-    """Wrap an observer's call for one event class so that messages it injects are reported.
-
-    Args:
-        call: The call, wrapped by the hook's options.
-        hook: The hook.
-        listeners: The listeners to notify.
-    """
-
-    marking = _Marking(hook, listeners)
-
-    def watching(event: Any) -> Any:
-        injections = marking.injections(event)
-
-        def tell() -> None:
-            if injections.added:
-                told = HookCall(hook, event, injected=tuple(injections.added))
-                notify_all(listeners, lambda listener: listener.on_call(told))
-
-        async def later(result: Any) -> Any:
-            outer = injecting.get()
-            injecting.set(injections)
-            try:
-                return await settle(result)
-            finally:
-                injecting.set(outer)
-                tell()
-
-        outer = injecting.get()
-        injecting.set(injections)
-        try:
-            result = call(event)
-        except BaseException:
-            tell()
-            raise
-        finally:
-            injecting.set(outer)
-        if result is not None and is_later(result):
-            return later(result)
-        tell()
         return result
 
     return marking.around(watching)

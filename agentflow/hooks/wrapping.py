@@ -229,12 +229,6 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
     if made is source or type(made) in _SOURCES:
         return made
     below: type[Any] = source.__class__
-    if below is ModelSource and isinstance(made, Flux):
-        private = source.private or isinstance(made, PrivateFlux)
-        layer = (around, hook, event)
-        return ModelSource(made, source.request, source.using, layer, private, opens=source.opens)  # pyright: ignore[reportUnknownArgumentType]
-    if below is ToolSource and isinstance(made, Mono):
-        return ToolSource(made, source.chunks, source.instead, (around, hook, event))  # pyright: ignore[reportUnknownArgumentType]
     if not hasattr(made, "subscribe"):
         raise HookContractError(
             f"{hook.name}.around",
@@ -242,17 +236,14 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
             "None (is a `return` missing? to change nothing, `return source`)" if made is None else type(made).__name__,
             "the source, or any Mono, Flux or Observable",
         )
+    layer = (around, hook, event)
     if below is ModelSource:
-        return ModelSource(
-            Flux.from_observable(made),
-            source.request,
-            source.using,
-            (around, hook, event),
-            source.private,
-            opens=source.opens,
-        )
+        inner: Flux[ModelChunk] = made if isinstance(made, Flux) else Flux.from_observable(made)
+        private = source.private or isinstance(made, PrivateFlux)
+        return ModelSource(inner, source.request, source.using, layer, private, opens=source.opens)
     if below is ToolSource:
-        return ToolSource(Mono.from_observable(made), source.chunks, source.instead, (around, hook, event))
+        work: Mono[ToolResultBlock] = made if isinstance(made, Mono) else Mono.from_observable(made)
+        return ToolSource(work, source.chunks, source.instead, layer)
     return made
 
 

@@ -409,7 +409,7 @@ class RunBase:
         """See `RunContext.complete`."""
         asked = self.config.model if model is None else model
         return await ask_aside(
-            output, asked, messages, options, lambda told, with_: self.complete(told, model, source, with_), self
+            output, asked, messages, options, lambda told, with_: self.complete(told, model, source, with_), self.run_id
         )
 
     def compact(self, until: int, messages: tuple[Msg, ...]) -> Compaction:

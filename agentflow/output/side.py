@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from agentflow.errors import OutputError, UsageError
 from agentflow.output.form import MisfitError
@@ -17,19 +17,13 @@ from agentflow.vocabulary.specs import ModelOptions, Usage, one_call
 __all__ = ["ask_aside"]
 
 
-class Run(Protocol):
-    """The part of a run that its side calls need."""
-
-    run_id: str
-
-
 async def ask_aside(
     wanted: OutputLike[Any],
     model: str | Model,
     messages: Sequence[Msg],
     options: ModelOptions,
     ask: Callable[[tuple[Msg, ...], ModelOptions], Awaitable[Msg]],
-    run: Run,
+    run_id: str,
 ) -> Reply[Any]:
     """Ask until the answer fits.
 
@@ -39,7 +33,7 @@ async def ask_aside(
         messages: The question.
         options: The options of the request.
         ask: Makes one request.
-        run: The run of the side call.
+        run_id: The run of the side call.
 
     Returns:
         The answer, with its value.
@@ -75,5 +69,5 @@ async def ask_aside(
                 raise OutputError(output.name_of_form, times, problem, answer, name) from error
             conversation = (*conversation, Msg.assistant(answer.text), Msg.user(problem))
         else:
-            reply: Reply[Any] = Reply.of(answer, "completed", run.run_id, used, ())
+            reply: Reply[Any] = Reply.of(answer, "completed", run_id, used, ())
             return replace(reply, value=value, typed=True)

@@ -7,7 +7,8 @@ for the reply.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from agentflow.errors import ToolArgumentError, UsageError
@@ -101,54 +102,23 @@ class StepTool(FullTool[..., Any]):
         made.prepare()
         self.__dict__.update(made.__dict__, wants_context=True, _inner=made, _validated=validated, form=Arguments(made))
 
-    def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Coroutine[Any, Any, object]:
+    def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Any:
         """See `FullTool.start`; the return value is cached for the reply."""
-        work: Any = full_tool(self._inner).start(tool_use, context)
-        return _Step(
-            work, self._validated, AcceptedAnswers() if context is None else context.run.state[AcceptedAnswers]
-        )
+        given = AcceptedAnswers() if context is None else context.run.state[AcceptedAnswers]
+        made: FullTool[..., Any] = object.__new__(FullTool)
+        made.__dict__.update(self._inner.__dict__, _call=partial(self._step, self._inner.__dict__["_call"], given))
+        return made.start(tool_use, context)
 
-
-class _Step(Coroutine[Any, Any, object]):
-    """A step's work: the function, then the check of its return value. (A coroutine around it would leave the function's
-    own coroutine unawaited, with a warning, if it is closed before it begins.)
-    """
-
-    def __init__(self, work: Coroutine[Any, Any, object], validated: Checked, given: AcceptedAnswers) -> None:
-        self._work = work
-        self._validated = validated
-        self._given = given
-        self._running: Generator[Any, Any, object] | None = None
-
-    def send(self, value: Any, /) -> Any:
-        """See `Coroutine.send`."""
-        return self._begun().send(value)
-
-    def throw(self, typ: Any, val: Any = None, tb: Any = None, /) -> Any:
-        """See `Coroutine.throw`."""
-        return self._begun().throw(typ if val is None else val)
-
-    def close(self) -> None:
-        """See `Coroutine.close`."""
-        if self._running is not None:
-            self._running.close()
-        self._work.close()
-
-    def __await__(self) -> Generator[Any, Any, object]:
-        return self._begun()
-
-    def _begun(self) -> Generator[Any, Any, object]:
-        if self._running is None:
-            self._running = self._steps()
-        return self._running
-
-    def _steps(self) -> Generator[Any, Any, object]:
-        value = yield from self._work.__await__()
+    async def _step(
+        self, call: Callable[..., Awaitable[Any]], given: AcceptedAnswers, /, *args: object, **arguments: object
+    ) -> object:
+        """Call the function, then check its return value."""
+        value = await call(*args, **arguments)
         try:
-            output = yield from self._validated(value).__await__()
+            output = await self._validated(value)
         except MisfitError as error:  # not retried by the tool's own retries: the function has run
             raise ToolArgumentError(str(error)) from error
-        self._given.note(content_text(render(value)), output)
+        given.note(content_text(render(value)), output)
         return value
 
 

@@ -558,8 +558,4 @@ def tool(function: Callable[..., Any] | None = None, /, **options: object) -> An
     fixed = {**named, **options}
     if function is not None:
         return Tool(function, **chosen, fixed=fixed)
-    return partial(_decorate, chosen, fixed)
-
-
-def _decorate(options: dict[str, Any], fixed: dict[str, object], function: Callable[..., Any]) -> Tool:
-    return Tool(function, **options, fixed=fixed)
+    return lambda function: Tool(cast("Callable[..., Any]", function), **chosen, fixed=fixed)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from agentflow._support.virtual_time import VirtualClockLoop
-from agentflow.agent.agent import Agent, FullAgent, full_variant
+from agentflow.agent.agent import Agent, FullAgent
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.arguments import ToolableAgent, wrapped_agent
 from agentflow.errors import StoreError, UsageError, close_to
@@ -188,7 +188,8 @@ class Replay:
         tell = diverged or otherwise
         player = Player(script, clock, pace is not None, since, tell, model, frozenset(tools))
         changes: dict[str, Any] = {} if system is _UNCHANGED else {"system": system}
-        variant = full_variant(agent, [*chosen, *hooks_of(hooks)], clock=clock, store=None, **changes)
+        assert isinstance(agent, FullAgent)  # every agent is one
+        variant = agent.variant([*chosen, *hooks_of(hooks)], clock=clock, store=None, **changes)
         history = [script.log.message(ref) for ref in _history(script, first)]
         session = Session.fresh(history)
         reply: Reply[Any] | None = None
