@@ -15,9 +15,9 @@ import selectors
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine
 
-__all__ = ["VirtualClockLoop", "WrappedSelector", "run_virtual"]
+__all__ = ["VirtualClockLoop", "run_virtual"]
 
 T = TypeVar("T")
 
@@ -25,32 +25,7 @@ T = TypeVar("T")
 _FINE = 4e6
 
 
-class WrappedSelector(selectors.BaseSelector):
-    """The system's selector, for subclasses that wait differently."""
-
-    def __init__(self) -> None:
-        self._inner = selectors.DefaultSelector()
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        return self._inner.select(timeout)
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._inner.register(fileobj, events, data)
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._inner.unregister(fileobj)
-
-    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._inner.modify(fileobj, events, data)
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._inner.get_map()
-
-
-class _JumpingSelector(WrappedSelector):
+class _JumpingSelector(selectors.DefaultSelector):
     """Polls instead of waiting, and sums up the saved time."""
 
     def __init__(self) -> None:

@@ -57,6 +57,7 @@ class Adapter(ABC):
     __slots__ = (
         "_api_base",
         "_api_key",
+        "_conversation",
         "_family",
         "_headers",
         "_name",
@@ -103,6 +104,7 @@ class Adapter(ABC):
         self._params: FrozenDict[str, Any] = freeze(params)
         self._sleep = sleep
         self._tools = ToolMemory()
+        self._conversation: Conversation | None = None  # created on first use
 
     @property
     def name(self) -> str:

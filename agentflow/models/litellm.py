@@ -7,12 +7,10 @@ Rules:
 3. LiteLLM's stream is closed on every path: end, error, cancellation, and a consumer that stops reading.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from typing import Any
 
-from agentflow._support.frozen import EMPTY
 from agentflow.errors import ModelError, UsageError
 from agentflow.models.adapter import Adapter, modes_of
 from agentflow.models.chunks_in import ChunkReader, usage_of
@@ -32,7 +30,7 @@ from agentflow.models.litellm_library import (
     served,
 )
 from agentflow.models.options_out import options_out
-from agentflow.models.profiles import PROFILES, Family, profile_for
+from agentflow.models.profiles import PROFILES, profile_for
 from agentflow.models.provider_errors import broken_stream, model_error
 from agentflow.ports.answer_origin import answer_origin
 from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
@@ -62,38 +60,12 @@ class LiteLLMModel(Adapter):
         'openai/gpt-5'
     """
 
-    __slots__ = ("_conversation", "_served")
+    __slots__ = ("_served",)
+
+    _served: Served
+    """How LiteLLM serves the model; known once there is a converter."""
 
     _reserved = frozenset({"model", "messages", "tools", "stream", "stream_options", "max_retries", "num_retries"})
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        api_base: str | None = None,
-        api_key: str | None = None,
-        retries: int = 2,
-        max_wait: float = 60.0,
-        timeout: float = 600.0,
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, Any] = EMPTY,
-        family: Family | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        super().__init__(
-            name,
-            api_base=api_base,
-            api_key=api_key,
-            retries=retries,
-            max_wait=max_wait,
-            timeout=timeout,
-            headers=headers,
-            params=params,
-            family=family,
-            sleep=sleep,
-        )
-        self._conversation: Conversation | None = None
-        self._served = Served("", frozenset())
 
     async def _ready(self, request: ModelRequest) -> Conversation:
         conversation = self._prepared(await library())

@@ -98,7 +98,7 @@ _NO_EVENTS = "without a stream of events"  # in `http.refusal`, for a page, or J
 _NOT_HERE = ("bound to a different conversation", "invalid_encrypted_content")
 _POLICY = ("content_policy_violation", "content management policy", "responsibleaipolicyviolation")
 # Exceptions that LiteLLM's catch-all class wraps if the fault is in a program rather than the connection.
-_FAULTS = (ImportError, AttributeError, NameError, TypeError, KeyError, IndexError, AssertionError)
+_BUGS = (ImportError, AttributeError, NameError, TypeError, KeyError, IndexError, AssertionError)
 _LINE = ("httpx", "httpcore", "aiohttp", "anyio", "ssl", "openai")
 
 # Each of these runs over external text of any length, so it must take linear time: no repetition may begin where another
@@ -157,8 +157,13 @@ class _Facts:
     headers: Mapping[str, str]
     text: str
     raw: str
-    fault: bool
+    is_bug: bool
     keyless: bool
+
+    def mentions(self, phrases: Iterable[str]) -> bool:
+        """Return whether the provider's text contains one of the phrases, which are in lower case."""
+        low = self.raw.lower()
+        return any(phrase in low for phrase in phrases)
 
 
 def model_error(
@@ -319,7 +324,7 @@ def _facts(error: BaseException) -> _Facts:
         headers=headers,
         text=_clean(_said(chain[0], *chain[1:])),
         raw=raw,
-        fault=no_address or (not line_fault and isinstance(chain[-1], _FAULTS)),
+        is_bug=no_address or (not line_fault and isinstance(chain[-1], _BUGS)),
         keyless=keyless,
     )
 
@@ -381,17 +386,16 @@ def _raw_text(link: BaseException) -> str:
 
 
 def _retryable(facts: _Facts) -> bool:
-    low = facts.raw.lower()
-    if any(word in low for word in _QUOTA) or any(word in low for word in _OVERFLOW):
+    if facts.mentions((*_QUOTA, *_OVERFLOW)):
         return False
     asked = facts.headers.get("x-should-retry", "").lower()
     if asked in ("true", "false"):
         return asked == "true"
-    if facts.fault or (facts.status in (None, 500) and any(word in low for word in _NEVER)):
+    if facts.is_bug or (facts.status in (None, 500) and facts.mentions(_NEVER)):
         return False
     if facts.status is not None:
         return facts.status >= 500 or facts.status in _RETRYABLE_STATUS
-    if facts.names & _PERMANENT or any(word in low for word in _BROKEN_REQUEST):
+    if facts.names & _PERMANENT or facts.mentions(_BROKEN_REQUEST):
         return False
     return bool(facts.names & _RETRYABLE)
 
@@ -436,25 +440,25 @@ def _message_in_json(text: str) -> str | None:
 
 
 def _message(facts: _Facts, model: str, wait: float | None, place: str | None) -> str:
-    low, said = facts.raw.lower(), facts.text
-    if "llm provider not provided" in low or "LiteLLMUnknownProvider" in facts.names:
+    if facts.mentions(["llm provider not provided"]) or "LiteLLMUnknownProvider" in facts.names:
         return (
             f"LiteLLM does not know the provider of the model {model!r}. Name models 'provider/model', such as 'openai/gpt-5', "
             f"or 'openai/{model.split('/')[-1]}' with api_base= for a server with OpenAI's wire."
         )
     where = f" ({facts.status})" if facts.status is not None else ""
-    if _unknown(facts):
+    fault = _fault(facts)
+    if fault == "authentication":
         return _refused_key(facts, model, where)
-    kind = _kind(facts)
+    problem, cure = _FAULTS.get(fault, ("", "")) if fault is not None else ("", "")
+    if not problem or facts.status == 413:
+        problem = _problem(facts)
+    cure = cure or _cure(facts, problem)
+    if place is not None and "api_base=" in cure:
+        cure += f" The request went to {without_password(place)}."
     later = f" It asks to wait {wait:g} s." if wait is not None else ""
+    said = f": {facts.text}" if facts.text else ""
     end = "" if said.endswith(("!", "?", "…")) else "."
-    cure = _cure(facts, kind, place)
-    return f"{model} {kind}{where}: {said}{end}{later}{cure}" if said else f"{model} {kind}{where}.{later}{cure}"
-
-
-def _unknown(facts: _Facts) -> bool:
-    """Return whether the provider refused the credentials, or there are none."""
-    return facts.keyless or facts.status == 401 or "AuthenticationError" in facts.names
+    return f"{model} {problem}{where}{said}{end}{later}{' ' * bool(cure)}{cure}"
 
 
 def _refused_key(facts: _Facts, model: str, where: str) -> str:
@@ -466,99 +470,83 @@ def _refused_key(facts: _Facts, model: str, where: str) -> str:
     return f"{model} refused the API key{where}: {facts.text}. Check {variable} or api_key=."
 
 
-_KINDS = {
-    400: "refused the request",
-    403: "denied permission",
-    404: "was not found",
-    409: "reported a conflict",
-    413: "found the request too large",
-    422: "refused the request",
-}
-
-
 def _fault(facts: _Facts) -> ModelFault | None:
-    low = facts.raw.lower()
-    if _unknown(facts):
+    if facts.keyless or facts.status == 401 or "AuthenticationError" in facts.names:
         return "authentication"
-    if any(word in low for word in _QUOTA):
+    if facts.mentions(_QUOTA):
         return "quota"
-    if "ContextWindowExceededError" in facts.names or facts.status == 413 or any(word in low for word in _OVERFLOW):
+    if "ContextWindowExceededError" in facts.names or facts.status == 413 or facts.mentions(_OVERFLOW):
         return "context_overflow"
-    if "ContentPolicyViolationError" in facts.names or any(word in low for word in _POLICY):
+    if "ContentPolicyViolationError" in facts.names or facts.mentions(_POLICY):
         return "content_policy"
     return "rate_limit" if facts.status == 429 else None
 
 
+_ADD_CREDIT = "Add credit to the account, or use the key of another one."
+_FAULTS: dict[ModelFault, tuple[str, str]] = {
+    "quota": ("has no quota left", _ADD_CREDIT),
+    "context_overflow": (
+        "cannot hold the conversation in its context window",
+        "Send less: SummaryCompaction and ClearOldResults of agentflow.plugins shorten the conversation.",
+    ),
+    "content_policy": ("refused the content", "Change the messages, or use another model."),
+    "rate_limit": (
+        "limits the rate of requests",
+        "Send fewer (RateLimit of agentflow.plugins), raise retries= and max_wait=, or request a higher limit.",
+    ),
+}
+"""The problem and the advice for each fault."""
+
+_REFUSED, _LATE, _BROKEN = "refused the request", "did not answer in time", "could not be reached or broke off"
+_UNKNOWN_FORM, _FAILED, _NOT_CALLED = "answered in an unknown form", "failed", "could not be called"
 _CHANGE = "Change the messages, tools, options= or params= that it names."
-_UNREACHED = "Check api_base=, that a server listens there, and the proxy variables (HTTPS_PROXY, NO_PROXY)."
-_LATER = "The provider is at fault: try again later, raise retries=, or add ModelFallback of agentflow.plugins."
-_FAULT_CURES: dict[ModelFault, str] = {
-    "quota": "Add credit to the account, or use the key of another one.",
-    "context_overflow": "Send less: SummaryCompaction and ClearOldResults of agentflow.plugins shorten the conversation.",
-    "content_policy": "Change the messages, or use another model.",
-    "rate_limit": "Send fewer (RateLimit of agentflow.plugins), raise retries= and max_wait=, or request a higher limit.",
+_ROOT = "that api_base= is the root of the API (often .../v1)."
+_PROBLEMS = {
+    400: _REFUSED,
+    403: "denied permission",
+    404: "was not found",
+    408: _LATE,
+    409: "reported a conflict",
+    413: "found the request too large",
+    422: _REFUSED,
 }
-_STATUS_CURES = {
-    400: _CHANGE,
+_CURES: dict[int | str, str] = {
+    402: _ADD_CREDIT,
     403: "Check that the key's account may use this model, or use another key or model.",
-    404: "Check the model's name, and that api_base= is the root of the API (often .../v1).",
-    402: _FAULT_CURES["quota"],
-    405: "Check that api_base= is the root of the API (often .../v1).",
+    404: f"Check the model's name, and {_ROOT}",
+    405: f"Check {_ROOT}",
     409: "Another request is in its way: try again, or raise retries=.",
-    422: _CHANGE,
+    _REFUSED: _CHANGE,
+    _LATE: "Check that the server is up, or raise timeout=.",
+    _BROKEN: "Check api_base=, that a server listens there, and the proxy variables (HTTPS_PROXY, NO_PROXY).",
+    _UNKNOWN_FORM: "Check that api_base= is a server with this wire.",
+    _NOT_CALLED: "See its cause for the reason: error.__cause__.",
 }
-_KIND_CURES = {
-    "did not answer in time": "Check that the server is up, or raise timeout=.",
-    "could not be reached or broke off": _UNREACHED,
-    "answered in an unknown form": "Check that api_base= is a server with this wire.",
-    "refused the request": _CHANGE,
-    "could not be called": "See its cause for the reason: error.__cause__.",
-}
+"""The advice for a status, or for a problem."""
 
 
-def _cure(facts: _Facts, kind: str, place: str | None) -> str:
-    """Return the advice, after a space; empty if there is none."""
-    low, fault = facts.raw.lower(), _fault(facts)
-    if fault in _FAULT_CURES:
-        return f" {_FAULT_CURES[fault]}"
-    cure = _STATUS_CURES.get(facts.status or 0) or _KIND_CURES.get(kind, "")
-    if "ProviderError" in facts.names and facts.status is None and _NO_EVENTS in low:
-        cure = "Check that api_base= is the root of an API with this wire (often .../v1)."
-    elif facts.status is not None and 300 <= facts.status < 400:
-        cure = "If that URL is right, set it as api_base=."
-    elif not cure and kind == "failed":
-        cure = _LATER if _retryable(facts) else _CHANGE
-    if place is not None and "api_base=" in cure:
-        cure += f" The request went to {without_password(place)}."
-    return f" {cure}" if cure else ""
-
-
-_FAULT_TEXTS: dict[ModelFault, str] = {
-    "quota": "has no quota left",
-    "context_overflow": "cannot hold the conversation in its context window",
-    "content_policy": "refused the content",
-    "rate_limit": "limits the rate of requests",
-}
-
-
-def _kind(facts: _Facts) -> str:
-    fault = _fault(facts)
-    if fault in _FAULT_TEXTS and facts.status != 413:
-        return _FAULT_TEXTS[fault]
-    if facts.status in _KINDS:
-        return _KINDS[facts.status]
-    if facts.status == 408 or facts.names & {"Timeout", "TimeoutError"}:
-        return "did not answer in time"
-    if facts.status is not None and facts.status >= 500:
-        return "failed"
-    if "ProviderError" in facts.names:
-        return "failed"
+def _problem(facts: _Facts) -> str:
+    if facts.status in _PROBLEMS:
+        return _PROBLEMS[facts.status]
+    if facts.names & {"Timeout", "TimeoutError"}:
+        return _LATE
+    if (facts.status is not None and facts.status >= 500) or "ProviderError" in facts.names:
+        return _FAILED
     if "NotUnderstoodError" in facts.names:
-        return "answered in an unknown form"
-    if "APIConnectionError" in facts.names and not facts.fault:
-        return "could not be reached or broke off"
-    if facts.names & {"InternalServerError", "ServiceUnavailableError"}:
-        return "could not be reached or broke off"
-    if facts.status is not None and 400 <= facts.status < 500:
-        return "refused the request"
-    return "could not be called"
+        return _UNKNOWN_FORM
+    lost = "APIConnectionError" in facts.names and not facts.is_bug
+    if lost or facts.names & {"InternalServerError", "ServiceUnavailableError"}:
+        return _BROKEN
+    return _REFUSED if facts.status is not None and 400 <= facts.status < 500 else _NOT_CALLED
+
+
+def _cure(facts: _Facts, problem: str) -> str:
+    """Return the advice; empty if there is none."""
+    if "ProviderError" in facts.names and facts.status is None and facts.mentions([_NO_EVENTS]):
+        return "Check that api_base= is the root of an API with this wire (often .../v1)."
+    if facts.status is not None and 300 <= facts.status < 400:
+        return "If that URL is right, set it as api_base=."
+    if problem == _FAILED:
+        later = "The provider is at fault: try again later, raise retries=, or add ModelFallback of agentflow.plugins."
+        return later if _retryable(facts) else _CHANGE
+    return _CURES.get(facts.status or 0) or _CURES.get(problem, "")

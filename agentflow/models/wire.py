@@ -122,7 +122,7 @@ class DirectWire(Adapter):
         sleep: The function that waits between attempts.
     """
 
-    __slots__ = ("_connect_timeout", "_conversation", "_max_event", "_model", "_row", "_tls")
+    __slots__ = ("_connect_timeout", "_max_event", "_model", "_row", "_tls")
 
     vendor: ClassVar[Vendor]
     _tells_errors: ClassVar[bool] = False
@@ -164,7 +164,6 @@ class DirectWire(Adapter):
         self._connect_timeout = connect_timeout
         self._tls = tls
         self._max_event = max_event
-        self._conversation: Conversation | None = None
         self._row: Mapping[str, object] = EMPTY
 
     @classmethod
