@@ -36,7 +36,7 @@ async def in_daemon(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T
             return
         try:
             result = context.run(work, *args, **named)
-        except BaseException as error:
+        except BaseException as error:  # raised again where the result is awaited
             done.set_exception(error)
         else:
             done.set_result(result)

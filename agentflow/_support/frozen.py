@@ -79,12 +79,15 @@ _ATOMS = frozenset({str, int, float, bool, type(None)})
 """The most common types of JSON-like data, recognised without the checks of abstract classes."""
 
 
+_FROZEN: tuple[type[Any], ...] = (FrozenDict, FrozenList)
+
+
 def deep_freeze(value: Any) -> Any:
     """Return JSON-like data with every mapping and list in it frozen."""
     if type(value) in _ATOMS:
         return value
-    if isinstance(value, FrozenDict | FrozenList):
-        return value  # pyright: ignore[reportUnknownVariableType] - frozen at all levels already
+    if isinstance(value, _FROZEN):
+        return value
     if isinstance(value, Mapping):
         return FrozenDict({key: deep_freeze(item) for key, item in cast("Mapping[Any, Any]", value).items()})
     if isinstance(value, list):

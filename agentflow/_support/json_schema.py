@@ -15,6 +15,10 @@ Rules:
 4. It follows the draft of 2020-12, and supports the older spellings of drafts from 4 on: `definitions`, lists in
    `items`, `dependencies`, booleans in `exclusiveMinimum`. `format` and `content...` are annotations and check nothing.
    A `$dynamicRef` works like a `$ref`; a schema in which that would make a difference is refused.
+
+No library does this. Of the 35 hostile cases in tests/tools/hostile_schemas.py, `jsonschema` and `fastjsonschema` backtrack in
+`re` and do not end. `jsonschema-rs` matches in linear time, but counts no steps: nested `anyOf` or many required names exhaust
+memory, which aborts the whole process (as Rust does), and a `contains` in a `contains` holds the interpreter for 17 seconds.
 """
 
 from __future__ import annotations

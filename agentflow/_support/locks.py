@@ -90,18 +90,17 @@ class FairLine:
             while self._line:
                 loop, waiter = self._line.popleft()
                 try:
-                    loop.call_soon_threadsafe(_wake, waiter, self)
+                    loop.call_soon_threadsafe(self._wake, waiter)
                 except RuntimeError:  # the loop is closed, and the waiter with it
                     continue
                 return True
         return False
 
-
-def _wake(waiter: asyncio.Future[None], line: FairLine) -> None:
-    if waiter.cancelled():  # the waiter was cancelled
-        line._pass_on()  # pyright: ignore[reportPrivateUsage] - the other half of the line
-    else:
-        waiter.set_result(None)
+    def _wake(self, waiter: asyncio.Future[None]) -> None:
+        if waiter.cancelled():
+            self._pass_on()
+        else:
+            waiter.set_result(None)
 
 
 class FairLock(FairLine):

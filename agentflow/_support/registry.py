@@ -9,10 +9,10 @@ Rules:
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from inspect import currentframe
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, overload
 
 from agentflow.errors import DuplicateNameError, NotRegisteredError, close_to
@@ -151,7 +151,8 @@ class NamedRegistry(Generic[T]):
 
 def _caller() -> str:
     """Return the place of the registration: the first frame outside the registries."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - as `inspect.currentframe` does
-    while frame.f_back is not None and isinstance(frame.f_locals.get("self"), NamedRegistry):
+    frame = currentframe()
+    frame = None if frame is None else frame.f_back
+    while frame is not None and isinstance(frame.f_locals.get("self"), NamedRegistry):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return "an unknown place" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -24,7 +24,7 @@ from reactivex import Observable
 
 from agentflow.errors import HookContractError, Veto
 from agentflow.hooks.hook import Hook
-from agentflow.reactive import EMPTY, Flux, Mono, first_value
+from agentflow.reactive import EMPTY, Flux, Mono
 from agentflow.vocabulary.events import Error, ErrorPhase, Event, PostActing, PostReasoning, PreCall, PreReasoning
 from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Verdict
@@ -56,10 +56,8 @@ async def settle(answer: Any) -> Any:
             answer = await cast("Awaitable[Any]", answer)
         elif isinstance(answer, Mono):
             answer = await cast("Mono[Any]", answer).resolve()
-        elif isinstance(answer, Flux):
-            answer = await cast("Flux[Any]", answer).first().resolve()
         elif isinstance(answer, Observable):
-            answer = await first_value(cast("Observable[Any]", answer))
+            answer = await Flux[Any].wrap(cast("Observable[Any]", answer)).first().resolve()
         elif is_later(answer):
             answer = await cast("Awaitable[Any]", answer)
         else:

@@ -11,8 +11,9 @@ Rules:
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Final
 
 import aiohttp
@@ -69,25 +70,9 @@ async def fetch(
         False
     """
     place = _check_url(url)
-    block: DataBlock | None = None
+    read = partial(_block, media_type=media_type, name=name, types=types, max_bytes=max_bytes)
     try:
-        limits = aiohttp.ClientTimeout(total=timeout)
-        resolver = None if private else CheckedResolver()
-        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True)
-        jar = aiohttp.DummyCookieJar()
-        async with aiohttp.ClientSession(
-            connector=connector, cookie_jar=jar, timeout=limits, trust_env=False, auto_decompress=False
-        ) as session:
-            sent = {"accept-encoding": "identity", **(headers or {})}
-            for _ in range(redirects + 1):
-                if not private:
-                    check_literal(place.host or "")
-                async with session.get(place, allow_redirects=False, headers=sent) as answer:
-                    if answer.status in _REDIRECTS and "location" in answer.headers:
-                        place, sent = _next(place, answer, sent)
-                        continue
-                    block = await _block(answer, place, media_type, name, types, max_bytes)
-                    break
+        block = await _follow(place, read, headers or {}, redirects, timeout, private=private)
     except FetchError:
         raise
     except TimeoutError as error:
@@ -102,6 +87,35 @@ async def fetch(
     if block is None:
         raise FetchError(url, f"it redirects more than {redirects} times")
     return block
+
+
+async def _follow(
+    place: URL,
+    read: Callable[[aiohttp.ClientResponse, URL], Awaitable[DataBlock]],
+    headers: Mapping[str, str],
+    redirects: int,
+    timeout: float,
+    *,
+    private: bool,
+) -> DataBlock | None:
+    """Read the first answer that is not a redirect; None if there are too many of those."""
+    resolver = None if private else CheckedResolver()
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=timeout),
+        trust_env=False,
+        auto_decompress=False,
+    ) as session:
+        sent: Mapping[str, str] = {"accept-encoding": "identity", **headers}
+        for _ in range(redirects + 1):
+            if not private:
+                check_literal(place.host or "")
+            async with session.get(place, allow_redirects=False, headers=sent) as answer:
+                if answer.status not in _REDIRECTS or "location" not in answer.headers:
+                    return await read(answer, place)
+                place, sent = _next(place, answer, sent)
+    return None
 
 
 def _check_url(url: str) -> URL:

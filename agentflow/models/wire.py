@@ -219,14 +219,7 @@ class DirectWire(Adapter):
         response: aiohttp.ClientResponse | None = None
         failure: ModelError | None = None
         try:
-            response = await post(
-                self._url(),
-                _encode(body),
-                {**self._signed(), **(self._headers or {}), **(extra.get("extra_headers") or {})},
-                timeout=self._timeout,
-                connect_timeout=self._connect_timeout,
-                tls=self._tls,
-            )
+            response = await self._post(self._url(), body, extra.get("extra_headers") or EMPTY)
             next_part = response.content.readany
             part = b""
             if not 200 <= response.status < 300 or response.status == 204:
@@ -256,6 +249,18 @@ class DirectWire(Adapter):
         if failure is not None:
             raise failure  # outside the `except` block, so that the original error is not its context
 
+    def _post(
+        self, url: str, body: Mapping[str, object], headers: Mapping[str, str] = EMPTY
+    ) -> Awaitable[aiohttp.ClientResponse]:
+        return post(
+            url,
+            _encode(body),
+            {**self._signed(), **(self._headers or {}), **headers},
+            timeout=self._timeout,
+            connect_timeout=self._connect_timeout,
+            tls=self._tls,
+        )
+
     async def _post_json(self, url: str, body: Mapping[str, object]) -> Mapping[str, object]:
         """Send a request to another URL of the vendor, and return its answer, an object.
 
@@ -264,14 +269,7 @@ class DirectWire(Adapter):
         """
         failure: ModelError
         try:
-            response = await post(
-                url,
-                _encode(body),
-                {**self._signed(), **(self._headers or {})},
-                timeout=self._timeout,
-                connect_timeout=self._connect_timeout,
-                tls=self._tls,
-            )
+            response = await self._post(url, body)
             async with response:
                 if response.status != 200:
                     raise await refusal(response)

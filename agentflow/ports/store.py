@@ -317,7 +317,7 @@ def length_of(older_than: timedelta) -> float:
     Raises:
         UsageError: It is not a timedelta.
     """
-    if not isinstance(older_than, timedelta) or older_than < timedelta(0):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(cast("object", older_than), timedelta) or older_than < timedelta(0):
         raise UsageError(f"prune(older_than={older_than!r}): it is a timedelta, such as timedelta(days=30).")
     return older_than.total_seconds()
 

@@ -1,6 +1,6 @@
 """Mono and Flux: cold, pulled, cancellable reactive types that are real reactivex observables (layer 1)."""
 
-from agentflow.reactive.bridge import LoopScheduler, first_value, last_value
+from agentflow.reactive.bridge import LoopScheduler, last_value
 from agentflow.reactive.call_mono import CallMono
 from agentflow.reactive.flux import Flux
 from agentflow.reactive.iterators import StreamIterator
@@ -24,7 +24,6 @@ __all__ = [
     "StreamIterator",
     "Subscription",
     "Threads",
-    "first_value",
     "last_value",
     "threads",
 ]

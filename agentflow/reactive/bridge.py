@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from agentflow.reactive.subscription import Subscription
 
-__all__ = ["LoopScheduler", "drain", "first_value", "last_value"]
+__all__ = ["LoopScheduler", "drain", "last_value"]
 
 T = TypeVar("T")
 State = TypeVar("State")
@@ -248,26 +248,5 @@ async def last_value(source: Observable[T]) -> T | Empty:
         if inbox.error is not None:
             raise inbox.error
         return inbox.items.pop() if inbox.items else EMPTY
-    finally:
-        await inbox.close()
-
-
-async def first_value(source: Observable[T]) -> T | Empty:
-    """Return the first value of a foreign observable and dispose it; `EMPTY` if it completed without one.
-
-    Example:
-        >>> await first_value(reactivex.of(1, 2, 3))
-        1
-    """
-    inbox = _Inbox[T](None)
-    try:
-        inbox.subscribe_to(source)
-        while not inbox.items and not inbox.done:
-            await inbox.wait()
-        if inbox.items:
-            return inbox.items.popleft()
-        if inbox.error is not None:
-            raise inbox.error
-        return EMPTY
     finally:
         await inbox.close()

@@ -31,20 +31,20 @@ class CallMono(Mono[T_co], Generic[T_co]):
 
     _instead: ClassVar[str] = ": it is a call that has not run. Await it, or .block() in plain code, and read the reply"
 
-    def __init__(self, source: Callable[[], Awaitable[T_co | Empty]], label: str) -> None:
-        self._source = source
+    def __init__(self, source: Callable[[], Awaitable[T_co]], label: str) -> None:
+        self._work = source
         self._label = label
         self._used = False
 
     def resolve(self) -> Awaitable[T_co | Empty]:
         """Return an awaitable that starts a run when it is first awaited."""
         self._used = True
-        return _begun_later(self._source)
+        return _begun_later(self._work)
 
     def __await__(self) -> Generator[Any, None, T_co]:
         """Start a run. A call always has a value, so its coroutine is awaited directly."""
         self._used = True
-        return self._source().__await__()  # pyright: ignore[reportReturnType] - a call never returns `EMPTY`
+        return self._work().__await__()
 
     def subscribe(
         self,

@@ -65,7 +65,7 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
             if run is None:  # nothing has begun: starting a run would acquire the session
                 raise error if tb is None else error.with_traceback(tb)
             return run.throw(error if tb is None else error.with_traceback(tb))
-        except BaseException:
+        except BaseException:  # whatever it is, this run has ended
             runs.pop(driver, None)
             raise
         finally:

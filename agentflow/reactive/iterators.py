@@ -53,7 +53,7 @@ async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:
             except StopAsyncIteration:
                 return
             yield item
-    except BaseException:  # a completed iterator needs no closing
+    except BaseException:  # also GeneratorExit: the stream was abandoned. A completed iterator needs no closing
         await close(iterator)
         raise
 

@@ -171,7 +171,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     def from_observable(source: Observable[A]) -> Mono[A]:
         """A mono of the last value of any observable, like reactivex's own `await`; empty if there was none.
 
-        For the first value, with the observable disposed at once: `Mono(lambda: first_value(observable))`.
+        For the first value, with the observable disposed at once: `Flux.wrap(observable).first()`.
         """
         return Mono(lambda: cast("Awaitable[A | Empty]", resolve_source("from_observable", source)))
 

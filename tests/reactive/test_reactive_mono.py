@@ -14,7 +14,7 @@ import pytest
 import reactivex as rx
 
 from agentflow.errors import UsageError
-from agentflow.reactive import EMPTY, CallMono, Flux, Just, Mono, SourceTimeoutError, first_value, threads
+from agentflow.reactive import EMPTY, CallMono, Flux, Just, Mono, SourceTimeoutError, threads
 from agentflow.testing.verify import Probe, verify
 from agentflow.testing.virtual_time import run_virtual
 
@@ -58,7 +58,7 @@ async def test_constructors() -> None:
     assert await Mono.wrap(rx.empty()).resolve() is EMPTY
     assert await Mono.defer(lambda: Mono.just(7)) == 7
     assert await Mono.from_callable(lambda: 7) == 7
-    assert await first_value(rx.of(7, 8)) == 7
+    assert await Flux.wrap(rx.of(7, 8)).first() == 7
     mono = Mono.just(1)
     assert Mono.wrap(mono) is mono
     once = Mono.from_awaitable(seven())

@@ -16,7 +16,7 @@ from reactivex.scheduler.eventloop import AsyncIOScheduler, AsyncIOThreadSafeSch
 from reactivex.subject import Subject
 
 from agentflow.errors import UsageError
-from agentflow.reactive import Flux, LoopScheduler, Mono, Subscription, first_value
+from agentflow.reactive import Flux, LoopScheduler, Mono, Subscription
 from agentflow.testing.verify import Probe, verify
 from agentflow.testing.virtual_time import run_virtual
 
@@ -265,7 +265,7 @@ async def test_a_cancellation_while_a_foreign_operator_winds_up_counts() -> None
             await asyncio.sleep(0)
         return 1
 
-    reader = asyncio.ensure_future(first_value(rx.merge(Mono(slow), Mono(quick))))
+    reader = asyncio.create_task(Flux.wrap(rx.merge(Mono(slow), Mono(quick))).first())
     await cleaning.wait()
     reader.cancel()
     assert (await asyncio.wait([reader], timeout=10))[0]
@@ -292,7 +292,7 @@ async def test_a_second_cancellation_reaches_all_that_foreign_operators_run() ->
 
         return Flux(items)
 
-    reader = asyncio.ensure_future(first_value(rx.merge(*[work(number) for number in range(3)])))
+    reader = asyncio.create_task(Flux.wrap(rx.merge(*[work(number) for number in range(3)])).first())
     for moments in (begun[:3], begun[3:]):
         for moment in moments:
             await moment.wait()
@@ -311,18 +311,18 @@ async def test_foreign_observables_are_read_without_a_hop_and_disposed_at_once()
         turns += 1
 
     asyncio.get_running_loop().call_soon(turn)
-    assert await first_value(rx.of(1, 2)) == 1
+    assert await Flux.wrap(rx.of(1, 2)).first() == 1
     assert await Mono.wrap(rx.of(1, 2)) == 2
     assert len(await Flux.wrap(rx.range(0, 100)).to_list()) == 100
     assert turns == 0
     subject: Subject[int] = Subject()
-    waiting = asyncio.ensure_future(first_value(subject))
+    waiting = asyncio.create_task(Flux.wrap(subject).first())
     await asyncio.sleep(0)
     assert len(subject.observers) == 1
     subject.on_next(5)
     assert await waiting == 5
     assert subject.observers == []
-    waiting = asyncio.ensure_future(first_value(subject))
+    waiting = asyncio.create_task(Flux.wrap(subject).first())
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

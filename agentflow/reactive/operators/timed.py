@@ -73,7 +73,7 @@ class _Limited:
                 self.error = SourceTimeoutError(self._operator, allowed or 0.0, self._what)
                 raise self.error from error
             raise
-        except BaseException:
+        except BaseException:  # the work has ended, whatever ended it; a cancellation by the limit is still undone
             self._passed()
             raise
         self._passed()

@@ -1,0 +1,277 @@
+"""Reads the facts of a provider's failure from its exception: status, headers, the provider's text, whether to retry.
+
+Rules:
+
+1. No client is imported: the classes of LiteLLM and its clients are recognised by name, and facts are read from the chain of
+   causes.
+2. `x-should-retry` takes precedence over the status, and a provider's permanent reasons over both.
+3. The text is all of the provider's (the reason is often in the last line), without JSON, HTML, rulers and class names.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from pydantic_core import from_json
+
+from agentflow.errors import ModelError, ModelFault
+from agentflow.models.loose import field
+
+__all__ = ["Facts", "causes_of", "facts_of", "fault_of", "headers_in", "is_retryable", "raw_text", "status_in"]
+
+_RETRYABLE = frozenset(
+    {
+        "Timeout",
+        "APIConnectionError",
+        "RateLimitError",
+        "InternalServerError",
+        "ServiceUnavailableError",
+        "BadGatewayError",
+        "MidStreamFallbackError",
+        "ProviderError",
+        "TimeoutError",
+    }
+)
+_PERMANENT = frozenset(
+    {
+        "AuthenticationError",
+        "BadRequestError",
+        "NotFoundError",
+        "PermissionDeniedError",
+        "UnprocessableEntityError",
+        "ContextWindowExceededError",
+        "ContentPolicyViolationError",
+        "UnsupportedParamsError",
+        "BudgetExceededError",
+        "NotUnderstoodError",
+    }
+)
+# Exceptions of aiohttp, httpx and agentflow for invalid URLs: retrying does not help.
+_NO_ADDRESS = frozenset({"WrongSettingError", "InvalidURL", "NonHttpUrlClientError", "UnsupportedProtocol"})
+_RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
+_QUOTA = ("insufficient_quota", "exceeded your current quota", "credit balance is too low", "billing_hard_limit")
+_BROKEN_REQUEST = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
+# Local servers answer 500 to requests that never work: a failing chat template, or an image for a text-only model.
+_NEVER = (
+    "roles must alternate",
+    "system role not supported",
+    "system message must be at the beginning",
+    "only user, assistant and tool roles are supported",
+    "tool call ids should be alphanumeric",
+    "parser for this template",
+    "jinja",
+    "raise_exception",
+    "chat template",
+    "while executing ",
+    "input is not supported",
+    "required for image input",
+    "does not support multimodal",
+    "mmproj",
+)
+_OVERFLOW = (
+    "context length",
+    "context_length_exceeded",
+    "context window",
+    "prompt is too long",
+    "exceed context limit",
+    "exceeds the available context size",  # llama.cpp
+)
+_POLICY = ("content_policy_violation", "content management policy", "responsibleaipolicyviolation")
+# Exceptions that LiteLLM's catch-all class wraps if the fault is in a program rather than the connection.
+_BUGS = (ImportError, AttributeError, NameError, TypeError, KeyError, IndexError, AssertionError)
+_LINE = ("httpx", "httpcore", "aiohttp", "anyio", "ssl", "openai")
+
+# Each of these runs over external text of any length, so it must take linear time: no repetition may begin where another
+# attempt has just matched the same characters (tests/words/test_hostile_texts.py).
+_CLASS_PREFIX = re.compile(r"^\s*(?:litellm\.)?[A-Za-z_]*(?:Error|Exception|Timeout)\b\s*(?:-|:)?\s+")
+_TRAILER = re.compile(
+    r"(?:Handle with `litellm\.|Original exception:|Traceback \(most recent|Error_str:|"
+    r"Received Model Group=|To drop these, set).*",
+    re.DOTALL,
+)
+_RULER = re.compile(r"^[\W_]*$")
+_TAG = re.compile(r"<[^<>]*>")
+_OBJECT = re.compile(r"\b\w{1,60}:<[\w.]+ object at 0x[0-9a-f]+>")
+_NO_KEY = re.compile(
+    r"missing.{0,30}(?:credential|api.?key)|api.?key.{0,40}(?:must be set|required|not (?:set|found|provided|passed))"
+    r"|no api.?key|unable to locate credentials",
+    re.IGNORECASE,
+)
+_LONGEST = 500
+_MOST_PREFIXES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts in a chain of exceptions.
+
+    Attributes:
+        names: The names of the classes of the exception.
+        status: The HTTP status.
+        headers: The answer's headers, names in lower case.
+        text: The provider's text, on one line.
+        raw: The texts of the chain, as they are.
+        is_bug: Whether the program is at fault, not the connection.
+        keyless: Whether the request had no key.
+    """
+
+    names: frozenset[str]
+    status: int | None
+    headers: Mapping[str, str]
+    text: str
+    raw: str
+    is_bug: bool
+    keyless: bool
+
+    def mentions(self, phrases: Iterable[str]) -> bool:
+        """Return whether the provider's text contains one of the phrases, which are in lower case."""
+        low = self.raw.lower()
+        return any(phrase in low for phrase in phrases)
+
+
+def fault_of(facts: Facts) -> ModelFault | None:
+    if facts.keyless or facts.status == 401 or "AuthenticationError" in facts.names:
+        return "authentication"
+    if facts.mentions(_QUOTA):
+        return "quota"
+    if "ContextWindowExceededError" in facts.names or facts.status == 413 or facts.mentions(_OVERFLOW):
+        return "context_overflow"
+    if "ContentPolicyViolationError" in facts.names or facts.mentions(_POLICY):
+        return "content_policy"
+    return "rate_limit" if facts.status == 429 else None
+
+
+def facts_of(error: BaseException) -> Facts:
+    chain = [*causes_of(error)]
+    line_fault = any(isinstance(link, OSError) or type(link).__module__.split(".")[0] in _LINE for link in chain[1:])
+    head = chain[0]
+    # An error within a stream wraps the original one.
+    if isinstance(inner := field(head, "original_exception"), BaseException):
+        chain.insert(0, inner)
+    names = frozenset(cls.__name__ for cls in type(chain[0]).__mro__)
+    if isinstance(chain[0], OSError) or type(chain[0]).__module__.split(".")[0] in ("httpx", "aiohttp", "httpcore"):
+        names = names | {"APIConnectionError"}
+    no_address = any(cls.__name__ in _NO_ADDRESS for link in chain for cls in type(link).__mro__)
+    raw = "\n".join(dict.fromkeys(raw_text(link) for link in chain[:3]))
+    headers = headers_in(chain)
+    keyless = not headers and _NO_KEY.search(raw) is not None
+    return Facts(
+        names=names,
+        status=401 if keyless else status_in(chain),
+        headers=headers,
+        text=_clean(_said(chain[0], *chain[1:])),
+        raw=raw,
+        is_bug=no_address or (not line_fault and isinstance(chain[-1], _BUGS)),
+        keyless=keyless,
+    )
+
+
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen and not isinstance(link, ModelError):
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__  # LiteLLM raises `from None` over the HTTP answer
+
+
+def status_in(chain: list[BaseException]) -> int | None:
+    """Return the original HTTP status: LiteLLM's outer classes replace it by their own (529 becomes 500)."""
+    for link in reversed(chain):
+        if type(link).__name__.endswith("HTTPStatusError"):
+            status = field(field(link, "response"), "status_code")
+            if isinstance(status, int):
+                return status
+    if any(isinstance(link, OSError) or "Connect" in type(link).__name__ for link in chain[1:]):
+        return None
+    if any(cls.__name__ in ("APIConnectionError", "Timeout") for cls in type(chain[0]).__mro__):
+        return None
+    if "provider not provided" in str(chain[0]).lower():
+        return None
+    status = field(chain[0], "status_code")
+    return status if isinstance(status, int) and status >= 300 else None
+
+
+def headers_in(chain: list[BaseException]) -> dict[str, str]:
+    for link in chain:
+        for source in (
+            field(link, "litellm_response_headers"),
+            field(field(link, "response"), "headers"),
+            field(link, "headers"),
+        ):
+            if isinstance(source, Mapping) and source:
+                found = cast("Mapping[object, object]", source)
+                return {str(name).lower(): str(value) for name, value in found.items()}
+    return {}
+
+
+def _said(link: BaseException, *causes: BaseException) -> str:
+    message = field(link, "message")
+    text = message if isinstance(message, str) and message else str(link)
+    if "{'error'" in text:  # a body as OpenAI's client prints it, which is also in a field
+        bodies = [field(cause, "body") for cause in (link, *causes)]
+        found = (field(body, "message") or field(field(body, "error"), "message") for body in bodies)
+        return next((one for one in found if isinstance(one, str)), text)
+    return text
+
+
+def raw_text(link: BaseException) -> str:
+    body, code = field(link, "body"), vars(link).get("code")  # aiohttp's property of this name emits a warning
+    extra = " ".join(str(part) for part in (field(body, "type"), field(body, "code"), code) if part)
+    text = _said(link)
+    return f"{text}\n{extra}" if extra else text
+
+
+def is_retryable(facts: Facts) -> bool:
+    if facts.mentions((*_QUOTA, *_OVERFLOW)):
+        return False
+    asked = facts.headers.get("x-should-retry", "").lower()
+    if asked in ("true", "false"):
+        return asked == "true"
+    if facts.is_bug or (facts.status in (None, 500) and facts.mentions(_NEVER)):
+        return False
+    if facts.status is not None:
+        return facts.status >= 500 or facts.status in _RETRYABLE_STATUS
+    if facts.names & _PERMANENT or facts.mentions(_BROKEN_REQUEST):
+        return False
+    return bool(facts.names & _RETRYABLE)
+
+
+def _clean(text: str) -> str:
+    """Extract the provider's own text, on one line."""
+    for _ in range(4):  # a proxy wraps the answer that it got
+        inner = _message_in_json(text)
+        text = _TRAILER.sub("", text)
+        if inner is None and (inner := _message_in_json(text)) is None:
+            break
+        text = inner
+    for _ in range(_MOST_PREFIXES):
+        text = _CLASS_PREFIX.sub("", text, count=1)
+    if "<html" in text.lower():
+        text = _TAG.sub(" ", text.replace("b'", "").replace("\\n'", ""))
+    lines = [line for line in _OBJECT.sub("", text).splitlines() if not _RULER.match(line)]
+    text = _without_stray_quotes(" ".join(" ".join(lines).split()).strip(" ."))
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
+
+
+def _without_stray_quotes(text: str) -> str:
+    """Remove quotation marks around a text, or an unpaired one at an end; `No module named 'x'` stays unchanged."""
+    for quote in "'\"":
+        if text.count(quote) % 2 or (text.count(quote) == 2 and text[0] == text[-1] == quote):
+            text = text.strip(quote).strip(" .")
+    return text
+
+
+def _message_in_json(text: str) -> str | None:
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0 or end < start:
+        return None
+    try:
+        value: object = from_json(text[start : end + 1])
+    except ValueError:
+        return None
+    message = field(field(value, "error"), "message") or field(value, "message") or field(value, "error")
+    return message if isinstance(message, str) else None
