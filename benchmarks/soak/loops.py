@@ -10,8 +10,6 @@ from contextvars import Context, ContextVar
 from typing import Any
 from weakref import WeakSet
 
-from agentflow._support.virtual_time import WrappedSelector
-
 __all__ = ["OWNED", "FasterLoop", "real_seconds"]
 
 SPEED = 10.0
@@ -24,7 +22,7 @@ def real_seconds(seconds: float) -> float:
     return seconds * SPEED
 
 
-class _Selector(WrappedSelector):
+class _Selector(selectors.DefaultSelector):
     """Waits a part of what it is told to."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
