@@ -421,6 +421,7 @@ REFUSED_ANTHROPIC: Sequence[JsonObject] = [
     {"tools": [{"type": "web_search_19990101", "name": "web_search"}]},
     {"system": [{"type": "image"}]},
     {"system": 5},
+    {"system": ""},
     {"thinking": {"type": "disabled", "budget_tokens": 2000}},
     {"thinking": {"type": "adaptive", "budget_tokens": 2000}},
     {"output_config": {"effort": "zzz"}},

@@ -164,8 +164,7 @@ def text_blank(s: Subject) -> Violation | None:
 
 
 def system_text_empty(s: Subject) -> Violation | None:
-    system = s.body.get("system")
-    return next((Violation() for text in texts(system) if not text), None) if isinstance(system, list) else None
+    return next((Violation() for text in texts(s.body.get("system")) if not text), None)
 
 
 def _paused(message: JsonObject) -> bool:
