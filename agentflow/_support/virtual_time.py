@@ -5,6 +5,8 @@ Rules:
 1. Nothing sleeps: when all tasks wait, time moves to the next timer at once; an hour's delay takes no time.
 2. While a thread works (`to_thread`, `run_in_executor`) the loop waits in real time and virtual time does not advance,
    so no timer overtakes the thread.
+3. If all tasks wait and there is no timer, no file and no thread of the loop, nothing can happen any more. After half a minute,
+   in which another thread could still wake the loop, a `RuntimeError` shows where each task waits.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import math
 import selectors
+import traceback
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ T = TypeVar("T")
 
 # Up to this many seconds (46 days) a float resolves a nanosecond.
 _FINE = 4e6
+# Real seconds for which a loop without timers waits for a thread that it did not start.
+_PATIENCE = 30.0
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -35,7 +40,11 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            return super().select(None)
+            alone = not self.threads and len(self.get_map()) <= 1  # the loop's own pipe
+            ready = super().select(_PATIENCE if alone else None)
+            if not ready and alone:
+                raise RuntimeError(f"Nothing can happen any more: no timer is set, and these tasks wait:\n{_waiting()}")
+            return ready
         ready = super().select(timeout if self.threads else 0)
         if not ready and timeout > 0:
             self.saved += timeout
@@ -44,6 +53,27 @@ class _JumpingSelector(selectors.DefaultSelector):
                 # large.
                 self.saved = math.nextafter(self.saved, math.inf)
         return ready
+
+
+def _waiting() -> str:
+    """Return the stacks of the loop's tasks, down to what each awaits."""
+    return "\n".join(
+        f"{task.get_name()}:\n{''.join(traceback.format_list(_frames(task.get_coro())))}"
+        for task in asyncio.all_tasks()
+    )
+
+
+def _frames(awaited: Any) -> list[traceback.FrameSummary]:
+    found: list[traceback.FrameSummary] = []
+    while awaited is not None:
+        kind = next((kind for kind in ("cr", "ag", "gi") if hasattr(awaited, f"{kind}_frame")), None)
+        frame = kind and getattr(awaited, f"{kind}_frame")
+        if not frame:
+            break
+        found += traceback.extract_stack(frame, limit=1)
+        inner = getattr(awaited, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+        awaited = frame.f_locals.get("coro") if inner is None else inner  # a generator that drives a coroutine itself
+    return found
 
 
 class VirtualClockLoop(asyncio.SelectorEventLoop):
