@@ -25,7 +25,6 @@ OPEN = {
     "models/litellm_library.py LiteLLM.cost_per_token": "LiteLLM's own signature",
     "orchestration/steps.py use": "the arguments of any tool",
     "output/tools.py StepTool._step": "the arguments of any function",
-    "recording/recorder/entry_builder.py EntryBuilder._add": "the fields of any entry",
     "testing/faults.py Crash.tool.called": "the arguments of any tool",
     "testing/hook_checks/scenes.py _ran": "the arguments of any tool",
     "testing/hook_checks/scenes.py _use": "the arguments of any tool",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
 from importlib import metadata
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from agentflow.recording.entries import FORM, VERSION
 from agentflow.vocabulary.chunks import ModelChunk
@@ -29,7 +29,7 @@ from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
 from agentflow.vocabulary.transcript import MessageView
 from agentflow.vocabulary.verdicts import AnyVerdict, verdict_value
 
-__all__ = ["Clean", "Encoder", "Line", "error_words", "header_line", "set_fields"]
+__all__ = ["SCALARS", "Clean", "Encoder", "ErrorText", "Line", "digest_of", "header_line", "set_fields"]
 
 Line: TypeAlias = dict[str, Any]
 """An entry as data."""
@@ -37,7 +37,7 @@ Clean: TypeAlias = Callable[[Any, str], Any]
 """Takes a value and its run id, and returns the value without secrets."""
 
 _REMEMBERED = 20_000
-_SIMPLE = (str, int, float, bool, type(None))
+SCALARS = (str, int, float, bool, type(None))
 
 
 def header_line(mark: str = "", content: bool = True, origin: str = "recorder") -> Line:
@@ -56,25 +56,35 @@ def header_line(mark: str = "", content: bool = True, origin: str = "recorder") 
     return {**line, "time": time.time(), "library": version, "content": content, "origin": origin}
 
 
-def error_words(error: BaseException) -> Line:
-    """Describe an exception for a log: its class, its text, and its attributes that are data."""
-    kind = type(error)
-    said: Line = {"type": kind.__qualname__, "module": kind.__module__, "message": text_of(error)}
-    try:
-        known = {name: value for name, value in vars(error).items() if type(value) in _SIMPLE}
-    except TypeError:  # the exception has no __dict__
-        known = {}
-    slots = {
-        name: value
-        for name in ("retryable", "retry_after", "status")
-        if type(value := getattr(error, name, None)) in _SIMPLE and value is not None
-    }
-    if known or slots:
-        said["attributes"] = plain({**slots, **known})
-    return said
+class ErrorText(NamedTuple):
+    """The text of an exception, which itself would keep its frames alive.
+
+    Attributes:
+        fields: Its class, its text, and its attributes that are data.
+    """
+
+    fields: Line
+
+    @classmethod
+    def of(cls, error: BaseException) -> ErrorText:
+        """Describe an exception."""
+        kind = type(error)
+        described: Line = {"type": kind.__qualname__, "module": kind.__module__, "message": text_of(error)}
+        slots = {
+            name: value
+            for name in ("retryable", "retry_after", "status")
+            if (value := getattr(error, name, None)) is not None
+        }
+        known = {
+            name: value for name, value in {**slots, **getattr(error, "__dict__", {})}.items() if type(value) in SCALARS
+        }
+        if known:
+            described["attributes"] = plain(known)
+        return cls(described)
 
 
-def _digest(text: str) -> str:
+def digest_of(text: str) -> str:
+    """Return sixteen hexadecimal digits as the digest of a text."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -98,10 +108,11 @@ class _Known:
     def by_content(self, key: tuple[str, str]) -> str | None:
         return self._by_content.get(key)
 
-    def note(self, value: object, ref: str) -> None:
+    def note(self, value: object, ref: str) -> str:
         self._by_identity[id(value)] = value, ref  # the reference keeps the id from being reused
         if len(self._by_identity) > _REMEMBERED:
             self._by_identity.popitem(last=False)
+        return ref
 
     def new_ref(self, base: str, key: tuple[str, str]) -> str:
         ref = base = f"{base}{self._mark}"
@@ -140,11 +151,7 @@ class Encoder:
 
     def message(self, msg: Msg) -> str:
         """Return the ref of a message, writing the message if needed."""
-        ref = self._messages.ref_of(msg)
-        if ref is None:
-            ref = self._write_message(msg)
-            self._messages.note(msg, ref)
-        return ref
+        return self._messages.ref_of(msg) or self._messages.note(msg, self._write_message(msg))
 
     def _write_message(self, msg: Msg) -> str:
         shown = self.cleaned(msg)
@@ -158,7 +165,7 @@ class Encoder:
                 blocks.append(plain(block))
         bare = msg_to_dict(Msg(shown.role, (), shown.name, shown.id, shown.metadata, shown.usage, shown.finish_reason))
         data: Line = {name: value for name, value in {**bare, "content": blocks}.items() if value not in (None, {})}
-        digest = _digest(_compact(data))
+        digest = digest_of(_compact(data))
         key = (msg.id, digest)
         ref = self._messages.by_content(key)
         if ref is None:
@@ -174,47 +181,37 @@ class Encoder:
 
     def tool_use(self, use: ToolUseBlock) -> str:
         """Return the ref of a tool call."""
-        ref = self._uses.ref_of(use)
-        if ref is None:
-            shown = self.cleaned(use)
-            value: Line = {"id": shown.id, "name": shown.name}
-            if shown.input_error is None:
-                value["input"] = plain(shown.input)
-            else:
-                value["raw"] = plain(shown.raw)
-            ref = self._written("tool_use", self._uses, use.id or "t", value, ("input", "raw"))
-            self._uses.note(use, ref)
-        return ref
+        return self._uses.ref_of(use) or self._uses.note(use, self._write_use(use))
+
+    def _write_use(self, use: ToolUseBlock) -> str:
+        shown = self.cleaned(use)
+        given = {"input": plain(shown.input)} if shown.input_error is None else {"raw": plain(shown.raw)}
+        value: Line = {"id": shown.id, "name": shown.name, **given}
+        return self._written("tool_use", self._uses, use.id or "t", value, ("input", "raw"))
 
     def tool_result(self, result: ToolResultBlock) -> str:
         """Return the ref of a tool's result."""
-        ref = self._results.ref_of(result)
-        if ref is None:
-            shown = self.cleaned(result)
-            value: Line = {
-                "tool_use_id": shown.tool_use_id,
-                "name": shown.name,
-                "content": plain(shown.content),
-                "state": shown.state,
-            }
-            ref = self._written("tool_result", self._results, result.tool_use_id or "t", value, ("content",))
-            self._results.note(result, ref)
-        return ref
+        return self._results.ref_of(result) or self._results.note(result, self._write_result(result))
+
+    def _write_result(self, result: ToolResultBlock) -> str:
+        shown = self.cleaned(result)
+        value: Line = {"tool_use_id": shown.tool_use_id, "name": shown.name}
+        value.update({"content": plain(shown.content), "state": shown.state})
+        return self._written("tool_result", self._results, result.tool_use_id or "t", value, ("content",))
 
     def tool(self, spec: ToolSpec) -> str:
         """Return the ref of a tool's description."""
-        ref = self._tools.ref_of(spec)
-        if ref is None:
-            value: Line = {"name": spec.name, "description": spec.description, "parameters": plain(spec.parameters)}
-            value["type"] = spec.type
-            if spec.requires_approval:
-                value["requires_approval"] = True
-            ref = self._written("tool", self._tools, spec.name, value, ("description", "parameters"))
-            self._tools.note(spec, ref)
-        return ref
+        return self._tools.ref_of(spec) or self._tools.note(spec, self._write_tool(spec))
+
+    def _write_tool(self, spec: ToolSpec) -> str:
+        value: Line = {"name": spec.name, "description": spec.description, "parameters": plain(spec.parameters)}
+        value["type"] = spec.type
+        if spec.requires_approval:
+            value["requires_approval"] = True
+        return self._written("tool", self._tools, spec.name, value, ("description", "parameters"))
 
     def _written(self, kind: str, known: _Known, base: str, value: Line, content: Sequence[str]) -> str:
-        digest = _digest(_compact(value))
+        digest = digest_of(_compact(value))
         key = (base, digest)
         ref = known.by_content(key)
         if ref is None:
@@ -265,7 +262,7 @@ class Encoder:
         if value is None or value is True or value is False or isinstance(value, int | float):
             return plain(value)
         if isinstance(value, str):
-            return plain(self.cleaned(value)) if self.content else _digest(value)
+            return plain(self.cleaned(value)) if self.content else digest_of(value)
         if isinstance(value, Msg):
             return self.message(value)
         if isinstance(value, ToolUseBlock):
@@ -278,8 +275,8 @@ class Encoder:
             return set_fields(value)
         if isinstance(value, AnyVerdict):
             return self.verdict(call, value)
-        if isinstance(value, BaseException):
-            return self.error(error_words(value))
+        if isinstance(value, ErrorText):
+            return self.error(value)
         return self._several(call, value)
 
     def _several(self, call: str, value: Any) -> Any:
@@ -311,8 +308,9 @@ class Encoder:
         said[field] = value
         return said
 
-    def error(self, described: Line) -> Line:
-        """Encode the description of an exception."""
+    def error(self, error: ErrorText) -> Line:
+        """Encode an exception."""
+        described = error.fields
         if not self.content:
             return {"type": described["type"], "module": described["module"]}
         return plain({**described, "message": self.cleaned(described["message"])})

@@ -1,40 +1,163 @@
-"""Builds the entries of a run log from observations: consecutive chunks are batched, unchanged values are written once.
+"""Builds the entries of a run log from a recorder's observations.
 
-Nothing here runs in an agent's task: the writer or reader of the log does this work.
+Rules:
+
+1. An observation holds references to immutable values, and copies of mutable ones as data. None refers to an event, which would
+   keep a whole run alive.
+2. Nothing that builds entries runs in an agent's task: the writer or the reader of the log does this work.
+3. Consecutive chunks become one entry, and unchanged values are written once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import assert_never, cast
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeAlias, assert_never, cast
 
-from agentflow.recording.encoding import Clean, Encoder, Line
+from agentflow.recording.encoding import SCALARS, Clean, Encoder, ErrorText, Line, header_line
 from agentflow.recording.log import LISTS
 from agentflow.recording.quiet import Find, Finds, Quiet
-from agentflow.recording.recorder.observations import (
-    NAMES,
-    Chunk,
-    ErrorText,
-    EventSeen,
-    Facts,
-    HookEffect,
-    Interruption,
-    Mark,
-    Observation,
-    Place,
-    RawChunk,
-    ReplyEnded,
-    RequestSent,
-    ToolChunk,
-    WorkEnded,
-    WorkStarted,
-)
-from agentflow.vocabulary.events import PreReasoning
-from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import EVENT_TYPES, CallEnded, Error, Event, PostReasoning, PreReasoning, TurnEvent
+from agentflow.vocabulary.messages import Msg, ToolUseBlock
 from agentflow.vocabulary.saving.plain import plain
 from agentflow.vocabulary.verdicts import Decided
 
-__all__ = ["EntryBuilder", "FindsOfRun"]
+__all__ = [
+    "FIELDS_OF",
+    "NAMES",
+    "Chunk",
+    "EntryBuilder",
+    "EventSeen",
+    "FindsOfRun",
+    "Noted",
+    "Observation",
+    "RawChunk",
+    "RecordedCall",
+    "ToolChunk",
+    "as_data",
+]
+
+# ---- observations
+
+
+class RecordedCall:
+    """A call, with the data that all its observations share.
+
+    Args:
+        line: Its entry.
+        above: The call in whose tool it runs.
+
+    Attributes:
+        root: The outermost run, in whose log the call is recorded.
+        interrupted: Whether the cause of its early end has been observed.
+        begun: The hooks of all calls of its run that have begun since the last observation.
+    """
+
+    __slots__ = ("begun", "call", "interrupted", "line", "parent", "root", "run", "source")
+
+    def __init__(self, line: Line, above: RecordedCall | None = None) -> None:
+        self.line = line
+        self.call: str = line["call"]
+        self.run: str = line["run"]
+        self.source: str = line.get("source", "")
+        self.parent: Line | None = line.get("parent")
+        self.root: str = self.run if above is None else above.root
+        self.begun: list[Noted] = [] if above is None else above.begun
+        self.interrupted = False
+
+
+class EventSeen(NamedTuple):
+    """An event, with the values of its own fields."""
+
+    place: RecordedCall
+    kind: type[Event]
+    seq: int
+    iteration: int
+    time: float
+    values: tuple[Any, ...]
+    decision: Decided | None
+    failure: ErrorText | None = None
+
+
+class Chunk(NamedTuple):
+    """A `ReasoningChunk`."""
+
+    place: RecordedCall
+    seq: int
+    iteration: int
+    time: float
+    chunk: ModelChunk
+    attempt: int
+    restart: bool
+    decision: Decided | None = None
+    failure: ErrorText | None = None
+
+
+class ToolChunk(NamedTuple):
+    """An `ActingChunk`."""
+
+    place: RecordedCall
+    seq: int
+    iteration: int
+    time: float
+    use: ToolUseBlock
+    piece: Any
+    decision: Decided | None = None
+    failure: ErrorText | None = None
+
+
+class RawChunk(NamedTuple):
+    """A chunk from a model, before hooks."""
+
+    place: RecordedCall
+    n: int
+    time: float
+    chunk: ModelChunk
+
+
+class Noted(NamedTuple):
+    """Anything else: the kind and the fields of its entry, with values instead of refs; the kind `facts` is several entries."""
+
+    place: RecordedCall
+    kind: str
+    fields: Line
+
+
+Observation: TypeAlias = EventSeen | Chunk | ToolChunk | RawChunk | Noted
+
+_COMMON = {"iteration", "seq", "time", "decision"}
+NAMES: dict[type[Event], tuple[str, ...]] = {
+    kind: tuple(one.name for one in fields(kind) if one.name[0] != "_" and one.name not in _COMMON)
+    for kind in EVENT_TYPES
+}
+"""The own fields of each event."""
+
+
+def as_data(value: Any) -> Any:
+    """Copy a value that a program may change later as data."""
+    return value if type(value) in SCALARS else plain(value)
+
+
+def _fields_of(kind: type[Event]) -> Callable[[Any], tuple[Any, ...]]:
+    names, of_turn = NAMES[kind], issubclass(kind, TurnEvent)
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, BaseException):
+            return ErrorText.of(value)
+        return as_data(value) if of_turn else value
+
+    if of_turn or issubclass(kind, Error | CallEnded):
+        return lambda event: tuple([copied(getattr(event, name)) for name in names])
+    read: Callable[[Any], Any] = attrgetter(*names)
+    return read if len(names) > 1 else lambda event: (read(event),)
+
+
+FIELDS_OF = {kind: _fields_of(kind) for kind in NAMES}
+"""Return the values of an event's own fields; exceptions as text, and values that a program may change as data."""
+
+# ---- entries
 
 
 class EntryBuilder:
@@ -43,13 +166,14 @@ class EntryBuilder:
     Args:
         content: Keep texts.
         clean: Removes secrets from values.
-        mark: The suffix of each ref, if others write into the same log.
         finds: Finds secrets in a text that is still incomplete, if `clean` can.
+        mark: The suffix of each ref, if others write into the same log.
     """
 
     def __init__(
-        self, content: bool = True, clean: Clean | None = None, mark: str = "", finds: FindsOfRun | None = None
+        self, content: bool = True, clean: Clean | None = None, finds: FindsOfRun | None = None, mark: str = ""
     ) -> None:
+        self._mark = mark
         self._encoder = encoder = Encoder(content, clean, mark)
         self._quiet: Quiet | None = None
         if clean is not None:
@@ -64,8 +188,14 @@ class EntryBuilder:
         """The ref of the tool call of each tool run in progress."""
         self._now: Observation | None = None
         self._batch: Line | None = None
-        self._batch_of = Place()
-        self._held: list[Line] = []
+        self._head: Line = {}
+        """What all chunks of the batch have in common."""
+        self._run_of_batch = ""
+
+    def header(self, lost: int = 0) -> Line:
+        """Return the first line of this writer, or the line that reports dropped observations."""
+        line = header_line(self._mark, self._encoder.content)
+        return {**line, "lost": lost} if lost else line
 
     def lines(self, seen: Iterable[Observation]) -> list[Line]:
         """Return the entries of observations; of a batch that is being redacted, only the part already known to be clean.
@@ -77,7 +207,8 @@ class EntryBuilder:
             self._encoder.run = one.place.run
             self._now = one
             if one.place.call not in self._numbers:
-                self._begin(one.place)
+                self._numbers[one.place.call] = 0
+                self._add(one.place.line)
             self._one(one)
         if self._quiet is None:
             self._close()
@@ -108,42 +239,20 @@ class EntryBuilder:
                 self._piece(one)
             case EventSeen():
                 self._event(one)
-            case HookEffect():
-                self._effect(one)
-            case RequestSent():
-                self._request(one)
-            case ReplyEnded():
-                self._write_raw(one.n)
-                line: Line = {"kind": "answered", "n": one.n, "call": one.place.call, "time": one.time, "end": one.end}
-                self._add(
-                    line, error=one.error and self._encoder.error(one.error), waited=None if one.waited else False
-                )
-            case WorkStarted():
-                use = self._works[one.n] = self._encoder.tool_use(one.use)
-                line = {"kind": "started", "n": one.n, "call": one.place.call, "tool_use": use}
-                self._add({**line, "iteration": one.iteration, "time": one.time})
-            case WorkEnded():
-                self._finished(one)
-            case Interruption():
-                reason = self._encoder.text(one.reason)
-                line = {"kind": "interrupt", "call": one.place.call, "time": one.time, "how": one.how, "reason": reason}
-                by: Line = {"by_itself": one.by_itself or None, "by_caller": one.by_caller or None, "work": one.work}
-                by["read"] = None if one.read is None else [*one.read]
-                self._add(line, **by, at=[*one.at] or None, given=[*self._raw] or None)
-            case Mark():
-                line = {"kind": "mark", "call": one.place.call, "time": one.time, "what": one.what}
-                self._add(line, n=one.n, seq=one.seq or None, hook=one.hook or None)
-            case Facts():
-                for fact in one.facts:
-                    self._close()
-                    self._add({**self._encoder.fact(fact), "call": one.place.call, "time": one.time})
+            case Noted(kind="request"):
+                self._request(one.place.call, one.fields)
+            case Noted(kind="facts"):
+                self._close()
+                for fact in one.fields["facts"]:
+                    self._add({**self._encoder.fact(fact), "call": one.place.call, "time": one.fields["time"]})
+            case Noted():
+                self._noted(one.kind, one.place.call, one.fields)
             case _:
                 assert_never(one)
 
-    def _add(self, line: Line, **more: object) -> None:
+    def _add(self, line: Line) -> None:
         """Write an entry, after the batch before it."""
         self._close()
-        line.update({name: value for name, value in more.items() if value is not None})
         self._write(line)
 
     def _write(self, line: Line) -> None:
@@ -152,25 +261,37 @@ class EntryBuilder:
             line["number"] = self._numbers[line["call"]]
         self._encoder.out.append(line)
 
-    def _begin(self, place: Place) -> None:
-        self._numbers[place.call] = 0
-        line: Line = {"kind": "call", "call": place.call, "run": place.run, "session": place.session}
-        line.update({"agent": place.agent, "model": place.model, "time": place.time, "hooks": list(place.hooks)})
-        if place.source:
-            line["source"] = place.source
-        if place.description:
-            line["description"] = place.description
-        if place.parent is not None:
-            line["parent"] = {"call": place.parent[0], "tool_use": place.parent[1]}
-        if place.resumes:
-            line["resumes"] = True
-        if place.timeout is not None:
-            line["timeout"] = place.timeout
-        if place.options is not None:
-            line["options"] = place.options
-        if not place.streamed:
-            line["streamed"] = False
+    def _noted(self, kind: str, call: str, noted: Line) -> None:
+        if kind == "answered":
+            self._write_raw(noted["n"])
+        self._close()
+        line: Line = {"kind": kind, "call": call}
+        for name, value in noted.items():
+            if value is not None and value != ():
+                line[name] = self._encoded(call, name, value) if name in _ENCODED else value
+        match kind:
+            case "started":
+                self._works[noted["n"]] = line["tool_use"]
+            case "interrupt" if self._raw:
+                line["given"] = [*self._raw]
+            case _:
+                pass
         self._add(line)
+        if kind == "finished":
+            self._works.pop(noted["n"], None)
+
+    def _encoded(self, call: str, name: str, value: Any) -> Any:
+        encoder = self._encoder
+        if name == "reason":
+            return encoder.text(value)
+        if name != "changes":
+            return encoder.value(call, value)
+        made: list[Line] = []
+        for change in value:
+            encode = encoder.messages if change.field in LISTS else encoder.value
+            before, after = encode(call, change.before), encode(call, change.after)
+            made.append({"field": change.field, "before": before, "after": after})
+        return made
 
     def _event(self, one: EventSeen) -> None:
         encoder, call, kind = self._encoder, one.place.call, one.kind
@@ -181,8 +302,6 @@ class EntryBuilder:
             if name in LISTS:
                 fields[name], shown = encoder.message_list(call, cast("Sequence[Msg]", value))
                 refs = shown if name == "input_messages" else refs
-            elif isinstance(value, ErrorText):
-                fields[name] = encoder.error(value.fields)
             elif name in _NAMED:
                 fields[name] = value
             elif value is not None and not (value == () or value == ""):
@@ -194,13 +313,13 @@ class EntryBuilder:
         if one.decision is not None:
             line["decision"] = self._decision(call, one.decision, one.failure)
         self._add(line)
-        if kind.__name__ == "CallEnded":
+        if kind is CallEnded:
             encoder.forget(call)
             self._asked.pop(call, None)
             if self._quiet is not None:
                 self._quiet.forget(call)
 
-    def _decision(self, call: str, decided: Decided, failure: Line | None) -> Line:
+    def _decision(self, call: str, decided: Decided, failure: ErrorText | None) -> Line:
         shown: Line = {"hook": decided.hook}
         if decided.verdict is not None:
             shown["verdict"] = self._encoder.verdict(call, decided.verdict)
@@ -208,140 +327,81 @@ class EntryBuilder:
             shown["error"] = self._encoder.error(failure)
         return shown
 
-    def _effect(self, one: HookEffect) -> None:
-        encoder, call = self._encoder, one.place.call
+    def _request(self, call: str, sent: Line) -> None:
+        """Write a request, without what is the same in the call's last `PreReasoning`."""
+        encoder, side = self._encoder, sent["side"]
         self._close()
-        changes: list[Line] = []
-        for change in one.changes:
-            listed = change.field in LISTS
-            before, after = (
-                encoder.messages(call, value) if listed else encoder.value(call, value)
-                for value in (change.before, change.after)
-            )
-            changes.append({"field": change.field, "before": before, "after": after})
-        line: Line = {"kind": "hook", "hook": one.hook, "priority": one.priority, "event": one.event, "via": one.via}
-        line.update({"call": call, "seq": one.seq, "iteration": one.iteration, "time": one.time})
-        line.update({"changes": changes, "duration_ms": one.duration_ms})
-        self._add(
-            line,
-            tool_use=None if one.use is None else encoder.tool_use(one.use),
-            verdict=None if one.verdict is None else encoder.verdict(call, one.verdict),
-            error=None if one.error is None else encoder.error(one.error),
-            injected=self._injected(one.injected),
-        )
-
-    def _request(self, one: RequestSent) -> None:
-        encoder, call = self._encoder, one.place.call
-        self._close()
-        if one.side:
-            listed, refs = {"add": [encoder.message(msg) for msg in one.messages]}, list[str]()
+        if side:
+            listed, refs = {"add": [encoder.message(msg) for msg in sent["messages"]]}, list[str]()
         else:
-            listed, refs = encoder.message_list(call, one.messages)
-        tools, options = encoder.value(call, one.tools), encoder.value(call, one.options)
-        line: Line = {"kind": "request", "n": one.n, "call": call, "iteration": one.iteration, "time": one.time}
-        line["model"] = one.model
-        if one.side:
-            line["side"] = one.side
+            listed, refs = encoder.message_list(call, sent["messages"])
+        tools, options = encoder.value(call, sent["tools"]), encoder.value(call, sent["options"])
+        line: Line = {"kind": "request", "call": call, **sent, "messages": listed, "tools": tools, "options": options}
         before = self._asked.get(call)
-        if before is None or one.side or refs != before[0]:
-            line["messages"] = listed
-        if before is None or one.side or tools != before[1]:
-            line["tools"] = tools
-        if before is None or one.side or options != before[2]:
-            line["options"] = options
+        if before is not None and not side:
+            for name, was, now in zip(("messages", "tools", "options"), before, (refs, tools, options), strict=True):
+                if was == now:
+                    del line[name]
         self._add(line)
-
-    def _finished(self, one: WorkEnded) -> None:
-        encoder = self._encoder
-        self._close()
-        result = None if one.result is None else encoder.tool_result(one.result)
-        line: Line = {"kind": "finished", "n": one.n, "call": one.place.call, "time": one.time, "end": one.end}
-        injected = self._injected(one.injected)
-        self._add(line, result=result, error=one.error and encoder.error(one.error), injected=injected)
-        self._works.pop(one.n, None)
-
-    def _injected(self, injected: tuple[tuple[tuple[Msg, ...], bool], ...]) -> list[Line] | None:
-        made = [{"messages": [*map(self._encoder.message, messages)], "keep": keep} for messages, keep in injected]
-        return made or None
 
     # ---- batches
 
     def _chunk(self, one: Chunk) -> None:
         """Batch a chunk of a reply; if hooks passed it on unchanged, it is written once, as an event that names its reply."""
         reply = next((n for n, raw in self._raw.items() if raw.chunk is one.chunk), None)
+        head: Line = {"kind": "chunks", "call": one.place.call, "iteration": one.iteration, "attempt": one.attempt}
         if reply is not None:
             del self._raw[reply]
-        piece = self._encoder.piece(one.chunk)
-        batch = self._batch
-        if (
-            batch is None
-            or batch["kind"] != "chunks"
-            or batch["call"] != one.place.call
-            or batch["seq"] + len(batch["pieces"]) != one.seq
-            or batch["attempt"] != one.attempt
-            or batch.get("reply") != reply
-            or one.restart
-        ):
-            self._close()
-            batch = Line(kind="chunks", call=one.place.call, seq=one.seq, iteration=one.iteration)
-            batch.update({"time": one.time, "attempt": one.attempt, "pieces": [], "at": []})
-            if one.restart:
-                batch["restart"] = True
-            if reply is not None:
-                batch["reply"] = reply
-            self._open(batch, one.place)
-        batch["pieces"].append(piece)
-        batch["at"].append(_after(one.time, batch))
-        self._judged(one, batch)
+            head["reply"] = reply
+        batch = self._append(one, head, self._encoder.piece(one.chunk), one.seq, one.restart)
+        self._end_failed(one, batch)
 
     def _piece(self, one: ToolChunk) -> None:
-        batch, use = self._batch, self._encoder.tool_use(one.use)
-        if (
-            batch is None
-            or batch["kind"] != "pieces"
-            or batch["call"] != one.place.call
-            or batch["seq"] + len(batch["pieces"]) != one.seq
-            or batch["tool_use"] != use
-        ):
-            self._close()
-            batch = Line(kind="pieces", call=one.place.call, seq=one.seq, iteration=one.iteration)
-            batch.update({"time": one.time, "tool_use": use, "pieces": [], "at": []})
-            self._open(batch, one.place)
+        call = one.place.call
+        head: Line = {"kind": "pieces", "call": call, "iteration": one.iteration}
+        head["tool_use"] = self._encoder.tool_use(one.use)
         alone = self._quiet is None or not self._encoder.content or not isinstance(one.piece, str)
-        batch["pieces"].append(self._encoder.value(one.place.call, one.piece) if alone else plain(one.piece))
-        batch["at"].append(_after(one.time, batch))
-        self._judged(one, batch)
+        piece = self._encoder.value(call, one.piece) if alone else plain(one.piece)
+        self._end_failed(one, self._append(one, head, piece, one.seq))
 
-    def _judged(self, one: Chunk | ToolChunk, batch: Line) -> None:
+    def _write_raw(self, n: int) -> None:
+        """Write a model's chunk that became no event."""
+        raw = self._raw.pop(n, None)
+        if raw is not None:
+            head: Line = {"kind": "reply", "n": n, "call": raw.place.call}
+            self._append(raw, head, self._encoder.piece(raw.chunk))
+
+    def _append(
+        self, one: Chunk | ToolChunk | RawChunk, head: Line, piece: Any, seq: int | None = None, restart: bool = False
+    ) -> Line:
+        """Add a chunk to the batch, or to a new one if it does not continue it."""
+        batch = self._batch
+        continues = batch is not None and head == self._head and not restart
+        if batch is None or not continues or (seq is not None and batch["seq"] + len(batch["pieces"]) != seq):
+            self._close()
+            batch = self._batch = {**head, "time": one.time, "pieces": [], "at": []}
+            if seq is not None:
+                batch["seq"] = seq
+            if restart:
+                batch["restart"] = True
+            self._head, self._run_of_batch = head, one.place.run
+            if self._quiet is not None:
+                self._quiet.begin(batch)
+        batch["pieces"].append(piece)
+        batch["at"].append(round((one.time - batch["time"]) * 1000, 3))
+        return batch
+
+    def _end_failed(self, one: Chunk | ToolChunk, batch: Line) -> None:
         """End the batch after a chunk if its hooks have failed."""
         if one.decision is not None:
             batch["decision"] = self._decision(one.place.call, one.decision, one.failure)
             self._close()
 
-    def _write_raw(self, n: int) -> None:
-        """Write a model's chunk that became no event."""
-        raw = self._raw.pop(n, None)
-        if raw is None:
-            return
-        batch = self._batch
-        if batch is None or batch["kind"] != "reply" or batch["n"] != n:
-            self._close()
-            batch = Line(kind="reply", n=n, call=raw.place.call, time=raw.time)
-            batch.update({"pieces": [], "at": []})
-            self._open(batch, raw.place)
-        batch["pieces"].append(self._encoder.piece(raw.chunk))
-        batch["at"].append(_after(raw.time, batch))
-
-    def _open(self, batch: Line, place: Place) -> None:
-        self._batch, self._batch_of = batch, place
-        if self._quiet is not None:
-            self._quiet.begin(batch)
-
     def _close(self) -> None:
         batch, self._batch = self._batch, None
         if batch is not None:
             if self._quiet is not None:
-                now, self._encoder.run = self._encoder.run, self._batch_of.run
+                now, self._encoder.run = self._encoder.run, self._run_of_batch
                 self._quiet.close(batch, self._is_whole(batch))
                 self._encoder.run = now
             self._write(batch)
@@ -349,7 +409,7 @@ class EntryBuilder:
     def _write_settled(self, quiet: Quiet) -> None:
         """Write the part of an open batch that is known to be clean."""
         if self._batch is not None:
-            self._encoder.run = self._batch_of.run
+            self._encoder.run = self._run_of_batch
             front = quiet.settled(self._batch)
             if front is not None:
                 self._write(front)
@@ -365,12 +425,12 @@ class EntryBuilder:
         match self._now:
             case None:
                 return True
-            case ReplyEnded(n=n):
-                return n == batch.get("reply", batch.get("n"))
-            case WorkEnded(n=n):
-                return self._works.get(n) == batch.get("tool_use", "")
+            case Noted(kind="answered", fields=noted):
+                return noted["n"] == batch.get("reply", batch.get("n"))
+            case Noted(kind="finished", fields=noted):
+                return self._works.get(noted["n"]) == batch.get("tool_use", "")
             case EventSeen(place=place, kind=kind):
-                ends = kind.__name__ == "CallEnded" or (kind.__name__ == "PostReasoning" and batch["kind"] == "chunks")
+                ends = kind is CallEnded or (kind is PostReasoning and batch["kind"] == "chunks")
                 return ends and place.call == batch["call"]
             case _:
                 return False
@@ -385,8 +445,6 @@ def _finds_now(finds: FindsOfRun, encoder: Encoder) -> Finds:
 
 
 _NAMED = frozenset({"model", "purpose", "origin", "outcome", "phase", "hook"})
-"""Fields with a fixed name rather than content."""
-
-
-def _after(time: float, batch: Line) -> float:
-    return round((time - batch["time"]) * 1000, 3)
+"""Fields of events with a fixed name rather than content."""
+_ENCODED = frozenset({"tool_use", "result", "error", "verdict", "injected", "reason", "changes"})
+"""The other fields with content."""

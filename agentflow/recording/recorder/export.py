@@ -10,10 +10,9 @@ from typing import Protocol, runtime_checkable
 from agentflow.errors import UsageError
 from agentflow.loop.machine import Machine
 from agentflow.ports.store import Store, no_session
-from agentflow.recording.encoding import header_line
-from agentflow.recording.recorder.entry_builder import EntryBuilder
+from agentflow.recording.encoding import Line, header_line
+from agentflow.recording.recorder.entry_builder import NAMES, EntryBuilder, EventSeen, Noted, Observation, RecordedCall
 from agentflow.recording.recorder.hook import Redacts
-from agentflow.recording.recorder.observations import NAMES, EventSeen, Facts, Observation, Place
 from agentflow.recording.recorder.writer import as_text
 from agentflow.vocabulary.events import (
     CallEnded,
@@ -118,7 +117,7 @@ class _Converter:
         self._session = session_id
         self._agent = agent
         self._machine = Machine.from_facts(())
-        self._place = Place(session=session_id)
+        self._place = RecordedCall({"call": "", "run": ""})
         self._time = 0.0
         self._began = 0.0
         self._seq = 0
@@ -135,15 +134,15 @@ class _Converter:
             added = self._machine.apply(fact)
             if self._place.call:
                 yield from self._events(fact, history, added)
-                yield Facts(self._place, self._time, (fact,))
+                yield Noted(self._place, "facts", {"time": self._time, "facts": (fact,)})
 
     def _begin(self, fact: CallOpened | CallResumed, model: str) -> None:
         if fact.run_id != self._place.run:
             self._seq = self._iteration = 0
         self._usage = Usage()
-        self._place = Place(fact.call_id, fact.run_id, self._session, "", self._time)
-        self._place.agent, self._place.model = self._agent, model
-        self._place.resumes = isinstance(fact, CallResumed)
+        line: Line = {"kind": "call", "call": fact.call_id, "run": fact.run_id, "session": self._session}
+        line.update({"agent": self._agent, "model": model, "time": self._time})
+        self._place = RecordedCall({**line, "resumes": isinstance(fact, CallResumed)})
         self._began = self._time
 
     def _event(

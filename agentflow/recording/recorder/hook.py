@@ -18,7 +18,7 @@ import atexit
 import sys
 import weakref
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -42,12 +42,23 @@ from agentflow.loop.run import RunBase, current_turn
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.reactive.iterators import close
-from agentflow.recording.encoding import Clean, Line, error_words, set_fields
+from agentflow.recording.encoding import Clean, ErrorText, Line, set_fields
 from agentflow.recording.fields import End
 from agentflow.recording.keeping import LogStore, check_bounds
 from agentflow.recording.log import RunLog
 from agentflow.recording.quiet import Find
 from agentflow.recording.reading import load
+from agentflow.recording.recorder.entry_builder import (
+    FIELDS_OF,
+    Chunk,
+    EntryBuilder,
+    EventSeen,
+    Noted,
+    RawChunk,
+    RecordedCall,
+    ToolChunk,
+    as_data,
+)
 from agentflow.recording.recorder.files import (
     FileSink,
     Sink,
@@ -56,23 +67,6 @@ from agentflow.recording.recorder.files import (
     is_folder,
     prune_folder,
     prune_store,
-)
-from agentflow.recording.recorder.observations import (
-    FIELDS_OF,
-    Chunk,
-    EventSeen,
-    Facts,
-    HookEffect,
-    Interruption,
-    Mark,
-    Place,
-    RawChunk,
-    ReplyEnded,
-    RequestSent,
-    ToolChunk,
-    WorkEnded,
-    WorkStarted,
-    piece_of,
 )
 from agentflow.recording.recorder.records import Explanation, Record, Recording, records_of
 from agentflow.recording.recorder.writer import Writer, log_of
@@ -91,7 +85,7 @@ from agentflow.vocabulary.events import (
     ReasoningChunk,
 )
 from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
-from agentflow.vocabulary.verdicts import Decided, Deny
+from agentflow.vocabulary.verdicts import Deny
 
 __all__ = ["FindsInStream", "Recorder", "Redacts", "run_of"]
 
@@ -101,6 +95,7 @@ _LAYERS: dict[type[Event], str] = {
     PreToolRound: "tool_results",
     PreActing: "tool_result",
 }
+_NO_CALL: Line = {"kind": "call", "call": "", "run": "", "session": ""}
 _MOST_CALLS = 10_000
 """The limit of open calls; older ones are forgotten, since a process that stops leaves them open."""
 
@@ -175,7 +170,9 @@ class Recorder(ChangeListener, SideWrapper):
         self.changes_only = not every_call
         if redaction is not None and not isinstance(redaction, Redacts):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
             raise UsageError(f"Recorder(redaction={redaction!r:.60}) must be a Redaction or None.")
-        self._clean: Clean | None = None if redaction is None else redaction.outside
+        clean: Clean | None = None if redaction is None else redaction.outside
+        finds = redaction.finds if isinstance(redaction, FindsInStream) else None
+        self._builder = partial(EntryBuilder, short > 0, clean, finds)
         target, prune = _target(where)
         closed = None
         if max_bytes is not None or max_age is not None:
@@ -185,10 +182,9 @@ class Recorder(ChangeListener, SideWrapper):
                 )
             closed = partial(prune, max_bytes, max_age)
         self.where = where
-        finds = redaction.finds if isinstance(redaction, FindsInStream) else None
-        self._writer = Writer(target, prune is not None, max_records, interval, short > 0, self._clean, closed, finds)
+        self._writer = Writer(self._builder, target, prune is not None, max_records, interval, closed)
         self._put = self._writer.put
-        self._places: OrderedDict[str, Place] = OrderedDict()
+        self._places: OrderedDict[str, RecordedCall] = OrderedDict()
         self._seen_facts: OrderedDict[str, int] = OrderedDict()
         self._number = count(1).__next__
         if target is not None:
@@ -201,7 +197,7 @@ class Recorder(ChangeListener, SideWrapper):
     @property
     def log(self) -> RunLog:
         """The observations in memory, as a run log."""
-        return log_of(self._writer.in_memory(), self.short > 0, self._clean)
+        return log_of(self._writer.in_memory(), self._builder())
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -251,19 +247,17 @@ class Recorder(ChangeListener, SideWrapper):
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         if place.begun:
             self._write_begun(place, event.seq)
+        kind, decision = type(event), event.decision
+        if decision is not None or not isinstance(event, ReasoningChunk | ActingChunk):
+            self._look(place, run_of(frame.context), event.time)
+        failure = None if decision is None or decision.error is None else ErrorText.of(decision.error)
+        seen = (place, event.seq, event.iteration, event.time)
         if isinstance(event, ReasoningChunk):
-            seen = (place, event.seq, event.iteration, event.time)
-            failure = None if event.decision is None else self._failed(place, frame, event.decision)
-            self._put(Chunk(*seen, event.incremental_chunk, event.attempt, event.restart, event.decision, failure))
+            self._put(Chunk(*seen, event.incremental_chunk, event.attempt, event.restart, decision, failure))
             return None
         if isinstance(event, ActingChunk):
-            seen = (place, event.seq, event.iteration, event.time)
-            failure = None if event.decision is None else self._failed(place, frame, event.decision)
-            self._put(ToolChunk(*seen, event.tool_use, piece_of(event.chunk), event.decision, failure))
+            self._put(ToolChunk(*seen, event.tool_use, as_data(event.chunk), decision, failure))
             return None
-        self._look(place, run_of(frame.context), event.time)
-        kind, decision = type(event), event.decision
-        failure = None if decision is None or decision.error is None else error_words(decision.error)
         values = FIELDS_OF[kind](event)
         self._put(EventSeen(place, kind, event.seq, event.iteration, event.time, values, decision, failure))
         if kind is CallEnded:
@@ -282,7 +276,7 @@ class Recorder(ChangeListener, SideWrapper):
             return None
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
-            place.begun.append(Mark(place, frame.context.clock.now(), "began", None, event.seq, hook.name))
+            place.begun.append(_mark_of(place, "began", event, hook))
         return None
 
     def on_injection(self, hook: Hook, event: Event) -> None:
@@ -290,25 +284,25 @@ class Recorder(ChangeListener, SideWrapper):
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
-            self._in_order(Mark(place, frame.context.clock.now(), "injected", None, event.seq, hook.name))
+            self._in_order(_mark_of(place, "injected", event, hook))
 
     def _mark(
-        self, place: Place, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
+        self, place: RecordedCall, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
     ) -> Awaitable[None] | None:
         """Record that a tool injects messages, or decides about concurrent work."""
-        self._in_order(Mark(place, context.clock.now(), what, n))
+        self._in_order(Noted(place, "mark", {"time": context.clock.now(), "what": what, "n": n}))
         return None
 
-    def _in_order(self, one: Mark | RequestSent | ReplyEnded | WorkStarted | WorkEnded | Interruption) -> None:
+    def _in_order(self, one: Noted) -> None:
         """Record an observation, after the beginnings of hooks before it."""
         if one.place.begun:
             self._write_begun(one.place)
         self._put(one)
 
-    def _write_begun(self, place: Place, seq: int = 0) -> None:
+    def _write_begun(self, place: RecordedCall, seq: int = 0) -> None:
         """Record the beginnings of running hooks, except for the event that ends now."""
         for mark in place.begun:
-            if mark.place is not place or mark.seq != seq:
+            if mark.place is not place or mark.fields["seq"] != seq:
                 self._put(mark)
         place.begun.clear()
 
@@ -319,63 +313,53 @@ class Recorder(ChangeListener, SideWrapper):
             verdict, error = Deny(error.reason), None
         if self.changes_only and verdict is None and error is None and not call.changes and not call.injected:
             return
-        # As text: an exception would keep its frames alive.
-        failure = None if error is None else error_words(error)
-        via = "shadow" if call.shadow else call.via
-        self._effect(call.hook, call.event, via, call.duration_ms, call.changes, verdict, failure, call.injected)
+        failure = None if error is None else ErrorText.of(error)
+        effect: Line = {"changes": call.changes, "verdict": verdict, "error": failure}
+        if call.injected:
+            effect["injected"] = _injections(call.injected)
+        self._effect(call, "shadow" if call.shadow else call.via, effect)
 
     def on_layer(self, layer: LayerRun) -> None:
         """Record how an `around` wrapper changed the work's result."""
         name = next((name for kind, name in _LAYERS.items() if isinstance(layer.event, kind)), "value")
-        change = FieldChange(name, layer.before, layer.after)
-        self._effect(layer.hook, layer.event, "around", layer.duration_ms, (change,), None, None)
+        self._effect(layer, "around", {"changes": (FieldChange(name, layer.before, layer.after),)})
 
-    def _effect(
-        self,
-        hook: Any,
-        event: Event,
-        via: str,
-        duration_ms: float,
-        changes: tuple[FieldChange, ...],
-        verdict: Any,
-        error: Line | None,
-        injected: tuple[tuple[tuple[Msg, ...], bool], ...] = (),
-    ) -> None:
+    def _effect(self, of: HookCall | LayerRun, via: str, effect: Line) -> None:
+        hook, event = of.hook, of.event
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
-        place = Place() if frame is None else self._places.get(frame.call_id) or self._begin(event, frame)
-        use = cast("ToolUseBlock | None", getattr(event, "tool_use", None))
-        where = (event.seq, event.iteration, event.time)
-        name = type(event).__name__
-        effect = HookEffect(
-            place, hook.name, hook.priority, name, via, *where, use, duration_ms, changes, verdict, error, injected
+        place = (
+            RecordedCall(_NO_CALL) if frame is None else self._places.get(frame.call_id) or self._begin(event, frame)
         )
-        self._put(effect)
+        line: Line = {"hook": hook.name, "priority": hook.priority, "event": type(event).__name__, "via": via}
+        line.update({"seq": event.seq, "iteration": event.iteration, "time": event.time})
+        line.update({"tool_use": getattr(event, "tool_use", None), "duration_ms": of.duration_ms, **effect})
+        self._put(Noted(place, "hook", line))
 
-    def _begin(self, event: Event, frame: Frame) -> Place:
-        """Create the shared information of a call's entries."""
-        place = Place(frame.call_id, frame.run_id, frame.session_id, frame.source, event.time)
-        view, run = frame.agent, run_of(frame.context)
-        place.agent, place.model, place.description = view.name, view.model_name, view.description
-        place.hooks = tuple([hook.name for hook in run.hooks.hooks if hook is not self])
-        place.resumes = run.given is not None
-        place.timeout = run.scope.timeout
-        place.streamed = run.events.buffer is not None and run.parent is None
+    def _begin(self, event: Event, frame: Frame) -> RecordedCall:
+        """Create the shared data of a call's observations."""
+        view, run, turn = frame.agent, run_of(frame.context), current_turn.get()
+        line: Line = {"kind": "call", "call": frame.call_id, "run": frame.run_id, "session": frame.session_id}
+        line.update({"source": frame.source, "agent": view.name, "description": view.description})
+        line.update({"model": view.model_name, "time": event.time, "timeout": run.scope.timeout})
+        line["hooks"] = [hook.name for hook in run.hooks.hooks if hook is not self]
+        line["resumes"] = run.given is not None
+        line["streamed"] = run.events.buffer is not None and run.parent is None
         if run.options is not run.config.options:
-            place.options = set_fields(run.options)
-        turn = current_turn.get()
+            line["options"] = set_fields(run.options)
+        above = None
         if run.parent is not None and turn is not None:
             above = self._places.get(turn.run.call_id)
-            place.parent = (turn.run.call_id, turn.use.id)
-            place.root = turn.run.run_id if above is None else above.root
-            place.begun = place.begun if above is None else above.begun
+            line["parent"] = {"call": turn.run.call_id, "tool_use": turn.use.id}
+        place = self._places[frame.call_id] = RecordedCall(line, above)
+        if above is None and run.parent is not None and turn is not None:
+            place.root = turn.run.run_id
         listener = run.scope.listener  # another recorder's
         run.scope.listener = lambda: (listener is not None and listener(), self._look_for_end(place, run))
-        self._places[frame.call_id] = place
         if len(self._places) > _MOST_CALLS:
             self._places.popitem(last=False)
         return place
 
-    def _look(self, place: Place, run: RunBase, time: float) -> None:
+    def _look(self, place: RecordedCall, run: RunBase, time: float) -> None:
         """Record new facts, and the cause of an early end of the call."""
         facts = run.journal.facts
         seen = self._seen_facts.get(place.run, 0)
@@ -384,38 +368,31 @@ class Recorder(ChangeListener, SideWrapper):
             if len(self._seen_facts) > _MOST_CALLS:
                 self._seen_facts.popitem(last=False)
             if len(facts) > seen:
-                self._put(Facts(place, time, tuple(facts[seen:])))
+                self._put(Noted(place, "facts", {"time": time, "facts": tuple(facts[seen:])}))
         if not place.interrupted:
             self._look_for_end(place, run)
 
-    def _failed(self, place: Place, frame: Frame, decision: Decided) -> Line | None:
-        """Return the failure of a chunk's hooks; record the end of the call if it was ended meanwhile."""
-        if not place.interrupted:
-            self._look_for_end(place, run_of(frame.context))
-        return None if decision.error is None else error_words(decision.error)
-
-    def _look_for_end(self, place: Place, run: RunBase) -> None:
+    def _look_for_end(self, place: RecordedCall, run: RunBase) -> None:
         """Record the cause of an early end of the call: at once, or with the call's first event if it came earlier."""
         cause = run.scope.cause
         if cause is None or place.interrupted:
             return
         place.interrupted = True
-        buffer = run.events.buffer
-        now = run.config.clock.now()
-        at = run.scope.at
+        buffer, at = run.events.buffer, run.scope.at
         waiting = sum(where.endswith("reader") for where in at)
-        by = (cause.inside, cause.by_caller, at, None if buffer is None else buffer.read_for(waiting))
+        line: Line = {"time": run.config.clock.now(), "how": cause.kind, "reason": cause.reason, "at": at}
+        line.update({"by_itself": cause.inside or None, "by_caller": cause.by_caller or None})
+        line["read"] = None if buffer is None else buffer.read_for(waiting)
         match cause.kind:
-            case "timeout" | "shutdown":
-                self._in_order(Interruption(place, now, cause.kind, cause.reason, *by))
             case "interrupted":
-                work = _work_running_here() if cause.inside else None
-                self._in_order(Interruption(place, now, "interrupt", cause.reason, *by, work))
+                line.update({"how": "interrupt", "work": _work_running_here() if cause.inside else None})
             case "cancelled" | "closed":
-                reason = "the reader has gone" if cause.kind == "closed" else ""
-                self._in_order(Interruption(place, now, "left", reason, *by))
+                line.update({"how": "left", "reason": "the reader has gone" if cause.kind == "closed" else ""})
+            case "timeout" | "shutdown":
+                pass
             case _:
                 assert_never(cause.kind)
+        self._in_order(Noted(place, "interrupt", line))
 
     # ---- results of models and tools
 
@@ -436,18 +413,18 @@ class Recorder(ChangeListener, SideWrapper):
 
     def _recorded(
         self,
-        place: Place,
+        place: RecordedCall,
         context: RunContext,
         iteration: int,
         request: ModelRequest,
         side: str,
         inner: Flux[ModelChunk],
     ) -> Flux[ModelChunk]:
-        return Flux(lambda: self._record(place, context, iteration, request, side, inner))
+        return Flux(partial(self._record, place, context, iteration, request, side, inner))
 
     async def _record(
         self,
-        place: Place,
+        place: RecordedCall,
         context: RunContext,
         iteration: int,
         request: ModelRequest,
@@ -456,11 +433,12 @@ class Recorder(ChangeListener, SideWrapper):
     ) -> AsyncIterator[ModelChunk]:
         n, put, now = self._number(), self._put, context.clock.now
         run = run_of(context)
-        sent = (request.model, request.messages, request.tools, request.options)
-        self._in_order(RequestSent(place, n, iteration, now(), side, *sent))
+        sent: Line = {"n": n, "iteration": iteration, "time": now(), "side": side, "model": request.model}
+        sent.update({"messages": request.messages, "tools": request.tools, "options": request.options})
+        self._in_order(Noted(place, "request", sent))
         end: End = "done"
-        failure: Line | None = None
-        waited = True
+        failure: ErrorText | None = None
+        waited = None
         stream = inner.open()
         try:
             async for chunk in stream:
@@ -471,11 +449,12 @@ class Recorder(ChangeListener, SideWrapper):
                 end = "cut" if place.interrupted else "done"
         except BaseException as error:
             end, failure = self._ending(place, run, error)
-            waited = not isinstance(error, GeneratorExit)
+            waited = False if isinstance(error, GeneratorExit) else None
             raise
         finally:
             await close(stream)
-            self._in_order(ReplyEnded(place, n, now(), end, failure, waited))
+            answered: Line = {"n": n, "time": now(), "end": end, "error": failure, "waited": waited}
+            self._in_order(Noted(place, "answered", answered))
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
         """Record the result of the tool, after all other hooks."""
@@ -485,27 +464,30 @@ class Recorder(ChangeListener, SideWrapper):
         frame = event.frame
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         context = frame.context
-        n, put, now = self._number(), self._in_order, context.clock.now
+        n, now = self._number(), context.clock.now
         run = run_of(context)
         injections = Injections(run, partial(self._mark, place, context, n, event.tool_use))
         outer = injecting.get()
         injecting.set(injections)
-        put(WorkStarted(place, n, event.iteration, now(), event.tool_use))
+        started: Line = {"n": n, "tool_use": event.tool_use, "iteration": event.iteration, "time": now()}
+        self._in_order(Noted(place, "started", started))
+        finished: Line = {"n": n}
         try:
             result = await source.resolve()
+            finished["result"] = result if isinstance(result, ToolResultBlock) else None
+            if not place.interrupted:
+                self._look_for_end(place, run)
+            return result
         except BaseException as error:
-            end, failure = self._ending(place, run, error)
-            put(WorkEnded(place, n, now(), end, None, failure, tuple(injections.added)))
+            finished["end"], finished["error"] = self._ending(place, run, error)
             raise
         finally:
             injecting.set(outer)
-        if not place.interrupted:
-            self._look_for_end(place, run)
-        injected = tuple(injections.added)
-        put(WorkEnded(place, n, now(), "done", result if isinstance(result, ToolResultBlock) else None, None, injected))
-        return result
+            if injections.added:
+                finished["injected"] = _injections(injections.added)
+            self._in_order(Noted(place, "finished", {**finished, "time": now()}))
 
-    def _ending(self, place: Place, run: RunBase, error: BaseException) -> tuple[End, Line | None]:
+    def _ending(self, place: RecordedCall, run: RunBase, error: BaseException) -> tuple[End, ErrorText | None]:
         """Return how work ended that raised an exception."""
         if not place.interrupted:
             self._look_for_end(place, run)
@@ -513,12 +495,21 @@ class Recorder(ChangeListener, SideWrapper):
             return "cut", None
         if isinstance(error, asyncio.CancelledError) and run.scope.is_cancelled():
             return "cut", None
-        return "failed", error_words(error)
+        return "failed", ErrorText.of(error)
 
 
 def run_of(context: RunContext) -> RunBase:
     """Return the run of a context."""
     return cast("RunBase", port_of(context))
+
+
+def _mark_of(place: RecordedCall, what: Literal["began", "injected"], event: Event, hook: Hook) -> Noted:
+    time = event.context.clock.now()
+    return Noted(place, "mark", {"time": time, "what": what, "seq": event.seq, "hook": hook.name})
+
+
+def _injections(added: Iterable[tuple[tuple[Msg, ...], bool]]) -> list[Line]:
+    return [{"messages": messages, "keep": keep} for messages, keep in added]
 
 
 def _work_running_here() -> int | None:

@@ -23,12 +23,11 @@ from collections.abc import Callable, Sequence
 
 from agentflow._support.logs import logger
 from agentflow.errors import AgentFlowError
-from agentflow.recording.encoding import Clean, Line, header_line
+from agentflow.recording.encoding import Line
 from agentflow.recording.log import RunLog
 from agentflow.recording.reading import read_lines
-from agentflow.recording.recorder.entry_builder import EntryBuilder, FindsOfRun
+from agentflow.recording.recorder.entry_builder import EntryBuilder, EventSeen, Observation
 from agentflow.recording.recorder.files import Sink
-from agentflow.recording.recorder.observations import EventSeen, Observation
 
 __all__ = ["Target", "Writer", "as_text", "log_of"]
 
@@ -42,11 +41,10 @@ Target = Callable[[str], Sink]
 class _Open:
     """A log that is being written."""
 
-    def __init__(self, sink: Sink, mark: str, builder: EntryBuilder) -> None:
+    def __init__(self, sink: Sink, builder: EntryBuilder) -> None:
         self.sink = sink
-        self.mark = mark
         self.builder = builder
-        self.lines: list[Line] = []
+        self.lines = [builder.header()]
         self.waiting: list[Observation] = []
 
 
@@ -54,34 +52,28 @@ class Writer:
     """Keeps observations, and builds and writes their entries.
 
     Args:
+        builder: Returns the builder of a log's entries, by the suffix of their refs.
         target: Returns the sinks of logs; None: memory only.
         apart: Whether each run has a log of its own.
         most: The number of observations kept in memory.
         interval: Seconds between two writes.
-        content: Keep texts.
-        clean: Removes secrets from values.
         closed: Called after a log was closed.
-        finds: Finds secrets in a text that is still incomplete, if `clean` can.
     """
 
     def __init__(
         self,
+        builder: Callable[..., EntryBuilder],
         target: Target | None,
         apart: bool,
         most: int,
         interval: float,
-        content: bool,
-        clean: Clean | None,
         closed: Callable[[], None] | None = None,
-        finds: FindsOfRun | None = None,
     ) -> None:
+        self._builder = builder
         self._target = target
         self._apart = apart
         self._interval = interval
-        self._content = content
-        self._clean = clean
         self._closed = closed
-        self._finds = finds
         self._room = max(2 * most, _LEAST_ROOM if target is None else _ROOM_BESIDE_A_THREAD)
         self._lost: Counter[str] = Counter()  # dropped observations, by the outermost run
         self.seen: deque[Observation] = deque()
@@ -202,8 +194,7 @@ class Writer:
         except Exception as error:
             self._give_up(error)
             return None
-        log = self._logs[root] = _Open(sink, mark, EntryBuilder(self._content, self._clean, mark, self._finds))
-        log.lines.append(header_line(mark, self._content))
+        log = self._logs[root] = _Open(sink, self._builder(mark=mark))
         return log
 
     def _write(self, root: str, last: bool = False) -> None:
@@ -212,7 +203,7 @@ class Writer:
             return
         waiting, log.waiting = log.waiting, []
         if lost := self._lost.pop(root, 0):
-            log.lines.append({**header_line(log.mark, self._content), "lost": lost})
+            log.lines.append(log.builder.header(lost))
         try:
             lines = [*log.lines, *log.builder.lines(waiting), *(log.builder.finish() if last else ())]
             log.lines = []
@@ -258,8 +249,7 @@ def as_text(line: Line) -> str:
     return json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def log_of(seen: Sequence[Observation], content: bool, clean: Clean | None) -> RunLog:
+def log_of(seen: Sequence[Observation], builder: EntryBuilder) -> RunLog:
     """Return the log of observations in memory."""
-    builder = EntryBuilder(content, clean)
-    lines = [header_line(content=content), *builder.lines(seen), *builder.finish()]
+    lines = [builder.header(), *builder.lines(seen), *builder.finish()]
     return read_lines([as_text(line) for line in lines], "memory")

@@ -38,9 +38,8 @@ from agentflow.recording.entries import (
     WrittenEntry,
 )
 from agentflow.recording.log import RunLog, chunk_of
-from agentflow.recording.recorder.entry_builder import EntryBuilder
+from agentflow.recording.recorder.entry_builder import EntryBuilder, Observation, RecordedCall
 from agentflow.recording.recorder.hook import Recorder, run_of
-from agentflow.recording.recorder.observations import Observation, Place
 from agentflow.recording.replay.cancellation import RecordedCancellation
 from agentflow.recording.replay.clock import ReplayClock
 from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, first_difference
@@ -133,7 +132,7 @@ class Player(Recorder):
 
     # ---- events of the run
 
-    def _begin(self, event: Event, frame: Frame) -> Place:
+    def _begin(self, event: Event, frame: Frame) -> RecordedCall:
         place = super()._begin(event, frame)
         run = self._runs[frame.call_id] = run_of(frame.context)
         if place.parent is None:
@@ -243,7 +242,7 @@ class Player(Recorder):
             self._progress.mark_done(mark)
 
     def _mark(
-        self, place: Place, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
+        self, place: RecordedCall, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
     ) -> Awaitable[None] | None:
         super()._mark(place, context, n, use, what)
         work = self._played.get((place.call, use.id))
@@ -501,7 +500,7 @@ class Player(Recorder):
         return Flux(lambda: self._model_stream(place, context, event.iteration, request, source))
 
     async def _model_stream(
-        self, place: Place, context: RunContext, iteration: int, request: ModelRequest, source: ModelSource
+        self, place: RecordedCall, context: RunContext, iteration: int, request: ModelRequest, source: ModelSource
     ) -> AsyncIterator[ModelChunk]:
         if self.reaction == "live":
             inner = source if self._live is None else source.using(model=self._live)
@@ -526,7 +525,7 @@ class Player(Recorder):
         inner = Flux(lambda: self._replies(place, iteration, side))
         return self._recorded(place, context, iteration, request, side, inner)
 
-    async def _replies(self, place: Place, iteration: int, side: str) -> AsyncIterator[ModelChunk]:
+    async def _replies(self, place: RecordedCall, iteration: int, side: str) -> AsyncIterator[ModelChunk]:
         """Yield the chunks of the recorded reply."""
         call = place.call
         mine = self._pairs.get(call)
