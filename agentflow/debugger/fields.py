@@ -19,7 +19,7 @@ from pydantic_core import from_json
 
 from agentflow._support.validation import adapter_of, first_problem
 from agentflow.errors import AgentFlowError
-from agentflow.vocabulary.event_json import Json, event_to_dict
+from agentflow.vocabulary.event_json import Json
 from agentflow.vocabulary.events import Event
 from agentflow.vocabulary.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.saving.codec import msg_from_dict, msg_to_dict
@@ -27,7 +27,7 @@ from agentflow.vocabulary.saving.plain import plain
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 from agentflow.vocabulary.transcript import MessageView
 
-__all__ = ["assign", "fields_of", "json_of", "read_value", "value_of"]
+__all__ = ["assign", "json_of", "read_value", "value_of"]
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]")
 
@@ -198,9 +198,3 @@ def _list(data: Json) -> list[Json]:
     if not isinstance(data, list):
         raise TypeError(f"expected a list in brackets, not {json.dumps(data):.60}")
     return data
-
-
-def fields_of(event: Event) -> dict[str, Json]:
-    """Return all fields of an event; the writable ones in the form that can be assigned."""
-    said = event_to_dict(event)
-    return {**said, **{name: value_of(event, name) for name in event.writable}}

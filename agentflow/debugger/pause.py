@@ -8,13 +8,13 @@ from contextlib import suppress
 from typing import Any, Literal, TypeAlias, cast
 
 from agentflow._support.values import frozen
-from agentflow.debugger.fields import assign, fields_of, value_of
+from agentflow.debugger.fields import assign, value_of
 from agentflow.errors import UsageError
 from agentflow.hooks.chain import Chain
 from agentflow.hooks.hook import Hook
 from agentflow.loop.run import RunBase
 from agentflow.vocabulary.context import port_of
-from agentflow.vocabulary.event_json import Json
+from agentflow.vocabulary.event_json import Json, event_to_dict
 from agentflow.vocabulary.events import Event, HookEvent
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.verdicts import Deny, Verdict, verdict_value
@@ -108,8 +108,8 @@ class Pause:
 
     @property
     def fields(self) -> dict[str, Json]:
-        """All fields of the event, as JSON."""
-        return fields_of(self.event)
+        """All fields of the event, as JSON; the writable ones in the form of `edit`."""
+        return {**event_to_dict(self.event), **{name: self.value(name) for name in self.event.writable}}
 
     def value(self, field: str) -> Json:
         """Return a field of the event, as JSON for `edit`."""

@@ -26,10 +26,11 @@ from agentflow.debugger.deciding import VERDICTS, form_of, parse_value, parse_ve
 from agentflow.debugger.pause import Pause, describe_end
 from agentflow.errors import UsageError
 from agentflow.plugins.approval_terminal import questions
-from agentflow.terminal.phrases import duration_text, plural, shorten, speech, text_of
+from agentflow.terminal.phrases import duration_text, plural, shorten
 from agentflow.terminal.screen import make_console
 from agentflow.vocabulary.event_json import Json
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.text import message_text
 from agentflow.vocabulary.verdicts import Deny
 
 __all__ = ["TerminalDebugger"]
@@ -266,7 +267,7 @@ class _Dialogue:
             self._say("  (no messages stored yet)", "dim")
 
     def _message(self, msg: Msg) -> None:
-        self._say(f"  {msg.role:<10}{speech(msg)}".replace("\n", "\n" + " " * 12))
+        self._say(f"  {msg.role:<10}{message_text(msg)}".replace("\n", "\n" + " " * 12))
 
 
 def _abbreviate(value: Json) -> str:
@@ -280,7 +281,7 @@ def _abbreviate(value: Json) -> str:
         case [{"name": str()}, *_]:
             return ", ".join(str(one.get("name")) if isinstance(one, dict) else "?" for one in value)
         case _:
-            return text_of(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _otherwise(pause: Pause) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from agentflow.debugger.deciding import VERDICTS, parse_value, parse_verdict
 from agentflow.debugger.pause import Pause
 from agentflow.errors import UsageError
-from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.text import message_text
 from agentflow.vocabulary.verdicts import Deny
 
 __all__ = ["Pauses"]
@@ -105,12 +105,6 @@ def _shown(pause: Pause) -> dict[str, Any]:
             for place in pause.chain
         ],
         "fields": pause.fields,
-        "history": [_message(msg) for msg in pause.history[-_LAST:]],
+        "history": [{"role": msg.role, "text": message_text(msg)} for msg in pause.history[-_LAST:]],
         "ends": "" if pause.limit is None else f"{done} after {pause.limit:g} s",
     }
-
-
-def _message(msg: Msg) -> dict[str, str]:
-    calls = [f"[calls {use.name} {use.raw}]" for use in msg.tool_uses]
-    results = [f"[{result.name}: {result.text}]" for result in msg.tool_results]
-    return {"role": msg.role, "text": "\n".join([msg.text, *calls, *results]).strip()}

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json as json_lib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Literal
 
 from loguru import logger
 
@@ -29,34 +29,24 @@ from agentflow.vocabulary.events import (
     Event,
     HookEvent,
     MessagesAdded,
-    Paused,
     PostActing,
     PostCall,
-    PostPut,
     PostReasoning,
     PostToolRound,
-    PostTurn,
-    PreActing,
     PreCall,
-    PrePut,
     PreReasoning,
     PreToolRound,
-    PreTurn,
     ReasoningChunk,
-    Resumed,
     TurnEvent,
     TurnValue,
-    TurnView,
 )
-from agentflow.vocabulary.messages import Msg, ToolUseBlock
-from agentflow.vocabulary.specs import Usage
+from agentflow.vocabulary.saving.plain import text_of
+from agentflow.vocabulary.text import Fields, error_text, fields_of, rounded_ms
 
 if TYPE_CHECKING:
     from loguru import Logger
 
-__all__ = ["LEVELS", "EventLog", "fields_of"]
-
-Fields: TypeAlias = dict[str, object]
+__all__ = ["LEVELS", "EventLog"]
 
 LEVELS: Mapping[type[Event], str | None] = {
     Event: "INFO",
@@ -225,7 +215,7 @@ class EventLog(Hook):
             "seq": event.seq,
             **_fields(event, call),
         }
-        return printable_json(json_lib.dumps(fields, ensure_ascii=False, default=_text))
+        return printable_json(json_lib.dumps(fields, ensure_ascii=False, default=text_of))
 
 
 class _LogLine:
@@ -243,86 +233,11 @@ class _LogLine:
         return self._log.line_of(self._event, self._level, self._call)
 
 
-def fields_of(event: HookEvent) -> Fields:
-    """Return an event's fields by name, the same in JSON and in readable lines.
-
-    Example:
-        >>> fields_of(PreActing(tool_use=ToolUseBlock("t1", "add", {"a": 1})))
-        {'tool': 'add', 'id': 't1', 'input': '{"a":1}'}
-    """
-    match event:  # the most frequent events first
-        case PreActing() | ActingChunk() | PostActing():
-            return _acting(event)
-        case PostReasoning():
-            reply = event.reasoning_result
-            said: Fields = {"text": reply.shown, "calls": _calls(reply.tool_uses), "finish": reply.finish_reason}
-            said.update(_usage(event.usage), ms=_ms(event.duration_ms))
-            return said
-        case PreCall():
-            return {"input": _texts(event.input_messages), "history": len(event.history)}
-        case PreReasoning():
-            purpose = event.purpose if event.purpose != "reason" else None
-            fields: Fields = {"model": event.model, "messages": len(event.input_messages), "tools": len(event.tools)}
-            return fields if purpose is None else {**fields, "purpose": purpose}
-        case ReasoningChunk():
-            chunk = event.incremental_chunk
-            calls = "".join(f"{part.name or ''}{part.arguments}" for part in chunk.tool_uses)
-            again = {"attempt": event.attempt} if event.attempt > 1 else {}
-            return {"text": chunk.text, "thinking": chunk.thinking, "calls": calls, **again}
-        case PreToolRound():
-            return {"calls": _calls(event.tool_uses)}
-        case PostToolRound():
-            return {"results": ", ".join(f"{result.name} {result.state}" for result in event.tool_results)}
-        case PostCall():
-            fields = {"outcome": event.outcome, "text": event.final_message.shown}
-            return {**fields, "ms": _ms(event.duration_ms)}
-        case Error():
-            fields = {"phase": event.phase.value, "fatal": event.fatal, "error": _error(event.error)}
-            return {**fields, "hook": event.hook, "tool": event.tool_use.name if event.tool_use is not None else None}
-        case CallEnded():
-            fields = {"outcome": event.outcome, "error": _error(event.error), "model_calls": event.usage.model_calls}
-            return {**fields, **_usage(event.usage)}
-        case MessagesAdded():
-            return {"origin": event.origin, "messages": len(event.messages), "text": _texts(event.messages)}
-        case PrePut() | PostPut() | PreTurn() | TurnValue() | PostTurn():
-            return _turn(event)
-        case Paused() | Resumed():
-            return {}
-        case _:  # pyright: ignore[reportUnnecessaryComparison] - checked by the type checker
-            assert_never(event)
-
-
-def _acting(event: PreActing | ActingChunk | PostActing) -> Fields:
-    use = event.tool_use
-    match event:
-        case PreActing():
-            return {"tool": use.name, "id": use.id, "input": use.raw}
-        case ActingChunk():
-            return {"tool": use.name, "id": use.id, "chunk": _text(event.chunk)}
-        case PostActing():
-            result, took = event.tool_result, _ms(event.duration_ms)
-            waited = {"waited_ms": _ms(event.waited_ms)} if event.waited_ms >= 1 else {}
-            return {"tool": use.name, "id": use.id, "state": result.state, "result": result.shown, "ms": took, **waited}
-
-
-def _turn(event: PrePut | PostPut | PreTurn | TurnValue | PostTurn) -> Fields:
-    turn: TurnView = event.turn
-    fields: Fields = {"turn": turn.id, "tool": turn.tool_use.name}
-    match event:
-        case TurnValue():
-            return {**fields, "value": _text(event.value)}
-        case PostTurn():
-            took: Fields = {} if turn.duration_ms is None else {"ms": _ms(turn.duration_ms)}
-            return {**fields, "stop_reason": turn.stop_reason, **took, "error": _error(event.error)}
-        case _:
-            return {**fields, "input": turn.tool_use.raw}
-
-
 def _fields(event: HookEvent, call: _LoggedCall) -> Fields:
     """Return all fields of an event's line."""
     fields = fields_of(event)
     if isinstance(event, CallEnded) and call.began is not None:
-        fields["ms"] = _ms((event.context.clock.monotonic() - call.began) * 1000)
+        fields["ms"] = rounded_ms((event.context.clock.monotonic() - call.began) * 1000)
     elif isinstance(event, PostReasoning):
         done = event.frame.context.compaction
         if done is not None and done.iteration == event.iteration:
@@ -337,7 +252,7 @@ def _decision_of(event: Event) -> Fields:
     if decided is None:
         return {}
     if decided.error is not None:
-        return {"failed": _error(decided.error), "by": decided.hook}
+        return {"failed": error_text(decided.error), "by": decided.hook}
     reason = getattr(decided.verdict, "reason", None)
     return {"verdict": type(decided.verdict).__name__, "by": decided.hook, **({"reason": reason} if reason else {})}
 
@@ -359,40 +274,10 @@ def _raised(event: HookEvent, level: str) -> str:
             return level
 
 
-def _usage(usage: Usage) -> Fields:
-    fields: Fields = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-    return fields if usage.cost is None else {**fields, "cost": round(usage.cost, 6)}
-
-
-def _calls(uses: Sequence[ToolUseBlock]) -> str:
-    return ", ".join([f"{use.name}({use.raw})" for use in uses])
-
-
-def _texts(messages: Iterable[Msg]) -> str:
-    return "\n".join(msg.shown for msg in messages)
-
-
-def _ms(duration: float) -> float:
-    return round(duration * 10) / 10  # `round(duration, 1)` formats a text, and takes ten times as long
-
-
-def _error(error: BaseException | None) -> str | None:
-    return None if error is None else f"{type(error).__name__}: {_text(error)}"
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    try:
-        return str(value)
-    except Exception as error:  # the `__str__` of a tool's value may fail
-        return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
-
-
 def _shown(value: object, clip: int) -> str:
     """Return a value for a readable line: bare if it is one word, else quoted, always on one line."""
     number = type(value) is int or type(value) is float
-    text = str(value) if number else _text(value)
+    text = str(value) if number else text_of(value)
     if isinstance(value, bool):
         text = text.lower()
     if len(text) <= clip and (number or text.isalnum()):

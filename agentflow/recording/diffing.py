@@ -3,21 +3,24 @@
 Rules:
 
 1. There is one alignment; the terminal and the inspector's page both show it.
+2. Times, durations and ids are ignored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import Any, TypeAlias, TypeVar
+from itertools import zip_longest
+from typing import Any, Literal, TypeVar
 
-from agentflow.recording.entries import EventEntry
-from agentflow.recording.log import RunLog
-from agentflow.recording.rounds import CallView, RoundView, ToolView, calls_of
+from agentflow.recording.entries import EventEntry, HookEntry
+from agentflow.recording.fields import DecisionData
+from agentflow.recording.log import RunLog, usage_of
 from agentflow.vocabulary.specs import Usage
+from agentflow.vocabulary.text import message_text
 
-__all__ = ["Difference", "RunDiff", "diff_runs", "paired_events"]
+__all__ = ["Difference", "Part", "RunDiff", "calls_of", "diff_runs", "paired_events"]
 
 T = TypeVar("T")
 
@@ -69,9 +72,9 @@ def diff_runs(one: RunLog, other: RunLog) -> RunDiff:
     """
     calls = calls_of(one), calls_of(other)
     return RunDiff(
-        differences=tuple(_calls(*calls)),
+        differences=tuple(_differences("", *calls)),
         usage=(_usage(calls[0]), _usage(calls[1])),
-        rounds=(sum(len(call.rounds) for call in calls[0]), sum(len(call.rounds) for call in calls[1])),
+        rounds=(sum(len(call.parts) for call in calls[0]), sum(len(call.parts) for call in calls[1])),
     )
 
 
@@ -82,14 +85,13 @@ def paired_events(one: RunLog, other: RunLog) -> list[tuple[EventEntry | None, E
         one: The log of the first run.
         other: The log of the second run.
     """
-    places = _places(calls_of(one), calls_of(other))
-    keyed = [
-        [(_key(log, event, known), event) for event in log.events()]
-        for log, known in zip((one, other), places, strict=True)
-    ]
+    calls = calls_of(one), calls_of(other)
+    keys: dict[int, str] = {}
+    _key_events("", *calls, keys)
+    events = list(one.events()), list(other.events())
     found: list[tuple[EventEntry | None, EventEntry | None]] = []
-    for how, a_from, a_to, b_from, b_to in _matched([key for key, _ in keyed[0]], [key for key, _ in keyed[1]]):
-        a, b = [event for _, event in keyed[0][a_from:a_to]], [event for _, event in keyed[1][b_from:b_to]]
+    for how, a_from, a_to, b_from, b_to in _matched(*[[keys[id(event)] for event in side] for side in events]):
+        a, b = events[0][a_from:a_to], events[1][b_from:b_to]
         if how == "equal":
             found += zip(a, b, strict=True)
         else:
@@ -97,150 +99,201 @@ def paired_events(one: RunLog, other: RunLog) -> list[tuple[EventEntry | None, E
     return found
 
 
-_Places: TypeAlias = dict[tuple[str, int | str], str]
-"""The position in the alignment of each round and tool call, by its call."""
+# ---- a run as a tree
 
 
-def _places(one: Sequence[CallView], other: Sequence[CallView]) -> tuple[_Places, _Places]:
-    found: tuple[_Places, _Places] = ({}, {})
+@dataclass(slots=True, eq=False)
+class Part:
+    """A call, a round of it, or a tool call.
 
-    def note(call: CallView | None, side: int, here: int | str | None, place: str) -> None:
-        if call is not None and here is not None:
-            found[side][call.call, here] = place
+    Attributes:
+        kind: What it is.
+        name: The call's path or agent, the round's number, or the tool, after any renaming by a hook.
+        parent: For a call, the call in whose tool it runs.
+        facts: What happened, by the names that `Difference.what` has.
+        hooks: The hooks that changed or decided something.
+        parts: The rounds of a call, the tool calls of a round.
+        usage: The usage of a round; of a call that has ended, its whole usage.
+        ended: For a call, whether it has.
+        events: Its own events.
+    """
 
-    for c, calls in enumerate(_aligned_calls(one, other)):
-        rounds = [() if call is None else call.rounds for call in calls]
-        for side, call in enumerate(calls):
-            note(call, side, 0, f"{c}")
-        for r, pair in enumerate(_aligned_rounds(*rounds)):
-            tools = [() if each is None else each.tools for each in pair]
-            for side, each in enumerate(pair):
-                note(calls[side], side, each and each.number, f"{c} {r}")
-            for t, uses in enumerate(_aligned_tools(*tools)):
-                for side, use in enumerate(uses):
-                    note(calls[side], side, use and use.id, f"{c} {r} {t}")
-    return found
+    kind: Literal["call", "round", "tool call"]
+    name: str
+    parent: Part | None = None
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    hooks: list[str] = field(default_factory=list[str])
+    parts: list[Part] = field(default_factory=list["Part"])
+    usage: Usage = field(default_factory=Usage)
+    ended: bool = False
+    events: list[EventEntry] = field(default_factory=list[EventEntry])
+
+    @property
+    def short(self) -> Any:
+        """The content, for a part that only one of two runs has."""
+        if self.kind == "tool call":
+            return f"{self.name} {self.facts.get('input')}"
+        return self.facts.get("reply" if self.kind == "round" else "input", "")
 
 
-def _key(log: RunLog, event: EventEntry, places: _Places) -> str:
-    """Return the key by which an event is aligned."""
-    use = event.fields.get("tool_use")
-    found = None if use is None else places.get((event.call, log.tool_use(use).id))
-    place = found or places.get((event.call, event.iteration)) or f"{places[event.call, 0]} ({event.iteration})"
-    return f"{place} {event.type}"
+def calls_of(log: RunLog) -> list[Part]:
+    """List the calls of a log, in the order in which they started."""
+    return list(_TreeBuilder(log).calls.values())
 
 
-def _usage(calls: Sequence[CallView]) -> Usage:
+_CALL = ("PreCall", "PostCall", "CallEnded")
+_ROUND = ("PreReasoning", "PostReasoning", "PreToolRound", "PostToolRound")
+_ACTING = ("PreActing", "PostActing")
+
+
+class _TreeBuilder:
+    def __init__(self, log: RunLog) -> None:
+        self._log = log
+        self._inner: dict[tuple[str, int | str], Part] = {}
+        self.calls: dict[str, Part] = {}
+        for call, begun in log.calls.items():
+            parent = None if begun.parent is None else self.calls.get(begun.parent.call)
+            self.calls[call] = Part("call", begun.source or begun.agent or "the agent", parent)
+            self.calls[call].facts["end"] = "none: the log breaks off after its start"
+        for entry in log.entries:
+            if isinstance(entry, EventEntry):
+                part = self._part(entry, entry.type, entry.fields.get("tool_use"))
+                part.events.append(entry)
+                self._event(entry, part)
+            elif isinstance(entry, HookEntry) and entry.via != "shadow":
+                part = self._part(entry, entry.event, entry.tool_use)
+                if (entry.changes or entry.verdict or entry.error) and entry.hook not in part.hooks:
+                    part.hooks.append(entry.hook)
+        for call in self.calls.values():
+            call.parts.sort(key=lambda part: int(part.name))
+
+    def _part(self, entry: EventEntry | HookEntry, event: str, tool_use: str | None) -> Part:
+        """Return the part to which an event belongs."""
+        call = self.calls[entry.call]
+        if event in _ACTING and tool_use is not None:
+            use = self._log.tool_use(tool_use)
+            found = self._inner.get((entry.call, use.id))
+            if found is None:
+                above = self._part(entry, _ROUND[0], None)
+                found = self._inner[entry.call, use.id] = Part("tool call", use.name)
+                above.parts.append(found)
+            found.name = use.name
+            return found
+        found = self._inner.get((entry.call, entry.iteration))
+        if found is None and event in _ROUND:
+            found = self._inner[entry.call, entry.iteration] = Part("round", str(entry.iteration))
+            call.parts.append(found)
+        return call if found is None or event in _CALL else found
+
+    def _event(self, entry: EventEntry, part: Part) -> None:
+        fields, log, facts = entry.fields, self._log, part.facts
+        call = self.calls[entry.call]
+        call.ended = entry.type == "CallEnded"
+        last = f"{entry.type}, round {entry.iteration}" if entry.iteration else entry.type
+        call.facts["end"] = (
+            fields.get("outcome", "completed") if call.ended else f"none: the log breaks off after {last}"
+        )
+        match entry.type:
+            case "PreCall":
+                facts["input"] = "\n".join(self._text(ref) for ref in log.messages(entry))
+            case "PreReasoning":
+                facts["request"] = [f"{log.message(ref).role}: {self._text(ref)}" for ref in log.messages(entry)]
+            case "PostReasoning":
+                facts["model"], facts["reply"] = fields.get("model") or "", self._text(entry.ref("reasoning_result"))
+                part.usage = usage_of(fields.get("usage"))
+            case "PreActing" | "PostActing":
+                facts["input"] = dict(log.tool_use(entry.ref("tool_use")).input)
+                if "tool_result" in fields:
+                    result = log.tool_result(fields["tool_result"])
+                    facts["result"] = f"{result.state}: {result.text}"
+            case "PostCall":
+                facts["reply"] = self._text(entry.ref("final_message"))
+            case "CallEnded":
+                part.usage = usage_of(fields.get("usage"))
+                if "error" in fields:
+                    facts["error"] = f"{fields['error']['type']}: {fields['error'].get('message', '')}"
+            case _:
+                pass
+        if entry.decision is not None:
+            facts["decided"] = _decision_text(entry.decision)
+
+    def _text(self, ref: str) -> str:
+        return message_text(self._log.message(ref), " ")
+
+
+def _decision_text(decision: DecisionData) -> str:
+    verdict = decision.get("verdict")
+    if verdict is None:
+        return f"{decision['hook']} failed"
+    value = next((value for name, value in verdict.items() if name != "verdict"), None)
+    reason = f" ({value})" if isinstance(value, str) and value else ""
+    return f"{decision['hook']} said {verdict['verdict']}{reason}"
+
+
+def _usage(calls: Sequence[Part]) -> Usage:
     """Add up the usage of the calls; a sub-agent's usage is billed to its caller once the caller ends."""
-    ended = {call.call for call in calls if not call.breaks_off}
-    return Usage.total([call.usage for call in calls if call.parent not in ended])
+    counted = [call for call in calls if call.parent is None or not call.parent.ended]
+    return Usage.total([part.usage for call in counted for part in ([call] if call.ended else call.parts)])
 
 
-def _aligned(one: Sequence[T], other: Sequence[T], key: Callable[[T], object]) -> Iterator[tuple[T | None, T | None]]:
+# ---- two trees
+
+_BEFORE = {
+    "call": ("input",),
+    "round": ("request", "model", "decided", "reply"),
+    "tool call": ("input", "decided", "result"),
+}
+_AFTER = {"call": ("decided", "error", "end", "reply"), "round": (), "tool call": ()}
+"""The order of differences: those before and after the ones inside."""
+
+
+def _differences(where: str, one: Sequence[Part], other: Sequence[Part]) -> Iterator[Difference]:
+    for a, b in _aligned(one, other, _key):
+        here = a or b
+        assert here is not None
+        label = {"call": f"call of {here.name}", "round": f"round {here.name}", "tool call": here.name}[here.kind]
+        place = f"{where}, {label}" if where else label
+        if a is None or b is None:
+            hooks = tuple(here.hooks)
+            yield Difference(where=place, what=here.kind, one=a and a.short, other=b and b.short, hooks=hooks)
+            continue
+        yield from _facts_that_differ(place, a, b, _BEFORE[a.kind])
+        yield from _differences(place, a.parts, b.parts)
+        yield from _facts_that_differ(place, a, b, _AFTER[a.kind])
+
+
+def _facts_that_differ(where: str, one: Part, other: Part, names: Sequence[str]) -> Iterator[Difference]:
+    hooks = tuple(dict.fromkeys((*one.hooks, *other.hooks)))
+    for name in names:
+        a, b = one.facts.get(name), other.facts.get(name)
+        if a != b and name == "request":  # the first message that differs
+            a, b = next((a, b) for a, b in _aligned(a or [], b or [], repr) if a != b)
+        if a != b:
+            yield Difference(where=where, what=name, one=a, other=b, hooks=hooks)
+
+
+def _key(part: Part) -> str:
+    """Return the text by which parts of two runs are aligned."""
+    if part.kind != "round":
+        return part.name
+    return repr((part.facts.get("reply", ""), [(tool.name, tool.facts.get("input")) for tool in part.parts]))
+
+
+def _aligned(one: Sequence[T], other: Sequence[T], key: Callable[[T], str]) -> Iterator[tuple[T | None, T | None]]:
     """Pair items by key; an item without a counterpart is paired with None."""
-    for _, a_from, a_to, b_from, b_to in _matched([repr(key(a)) for a in one], [repr(key(b)) for b in other]):
-        for n in range(max(a_to - a_from, b_to - b_from)):
-            yield (
-                one[a_from + n] if a_from + n < a_to else None,
-                other[b_from + n] if b_from + n < b_to else None,
-            )
+    for _, a_from, a_to, b_from, b_to in _matched([key(each) for each in one], [key(each) for each in other]):
+        yield from zip_longest(one[a_from:a_to], other[b_from:b_to])
 
 
 def _matched(one: Sequence[str], other: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
     return SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
 
 
-def _aligned_calls(
-    one: Sequence[CallView], other: Sequence[CallView]
-) -> Iterator[tuple[CallView | None, CallView | None]]:
-    return _aligned(one, other, lambda call: (call.source, call.agent))
-
-
-def _aligned_rounds(
-    one: Sequence[RoundView], other: Sequence[RoundView]
-) -> Iterator[tuple[RoundView | None, RoundView | None]]:
-    return _aligned(one, other, lambda each: (each.reply, [(tool.name, tool.input) for tool in each.tools]))
-
-
-def _aligned_tools(
-    one: Sequence[ToolView], other: Sequence[ToolView]
-) -> Iterator[tuple[ToolView | None, ToolView | None]]:
-    return _aligned(one, other, lambda tool: tool.name)
-
-
-def _calls(one: Sequence[CallView], other: Sequence[CallView]) -> Iterator[Difference]:
-    for a, b in _aligned_calls(one, other):
-        here = a or b
-        assert here is not None
-        where = f"call of {here.source or here.agent or 'the agent'}"
-        if a is None or b is None:
-            yield Difference(where=where, what="call", one=a and a.input, other=b and b.input)
-            continue
-        yield from _field(where, "input", a, b)
-        yield from _rounds(where, a.rounds, b.rounds)
-        for name in ("decided", "error"):
-            yield from _field(where, name, a, b)
-        if a.breaks_off != b.breaks_off:
-            yield Difference(where=where, what="end", one=_end(a), other=_end(b))
-        else:
-            yield from _field(where, "outcome", a, b)
-        yield from _field(where, "reply", a, b)
-
-
-def _end(call: CallView) -> str:
-    return f"none: the log breaks off after {call.breaks_off}" if call.breaks_off else call.outcome
-
-
-def _field(where: str, name: str, one: Any, other: Any, what: str = "") -> Iterator[Difference]:
-    a, b = getattr(one, name), getattr(other, name)
-    if a != b:
-        hooks = tuple(dict.fromkeys((*one.hooks, *other.hooks)))
-        yield Difference(where=where, what=what or name, one=a, other=b, hooks=hooks)
-
-
-def _rounds(where: str, one: Sequence[RoundView], other: Sequence[RoundView]) -> Iterator[Difference]:
-    for a, b in _aligned_rounds(one, other):
-        here = a or b
-        assert here is not None
-        place = f"{where}, round {here.number}"
-        if a is None or b is None:
-            yield Difference(where=place, what="round", one=a and a.reply, other=b and b.reply, hooks=tuple(here.hooks))
-            continue
-        yield from _request(place, a, b)
-        for name in ("model", "decided", "reply"):
-            yield from _field(place, name, a, b)
-        yield from _tools(place, a.tools, b.tools)
-
-
-def _request(where: str, one: RoundView, other: RoundView) -> Iterator[Difference]:
-    """Yield the first message in which two requests differ."""
-    hooks = tuple(dict.fromkeys((*one.hooks, *other.hooks)))
-    for a, b in _aligned(one.request, other.request, lambda said: said):
-        if a != b:
-            yield Difference(where=where, what="request", one=a, other=b, hooks=hooks)
-            return
-
-
-def _tools(where: str, one: Sequence[ToolView], other: Sequence[ToolView]) -> Iterator[Difference]:
-    for a, b in _aligned_tools(one, other):
-        here = a or b
-        assert here is not None
-        place = f"{where}, {here.name}"
-        if a is None or b is None:
-            yield Difference(
-                where=place, what="tool call", one=a and _call(a), other=b and _call(b), hooks=tuple(here.hooks)
-            )
-            continue
-        yield from _field(place, "input", a, b)
-        yield from _field(place, "decided", a, b)
-        if (a.state, a.text) != (b.state, b.text):
-            hooks = tuple(dict.fromkeys((*a.hooks, *b.hooks)))
-            yield Difference(where=place, what="result", one=_result(a), other=_result(b), hooks=hooks)
-
-
-def _call(tool: ToolView) -> str:
-    return f"{tool.name} {tool.input}"
-
-
-def _result(tool: ToolView) -> str | None:
-    return f"{tool.state}: {tool.text}" if tool.state else None
+def _key_events(place: str, one: Sequence[Part], other: Sequence[Part], keys: dict[int, str]) -> None:
+    """Note the key by which each event is aligned: its part's place, and its type."""
+    for n, pair in enumerate(_aligned(one, other, _key)):
+        inside: list[list[Part]] = [[] if part is None else part.parts for part in pair]
+        for part in filter(None, pair):
+            for event in part.events:
+                keys[id(event)] = f"{place} {n} {event.iteration if part.kind == 'call' else ''} {event.type}"
+        _key_events(f"{place} {n}", inside[0], inside[1], keys)

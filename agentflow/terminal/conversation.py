@@ -21,9 +21,11 @@ from agentflow.hooks.named import HookSource
 from agentflow.loop.session import Session
 from agentflow.terminal.console import follow
 from agentflow.terminal.lines import SAY, Lines, ProgramLines, standard_input
-from agentflow.terminal.phrases import call_text, plural, shorten, speech, text_of
+from agentflow.terminal.phrases import call_text, plural, shorten
 from agentflow.terminal.screen import Screen, make_console
 from agentflow.vocabulary.messages import Pending
+from agentflow.vocabulary.saving.plain import text_of
+from agentflow.vocabulary.text import message_text
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["chat"]
@@ -127,7 +129,7 @@ class _Chat:
         if line == "/history":
             messages = self._session.messages
             for msg in messages:
-                self._screen.say(f"{msg.role:<10}{speech(msg).replace(chr(10), chr(10) + ' ' * 10)}")
+                self._screen.say(f"{msg.role:<10}{message_text(msg).replace(chr(10), chr(10) + ' ' * 10)}")
             self._screen.say(f"{plural(len(messages), 'message')} in session {self._session.id!r}", "dim")
             return True
         self._screen.say(_HELP if line == "/help" else f"Unknown command {shorten(line, 40)!r}. {_HELP}", "dim")

@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 from agentflow._support.shown import one_line
-from agentflow.vocabulary.messages import Msg, ToolUseBlock
+from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.specs import Usage
 
 __all__ = [
@@ -19,8 +19,6 @@ __all__ = [
     "ends_of",
     "plural",
     "shorten",
-    "speech",
-    "text_of",
     "tokens_text",
 ]
 
@@ -51,19 +49,6 @@ def ends_of(text: str, room: int) -> str:
     return f"{flat[: max(0, room - len(last) - 3)].rstrip()} … {last}"
 
 
-def text_of(value: object) -> str:
-    """Return a tool's output as text; never raises.
-
-    Example:
-        >>> text_of(3)
-        '3'
-    """
-    try:
-        return value if isinstance(value, str) else str(value)
-    except Exception as error:  # noqa: BLE001, RUF100 - a broken __str__ must not end a call
-        return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
-
-
 def call_text(use: ToolUseBlock, room: int) -> str:
     """Format a tool call.
 
@@ -75,13 +60,6 @@ def call_text(use: ToolUseBlock, room: int) -> str:
         return shorten(f"{use.name}({use.raw}", room)
     inside = ", ".join(f"{name}={shorten(repr(value), max(20, room // 2))}" for name, value in use.input.items())
     return shorten(f"{use.name}({inside}", room - 1) + ")"
-
-
-def speech(msg: Msg) -> str:
-    """Format a message for the conversation's history."""
-    calls = [f"[calls {use.name}]" for use in msg.tool_uses]
-    results = [f"[{result.name}: {result.state}] {result.shown}" for result in msg.tool_results]
-    return "\n".join([*([msg.shown] if msg.shown and not results else []), *calls, *results])
 
 
 def plural(count: int, thing: str) -> str:

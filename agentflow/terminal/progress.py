@@ -17,7 +17,7 @@ from rich.text import Text
 
 from agentflow._support.ids import inner_session_id
 from agentflow.ports.waits import Wait
-from agentflow.terminal.phrases import call_text, cost_text, duration_text, plural, shorten, text_of
+from agentflow.terminal.phrases import call_text, cost_text, duration_text, plural, shorten
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import (
     ActingChunk,
@@ -29,6 +29,7 @@ from agentflow.vocabulary.events import (
     PreReasoning,
     ReasoningChunk,
 )
+from agentflow.vocabulary.saving.plain import text_of
 
 __all__ = ["ProgressLines"]
 

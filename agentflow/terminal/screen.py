@@ -27,10 +27,9 @@ from rich.text import Text
 
 from agentflow._support.shown import printable
 from agentflow.plugins.approval_terminal import questions
-from agentflow.plugins.logging import fields_of
 from agentflow.ports.waits import Wait, on_wait
 from agentflow.terminal.markdown import Blocks, lines_of, render_block
-from agentflow.terminal.phrases import call_text, duration_text, ends_of, plural, shorten, text_of, tokens_text
+from agentflow.terminal.phrases import call_text, duration_text, ends_of, plural, shorten, tokens_text
 from agentflow.terminal.progress import ProgressLines
 from agentflow.terminal.tally import Tally
 from agentflow.vocabulary.context import Compaction
@@ -44,14 +43,13 @@ from agentflow.vocabulary.events import (
     PostActing,
     PostCall,
     PostReasoning,
-    PostToolRound,
     PreActing,
-    PreCall,
     PreReasoning,
-    PreToolRound,
     ReasoningChunk,
 )
 from agentflow.vocabulary.messages import DataBlock, TextBlock, ThinkingBlock, ToolState, shown
+from agentflow.vocabulary.saving.plain import text_of
+from agentflow.vocabulary.text import error_text, fields_of
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Recover, Resolution, Verdict
 
 __all__ = ["Screen", "make_console"]
@@ -206,16 +204,10 @@ class Screen:
         match event:
             case ReasoningChunk():
                 self._chunk(event)
-            case PreCall():
-                self._event(
-                    event, f"{plural(len(event.input_messages), 'message')}, {len(event.history)} in the history"
-                )
             case PreReasoning():
                 self._pre_reasoning(event)
             case PostReasoning():
                 self._post_reasoning(event)
-            case PreToolRound(tool_uses=uses):
-                self._event(event, ", ".join(use.name for use in uses))
             case PreActing():
                 self._pre_acting(event)
             case ActingChunk(tool_use=use, chunk=chunk):
@@ -223,8 +215,6 @@ class Screen:
                     self._line(event, f"  … {use.name}: {shorten(text_of(chunk), self._room)}", "dim")
             case PostActing():
                 self._post_acting(event)
-            case PostToolRound(tool_results=results):
-                self._event(event, plural(len(results), "result"))
             case PostCall():
                 self._post_call(event)
             case Error():
@@ -232,10 +222,9 @@ class Screen:
             case MessagesAdded(messages=messages, origin=origin):
                 words = " / ".join(shorten(msg.shown, self._room) for msg in messages)
                 self._line(event, f"  + {_ADDED[origin]}: {words}", "dim")
-            case CallEnded(outcome=outcome):
-                self._compacted.pop(event.call_id, None)
-                self._event(event, outcome)
             case _:  # not part of a conversation: same text as in the log
+                if isinstance(event, CallEnded):
+                    self._compacted.pop(event.call_id, None)
                 said = [f"{name} {value}" for name, value in fields_of(event).items() if value not in (None, "")]
                 self._event(event, shorten(", ".join(said), self._room))
 
@@ -322,7 +311,7 @@ class Screen:
         if event.tool_use is not None and not self.events:  # its result shows the error
             return
         who = f" of hook {event.hook}" if event.hook else f" of tool {event.tool_use.name}" if event.tool_use else ""
-        text = shorten(f"{type(event.error).__name__}: {event.error}", self._room)
+        text = shorten(error_text(event.error) or "", self._room)
         self._line(event, f"  ✗ failure{who}: {text}", "red", self._verdict(event))
 
     # ---- how it is printed

@@ -498,7 +498,7 @@ async def test_a_dialogue() -> None:
         "debug> history 1",
         "  (1 message before)",
         "  assistant \\x1b[2Jhello",
-        "            [calls delete_file]",
+        "            [delete_file",
         "debug> d not \\x1b[31m now",
     ]
     assert results(agent) == ["Denied: not \x1b[31m now"]

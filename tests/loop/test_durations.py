@@ -16,13 +16,13 @@ from agentflow.agent.agent_flux import AgentFlux
 from agentflow.debugger import Breakpoint, Pause
 from agentflow.hooks.named import HookSource
 from agentflow.plugins.approval import Approval, ApprovalRequest
-from agentflow.plugins.logging import fields_of
 from agentflow.terminal.console import Console
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
 from agentflow.tools import Tool
 from agentflow.vocabulary.events import ActingChunk, HookEvent, PostCall, PostToolRound, PreActing, PreReasoning
 from agentflow.vocabulary.facts import TurnRecord
+from agentflow.vocabulary.text import fields_of
 from tests.support.clocks import LoopClock
 
 

@@ -242,7 +242,7 @@ async def test_what_cannot_be_shown_harms_nothing(sink: Sink) -> None:
     agent = Agent("a", ScriptedModel([use("t1", "shy"), "Fine."]), tools=[shy], hooks=[EventLog(chunks=True)])
     await agent.call("Go")
     assert next(line for line in sink.lines if "ActingChunk" in line) == (
-        'DEBUG a#1 ActingChunk tool=shy id=t1 chunk="<Shy that cannot be shown: RuntimeError>"'
+        'DEBUG a#1 ActingChunk tool=shy id=t1 chunk="(Shy without a readable text)"'
     )
 
 

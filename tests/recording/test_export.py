@@ -15,11 +15,10 @@ from agentflow.durable.agent import DurableAgent
 from agentflow.errors import ModelError, StoreError, UsageError
 from agentflow.plugins.redaction import Redaction
 from agentflow.recording import RunLog, read_lines
-from agentflow.recording.diffing import diff_runs
+from agentflow.recording.diffing import Part, calls_of, diff_runs
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.recorder.export import export_log, lines_of_facts
 from agentflow.recording.replay import Replay
-from agentflow.recording.rounds import calls_of
 from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
 
@@ -48,18 +47,13 @@ def calls(*numbers: int) -> list[ToolUseBlock]:
 
 
 def told(log: RunLog) -> list[Any]:
-    """What people ask of a run."""
-    return [
-        (
-            view.input,
-            view.reply,
-            view.outcome,
-            view.usage,
-            [(one.request, one.reply, one.usage) for one in view.rounds if one.reply_ref],
-            [(use.name, use.input, use.state, use.text) for one in view.rounds for use in one.tools],
-        )
-        for view in calls_of(log)
-    ]
+    """What people ask of a run; facts do not know the hook that decided, nor the error."""
+
+    def known(part: Part) -> Any:
+        facts = {name: value for name, value in part.facts.items() if name not in ("decided", "error")}
+        return part.kind, facts, part.usage, [known(one) for one in part.parts if one.facts.keys() - {"request"}]
+
+    return [known(call) for call in calls_of(log)]
 
 
 async def test_an_export_says_what_was_recorded(url: str) -> None:
@@ -79,7 +73,10 @@ async def test_an_export_says_what_was_recorded(url: str) -> None:
         assert exported.header.origin == "facts"
         one = read_lines(await export_log(store, "s", run_id=waits.run_id))
         assert [call.resumes for call in one.calls.values()] == [False, True]
-        assert [use.state for view in calls_of(one) for r in view.rounds for use in r.tools] == ["suspended", "success"]
+        assert [use.facts["result"].partition(":")[0] for c in calls_of(one) for r in c.parts for use in r.parts] == [
+            "suspended",
+            "success",
+        ]
         starts = [call.time for call in exported.calls.values()]
         assert starts == sorted(starts)
         assert abs(starts[0] - next(iter(recorder.log.calls.values())).time) < 60
@@ -98,9 +95,9 @@ async def test_any_beginning_of_a_session_can_be_exported() -> None:
     facts = store.load("s")
     for n in range(len(facts) + 1):
         log = read_lines(lines_of_facts(facts[:n], "s"))
-        assert all(view.outcome for view in calls_of(log)[:-1])
+        assert all(call.ended for call in calls_of(log)[:-1])
     whole = read_lines(lines_of_facts(facts, "s"))
-    assert [view.outcome for view in calls_of(whole)] == ["completed", "completed"]
+    assert [call.facts["end"] for call in calls_of(whole)] == ["completed", "completed"]
     assert diff_runs(whole, read_lines(lines_of_facts(facts, "s"))).parts is None
     decided = [entry.decision for entry in whole.events() if entry.type == "PreActing"]
     assert decided == [None, {"hook": "a hook", "verdict": {"verdict": "Deny", "reason": "not that"}}]
@@ -133,8 +130,8 @@ async def test_the_command_exports_a_durable_run(tmp_path: Path) -> None:
     def commands() -> None:
         code, text = ran(url, "--run", reply.run_id, "--agent", "a")
         assert code == 0
-        (view,) = calls_of(read_lines(text.splitlines()))
-        assert (view.agent, view.reply, view.outcome, len(view.rounds)) == ("a", "Done.", "completed", 2)
+        (call,) = calls_of(read_lines(text.splitlines()))
+        assert (call.name, call.facts["reply"], call.facts["end"], len(call.parts)) == ("a", "Done.", "completed", 2)
         file = tmp_path / "run.jsonl"
         assert ran(url, "s", "-o", str(file)) == (0, f"written to {file}\n")
         assert file.read_text("utf-8").count("\n") == text.count("\n")

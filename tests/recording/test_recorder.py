@@ -295,10 +295,10 @@ async def test_explain_tells_of_edits_and_of_chunk_transforms(path: str) -> None
         "  Signs A on PostReasoning: changed reasoning_result: 'IT IS 3.' became 'IT IS 3. A'\n"
         "  Signs B on PostReasoning: changed reasoning_result: 'IT IS 3. A' became 'IT IS 3. A B'\n"
         "  the request it answers:\n"
-        '    Signs A on PreReasoning: changed input_messages: \'1 + 2? | [add {"a":1,"b":2}] | LOUD\' became '
-        '\'1 + 2? | [add {"a":1,"b":2}] | LOUD | (A)\'\n'
-        '    Signs B on PreReasoning: changed input_messages: \'1 + 2? | [add {"a":1,"b":2}] | LOUD | (A)\' became '
-        '\'1 + 2? | [add {"a":1,"b":2}] | LOUD | (A) | (B)\''
+        '    Signs A on PreReasoning: changed input_messages: \'1 + 2? | [add {"a":1,"b":2}] | [add: success: LOUD]\' became '
+        '\'1 + 2? | [add {"a":1,"b":2}] | [add: success: LOUD] | (A)\'\n'
+        '    Signs B on PreReasoning: changed input_messages: \'1 + 2? | [add {"a":1,"b":2}] | [add: success: LOUD] | (A)\' became '
+        '\'1 + 2? | [add {"a":1,"b":2}] | [add: success: LOUD] | (A) | (B)\''
     )
     results = agent.session().messages[2]
     assert [str(record) for record in recorder.explain(results).shaped] == [

@@ -22,10 +22,9 @@ from agentflow import (
 from agentflow.hooks.hook import Hook
 from agentflow.ports.model import ModelRequest
 from agentflow.recording import RunLog
-from agentflow.recording.diffing import Difference, RunDiff, diff_runs, paired_events
+from agentflow.recording.diffing import Difference, RunDiff, calls_of, diff_runs, paired_events
 from agentflow.recording.entries import EventEntry
 from agentflow.recording.recorder import Recorder
-from agentflow.recording.rounds import CallView, RoundView, ToolView, calls_of
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
 from agentflow.vocabulary.chunks import ModelChunk
@@ -115,73 +114,31 @@ def looks(*numbers: int) -> list[ToolUseBlock]:
 
 
 def test_a_run_as_calls_rounds_and_tool_calls() -> None:
-    """What was asked, said, done and decided, by which hooks, at what cost, in how many milliseconds."""
-    log = recorded(looks(1, 5), "done", greets, terse, doubles, bounds, shouts)
-    (call,) = log.calls
-    (view,) = calls_of(log)
-    refs = [each.reply_ref for each in view.rounds]
-    assert [log.message(ref).text for ref in refs] == ["", "DONE"]
+    """What was asked, said, done and decided, by which hooks, and at what cost."""
+    (call,) = calls_of(recorded(looks(1, 5), "done", greets, terse, doubles, bounds, shouts))
+    first, second = call.parts
     asked = '[look {"x":1}] [look {"x":5}]'
-    tools = [
-        ToolView(
-            id="t1",
-            name="look",
-            input={"x": 2},
-            state="success",
-            text="result 2",
-            duration_ms=3000.0,
-            hooks=["doubles"],
-        ),
-        ToolView(
-            id="t2",
-            name="look",
-            input={"x": 10},
-            state="denied",
-            text="Denied: too much",
-            decided="bounds said Deny (too much)",
-            hooks=["doubles", "bounds"],
-        ),
-    ]
-    rounds = [
-        RoundView(
-            number=1,
-            model="slow",
-            request=["user: hello", "user: Be brief."],
-            reply=asked,
-            reply_ref=refs[0],
-            hooks=["terse"],
-            tools=tools,
-            usage=ROUND,
-            duration_ms=2000.0,
-        ),
-        RoundView(
-            number=2,
-            model="slow",
-            request=[
-                "user: hello",
-                f"assistant: {asked}",
-                "tool: [look: success: result 2] [look: denied: Denied: too much]",
-                "user: Be brief.",
-            ],
-            reply="DONE",
-            reply_ref=refs[1],
-            hooks=["terse", "shouts"],
-            usage=ROUND,
-            duration_ms=2000.0,
-        ),
-    ]
-    assert view == CallView(
-        call=call,
-        agent="clerk",
-        input="hello",
-        reply="DONE",
-        outcome="completed",
-        breaks_off="",
-        hooks=["greets"],
-        rounds=rounds,
-        usage=ROUND + ROUND,
-        duration_ms=7000.0,
+    assert (call.kind, call.name, call.hooks, call.usage, call.ended) == (
+        "call",
+        "clerk",
+        ["greets"],
+        ROUND + ROUND,
+        True,
     )
+    assert call.facts == {"input": "hello", "reply": "DONE", "end": "completed"}
+    assert (first.name, first.hooks, first.usage) == ("1", ["terse"], ROUND)
+    assert first.facts == {"request": ["user: hello", "user: Be brief."], "model": "slow", "reply": asked}
+    assert [(tool.kind, tool.name, tool.hooks, tool.facts) for tool in first.parts] == [
+        ("tool call", "look", ["doubles"], {"input": {"x": 2}, "result": "success: result 2"}),
+        (
+            *("tool call", "look", ["doubles", "bounds"]),
+            {"input": {"x": 10}, "result": "denied: Denied: too much", "decided": "bounds said Deny (too much)"},
+        ),
+    ]
+    results = "tool: [look: success: result 2] [look: denied: Denied: too much]"
+    request = ["user: hello", f"assistant: {asked}", results, "user: Be brief."]
+    assert (second.name, second.hooks, second.usage, second.parts) == ("2", ["terse", "shouts"], ROUND, [])
+    assert second.facts == {"request": request, "model": "slow", "reply": "DONE"}
 
 
 def test_two_runs_compared() -> None:
@@ -195,7 +152,7 @@ def test_two_runs_compared() -> None:
         (first, "request", "user: hello", "user: go", hooks),
         (first, "reply", *asked, hooks),
         (third, "input", {"x": 10}, {"x": 3}, acting),
-        (third, "decided", "bounds said Deny (too much)", "", acting),
+        (third, "decided", "bounds said Deny (too much)", None, acting),
         (third, "result", "denied: Denied: too much", "success: result 3", acting),
         (third, "tool call", None, "look {'x': 1}", ()),
         (second, "request", "user: hello", "user: go", hooks),
@@ -218,12 +175,9 @@ def test_what_hooks_decide() -> None:
     """A decision stands with what it is about, with its reason if that is a text, and stays there until the end."""
     denied, answered = recorded([], "done", closes), recorded([], "done", answers)
     (deny,), (answer,) = calls_of(denied), calls_of(answered)
-    assert (deny.decided, deny.outcome, deny.rounds) == ("closes said Deny (closed)", "denied", [])
-    assert (answer.decided, answer.reply, [each.decided for each in answer.rounds]) == (
-        "",
-        "canned",
-        ["answers said Answer"],
-    )
+    assert (deny.facts["decided"], deny.facts["end"], deny.parts) == ("closes said Deny (closed)", "denied", [])
+    assert answer.facts["reply"] == "canned"
+    assert [each.facts["decided"] for each in answer.parts] == ["answers said Answer"]
     assert diff_runs(answered, denied).rounds == (1, 0)
     assert diff_runs(denied, answered).rounds == (0, 1)
 

@@ -1,11 +1,13 @@
-"""The records of a `Recorder`, and the explanation of a message from them."""
+"""The records of a `Recorder`: the effects of hooks in a run log, and the explanation of a message from them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, TypeAlias, cast
 
+from agentflow.recording.encoding import digest_of
 from agentflow.recording.entries import (
     EventEntry,
     FinishedEntry,
@@ -16,10 +18,10 @@ from agentflow.recording.entries import (
     StartedEntry,
 )
 from agentflow.recording.log import LISTS, RunLog
-from agentflow.recording.recorder.rendering import Shown, joined, message_digest, show
-from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.saving.codec import msg_to_dict
-from agentflow.vocabulary.specs import ModelOptions
+from agentflow.vocabulary.specs import ModelOptions, ToolSpec
+from agentflow.vocabulary.text import message_text
 
 __all__ = [
     "AddedRecord",
@@ -37,6 +39,103 @@ __all__ = [
 
 Via: TypeAlias = Literal["on_event", "around", "shadow"]
 
+# ---- values
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A value in a record.
+
+    Attributes:
+        digest: The same for equal values, ignoring message ids. Empty if there was no value.
+        short: Its beginning, as text; empty if the recorder keeps digests only.
+        parts: The id and digest of each message, call or result in it.
+    """
+
+    digest: str
+    short: str = ""
+    parts: tuple[tuple[str, str], ...] = ()
+
+
+def _shortened(text: str, short: int) -> str:
+    if len(text) <= short:
+        return text
+    return f"{text[: max(0, short - 3)]}..."[:short]
+
+
+def _message_digest(msg: Msg) -> str:
+    """Return a digest that messages with equal role and content share, whatever their ids."""
+    return digest_of(json.dumps([msg.role, msg.to_dict()["content"]], sort_keys=True, default=str))
+
+
+def show(value: Any, short: int) -> Shown:
+    """Convert a value of a writable field.
+
+    Args:
+        value: Messages, a message, a call, a result, results, tools, options or text; None: there was no value.
+        short: The maximum number of characters of the short form.
+    """
+    match value:
+        case None:
+            return Shown("")
+        case Msg():
+            made = _message_digest(value)
+            return Shown(made, _shortened(message_text(value, " "), short), ((value.id, made),))
+        case ToolUseBlock():
+            made = digest_of(f"{value.name} {value.raw}")
+            return Shown(made, _shortened(f"{value.name} {value.raw}", short), ((value.id, made),))
+        case ToolResultBlock():
+            blocks = value.content if isinstance(value.content, str) else [_plain(block) for block in value.content]
+            made = digest_of(json.dumps([value.state, blocks], default=str))
+            return Shown(made, _shortened(f"{value.state}: {value.shown}", short), ((value.tool_use_id, made),))
+        case str():
+            return Shown(digest_of(value), _shortened(value, short))
+        case ModelOptions():
+            options = {f.name: one for f in fields(value) if (one := getattr(value, f.name)) is not None and one != {}}
+            text = ", ".join(f"{name}={one!r}" for name, one in options.items()) or "(none set)"
+            return Shown(digest_of(text), _shortened(text, short))
+        case Sequence():
+            return _show_many(cast("Sequence[Any]", value), short)
+        case _:
+            return Shown(digest_of(repr(value)), _shortened(repr(value), short))
+
+
+def _plain(block: Any) -> object:
+    return block.text if isinstance(block, TextBlock) else asdict(block)
+
+
+def _show_many(values: Sequence[Any], short: int) -> Shown:
+    if values and all(isinstance(value, ToolSpec) for value in values):
+        names = ", ".join(spec.name for spec in values)
+        whole = json.dumps([[spec.name, spec.description, dict(spec.parameters)] for spec in values], default=str)
+        return Shown(digest_of(whole), _shortened(names, short))
+    return _joined([show(value, short) for value in values], short)
+
+
+def _joined(shown: Sequence[Shown], short: int) -> Shown:
+    """Join several values."""
+    if not shown:
+        return Shown(digest_of(""), _shortened("(none)", short))
+    parts = tuple(part for one in shown for part in one.parts)
+    texts = " | ".join(one.short for one in shown) if short else ""
+    return Shown(digest_of(" ".join(one.digest for one in shown)), _shortened(texts, short), parts)
+
+
+# ---- records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The place of a record in its run."""
+
+    run_id: str = ""
+    call_id: str = ""
+    session_id: str = ""
+    source: str = ""
+    iteration: int = 0
+    seq: int = 0
+    time: float = 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Edit:
@@ -48,7 +147,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookRecord:
+class HookRecord(Record):
     """A call of a hook with an effect (or any call, if the recorder records all).
 
     Attributes:
@@ -73,13 +172,6 @@ class HookRecord:
     duration_ms: float = 0.0
     tool_use_id: str = ""
     priority: float = 100
-    run_id: str = ""
-    call_id: str = ""
-    session_id: str = ""
-    source: str = ""
-    iteration: int = 0
-    seq: int = 0
-    time: float = 0.0
 
     def __str__(self) -> str:
         effects: list[str] = []
@@ -96,7 +188,7 @@ class HookRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageRecord:
+class MessageRecord(Record):
     """A message, when first observed in this form.
 
     Attributes:
@@ -114,17 +206,10 @@ class MessageRecord:
     event: str
     calls: tuple[str, ...] = ()
     message: Mapping[str, Any] | None = None
-    run_id: str = ""
-    call_id: str = ""
-    session_id: str = ""
-    source: str = ""
-    iteration: int = 0
-    seq: int = 0
-    time: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddedRecord:
+class AddedRecord(Record):
     """Stored messages that no other event contains: injected, superseded, or created by a verdict.
 
     Attributes:
@@ -136,17 +221,10 @@ class AddedRecord:
     origin: str
     messages: tuple[tuple[str, str], ...]
     sources: tuple[str, ...]
-    run_id: str = ""
-    call_id: str = ""
-    session_id: str = ""
-    source: str = ""
-    iteration: int = 0
-    seq: int = 0
-    time: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InjectedRecord:
+class InjectedRecord(Record):
     """Messages that a hook or a tool added to the conversation with `context.inject`.
 
     Attributes:
@@ -160,20 +238,11 @@ class InjectedRecord:
     messages: tuple[tuple[str, str], ...]
     keep: bool = True
     event: str = ""
-    run_id: str = ""
-    call_id: str = ""
-    session_id: str = ""
-    source: str = ""
-    iteration: int = 0
-    seq: int = 0
-    time: float = 0.0
 
     def __str__(self) -> str:
         where = f"{self.by} on {self.event}" if self.event else f"the tool {self.by}"
         return f"injected by {where}" + ("" if self.keep else ", for the next request only")
 
-
-Record: TypeAlias = MessageRecord | HookRecord | AddedRecord | InjectedRecord
 
 # ---- records of a run log
 
@@ -185,10 +254,10 @@ def records_of(log: RunLog, short: int = 80) -> tuple[Record, ...]:
         log: The log.
         short: The maximum number of characters of the short forms.
     """
-    return tuple(_Reading(log, short if log.header.content else 0).records())
+    return tuple(_RecordReader(log, short if log.header.content else 0).records())
 
 
-class _Reading:
+class _RecordReader:
     """Extracts the records from a log."""
 
     def __init__(self, log: RunLog, short: int) -> None:
@@ -240,7 +309,8 @@ class _Reading:
         where = self._where(entry)
         edits: list[Edit] = []
         for change in entry.changes:
-            refs = [self._refs(entry, change, side) for side in ("before", "after")]
+            found = [self._refs(entry, change, side) for side in ("before", "after")]
+            refs = [some if kind == "message" else () for kind, some in found]
             if entry.via != "around":
                 for some in refs:
                     yield from self._new(some, entry.event, where)
@@ -287,7 +357,7 @@ class _Reading:
 
     def _digest(self, ref: str) -> str:
         kept = self._log.digest(ref)
-        return kept or message_digest(self._log.message(ref))
+        return kept or _message_digest(self._log.message(ref))
 
     def _new(self, refs: Iterable[str], event: str, where: dict[str, Any]) -> Iterable[Record]:
         for ref in refs:
@@ -312,51 +382,38 @@ class _Reading:
 
     # ---- values
 
-    def _refs(self, entry: HookEntry, change: HookChange, side: str) -> tuple[str, ...]:
-        """Return the refs of the messages in a changed field."""
+    def _refs(self, entry: HookEntry, change: HookChange, side: str) -> tuple[str, tuple[str, ...]]:
+        """Return the kind and the refs of the objects in a changed field; no refs if the value is something else."""
         value = getattr(change, side)
         if change.field in LISTS:
-            return self._log.messages(entry, side)
-        is_one = change.field in _ONE_MESSAGE and isinstance(value, str) and self._log.has("message", value)
-        return (value,) if is_one else ()
+            return "message", self._log.messages(entry, side)
+        kind = _KIND_OF.get(change.field, "message" if change.field in _MADE_OF else "")
+        refs = cast("list[object]", value if change.field == "tool_results" and isinstance(value, list) else [value])
+        found = tuple([ref for ref in refs if kind and isinstance(ref, str) and self._log.has(kind, ref)])
+        return kind, found if len(found) == len(refs) else ()
 
     def _shown(self, entry: HookEntry, change: HookChange, side: str) -> Shown:
         value: Any = getattr(change, side)
-        refs = self._refs(entry, change, side)
-        if change.field in LISTS:
-            return joined([self._message(ref) for ref in refs], self._short)
-        if refs:
-            return self._message(refs[0])
+        kind, refs = self._refs(entry, change, side)
+        if refs or change.field in LISTS or value == []:
+            shown = [self._object(kind, ref) for ref in refs]
+            return shown[0] if isinstance(value, str) else _joined(shown, self._short)
         match change.field, value:
-            case _, None:
-                return Shown("")
-            case "tool_use", str(ref) if self._log.has("tool call", ref):
-                return self._part(ref, self._log.tool_use(ref).id, self._log.tool_use)
-            case "tool_result", str(ref) if self._log.has("tool result", ref):
-                return self._part(ref, self._log.tool_result(ref).tool_use_id, self._log.tool_result)
-            case "tool_results", [*refs] if all(
-                isinstance(ref, str) and self._log.has("tool result", ref) for ref in refs
-            ):
-                results = [(ref, self._log.tool_result(ref)) for ref in refs]
-                return joined(
-                    [self._part(ref, one.tool_use_id, self._log.tool_result) for ref, one in results], self._short
-                )
             case "tools", [*refs]:
                 return show([self._log.tool_spec(ref) for ref in refs], self._short)
             case "options", {**options}:
                 return show(ModelOptions(**options), self._short)
-            case _ if not self._short:
+            case _ if not self._short and value is not None:
                 return Shown(str(value))
             case _:
                 return show(value, self._short)
 
-    def _message(self, ref: str) -> Shown:
-        msg, digest = self._log.message(ref), self._digest(ref)
-        return show(msg, self._short, lambda _: digest)
-
-    def _part(self, ref: str, id: str, read: Callable[[str], Any]) -> Shown:  # noqa: A002
-        kept = self._log.digest(ref)
-        return Shown(kept, "", ((id, kept),)) if kept else show(read(ref), self._short)
+    def _object(self, kind: str, ref: str) -> Shown:
+        log, kept = self._log, self._log.digest(ref)
+        value = {"message": log.message, "tool call": log.tool_use, "tool result": log.tool_result}[kind](ref)
+        if not kept:
+            return show(value, self._short)
+        return Shown(kept, "", ((value.tool_use_id if isinstance(value, ToolResultBlock) else value.id, kept),))
 
     def _marked(self, field: str, before: Sequence[str], after: Sequence[str]) -> Iterable[Edit]:
         """Return the changes in the metadata of messages that exist before and after."""
@@ -378,8 +435,9 @@ class _Reading:
         return "" if value is None or value == "" or value == () else show(value, self._short).short
 
 
-_ONE_MESSAGE = ("reasoning_result", "final_message", "message", "reply")
+_MADE_OF = ("reasoning_result", "final_message", "reply", "message")
 """The fields that contain a message."""
+_KIND_OF = {"tool_use": "tool call", "tool_result": "tool result", "tool_results": "tool result"}
 
 
 # ---- the explanation of a message
@@ -428,9 +486,6 @@ class Explanation:
             lines += [f"    {record}" for record in self.asked]
         lines += [f"  {record}" for record in self.shadows]
         return "\n".join(lines)
-
-
-_MADE_OF = ("reasoning_result", "final_message", "reply", "message")
 
 
 class Recording:
