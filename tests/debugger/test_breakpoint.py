@@ -498,7 +498,7 @@ async def test_a_dialogue() -> None:
         "debug> history 1",
         "  (1 message before)",
         "  assistant \\x1b[2Jhello",
-        "            [delete_file",
+        '            [delete_file {"path":"\\u001b[31m"}]',
         "debug> d not \\x1b[31m now",
     ]
     assert results(agent) == ["Denied: not \x1b[31m now"]

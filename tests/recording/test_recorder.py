@@ -297,7 +297,8 @@ async def test_explain_tells_of_edits_and_of_chunk_transforms(path: str) -> None
         "  the request it answers:\n"
         '    Signs A on PreReasoning: changed input_messages: \'1 + 2? | [add {"a":1,"b":2}] | [add: success: LOUD]\' became '
         '\'1 + 2? | [add {"a":1,"b":2}] | [add: success: LOUD] | (A)\'\n'
-        '    Signs B on PreReasoning: changed input_messages: \'1 + 2? | [add {"a":1,"b":2}] | [add: success: LOUD] | (A)\' became '
+        "    Signs B on PreReasoning: changed input_messages: "
+        '\'1 + 2? | [add {"a":1,"b":2}] | [add: success: LOUD] | (A)\' became '
         '\'1 + 2? | [add {"a":1,"b":2}] | [add: success: LOUD] | (A) | (B)\''
     )
     results = agent.session().messages[2]
