@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.loop.session import Session
-from agentflow.vocabulary.events import CallEnded, MessagesAdded, PostReasoning, PreCall, PreReasoning
+from agentflow.vocabulary.events import CallEnded, HookEvent, MessagesAdded, PostReasoning, PreCall, PreReasoning
 from agentflow.vocabulary.messages import Msg, with_metadata
 from agentflow.vocabulary.verdicts import Again
 
@@ -33,8 +32,10 @@ class _Waiting:
 
 
 @dataclass(slots=True)
-class _Sent:
+class _SentBack:
     """How many times a run was sent back to work after its answer."""
+
+    __saved_as__ = "agentflow.plugins.steering:_Sent"
 
     back: int = 0
 
@@ -132,26 +133,27 @@ class Steering(Hook):
 
     # ---- the run's side
 
-    def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to five events
-        self, event: PreCall | PreReasoning | PostReasoning | MessagesAdded | CallEnded
-    ) -> Any:
+    def on_event(self, event: HookEvent) -> Again | None:
         """Deliver waiting messages."""
         match event:
-            case CallEnded():
-                self._ended(event)
             case MessagesAdded():
-                self._stored(event.session_id, {msg.id for msg in event.messages})
+                if event.session_id in self._boxes:
+                    self._stored(event.session_id, {msg.id for msg in event.messages})
+            case PreReasoning():
+                self._before_reply(event)
+            case PostReasoning():
+                return self._after_reply(event)
             case PreCall():
                 self._open(event)
-            case PreReasoning():
-                self._ask(event)
-            case PostReasoning():
-                return self._answered(event)
+            case CallEnded():
+                self._ended(event)
+            case _:
+                pass
         return None
 
     def _open(self, event: PreCall) -> None:
         name = event.session_id
-        self._bury(name, event.agent.name)
+        self._clean_up(name, event.agent.name)
         self._note_running(event)
         if name not in self._boxes:
             return
@@ -161,7 +163,7 @@ class Steering(Hook):
         if late:
             event.input_messages = (*late, *event.input_messages)
 
-    def _ask(self, event: PreReasoning) -> None:
+    def _before_reply(self, event: PreReasoning) -> None:
         name = event.session_id
         self._note_running(event)
         if event.purpose == "summary" or name not in self._boxes:
@@ -172,11 +174,11 @@ class Steering(Hook):
         if found:
             event.context.inject(*found, source=SOURCE)
 
-    def _answered(self, event: PostReasoning) -> Again | None:
+    def _after_reply(self, event: PostReasoning) -> Again | None:
         name = event.session_id
         if name not in self._boxes or event.purpose == "summary" or event.reasoning_result.tool_uses:
             return None
-        state = event.context.state[_Sent]
+        state = event.context.state[_SentBack]
         if state.back >= self.max_back:
             return None
         found = self._offer(name, event.call_id)
@@ -194,12 +196,14 @@ class Steering(Hook):
 
     def _note_running(self, event: PreCall | PreReasoning) -> None:
         name = event.session_id
+        if event.call_id in self._running:
+            return
         with self._lock:
             self._running[event.call_id] = name, event.agent.name
             self._several = self._several or self._seen not in (None, name)
             self._seen = name
 
-    def _bury(self, name: str, agent: str) -> None:
+    def _clean_up(self, name: str, agent: str) -> None:
         """Clean up after a call that ended without an event, with its event loop: calls of a session never overlap."""
         with self._lock:
             dead = [call_id for call_id, place in self._running.items() if place == (name, agent)]

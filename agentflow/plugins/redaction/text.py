@@ -68,10 +68,9 @@ class _Gates:
         floating: Whether every part of a text that is ruled out is ruled out as well.
     """
 
-    __slots__ = ("_bare", "_needles", "_one_by_one", "floating")
+    __slots__ = ("_bare", "_one_by_one", "floating")
 
     def __init__(self, hints: Sequence[tuple[tuple[str, ...], str]]) -> None:
-        self._needles = tuple(dict.fromkeys(needle for needles, _ in hints for needle in needles))
         bare = "|".join(hint for needles, hint in hints if not needles)
         self._bare = re.compile(bare) if bare else None
         self._one_by_one = [(needles, re.compile(hint) if hint else None) for needles, hint in hints if needles]
@@ -82,10 +81,8 @@ class _Gates:
         if self._bare is not None and self._bare.search(text) is not None:
             return True
         lowered = text.lower()
-        if not _has_one(lowered, self._needles):
-            return False
-        for needles, hint in self._one_by_one:
-            if _has_one(lowered, needles) and (hint is None or hint.search(text) is not None):
+        for needles, hint in self._one_by_one:  # the hint first: one detector has needles by the hundred
+            if (hint is None or hint.search(text) is not None) and _has_one(lowered, needles):
                 return True
         return False
 
