@@ -25,7 +25,7 @@ from agentflow._support.shown import printable
 from agentflow.debugger.deciding import VERDICTS, form_of, parse_value, parse_verdict
 from agentflow.debugger.pause import Pause, describe_end
 from agentflow.errors import UsageError
-from agentflow.plugins.approval_terminal import questions
+from agentflow.plugins.approval.terminal import questions
 from agentflow.terminal.phrases import duration_text, plural, shorten
 from agentflow.terminal.screen import make_console
 from agentflow.vocabulary.event_json import Json

@@ -6,7 +6,7 @@ from agentflow._support.lazy import lazily
 
 if TYPE_CHECKING:
     from agentflow.plugins.approval import Allow, Approval, ApprovalRequest, Granted, Refuse, Rule
-    from agentflow.plugins.approval_terminal import TerminalAsker
+    from agentflow.plugins.approval.terminal import TerminalAsker
     from agentflow.plugins.cache import ModelCache, ToolCache
     from agentflow.plugins.clearing import ClearOldResults
     from agentflow.plugins.compaction import SummaryCompaction
@@ -74,7 +74,7 @@ __getattr__, __dir__ = lazily(
         "Granted": ".approval",
         "Refuse": ".approval",
         "Rule": ".approval",
-        "TerminalAsker": ".approval_terminal",
+        "TerminalAsker": ".approval.terminal",
         "ModelCache": ".cache",
         "ToolCache": ".cache",
         "ClearOldResults": ".clearing",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from agentflow._support.patterns import fits
 from agentflow.errors import UsageError
@@ -13,7 +13,7 @@ from agentflow.vocabulary.specs import ToolSpec
 __all__ = ["has_content", "matches", "may_write", "spec_of", "strings"]
 
 
-def strings(option: str, value: Sequence[str]) -> tuple[str, ...]:
+def strings(option: str, value: Iterable[str]) -> tuple[str, ...]:
     """Return the value of an option that takes a list of strings, as a tuple.
 
     Raises:

@@ -26,7 +26,7 @@ from rich.live import Live
 from rich.text import Text
 
 from agentflow._support.shown import printable
-from agentflow.plugins.approval_terminal import questions
+from agentflow.plugins.approval.terminal import questions
 from agentflow.ports.waits import Wait, on_wait
 from agentflow.terminal.markdown import Blocks, lines_of, render_block
 from agentflow.terminal.phrases import call_text, duration_text, ends_of, plural, shorten, tokens_text

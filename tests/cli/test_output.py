@@ -20,7 +20,7 @@ from agentflow.errors import ModelError
 from agentflow import Hook
 from agentflow.errors import AgentFlowError
 from agentflow.plugins.approval import Approval
-from agentflow.plugins.approval_terminal import TerminalAsker
+from agentflow.plugins.approval.terminal import TerminalAsker
 from agentflow.testing import ScriptedModel
 
 E = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b3J\r\x7f\u202e"

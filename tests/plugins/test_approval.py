@@ -14,7 +14,7 @@ from wired import Wired
 from agentflow import Agent, Approve, Hook, Session, ToolSchedule, tool
 from agentflow.errors import UsageError
 from agentflow.plugins.approval import Allow, Approval, ApprovalRequest, Decision, Refuse
-from agentflow.plugins.approval_terminal import TerminalAsker
+from agentflow.plugins.approval.terminal import TerminalAsker
 from agentflow.plugins.cache import ToolCache
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Say, ToolCall

@@ -11,7 +11,7 @@ from wired import Wired
 from agentflow import Agent, tool
 from agentflow.errors import UsageError
 from agentflow.plugins.shell import ShellApproval
-from agentflow.plugins.shell_parts import BUILTINS, Part, Script, Some, read_script
+from agentflow.plugins.shell.parts import BUILTINS, Part, Script, Some, read_script
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Say, ToolCall, WireReply
 from agentflow.vocabulary.messages import ToolUseBlock

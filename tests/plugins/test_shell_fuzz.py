@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agentflow.plugins.shell import ShellApproval
-from agentflow.plugins.shell_parts import Shell
+from agentflow.plugins.shell.parts import Shell
 from agentflow.vocabulary.messages import ToolUseBlock
 
 COUNT = int(os.environ.get("AGENTFLOW_SHELL_FUZZ", "20000"))

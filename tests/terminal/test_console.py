@@ -27,7 +27,7 @@ from agentflow import (
 from agentflow._support.shown import controls
 from agentflow.errors import ModelError
 from agentflow.plugins import ModelRetry
-from agentflow.plugins.approval_terminal import questions
+from agentflow.plugins.approval.terminal import questions
 from agentflow.ports.waits import Wait
 from agentflow.terminal.screen import Screen, make_console
 from agentflow.testing import ScriptedModel, run_context

@@ -34,7 +34,7 @@ from agentflow._support.shown import one_line
 from agentflow.errors import UsageError, Veto
 from agentflow.hooks.recording import SideWrapper
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.plugins._matching import matches
+from agentflow.plugins._matching import matches, strings
 from agentflow.plugins.redaction.at_rest import (
     AnonymousVault,
     Restoring,
@@ -117,13 +117,11 @@ class Redaction(SideWrapper):
     ) -> None:
         if stored not in ("redacted", "original"):
             raise UsageError(f"Redaction(stored={stored!r}): use 'redacted' or 'original'.")
-        if isinstance(trusted_tools, str) or isinstance(values, str):
-            raise UsageError("Redaction: trusted_tools= and values= take a list of strings, not a string.")
         more = tuple(Detector(kind, pattern) for kind, pattern in (patterns or {}).items())
         self.restore = restore
         self.stored = stored
-        self.trusted_tools = tuple(trusted_tools)
-        self._base = Scanner((*more, *detectors), values)
+        self.trusted_tools = strings("Redaction(trusted_tools=...)", trusted_tools)
+        self._base = Scanner((*more, *detectors), strings("Redaction(values=...)", values))
         self._seal = seal_from(keys)
         self._vaults: WeakValueDictionary[str, Vault] = WeakValueDictionary()
 

@@ -20,7 +20,7 @@ from typing import TextIO
 
 from agentflow._support.locks import FairLock
 from agentflow._support.shown import printable
-from agentflow.plugins.approval import ApprovalRequest, Choice, Decision
+from agentflow.plugins.approval.hook import ApprovalRequest, Choice, Decision
 
 try:
     import termios

@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableSet
 from dataclasses import dataclass, field
@@ -24,7 +23,8 @@ from agentflow._support.shown import one_line
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.plugins._calls import ask_once, repeated
-from agentflow.vocabulary.events import PreActing
+from agentflow.plugins._matching import matches
+from agentflow.vocabulary.events import HookEvent, PreActing
 from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.verdicts import Approve, Deny, Suspend
 
@@ -53,7 +53,7 @@ class Rule:
 
     def fits(self, use: ToolUseBlock) -> bool:
         """Return whether the rule matches this call."""
-        if use.name != self.tool and not fnmatchcase(use.name, self.tool):
+        if not matches((self.tool,), use.name):
             return False
         arguments = use.input
         for name, pattern in self.arguments.items():
@@ -137,6 +137,8 @@ class Granted:
         scopes: The scopes that were answered with `"session"`.
     """
 
+    __saved_as__ = "agentflow.plugins.approval:Granted"
+
     scopes: list[str] = field(default_factory=list[str])
 
 
@@ -190,8 +192,10 @@ class Approval(Hook):
         self.suspend = suspend
         self.always: MutableSet[str] = set() if always is None else always
 
-    def on_event(self, event: PreActing) -> PreActing | Deny | Awaitable[PreActing | Deny | Suspend]:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: HookEvent) -> HookEvent | Deny | Awaitable[PreActing | Deny | Suspend]:
         """Let the call pass, refuse it, or ask."""
+        if not isinstance(event, PreActing):
+            return event
         use = event.tool_use
         refusal = self.refused(use)
         if refusal is not None:
@@ -259,22 +263,20 @@ class Approval(Hook):
         assert self.ask is not None
         name = request.tool_use.name
         try:
-            pending = self.ask(request)
-            answer = cast("object", await pending if isinstance(pending, Awaitable) else pending)
-        except asyncio.CancelledError:
-            raise
+            pending: object = self.ask(request)
+            answer = await cast("Awaitable[object]", pending) if isinstance(pending, Awaitable) else pending
         except Exception as error:
             log_failure(
                 "WARNING", error, "approval of {}: the asker failed, so the call is refused", name, where=request
             )
             return Decision("no", f"{name} needs an approval, but the asker failed ({type(error).__name__})")
-        if isinstance(answer, Decision):
-            return answer
-        if answer is True:
-            return Decision("once")
-        if answer is False or answer is None:
-            return Decision("no")
         match answer:
+            case Decision():
+                return answer
+            case True:
+                return Decision("once")
+            case False | None:
+                return Decision("no")
             case "once" | "session" | "always" | "no":
                 return Decision(cast("Choice", answer))
             case _:

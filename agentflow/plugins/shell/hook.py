@@ -6,7 +6,7 @@ Rules:
    rule.
 2. One part that matches a deny rule refuses the whole script, approved or not. In a script that is not understood, the name
    anywhere in it does.
-3. Syntax outside the small part of the grammar that `shell_parts` understands, and values unknown before the run, are asked
+3. Syntax outside the small part of the grammar that `parts` understands, and values unknown before the run, are asked
    about.
 4. A rule is compared by words: `git status` does not allow `git status; rm x` or `git statusx`. A `*` in an allow rule does not
    match options.
@@ -25,8 +25,9 @@ from posixpath import normpath
 from typing import TypeAlias, get_args
 
 from agentflow.errors import UsageError
-from agentflow.plugins.approval import Approval, Asker
-from agentflow.plugins.shell_parts import LONGEST, Part, Script, Shell, Some, Word, read_script, runs_others
+from agentflow.plugins._matching import strings
+from agentflow.plugins.approval.hook import Approval, Asker
+from agentflow.plugins.shell.parts import LONGEST, Part, Script, Shell, Some, Word, read_script, runs_others
 from agentflow.vocabulary.messages import ToolUseBlock
 
 __all__ = ["ShellApproval"]
@@ -79,8 +80,7 @@ class ShellApproval(Approval):
         always: MutableSet[str] | None = None,
     ) -> None:
         super().__init__(ask=ask, suspend=suspend, always=always)
-        if isinstance(tools, str) or isinstance(allow, str) or isinstance(deny, str):
-            raise UsageError("ShellApproval: tools=, allow= and deny= take lists of strings, not a string.")
+        self.only_tools = strings("ShellApproval(tools=...)", tools)
         if any(" " in name for name in tools):
             raise UsageError(
                 f"ShellApproval({list(tools)!r}): the first argument is a list of tool names, which contain no spaces. "
@@ -88,11 +88,10 @@ class ShellApproval(Approval):
             )
         if shell not in get_args(Shell):
             raise UsageError(f"ShellApproval(shell={shell!r}): use 'bash' or 'sh'; other shells have other grammars.")
-        self.only_tools = tuple(tools)
         self.argument = argument
         self.shell: Shell = shell
-        self._allow = tuple(_words(rule) for rule in allow)
-        self._deny = tuple(_DenyRule(_words(rule)) for rule in deny)
+        self._allow = tuple(_words(rule) for rule in strings("ShellApproval(allow=...)", allow))
+        self._deny = tuple(_DenyRule(_words(rule)) for rule in strings("ShellApproval(deny=...)", deny))
 
     def refused(self, use: ToolUseBlock) -> str | None:
         """Return why the command must not run, if it matches a deny rule."""
