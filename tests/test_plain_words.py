@@ -1,4 +1,4 @@
-"""Docstrings and comments use the words that well-known Python libraries use, about as often as they do.
+"""Docstrings, comments and pages use the words that well-known Python libraries use, about as often as they do.
 
 Rates are per 10,000 words. The limits are twice the range found in trio, httpx, structlog and anyio. Print the table
 with `python -m tests.test_plain_words [FOLDER ...]`, or `pytest -s tests/test_plain_words.py`.
@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "agentflow"
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "agentflow"
+FENCE = re.compile(r"^ *```(.*?)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 AT_MOST = {
     "what": 18,
@@ -61,14 +63,25 @@ def prose(source: str) -> str:
     return "\n".join(found).lower()
 
 
+def page_prose(text: str) -> str:
+    """Return a Markdown page in lower case, of its code only docstrings and comments of Python blocks."""
+    blocks = [source for language, source in FENCE.findall(text) if language == "python"]
+    outside = re.sub(r"<!--.*?-->", "", FENCE.sub("", text), flags=re.DOTALL)
+    return "\n".join([re.sub(r"`[^`\n]*`", "", outside).lower(), *map(prose, blocks)])
+
+
 def prose_by_folder() -> dict[str, str]:
-    """Return the prose of each folder of the package, and of the whole package as "all"."""
+    """Return the prose of each folder of the package, of the whole package as "all", of the pages and of the samples."""
     folders: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):
         folder, *rest = path.relative_to(PACKAGE).parts
         text = prose(path.read_text("utf-8"))
         folders[folder if rest else "top"].append(text)
         folders["all"].append(text)
+    folders["samples"] = [prose(path.read_text("utf-8")) for path in sorted((ROOT / "samples").rglob("*.py"))]
+    folders["docs"] = [page_prose(path.read_text("utf-8")) for path in sorted((ROOT / "docs").rglob("*.md"))]
+    for name in ("README", "CHANGELOG"):
+        folders[name] = [page_prose((ROOT / f"{name}.md").read_text("utf-8"))]
     return {folder: "\n".join(texts) for folder, texts in folders.items()}
 
 
@@ -133,6 +146,12 @@ def test_rates_of_the_folders() -> None:
         elif folder != "all" or not rows:
             problems[folder] = exceeded(text)
     assert {folder: words for folder, words in problems.items() if words} == {}
+
+
+def test_prose_of_a_page() -> None:
+    """The text of a page counts, without code, except docstrings and comments of Python blocks."""
+    page = "Write `what`:\n\n```python\nwhat = 1  # Why\n```\n\n```console\n$ what\n```\n"
+    assert page_prose(page).split() == ["write", ":", "#", "why"]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ ORIGINAL_LINES = {
 SAID = {"07_approval": "25\n", "cookbook/approvals_at_the_terminal": "y\nn I still need it\n"}
 """What is typed at the terminal."""
 
-OFFLINE = "# ---- to run it here, offline"
+OFFLINE = "# ---- the offline run"
 
 
 DURATION = re.compile(r"<1 ms|\d+ ms|\d+\.\d+ s\b")

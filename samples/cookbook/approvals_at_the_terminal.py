@@ -1,7 +1,7 @@
-"""Approvals at the terminal: rules decide what is clear, a person decides the rest, while the call waits.
+"""Approvals at the terminal: rules decide the clear cases, and a person decides the rest while the call waits.
 
     python samples/cookbook/approvals_at_the_terminal.py                         # offline, with a scripted model
-    python samples/cookbook/approvals_at_the_terminal.py --model openai/gpt-5    # a real one; its key from the environment
+    python samples/cookbook/approvals_at_the_terminal.py --model openai/gpt-5    # a real one, with its key in the environment
 
 Answer `y` (this call), `s` (this tool, in this session), `a` (always), or `n why`: the model reads why.
 """
@@ -20,7 +20,7 @@ from agentflow.testing import ScriptedModel
 
 
 class Folder:
-    """The one folder that the tools may touch; they ask for it by its type."""
+    """The only folder that the tools may touch; a parameter of this type receives it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,8 +53,8 @@ async def delete(name: str, folder: Folder) -> str:
 
 
 def make_agent(model: Model | str, asker: TerminalAsker) -> Agent:
-    rules = [Allow("look"), Allow("write", name="*.md"), Refuse("*", "secrets stay as they are", name="*.env")]
-    approval = Approval(rules, ask=asker)  # a guard: it judges what all other hooks made of a call
+    rules = [Allow("look"), Allow("write", name="*.md"), Refuse("*", "secrets must stay unchanged", name="*.env")]
+    approval = Approval(rules, ask=asker)  # a guard: it sees the final version of a call
     return Agent("clerk", model, system="You tidy a folder.", tools=[look, write, delete], hooks=[approval, show])
 
 
@@ -66,9 +66,9 @@ def show(event: PostActing) -> None:
 SCRIPT = [
     ToolUseBlock("t1", "look", {}),  # allowed by a rule
     ToolUseBlock("t2", "write", {"name": "README.md", "text": "# Notes"}),  # allowed by its pattern
-    ToolUseBlock("t3", "delete", {"name": "prod.env"}),  # refused by a rule: nobody is asked
-    ToolUseBlock("t4", "delete", {"name": "old.txt"}),  # asked about
-    ToolUseBlock("t5", "delete", {"name": "draft.txt"}),  # asked about
+    ToolUseBlock("t3", "delete", {"name": "prod.env"}),  # refused by a rule, even if a person would allow it
+    ToolUseBlock("t4", "delete", {"name": "old.txt"}),  # needs an answer
+    ToolUseBlock("t5", "delete", {"name": "draft.txt"}),  # needs an answer
     "One file is gone, one you wanted to keep, and there is a README.",
 ]
 

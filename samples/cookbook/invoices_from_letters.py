@@ -1,9 +1,9 @@
-"""Invoices out of letters: objects instead of words, checked, asked for again, and put aside where nothing fits.
+"""Invoices from letters: typed objects, validated, requested again if invalid, and set aside if that fails.
 
     python samples/cookbook/invoices_from_letters.py                         # offline, with a scripted model
     python samples/cookbook/invoices_from_letters.py --model openai/gpt-5    # a real one
 
-The letters are read at the same time; the sum has to be that of the lines, and the model is told where it is not.
+The letters are read concurrently. If the sum is not that of the lines, the model reads the error and tries again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Item(BaseModel):
 
 
 class Invoice(BaseModel):
-    """What somebody asks to be paid."""
+    """A request for payment."""
 
     by: str
     items: list[Item] = Field(min_length=1)
@@ -41,18 +41,18 @@ class Invoice(BaseModel):
 
 
 def sum_fits(invoice: Invoice) -> None:
-    """What a schema does not say; the model reads the text of the error."""
+    """Check a rule that a schema cannot express; the model reads the text of the error."""
     really = sum(item.count * item.euros_each for item in invoice.items)
     if abs(really - invoice.sum) > 0.005:
-        raise ValueError(f"the items come to {really:g} euros, and not to {invoice.sum:g}")
+        raise ValueError(f"the items add up to {really:g} euros, not {invoice.sum:g}")
 
 
 @on(PostReasoning, observer=True)
 def show(event: PostReasoning) -> None:
-    """Say what goes back to the model."""
+    """Print the request for a correction."""
     match event.verdict:
         case Again(messages=Msg(text=text)):
-            print("  asked again:", text.splitlines()[0])
+            print("  again:", text.splitlines()[0])
         case _:
             pass
 
@@ -61,14 +61,14 @@ def make_office(model: Model | str) -> Agent[list[Invoice | str]]:
     clerk = Agent(
         "clerk",
         model,
-        system="Read the letter, and give the invoice that is in it.",
+        system="Read the letter, and return its invoice.",
         output=Output(Invoice, retries=1, validate=sum_fits),
         hooks=[show],
     )
 
     @workflow(clerk, max_concurrency=4)
     async def office(letters: str) -> list[Invoice | str]:
-        """Reads letters that are apart by an empty line."""
+        """Reads letters, separated by empty lines."""
         each = letters.split("\n\n")
         found = await gather(*[ask(clerk, letter) for letter in each], return_exceptions=True)
         return [letter if isinstance(one, StepError) else one.output for letter, one in zip(each, found, strict=True)]
@@ -84,15 +84,15 @@ async def work(model: Model | str) -> None:
                 items = ", ".join(f"{item.count} x {item.what}" for item in found.items)
                 print(f"{found.by:4} {found.sum:6.2f}  {items}")
             case str():
-                print(f"?    to be read by a person: {found[:30]}...")
+                print(f"?    for a person: {found[:30]}...")
     print(f"({reply.usage.model_calls} model calls)")
 
 
-# ---- to run it here, offline
+# ---- the offline run
 
 
 def scripted(request: ModelRequest) -> Line:
-    """A model that reckons wrongly at first, and finds an invoice where there is none."""
+    """A model that adds up wrongly at first, and finds an invoice in a letter that has none."""
     letter, again = request.messages[1].text, len(request.messages) > 2
     if "lamps" in letter:
         return '{"by": "Bob", "items": [{"what": "lamp", "count": 2, "euros_each": 20}], "sum": 40}'

@@ -1,9 +1,9 @@
-"""A research agent: it splits a question, asks sub-agents at the same time, and writes one answer of what they found.
+"""A research agent: it splits a question, asks sub-agents in parallel, and writes one answer from their findings.
 
     python samples/cookbook/research_agent.py                                    # offline, with scripted models
     python samples/cookbook/research_agent.py --model openai/gpt-5 "Which …?"    # real ones
 
-The sub-agents only read, so the calls of one reply run in parallel; each has a session of its own, and the caller pays.
+The sub-agents only read, so the calls of one reply run in parallel. Each has its own session; the caller pays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LIBRARY = {
     "events": "There are twenty events in one closed union.",
     "stores": "A store is an append-only journal of facts.",
 }
-together = asyncio.Barrier(len(LIBRARY))  # only to show it: a search here goes on when all of them have begun
+together = asyncio.Barrier(len(LIBRARY))  # proves that they run in parallel: a search continues once all have begun
 
 
 @tool(type="research", timeout=10)
@@ -35,7 +35,7 @@ def make_agents(lead_model: Model | str, researcher_model: Model | str) -> Agent
     researcher = Agent(
         "researcher",
         researcher_model,
-        description="Finds out one thing, and says it in one sentence. Ask several at once, one for each question.",
+        description="Answers one question in one sentence. Ask several at once, one for each question.",
         system="Search once, then answer in one sentence.",
         tools=[search],
         max_iterations=4,
@@ -45,21 +45,21 @@ def make_agents(lead_model: Model | str, researcher_model: Model | str) -> Agent
         lead_model,
         system="Split the question, ask a researcher for each part, all in one reply; then write the answer.",
         tools=[researcher],
-        hooks=[UsageLimits(model_calls=20, tokens=200_000)],  # of the run: what sub-agents use counts
+        hooks=[UsageLimits(model_calls=20, tokens=200_000)],  # of the run, including sub-agents
     )
 
 
 def show(event: HookEvent, said: dict[str, list[str]]) -> None:
-    """Note what happens, by who does it; sub-agents' events come as they happen, in any order."""
+    """Note the steps by agent; the events of parallel sub-agents come in any order."""
     match event:
         case PostReasoning(reasoning_result=reply) if reply.tool_uses:
             for use in reply.tool_uses:
                 said[event.source or "lead"].append(f"asks {use.name}: {next(iter(use.input.values()), '')}")
         case PostToolRound(tool_uses=uses, tool_results=results):  # in the order of the calls
             for use, result in zip(uses, results, strict=True):
-                said[event.source or "lead"].append(f"{use.name} says: {result.text}")
+                said[event.source or "lead"].append(f"{use.name} answers: {result.text}")
         case CallEnded(outcome=outcome, usage=usage) if not event.source:
-            said["lead"].append(f"{outcome}, with {usage.model_calls} model calls in all")
+            said["lead"].append(f"{outcome}, with {usage.model_calls} model calls in total")
         case _:
             pass
 
@@ -76,7 +76,7 @@ async def research(lead: Agent, question: str) -> None:
 
 
 def finds_out(request: ModelRequest) -> Line:
-    """What the offline researcher says: a search for the last word of the question, then what was found."""
+    """The offline researcher: it searches for the last word of the question, and then returns the result."""
     last = request.messages[-1]
     if last.role == "tool":
         return last.tool_results[0].text

@@ -1,9 +1,9 @@
-"""A terminal assistant: a conversation that shows what runs, asks before it writes, and goes on another day.
+"""A terminal assistant: a conversation that shows running tools, asks before it writes, and continues another day.
 
     python samples/cookbook/terminal_assistant.py                         # offline, with a scripted model and given lines
-    python samples/cookbook/terminal_assistant.py --model openai/gpt-5    # you type; its key from the environment
+    python samples/cookbook/terminal_assistant.py --model openai/gpt-5    # you type; the key comes from the environment
 
-`/history` shows the conversation, `/exit` or Ctrl-D ends it, Ctrl-C interrupts a call and not the conversation.
+`/history` shows the conversation, `/exit` or Ctrl-D ends it, Ctrl-C interrupts the call, not the conversation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentflow.testing import ScriptedModel
 
 
 class Notes:
-    """A person's notes, a line each; tools ask for them by their type."""
+    """A person's notes, one per line; a tool's parameter of this type receives them."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "notes.txt"
@@ -32,11 +32,11 @@ class Notes:
 async def read_notes(notes: Dep[Notes], emitter: ToolEmitter) -> list[str]:
     """Read all notes."""
     lines = notes.file.read_text("utf-8").splitlines()
-    await emitter.emit(f"reading {len(lines)} notes")  # the last piece stands in the line of what runs
+    await emitter.emit(f"reading {len(lines)} notes")  # the last chunk is shown in the tool's status line
     return lines
 
 
-@tool(requires_approval=True)  # a chat asks whoever sits there
+@tool(requires_approval=True)  # a chat asks the user
 async def add_note(text: str, notes: Dep[Notes]) -> str:
     """Write a note.
 
@@ -56,7 +56,7 @@ def make_assistant(model: str | Model, folder: Path) -> Agent:
         tools=[read_notes, add_note],
         # A retry counts down on the screen; the scripted model costs nothing.
         hooks=[ModelRetry(), UsageLimits(cost=0.50, prices={"scripted": (0, 0)})],
-        store=SqlStore(f"sqlite:///{folder / 'notes.db'}"),  # the conversation goes on another day
+        store=SqlStore(f"sqlite:///{folder / 'notes.db'}"),  # the conversation continues another day
     )
 
 
@@ -71,7 +71,7 @@ SCRIPT = [
 
 
 async def lines() -> AsyncIterator[str]:
-    """What is typed offline: words, and the answers to questions."""
+    """The offline input: messages, and answers to questions."""
     for line in ("I need milk.", "y", "Sell the house!", "n", "/help"):
         yield line
 
@@ -80,14 +80,14 @@ async def talk(model: str | None, folder: Path) -> None:
     agent, notes = make_assistant(model or ScriptedModel(SCRIPT), folder), Notes(folder)
     await agent.chat(lines() if model is None else None, session="ada", deps=notes)
 
-    print("\n-- one call, its words alone --")
+    print("\n-- one call, text only --")
     reply = await Console(agent.stream("What do I have to do?", session="ada", deps=notes), quiet=True)
-    print(f"-- {reply.outcome}, {len(await agent.history('ada'))} messages are kept --")
+    print(f"-- {reply.outcome}, {len(await agent.history('ada'))} messages are stored --")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", help="such as openai/gpt-5; without it, a script is played")
+    parser.add_argument("--model", help="such as openai/gpt-5; without it, a script plays the model")
     model = parser.parse_args().model
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(talk(model, Path(folder)))

@@ -2,8 +2,8 @@
 
     pytest samples/cookbook/testing_it_all.py
 
-What is tested stands at the top; in a project of yours it is imported. Tests that are `async` need pytest-asyncio with
-`asyncio_mode = "auto"`, or `.block()` as in the others.
+The tested code comes first; in a real project you would import it. Async tests need pytest-asyncio with
+`asyncio_mode = "auto"`; the others use `.block()`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from agentflow.plugins import ModelRetry, Redaction
 from agentflow.testing import ScriptedModel, check_hook, fire, run_virtual
 from agentflow.testing.wire import Fault, Say, UseTool, WireServer
 
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or LiteLLM asks the network when it is loaded
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise LiteLLM uses the network on import
 
 
 @tool(type="read")
 async def balance(account: int) -> str:
-    """Tell a balance."""
+    """Look up a balance."""
     return f"100 euros on {account}"
 
 
 @tool(requires_approval=True)
 async def pay(euros: int, to: str) -> str:
-    """Pay somebody."""
+    """Pay a person."""
     return f"{euros} euros went to {to}"
 
 
@@ -42,7 +42,7 @@ def make_agent(model: Model) -> Agent:
 
 
 def test_a_conversation() -> None:
-    """The model asks for a tool, reads its result, and answers: one comparison of all that was said."""
+    """The model calls a tool, reads its result, and answers: one comparison of the whole conversation."""
     with ScriptedModel([ToolUseBlock("t1", "balance", {"account": 7}), "You have 100 euros."]) as model:
         agent = make_agent(model)
         reply = agent.call("How much do I have?").block()
@@ -55,15 +55,15 @@ def test_a_conversation() -> None:
     ]
 
 
-def test_what_the_model_is_told() -> None:
-    """A secret does not leave the house: the request is what the model was asked with."""
+def test_the_request_has_no_secrets() -> None:
+    """Secrets are redacted in the request to the model."""
     model = ScriptedModel(["Thank you."])
     make_agent(model).call("Mail me at ada@example.org").block()
     assert "ada@example.org" not in model.requests[0].messages[-1].text
 
 
 async def test_the_hook_alone() -> None:
-    """One event through one hook, and what it says."""
+    """One event passes through one hook."""
     _, verdict = await fire(at_most_fifty, PreActing(tool_use=ToolUseBlock("t1", "pay", {"euros": 51, "to": "Ann"})))
     assert verdict == Deny("more than fifty euros")
     _, verdict = await fire(at_most_fifty, PreActing(tool_use=ToolUseBlock("t1", "pay", {"euros": 50, "to": "Ann"})))
@@ -71,12 +71,12 @@ async def test_the_hook_alone() -> None:
 
 
 def test_the_hook_is_well_behaved() -> None:
-    """Some three hundred runs: every event, failing tools and models, fifty at once, cancellation anywhere."""
+    """About three hundred runs: every event, failing tools and models, fifty runs at once, cancellation at any point."""
     check_hook(at_most_fifty).assert_clean()
 
 
 def test_a_person_decides() -> None:
-    """The call waits, and goes on with the decision."""
+    """The call waits, and continues with the decision."""
     model = ScriptedModel([ToolUseBlock("t1", "pay", {"euros": 40, "to": "Ann"}), "Ann has her money."])
     agent = make_agent(model)
     reply = agent.call("Pay Ann", session="s").block()
@@ -86,8 +86,8 @@ def test_a_person_decides() -> None:
     assert agent.session("s").messages[2].text == "40 euros went to Ann"
 
 
-def test_patience_takes_no_time() -> None:
-    """The retry waits for as long as the provider says, in virtual time."""
+def test_the_retry_takes_no_real_time() -> None:
+    """The retry waits for as long as the provider demands, in virtual time."""
     model = ScriptedModel([ModelError("slow down", retryable=True, retry_after=30), "Here I am."])
     assert run_virtual(_asked(model)) == "Here I am."
 
@@ -106,7 +106,7 @@ async def test_over_a_real_wire() -> None:
 
 
 async def test_the_order_of_events() -> None:
-    """What fired, in order; a hook's author reads it like a table of contents."""
+    """The events of a call come in a fixed order."""
     agent = make_agent(ScriptedModel(["Hello."]))
     names = [type(event).__name__ async for event in agent.stream("Hi")]
     assert (names[0], names[1], names[-2], names[-1]) == ("PreCall", "PreReasoning", "PostCall", "CallEnded")

@@ -1,4 +1,4 @@
-"""Logging each tool: a line when it starts, a line when it is over."""
+"""Logging each tool: a line when it starts, a line when it has finished."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def log_start(event: PreActing) -> None:
 @after_each_tool
 def log_end(event: PostActing) -> None:
     print(
-        "over:    ", event.tool_use.name, event.tool_result.state, "in time" if event.duration_ms < 10_000 else "late"
+        "finished:", event.tool_use.name, event.tool_result.state, "in time" if event.duration_ms < 10_000 else "late"
     )
 
 
-# ---- to run it here, offline
+# ---- the offline run
 
 
 @tool(type="read")

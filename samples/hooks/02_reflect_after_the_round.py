@@ -1,6 +1,6 @@
-"""Reflection after the round: once all tools of a reply are done, a thought joins the conversation.
+"""Reflection after the round: when all tools of a reply have finished, a thought joins the conversation.
 
-`inject` may be used anywhere: the thought lands behind all results, where every provider accepts it.
+`inject` may be used anywhere: the thought is added after all results, so that every provider accepts it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def reflect(event: PostToolRound) -> None:
     event.context.inject(Msg.assistant(thought), source="reflect")
 
 
-# ---- to run it here, offline
+# ---- the offline run
 
 
 @tool(type="read")

@@ -1,6 +1,6 @@
-"""Approval before the round: one question for all tools that a reply asks for.
+"""Approval before the round: one question for all tool calls of a reply.
 
-Here somebody is there to be asked. Where nobody is, return `Suspend(...)`: the call ends, and `agent.resume` goes on later.
+The user answers at once here. If no one can, return `Suspend(...)`: the call ends, and `agent.resume` continues it later.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ def require_approval(event: PreToolRound) -> Deny | None:
     return None
 
 
-# ---- to run it here, offline
+# ---- the offline run
 
 ANSWERS = iter(["n", "y"])
 
 
 def ask(question: str) -> str:
-    """What `input` does, with a person."""
+    """Stand in for `input`."""
     answer = next(ANSWERS)
     print(question, answer)
     return answer

@@ -1,4 +1,4 @@
-"""A prompt enhancer: a system hint in front of what the model gets, for this request only."""
+"""A prompt enhancer: a system hint in front of the messages, for this request only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def enhance(event: PreReasoning) -> None:
     event.input_messages = [Msg.system("Answer in one word."), *event.input_messages]
 
 
-# ---- to run it here, offline
+# ---- the offline run
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A stream printer: the model's words as they come, and nothing can be changed by it."""
+"""A stream printer: it prints the model's text as it arrives, and changes nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def print_words(event: ReasoningChunk) -> None:
     print(event.incremental_chunk.text, end="|")
 
 
-# ---- to run it here, offline
+# ---- the offline run
 
 
 def main() -> None:

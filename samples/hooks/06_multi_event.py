@@ -20,7 +20,7 @@ class Log(Hook):
         return event
 
 
-# ---- to run it here, offline
+# ---- the offline run
 
 
 def main() -> None:

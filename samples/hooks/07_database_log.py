@@ -1,6 +1,6 @@
-"""An asynchronous log to a database: the insert runs in a thread, and the loop stays free.
+"""An asynchronous log to a database: the insert runs in a thread and does not block the event loop.
 
-`async def` with an asynchronous driver does as well, and so does `@after_each_tool(in_thread=True)` on a plain function.
+Alternatively, use `async def` with an asynchronous driver, or `@after_each_tool(in_thread=True)` on a plain function.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def insert(event: PostActing) -> None:
         DATABASE.execute("insert into tools values (?, ?, ?)", row)
 
 
-# ---- to run it here, offline
+# ---- the offline run
 
 
 @tool

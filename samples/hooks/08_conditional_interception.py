@@ -1,4 +1,4 @@
-"""Conditional interception: a dangerous tool does not run, the model is told why, and the call goes on."""
+"""Conditional interception: a dangerous tool does not run, the model reads why, and the call continues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def intercept(event: PreActing) -> Deny:
     return Deny("File deletion is not allowed")
 
 
-# ---- to run it here, offline
+# ---- the offline run
 
 
 @tool

@@ -1,6 +1,6 @@
-"""Chain of thought: the model thinks aloud on the side first, and answers with the thought before it.
+"""Chain of thought: a side call of the model thinks first, and the answer uses its result.
 
-What a side call costs is on the run's bill; nothing of it is in the history but what the hook injects.
+The side call's cost counts for the run. Only the injected thought is in the history.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ async def think(event: PreCall) -> None:
     event.context.inject(Msg.assistant(thought.text), source="thinking")
 
 
-# ---- to run it here, offline
+# ---- the offline run
 
 
 def main() -> None:

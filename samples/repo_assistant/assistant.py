@@ -1,4 +1,4 @@
-"""The agent: its prompt, its tools, and the hooks that watch over it."""
+"""The agent: its prompt, tools and hooks."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from .tools import TOOLS
 
 SYSTEM = """\
 You work on the repository in the current folder. Look before you change something, change as little as you need, and run
-the tests behind a change. What is refused stays refused: say so, and go on without it.
-End with what you did, in a few sentences."""
+the tests after a change. If something is refused, say so, and continue without it.
+End with a summary in a few sentences."""
 
 READERS = [Allow("list_files"), Allow("read_file"), Allow("search"), Allow("bash")]
-"""Nobody is asked about these. `bash` is the shell guard's affair."""
+"""These need no approval. `ShellApproval` checks `bash`."""
 
 COMMANDS = ["python -m unittest **", "python -m pytest **", "ls *", "git status", "git diff *", "git log *"]
 REFUSED = ["rm", "sudo", "curl", "wget", "git push", "git reset", "git clean"]
 FREE = {"scripted": (0, 0)}
-"""The model of the tests costs nothing; those of providers have their prices."""
+"""The scripted model costs nothing; providers' models have prices."""
 
 
 def make_assistant(model: str | Model, state: Path, ask: Asker) -> Agent:
-    """The assistant.
+    """Make the assistant.
 
     Args:
         model: A name, or a scripted one.
-        state: Where sessions and recordings are kept: outside of the repository, where no tool can change them.
-        ask: Who is asked before something is changed.
+        state: The folder of sessions and recordings, outside of the repository, so that no tool can change them.
+        ask: Asks a person before a change.
     """
     return Agent(
         "repo_assistant",
@@ -42,7 +42,7 @@ def make_assistant(model: str | Model, state: Path, ask: Asker) -> Agent:
             Approval(READERS, ask=ask),  # edits
             ShellApproval(allow=COMMANDS, deny=REFUSED, ask=ask),  # commands, part by part
             UsageLimits(tokens=400_000, cost=2.0, tool_calls=80, seconds=1800, prices=FREE),
-            Recorder(state / "record.jsonl"),  # which hook changed what
+            Recorder(state / "record.jsonl"),  # the changes of each hook
         ],
         store=SqlStore(f"sqlite:///{state / 'sessions.db'}"),
         max_iterations=40,

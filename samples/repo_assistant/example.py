@@ -1,4 +1,4 @@
-"""The repository and the model of the offline run: a discount that is taken a hundred times, and who finds it."""
+"""The repository and the model of the offline run: a discount that is a hundred times too large, and its fix."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ROUNDS: list[list[str | ToolUseBlock]] = [
     ["Let me see ", "the test fail. ", _use(5, "bash", command="python -m unittest -q")],
     [
         "The discount is in percent, ",
-        "and taken whole. ",
+        "but used as a factor. ",
         _use(6, "edit_file", path="shop/prices.py", old=OLD, new=NEW),
     ],
     ["Now the test ", "again. ", _use(7, "bash", command="python -m unittest -q")],
@@ -65,7 +65,7 @@ ROUNDS: list[list[str | ToolUseBlock]] = [
 
 
 def script() -> ScriptedModel:
-    """A model that goes by what the conversation holds, so that another process may go on with it."""
+    """Make a model that answers by the state of the conversation, so that another process can continue it."""
 
     def answer(request: ModelRequest) -> list[Line]:
         messages = request.messages
@@ -73,7 +73,7 @@ def script() -> ScriptedModel:
         done = sum(message.role == "assistant" for message in messages[asked:])
         spent = Usage(input_tokens=600 + 250 * done, output_tokens=60, cost=0.0004 * (done + 1))
         if done >= len(ROUNDS) or asked > 1:
-            return ["Offline I have one task only; with --model I take others.", ModelChunk(usage=spent)]
+            return ["Offline I can only do this task; use --model for others.", ModelChunk(usage=spent)]
         return [*ROUNDS[done], ModelChunk(usage=spent)]
 
     return ScriptedModel(answer)

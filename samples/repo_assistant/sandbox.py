@@ -1,7 +1,7 @@
-"""The folder that the assistant works in, and the only one that its tools can reach.
+"""The assistant's working folder, the only one that its tools can reach.
 
-It keeps tools from paths that lead elsewhere, by `..`, by an absolute path or by a link. A command that a person allows may
-still do what the user may do: the boundary against that is a container.
+It refuses paths that lead elsewhere: `..`, absolute paths and links. If a person allows a command, the command has all rights
+of the user: you should run it in a container.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from pathlib import Path
 from agentflow.errors import ToolError
 
 LONGEST = 60_000
-"""Characters of a file that a model is shown."""
+"""The number of a file's characters that the model can read."""
 
 
 class Sandbox:
     """A repository.
 
     Args:
-        root: Its folder; it has to exist.
+        root: Its folder, which must exist.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve(strict=True)
 
     def place(self, name: str, *, to_write: bool = False) -> Path:
-        """Where a file is.
+        """Return the path of a file.
 
         Raises:
-            ToolError: It is outside, or inside `.git`; the model reads the text.
+            ToolError: It is outside the repository, or inside `.git`. The model reads the text.
         """
         if "\0" in name:
-            raise ToolError("A path has no NUL in it.")
+            raise ToolError("A path cannot contain NUL.")
         path = (self.root / name).resolve()  # follows links, those in the middle too
-        if path.is_symlink() or not path.is_relative_to(self.root):  # a link still: it leads to itself
+        if path.is_symlink() or not path.is_relative_to(self.root):  # still a link if it points to itself
             raise ToolError(f"{name!r} leads out of the repository. Paths are relative to its root.")
         if to_write and ".git" in path.relative_to(self.root).parts:
-            raise ToolError(f"{name!r} belongs to git, which keeps it by itself.")
+            raise ToolError(f"{name!r} belongs to git and is read-only.")
         return path
 
     def files(self) -> Iterator[Path]:
-        """All files, as paths relative to the root; what begins with a dot is left out, and so are links."""
+        """Iterate over all files, as paths relative to the root, without links and names that begin with a dot."""
         for folder, folders, names in os.walk(self.root):
             folders[:] = sorted(name for name in folders if name[0] != "." and name != "__pycache__")
             for name in sorted(names):
@@ -52,22 +52,22 @@ class Sandbox:
                     yield file.relative_to(self.root)
 
     def read(self, name: str) -> str:
-        """A file's text; a long one is cut, and says so.
+        """Return a file's text; a long one is truncated, with a note.
 
         Raises:
-            ToolError: It is not there, or is no text.
+            ToolError: It does not exist, or is not text.
             OSError: It cannot be read.
         """
         try:
             text = self.place(name).read_text("utf-8")
         except UnicodeDecodeError:
-            raise ToolError(f"{name!r} is no text file.") from None
+            raise ToolError(f"{name!r} is not a text file.") from None
         except (FileNotFoundError, IsADirectoryError):
             raise ToolError(f"There is no file {name!r}.") from None
         return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n[... {len(text) - LONGEST} more characters]"
 
     def write(self, name: str, text: str) -> None:
-        """Write a file, whole or not at all.
+        """Write a file atomically.
 
         Raises:
             ToolError: It must not be written.
@@ -75,13 +75,13 @@ class Sandbox:
         """
         path = self.place(name, to_write=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
         try:
             with open(handle, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
             if path.exists():
-                os.chmod(beside, path.stat().st_mode)
-            os.replace(beside, path)
+                os.chmod(temporary, path.stat().st_mode)
+            os.replace(temporary, path)
         except BaseException:
-            os.unlink(beside)
+            os.unlink(temporary)
             raise

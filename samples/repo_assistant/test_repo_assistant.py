@@ -1,4 +1,4 @@
-"""Tests of the assistant: its sandbox, its tools, its guards, and what a crash leaves. No model and no network is needed."""
+"""Tests of the assistant: sandbox, tools, guards, and recovery. They need no model and no network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Sandbox:
-    """The example's repository, with things around it that are nobody's business."""
+    """The example's repository, with files around it that are off limits."""
     (tmp_path / "secret.txt").write_text("secret", "utf-8")
     (tmp_path / "repository-too").mkdir()
     (tmp_path / "repository").mkdir()
@@ -49,7 +49,7 @@ OUTSIDE = [
 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_no_way_leads_out(sandbox: Sandbox, name: str) -> None:
-    """Not by dots, by an absolute path, by a link to a file or a folder, by a name that only begins like the folder's."""
+    """Dots, absolute paths, links to files or folders, and names that only begin like the folder's are refused."""
     (sandbox.root / "link.txt").symlink_to("../secret.txt")
     (sandbox.root / "links").symlink_to("..")
     (sandbox.root / "loop").symlink_to("loop")
@@ -62,15 +62,15 @@ def test_no_way_leads_out(sandbox: Sandbox, name: str) -> None:
 
 
 def test_git_is_not_written(sandbox: Sandbox) -> None:
-    """A hook of git's would be a command that nobody has allowed."""
+    """A git hook would be a command without approval."""
     for name in (".git/hooks/pre-commit", "sub/.git/config", "shop/../.git/x"):
         with pytest.raises(ToolError, match="belongs to git"):
             sandbox.write(name, "#!/bin/sh\n")
     assert not (sandbox.root / ".git").exists()
 
 
-def test_a_file_is_written_whole_and_keeps_its_mode(sandbox: Sandbox) -> None:
-    """Nothing is left beside it."""
+def test_a_file_is_written_atomically_and_keeps_its_mode(sandbox: Sandbox) -> None:
+    """No temporary file is left."""
     place = sandbox.root / "shop" / "prices.py"
     place.chmod(0o750)
     sandbox.write("shop/prices.py", "x = 1\n")
@@ -83,7 +83,7 @@ def test_a_file_is_written_whole_and_keeps_its_mode(sandbox: Sandbox) -> None:
 
 
 async def asked(sandbox: Sandbox, *calls: ToolUseBlock, answer: Choice = "once") -> list[tuple[str, str]]:
-    """State and text of the results, where a person gives one answer to all questions."""
+    """Return state and text of the results; all questions get the same answer."""
 
     async def ask(request: ApprovalRequest) -> Choice:
         return answer
@@ -98,8 +98,8 @@ def use(n: int, name: str, **arguments: str) -> ToolUseBlock:
     return ToolUseBlock(f"t{n}", name, arguments)
 
 
-async def test_what_tools_say_of_wrong_paths_and_files(sandbox: Sandbox) -> None:
-    """The model reads why, and the call goes on."""
+async def test_errors_for_wrong_paths_and_files(sandbox: Sandbox) -> None:
+    """The model reads why, and the call continues."""
     (sandbox.root / "picture.png").write_bytes(b"\x89PNG\xff")
     results = await asked(
         sandbox,
@@ -110,12 +110,12 @@ async def test_what_tools_say_of_wrong_paths_and_files(sandbox: Sandbox) -> None
     )
     assert [state for state, _ in results] == ["error", "error", "error", "success"]
     assert "leads out of the repository" in results[0][1]
-    assert "is no text file" in results[2][1]
+    assert "is not a text file" in results[2][1]
     assert "tests/test_prices.py:8: self.assertAlmostEqual" in results[3][1]
 
 
 async def test_edits(sandbox: Sandbox) -> None:
-    """What stands there once is replaced; twice or never is an error; an edit that was made already says so."""
+    """A text that occurs once is replaced; any other count is an error; a repeated edit is recognised."""
     results = await asked(
         sandbox,
         use(1, "edit_file", path="shop/prices.py", old="(1 - discount)", new=NEW),
@@ -125,12 +125,12 @@ async def test_edits(sandbox: Sandbox) -> None:
         use(5, "edit_file", path="shop/prices.py", old="", new="x"),
     )
     assert [state for state, _ in results] == ["success", "success", "success", "error", "error"]
-    assert results[1][1] == "shop/prices.py says that already."
-    assert "stands 3 times" in results[3][1]
+    assert results[1][1] == "shop/prices.py already has that text."
+    assert "occurs 3 times" in results[3][1]
 
 
 async def test_a_person_who_says_no(sandbox: Sandbox) -> None:
-    """Nothing is edited, no command runs; reading and the tests are free."""
+    """Nothing is edited and no command runs; reading and tests need no approval."""
     before = sandbox.read("shop/prices.py")
     results = await asked(
         sandbox,
@@ -146,8 +146,8 @@ async def test_a_person_who_says_no(sandbox: Sandbox) -> None:
     assert not (sandbox.root / "new.txt").exists()
 
 
-async def test_what_is_refused_stays_refused(sandbox: Sandbox) -> None:
-    """Also for who says yes to everything."""
+async def test_refused_commands_stay_refused(sandbox: Sandbox) -> None:
+    """They are refused even if every question is answered with yes."""
     commands = [
         "rm -rf shop",
         "echo hi; rm CHANGES.md",
@@ -162,7 +162,7 @@ async def test_what_is_refused_stays_refused(sandbox: Sandbox) -> None:
 
 
 async def test_a_command_sees_no_keys(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a provider's key nor standard input; its exit code is told."""
+    """It has neither a provider's key nor standard input; its exit code is reported."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     ((state, text),) = await asked(sandbox, use(1, "bash", command="env; cat; exit 3"))
     assert state == "success"
@@ -170,17 +170,17 @@ async def test_a_command_sees_no_keys(sandbox: Sandbox, monkeypatch: pytest.Monk
     assert text.endswith("[exit code 3]")
 
 
-def gone(process: int) -> bool:
-    """Whether a process has ended, noticed by its parent or not."""
+def ended(process: int) -> bool:
+    """Return whether a process has ended, even as a zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()[0] in "ZX"
     except OSError:
         return True
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
-async def test_an_interrupt_ends_all_that_a_command_has_started(sandbox: Sandbox) -> None:
-    """Children in the background too."""
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+async def test_an_interrupt_ends_all_processes_of_a_command(sandbox: Sandbox) -> None:
+    """Background processes end too."""
 
     async def yes(request: ApprovalRequest) -> Choice:
         return "once"
@@ -195,21 +195,21 @@ async def test_an_interrupt_ends_all_that_a_command_has_started(sandbox: Sandbox
                 event.context.interrupt()
         reply = await events.reply()
     assert reply.outcome == "interrupted"
-    assert gone(child)
+    assert ended(child)
 
 
-async def test_a_flood_is_cut(sandbox: Sandbox) -> None:
-    """A command that does not stop printing does not fill the conversation."""
+async def test_long_output_is_truncated(sandbox: Sandbox) -> None:
+    """Endless output does not fill the conversation."""
     ((_, text),) = await asked(sandbox, use(1, "bash", command="head -c 3000000 /dev/zero | tr '\\0' x"))
     assert len(text) < 21_000
     assert text.endswith("[... more output]\n[exit code 0]")
 
 
-# ---- the whole
+# ---- the program
 
 
 async def test_the_task_of_the_offline_run(sandbox: Sandbox) -> None:
-    """The script mends the discount, tests it, notes it; what leads out and what deletes is refused."""
+    """The script fixes the discount, tests it and notes it; outside paths and deletions are refused."""
 
     async def yes(request: ApprovalRequest) -> Choice:
         questions.append(request.tool_use.name)
@@ -230,7 +230,7 @@ async def test_the_task_of_the_offline_run(sandbox: Sandbox) -> None:
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """The program, as README says."""
+    """Run the program as in README.md."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-m", "samples.repo_assistant", "--yes", "--folder", str(folder), *options],
         cwd=ROOT,
@@ -244,22 +244,22 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("behind", [1, 4, 6, 9])
-def test_it_goes_on_where_the_power_failed(tmp_path: Path, behind: int) -> None:
-    """Cut twice and started a third time it has done the job, and each finished edit once."""
+@pytest.mark.parametrize("after", [1, 4, 6, 9])
+def test_it_continues_after_a_power_failure(tmp_path: Path, after: int) -> None:
+    """Killed twice and started a third time, it finishes the task, with each edit made once."""
     folder = tmp_path / "repository"
-    cut = run(folder, "--power-cut", str(behind))
-    assert cut.returncode == 9, cut.stdout + cut.stderr
-    run(folder, "--power-cut", "1")
-    whole = run(folder)
-    assert (whole.returncode, whole.stderr) == (0, "")
+    killed = run(folder, "--power-failure", str(after))
+    assert killed.returncode == 9, killed.stdout + killed.stderr
+    run(folder, "--power-failure", "1")
+    done = run(folder)
+    assert (done.returncode, done.stderr) == (0, "")
     assert NEW in (folder / "shop" / "prices.py").read_text("utf-8")
     assert (folder / "CHANGES.md").read_text("utf-8").count("percent") == 1
-    assert "it is divided by 100 now" in whole.stdout
+    assert "it is divided by 100 now" in done.stdout
 
 
 def test_it_does_not_touch_a_folder_that_is_not_its_own(tmp_path: Path) -> None:
-    """The script knows its example only."""
+    """The script only works on its example."""
     (tmp_path / "mine.txt").write_text("mine", "utf-8")
     ran = run(tmp_path)
     assert (ran.returncode, ran.stdout) == (1, "")

@@ -1,4 +1,4 @@
-"""What the assistant can do. Each tool asks for the `Sandbox` by its type: the model does not see that parameter."""
+"""The assistant's tools. The parameter of type `Sandbox` is filled by the run; the model does not see it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .sandbox import Sandbox
 MOST_HITS = 50
 MOST_OUTPUT = 20_000
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
-"""Variables that commands see; keys of providers are none of them."""
+"""The variables that commands see, without the keys of providers."""
 
 
 @tool(type="read")
@@ -37,19 +37,19 @@ async def read_file(path: str, sandbox: Dep[Sandbox]) -> str:
 
 @tool(type="read")
 async def search(text: str, sandbox: Dep[Sandbox]) -> list[str]:
-    """Find a text in all files; answers `file:line: text`.
+    """Find a text in all files; returns `file:line: text`.
 
     Args:
-        text: What to look for, as it stands there.
+        text: The exact text.
     """
     hits: list[str] = []
     for file in sandbox.files():
-        with contextlib.suppress(ToolError, OSError):  # no text, or gone
+        with contextlib.suppress(ToolError, OSError):  # not text, or deleted
             lines = sandbox.read(file.as_posix()).splitlines()
             hits += [f"{file.as_posix()}:{n}: {line.strip()}" for n, line in enumerate(lines, 1) if text in line]
         if len(hits) > MOST_HITS:
             return [*hits[:MOST_HITS], f"... more than {MOST_HITS}"]
-        await asyncio.sleep(0)  # others go on, and a cancellation comes through
+        await asyncio.sleep(0)  # lets other tasks run, and a cancellation arrive
     return hits
 
 
@@ -59,26 +59,26 @@ async def edit_file(path: str, old: str, new: str, sandbox: Dep[Sandbox]) -> str
 
     Args:
         path: Relative to the root of the repository.
-        old: What stands there, word for word; it has to stand there once.
-        new: What is to stand there.
+        old: The exact old text; it must occur once.
+        new: The new text.
     """
     text = sandbox.place(path, to_write=True).read_text("utf-8")
     count = text.count(old) if old else 0
     if count != 1:
         if count == 0 and new and text.count(new) == 1:
-            return f"{path} says that already."  # a call that is made again behind a crash
-        raise ToolError(f"The text stands {count} times in {path}; give one that stands there once.")
+            return f"{path} already has that text."  # a repeated call after a crash
+        raise ToolError(f"The text occurs {count} times in {path}; pass one that occurs once.")
     sandbox.write(path, text.replace(old, new))
     return f"{path}: replaced {len(old.splitlines())} lines by {len(new.splitlines())}."
 
 
 @tool(idempotent=True)
 async def write_file(path: str, text: str, sandbox: Dep[Sandbox]) -> str:
-    """Write a whole file; what it said before is lost.
+    """Write a complete file; its old content is lost.
 
     Args:
         path: Relative to the root of the repository.
-        text: What it is to say.
+        text: Its new content.
     """
     sandbox.write(path, text)
     return f"{path}: wrote {len(text)} characters."
@@ -86,7 +86,7 @@ async def write_file(path: str, text: str, sandbox: Dep[Sandbox]) -> str:
 
 @tool(timeout=120)
 async def bash(command: str, sandbox: Dep[Sandbox]) -> AsyncIterator[str]:
-    """Run a shell command in the root of the repository; its output comes line by line.
+    """Run a shell command in the root of the repository; its output is streamed.
 
     Args:
         command: Such as `python -m unittest -q`.
@@ -100,15 +100,15 @@ async def bash(command: str, sandbox: Dep[Sandbox]) -> AsyncIterator[str]:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,  # so that all of it can be ended
+        start_new_session=True,  # so that all its processes can be killed
     )
     assert process.stdout is not None
     left = MOST_OUTPUT
     try:
-        while piece := await process.stdout.read(4096):
+        while chunk := await process.stdout.read(4096):
             if left > 0:
-                yield piece.decode("utf-8", "replace")[:left]
-            left -= len(piece)
+                yield chunk.decode("utf-8", "replace")[:left]
+            left -= len(chunk)
         code = await process.wait()
     finally:
         with contextlib.suppress(ProcessLookupError):

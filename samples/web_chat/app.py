@@ -1,8 +1,8 @@
-"""A chat in the browser: the order desk of a bookshop, with a page that streams, asks before money moves, and can be stopped.
+"""A chat in the browser: the order desk of a bookshop, with a page that streams, asks before it refunds, and can be stopped.
 
 python samples/web_chat/app.py                                   # offline, with a scripted model: http://127.0.0.1:8000
-python samples/web_chat/app.py --model openai/gpt-5              # a real one; its key from the environment
-python samples/web_chat/app.py --store sqlite:///chat.db         # conversations outlive the process: stop it in mid-call
+python samples/web_chat/app.py --model openai/gpt-5              # a real one, with its key in the environment
+python samples/web_chat/app.py --store sqlite:///chat.db         # conversations outlive the process
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PACE = float(os.environ.get("WEB_CHAT_PACE", "0.03"))  # seconds between two wor
 
 @dataclass
 class Order:
-    """What the shop knows of an order."""
+    """An order of the shop."""
 
     book: str
     euros: float
@@ -74,8 +74,8 @@ async def refund(number: int) -> str:
 
 
 @on
-def ask_before_money_moves(event: PreActing) -> Suspend | None:
-    """The call ends here, with a question for the person; its answer goes on with it."""
+def ask_before_refunds(event: PreActing) -> Suspend | None:
+    """Suspend the call with a question for the user; the answer resumes it."""
     number = event.tool_use.input.get("number")
     if event.tool_use.name != "refund" or number not in ORDERS:
         return None
@@ -88,16 +88,14 @@ SYSTEM = "You are the order desk of a small bookshop. Look orders up before you 
 
 
 def make_agent(model: Model | str, store: Any) -> Agent:
-    return Agent(
-        "desk", model, system=SYSTEM, tools=[look_up_order, refund], hooks=[ask_before_money_moves], store=store
-    )
+    return Agent("desk", model, system=SYSTEM, tools=[look_up_order, refund], hooks=[ask_before_refunds], store=store)
 
 
 # ---- the page, and the server
 
 
 def application(agent: Agent, limit: float = 20.0) -> Starlette:
-    """The backend, and the page beside it."""
+    """Make the backend with the page."""
     return make_app(agent, LABELS, [Mount("/", StaticFiles(directory=PAGE, html=True))], limit=limit)
 
 
@@ -106,20 +104,20 @@ def main() -> None:
     parser.add_argument("--model", default=None)
     parser.add_argument("--store", default=None)
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--limit", type=float, default=20.0, help="seconds that running calls get when the server ends")
+    parser.add_argument("--limit", type=float, default=20.0, help="seconds that running calls have at a shutdown")
     args = parser.parse_args()
     agent = make_agent(args.model or ScriptedModel(brain), args.store or MemoryStore())
-    # The server's own limit is above ours: what it cuts is lost.
+    # The server's own limit is above ours: a call that the server cancels is lost.
     uvicorn.run(
         application(agent, args.limit), port=args.port, access_log=False, timeout_graceful_shutdown=int(args.limit) + 10
     )
 
 
-# ---- what the scripted model says
+# ---- the scripted model
 
 
 def brain(request: ModelRequest) -> list[Any]:
-    """Orders and refunds by their number, and counting, to be stopped in the middle."""
+    """Answer questions on orders and refunds by number, and count until stopped."""
     last = request.messages[-1]
     asked = next(msg.text for msg in reversed(request.messages) if msg.role == "user")
     number = int(found[0]) if (found := re.search(r"\d+", asked)) else None
@@ -136,7 +134,7 @@ def brain(request: ModelRequest) -> list[Any]:
 
 
 def after(result: ToolResultBlock, asked: str, number: int | None) -> list[Any]:
-    """What is said of a tool's result."""
+    """Answer after a tool's result."""
     if result.state == "denied":
         return spoken("Then nothing is refunded, and your order stays as it is. Is there anything else?")
     if result.state != "success" or number not in ORDERS:
@@ -152,7 +150,7 @@ def after(result: ToolResultBlock, asked: str, number: int | None) -> list[Any]:
 
 
 def spoken(text: str) -> list[Any]:
-    """A text, word by word, behind a thought."""
+    """Return a thought and a text, word by word."""
     return [
         ModelChunk(thinking="The customer must not see this."),
         *(paced(word) for word in re.findall(r"\S+\s*", text)),
@@ -160,7 +158,7 @@ def spoken(text: str) -> list[Any]:
 
 
 def paced(word: str) -> Callable[[], Awaitable[str]]:
-    """A word that takes its time."""
+    """Return a word that arrives after a pause."""
     return partial(asyncio.sleep, PACE, word)
 
 

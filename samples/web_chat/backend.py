@@ -2,16 +2,16 @@
 
     app = make_app(agent, {"search": "Looking it up"})        # then: uvicorn --timeout-graceful-shutdown 30 mine:app
 
-    GET  /history     the conversation, what waits for a decision, and whether a call runs
-    POST /chat        {"text": "…"}: begins a call, answers with its events
-    POST /go-on       {"decisions": {"t1": true}}: answers what was asked, and goes on
-    POST /stop        ends the call that runs
+    GET  /history     the conversation, the open questions, and whether a call is running
+    POST /chat        {"text": "…"}: starts a call; the response is its events
+    POST /resume      {"decisions": {"t1": true}}: answers the questions and resumes the call
+    POST /stop        interrupts the running call
 
 Rules:
 
-1. A browser gets what `of_event`, `of_message` and `of_question` make, field by field. Thoughts, arguments, results, names of
-   tools and texts of errors are not among it, so an event or a field that is added later is not sent either.
-2. A call lives as long as the response that shows it. Whoever comes back reads the history.
+1. A browser receives only the output of `of_event`, `of_message` and `of_question`, chosen field by field: no thoughts,
+   arguments, results, names of tools or error texts. If an event or a field is added later, it is not sent either.
+2. A call lives as long as its response. A client that comes back reads the history.
 3. One call at a time in a conversation; a second one is refused with 409.
 """
 
@@ -55,28 +55,28 @@ from agentflow.vocabulary import Pending
 
 Data = dict[str, Any]
 Labels = Mapping[str, str]
-"""What a person reads while a tool runs, by the tool's name."""
+"""The text that is shown while a tool runs, by the tool's name."""
 
 COOKIE = "conversation"
 LONGEST_TEXT = 8_000  # characters
 LARGEST_BODY = 64_000  # bytes
 TIME_LIMIT = 300.0  # seconds that a call may take
 HEARTBEAT = 15.0  # seconds of silence until a comment is sent, so that no proxy ends the response
-WORDS_OF_OURS = {"denied", "stopped", "limited"}
-"""Synthetic messages that are meant for the person: the closing texts of `Deny`, `Stop` and limits."""
+CLOSING_TEXTS = {"denied", "stopped", "limited"}
+"""Synthetic messages for the user: the closing texts of `Deny`, `Stop` and limits."""
 
 log = logging.getLogger(__name__)
 
 
-# ---- what a browser gets
+# ---- data for the browser
 
 
 def of_event(event: HookEvent, labels: Labels) -> Data | None:
-    """What a browser gets of an event; None: nothing."""
+    """Return a browser's view of an event; None: nothing is sent."""
     match event:
         case ReasoningChunk(incremental_chunk=chunk, restart=restart) if chunk.text or restart:
-            return {"type": "words", "text": chunk.text, "restart": restart}
-        case PostReasoning(reasoning_result=reply) if reply.text:  # as hooks have left it: it replaces the words
+            return {"type": "text", "text": chunk.text, "restart": restart}
+        case PostReasoning(reasoning_result=reply) if reply.text:  # after all hooks; it replaces the streamed text
             return {"type": "reply", "id": reply.id, "text": reply.text}
         case PreActing(tool_use=use):
             return of_tool(use.id, use.name, "running", labels)
@@ -87,46 +87,46 @@ def of_event(event: HookEvent, labels: Labels) -> Data | None:
 
 
 def of_tool(id: str, name: str, state: str, labels: Labels) -> Data:  # noqa: A002
-    """What a browser gets of a tool call."""
+    """Return a browser's view of a tool call."""
     return {"type": "tool", "id": id, "label": labels.get(name, "Working"), "state": state}
 
 
 def of_message(msg: Msg, states: Mapping[str, str], labels: Labels) -> list[Data]:
-    """What a browser gets of a stored message."""
+    """Return a browser's view of a stored message."""
     synthetic = msg.metadata.get("synthetic")
     if msg.role == "user" and synthetic is None:
         return [{"type": "user", "id": msg.id, "text": msg.text}]
-    if msg.role != "assistant" or synthetic not in {None, *WORDS_OF_OURS}:
+    if msg.role != "assistant" or synthetic not in {None, *CLOSING_TEXTS}:
         return []
     tools = [of_tool(use.id, use.name, states.get(use.id, "suspended"), labels) for use in msg.tool_uses]
     return [{"type": "reply", "id": msg.id, "text": msg.text}, *tools] if msg.text else tools
 
 
 def of_question(waits: Pending) -> Data:
-    """What a browser gets of a call that waits for a person: the text that the hook wrote for this, and no other."""
-    question = str(waits.request.get("question") or "May the assistant go on?")
+    """Return a browser's view of a call that waits for a person: only the hook's text for this purpose."""
+    question = str(waits.request.get("question") or "May the assistant continue?")
     return {"id": waits.id, "question": "".join(map(visible, question))}
 
 
 def visible(character: str) -> str:
-    """What cannot be seen, or turns text round, as an escape: a person decides about what they read."""
+    """Escape invisible characters and those that reverse text, so that a person decides on the visible text."""
     return character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
 
 
 def of_end(reply: Reply) -> Data:
-    """How a call has ended."""
-    said = reply.text if reply.metadata.get("synthetic") in {None, *WORDS_OF_OURS} else ""
+    """Return a browser's view of the end of a call."""
+    said = reply.text if reply.metadata.get("synthetic") in {None, *CLOSING_TEXTS} else ""
     questions = [of_question(waits) for waits in reply.pending]
     return {"type": "end", "outcome": reply.outcome, "id": reply.id, "text": said, "questions": questions}
 
 
-def shown(messages: list[Data], pending: Iterable[Pending], *, running: bool = False, cut: bool = False) -> Data:
-    """A conversation."""
+def shown(messages: list[Data], pending: Iterable[Pending], *, running: bool = False, unfinished: bool = False) -> Data:
+    """Return a browser's view of a conversation."""
     return {
         "messages": messages,
         "questions": [of_question(waits) for waits in pending],
         "running": running,
-        "cut": cut,
+        "unfinished": unfinished,
     }
 
 
@@ -141,21 +141,21 @@ class Conversations:
         self.labels = labels
         self.limit = limit
         self.running: set[str] = set()
-        self.cut: set[str] = set()  # by a crash or a shutdown of the process before this one
+        self.unfinished: set[str] = set()  # sessions that a crash or shutdown of the last process interrupted
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncGenerator[None]:
-        """When the server is told to end, calls stop where they can be gone on with, and so the responses end."""
-        self.cut = {info.id for info in await self.agent.unfinished()}
+        """Stop calls at a safe point when the server shuts down, so that their responses end."""
+        self.unfinished = {info.id for info in await self.agent.unfinished()}
         async with GracefulShutdown(self.agent, limit=self.limit, in_server=True):
             yield
 
     async def history(self, request: Request) -> JSONResponse:
-        """The conversation."""
+        """Return the conversation."""
         cookie = request.cookies.get(COOKIE, "")
         if known(cookie):
             return JSONResponse(await self._history(session_of(cookie)), headers={"Cache-Control": "no-store"})
-        # Nothing is kept for somebody who has said nothing yet.
+        # A new visitor has no stored conversation yet.
         response = JSONResponse(shown([], ()), headers={"Cache-Control": "no-store"})
         secure = request.url.scheme == "https"
         made = secrets.token_urlsafe(32)
@@ -167,10 +167,10 @@ class Conversations:
         states = {result.tool_use_id: result.state for msg in messages for result in msg.tool_results}
         said = [data for msg in messages for data in of_message(msg, states, self.labels)]
         pending = self.agent.session(session).pending
-        return shown(said, pending, running=session in self.running, cut=session in self.cut)
+        return shown(said, pending, running=session in self.running, unfinished=session in self.unfinished)
 
     async def chat(self, request: Request) -> CallResponse:
-        """Begin a call."""
+        """Start a call."""
         data, session = await body(request), whose(request)
         text = data.get("text")
         if not isinstance(text, str) or not text.strip():
@@ -178,42 +178,42 @@ class Conversations:
         if len(text) > LONGEST_TEXT:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {LONGEST_TEXT} characters")
         await self.agent.history(session)  # loads it
-        if self.agent.session(session).pending or session in self.cut:
-            raise HTTPException(HTTPStatus.CONFLICT, "an earlier call has to go on first")
+        if self.agent.session(session).pending or session in self.unfinished:
+            raise HTTPException(HTTPStatus.CONFLICT, "an earlier call must be resumed first")
         return self.response(session, self.agent.stream(text, session=session, timeout=TIME_LIMIT))
 
-    async def go_on(self, request: Request) -> CallResponse:
-        """Go on with a call that waits for decisions, or was cut by the end of a process."""
+    async def resume(self, request: Request) -> CallResponse:
+        """Resume a call that waits for decisions, or was interrupted by the end of a process."""
         data, session = await body(request), whose(request)
         await self.agent.history(session)
         waiting = self.agent.session(session).pending
-        if not waiting and session not in self.cut:
-            raise HTTPException(HTTPStatus.CONFLICT, "nothing waits for a decision")
+        if not waiting and session not in self.unfinished:
+            raise HTTPException(HTTPStatus.CONFLICT, "there is nothing to resume")
         said: Any = data.get("decisions", {})
         if not isinstance(said, dict) or cast("Data", said).keys() != {waits.id for waits in waiting}:
-            raise HTTPException(HTTPStatus.CONFLICT, "these are not the decisions that are waited for")
+            raise HTTPException(HTTPStatus.CONFLICT, "the decisions do not match the open questions")
         decisions = {
             waits.id: Approve() if cast("Data", said)[waits.id] is True else Deny("the user said no")
             for waits in waiting
         }
         response = self.response(session, self.agent.resume_stream(session, decisions, timeout=TIME_LIMIT))
-        self.cut.discard(session)
+        self.unfinished.discard(session)
         return response
 
     async def stop(self, request: Request) -> JSONResponse:
-        """End the call that runs, from whichever tab."""
+        """Interrupt the running call, from any tab."""
         await body(request)
         return JSONResponse({"stopped": self.agent.interrupt(whose(request), "the user pressed stop")})
 
     def response(self, session: str, events: AgentFlux) -> CallResponse:
-        """The events of a call. From here to its end the conversation is taken; nothing is awaited in between."""
+        """Return a call's events as a response. The conversation is busy from here on; nothing is awaited in between."""
         if session in self.running:
-            raise HTTPException(HTTPStatus.CONFLICT, "a call runs in this conversation")
+            raise HTTPException(HTTPStatus.CONFLICT, "a call is running in this conversation")
         return CallResponse(self, session, events)
 
 
 class CallResponse:
-    """A call as a response. The call ends with the response: when the client is gone, it is interrupted and closed."""
+    """A call as a response. If the client disconnects, the call is interrupted and closed."""
 
     def __init__(self, conversations: Conversations, session: str, events: AgentFlux) -> None:
         self._running = conversations.running
@@ -223,7 +223,7 @@ class CallResponse:
         self._running.add(session)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the call's events until it ends or nobody is there; how it has ended comes when the next one may begin."""
+        """Send the call's events until it ends or the client disconnects; then the end, once the next call may start."""
         headers = [
             (b"content-type", b"text/event-stream"),
             (b"cache-control", b"no-store"),
@@ -233,7 +233,7 @@ class CallResponse:
         end: Data | None = None
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            tasks = [asyncio.create_task(self._run(send)), asyncio.create_task(gone(receive))]
+            tasks = [asyncio.create_task(self._run(send)), asyncio.create_task(disconnected(receive))]
             while not (await asyncio.wait(tasks, timeout=HEARTBEAT, return_when=asyncio.FIRST_COMPLETED))[0]:
                 await send({"type": "http.response.body", "body": b":\n\n", "more_body": True})
             if tasks[0].done():
@@ -241,10 +241,10 @@ class CallResponse:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)  # a call that is cancelled closes its history first
+            await asyncio.gather(*tasks, return_exceptions=True)  # a cancelled call closes its history first
             self._running.discard(self._session)
         if end is not None:
-            await tell(send, end)
+            await send_event(send, end)
             await send({"type": "http.response.body", "body": b""})
 
     async def _run(self, send: Send) -> Data:
@@ -252,23 +252,23 @@ class CallResponse:
             async with self._events as events:
                 async for event in events:
                     if data := of_event(event, self._labels):
-                        await tell(send, data)
+                        await send_event(send, data)
                 return of_end(await events.reply())
         except ShutdownError:
             return {"type": "end", "outcome": "shutdown"}
-        except (Exception, ScriptError):  # the end of a script is no Exception, so that no test overlooks it
-            reference = secrets.token_hex(4)  # the browser gets this; what it was stands in the log
+        except (Exception, ScriptError):  # ScriptError is not an Exception
+            reference = secrets.token_hex(4)  # the browser gets this; the error is in the log
             log.exception("Call %s in conversation %s failed", reference, self._session)
             return {"type": "end", "outcome": "failed", "reference": reference}
 
 
-async def tell(send: Send, data: Data) -> None:
-    """Send one server-sent event. JSON has no line feed in it, so no text can forge an event."""
+async def send_event(send: Send, data: Data) -> None:
+    """Send one server-sent event. JSON contains no line feed, so a text cannot forge an event."""
     await send({"type": "http.response.body", "body": f"data: {json.dumps(data)}\n\n".encode(), "more_body": True})
 
 
-async def gone(receive: Receive) -> None:
-    """Wait until the client is gone."""
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -277,30 +277,30 @@ async def gone(receive: Receive) -> None:
 
 
 def whose(request: Request) -> str:
-    """The session of whoever asks. In an application with a login it is the user's id, from there."""
+    """Return the session of a request. In an application with a login, use the user's id."""
     cookie = request.cookies.get(COOKIE, "")
     if not known(cookie):
-        raise HTTPException(HTTPStatus.UNAUTHORIZED, "GET /history gives a conversation")
+        raise HTTPException(HTTPStatus.UNAUTHORIZED, "GET /history first")
     return session_of(cookie)
 
 
 def known(cookie: str) -> bool:
-    """Whether it has the form of those that we give."""
+    """Return whether a cookie has the form of ours."""
     return re.fullmatch(r"[\w-]{43}", cookie) is not None
 
 
 def session_of(cookie: str) -> str:
-    """A session's id: whoever reads the database or a log cannot use it as a cookie."""
+    """Return a session's id, which is useless as a cookie if a database or log leaks."""
     return hashlib.sha256(cookie.encode()).hexdigest()[:32]
 
 
 async def body(request: Request) -> Data:
-    """The JSON object of a request. The content type is asked for: no form of another site can send it."""
+    """Return the JSON object of a request. The content type is required: forms of other sites cannot send it."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body is application/json")
+        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
     raw = b""
-    async for piece in request.stream():
-        raw += piece
+    async for chunk in request.stream():
+        raw += chunk
         if len(raw) > LARGEST_BODY:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {LARGEST_BODY} bytes")
     try:
@@ -308,18 +308,18 @@ async def body(request: Request) -> Data:
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict):
-        raise HTTPException(HTTPStatus.BAD_REQUEST, "the body is a JSON object")
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "the body must be a JSON object")
     return cast("Data", data)
 
 
 async def refused(request: Request, error: Exception) -> JSONResponse:
-    """A refusal, as JSON."""
+    """Return a refusal as JSON."""
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
 
 
 class SafeHeaders:
-    """Every response says that nothing but our own files may run, and that nobody may frame or guess it."""
+    """Middleware that adds headers: only our own files may run, framing and content sniffing are forbidden."""
 
     policy = (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -346,20 +346,20 @@ class SafeHeaders:
 
 
 def make_app(agent: Agent, labels: Labels, routes: Sequence[BaseRoute] = (), *, limit: float = 20.0) -> Starlette:
-    """The application: an agent's conversations, and further routes, such as the page.
+    """Make the application: an agent's conversations, and further routes, such as the page.
 
     Args:
-        agent: With a store whose sessions outlive the process, if calls are to go on behind a restart.
-        labels: What a person reads while a tool runs, by the tool's name.
-        routes: Further ones.
-        limit: Seconds that running calls get when the server is told to end; below its own `--timeout-graceful-shutdown`.
+        agent: Its store should outlive the process, so that calls continue after a restart.
+        labels: The text that is shown while a tool runs, by the tool's name.
+        routes: Further routes.
+        limit: Seconds that running calls have at a shutdown; should be below the server's `--timeout-graceful-shutdown`.
     """
     chats = Conversations(agent, labels, limit)
     return Starlette(
         routes=[
             Route("/history", chats.history),
             Route("/chat", chats.chat, methods=["POST"]),
-            Route("/go-on", chats.go_on, methods=["POST"]),
+            Route("/resume", chats.resume, methods=["POST"]),
             Route("/stop", chats.stop, methods=["POST"]),
             *routes,
         ],

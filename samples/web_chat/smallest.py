@@ -1,4 +1,4 @@
-"""The smallest agent behind `backend.py`: `uvicorn --timeout-graceful-shutdown 30 smallest:app`."""
+"""The smallest agent for `backend.py`: `uvicorn --timeout-graceful-shutdown 30 smallest:app`."""
 
 from backend import make_app
 
@@ -8,13 +8,13 @@ from agentflow.testing import ScriptedModel
 
 @tool
 async def send_letter(to: str) -> str:
-    """Send somebody a letter."""
+    """Send a letter to a person."""
     return f"a letter to {to} is on its way"
 
 
 @on
 def ask(event: PreActing) -> Suspend | None:
-    """The call waits here for a person, who reads this question and nothing else."""
+    """Suspend the call; a person sees only this question."""
     return Suspend({"question": f"Send a letter to {event.tool_use.input.get('to')}?"})
 
 

@@ -60,9 +60,9 @@ async def events(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, An
             yield json.loads(line[6:])
 
 
-def words_of(seen: Sequence[dict[str, Any]]) -> str:
+def text_of(seen: Sequence[dict[str, Any]]) -> str:
     """The words of a call."""
-    return "".join(event["text"] for event in seen if event["type"] == "words")
+    return "".join(event["text"] for event in seen if event["type"] == "text")
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from web_client import LIMIT, connected, events, served, words_of  # isort: skip - it finds the sample
+from web_client import LIMIT, connected, events, served, text_of  # isort: skip - it finds the sample
 import backend
 from backend import make_app
 
@@ -88,11 +88,11 @@ async def test_a_browser_gets_what_is_listed_and_nothing_else() -> None:
     tools = {event["id"]: event["state"] for event in seen if event["type"] == "tool"}
     assert tools == {"t1": "success", "t2": "error", "t3": "not_found"}
     assert without_ids([event for event in seen if event["type"] != "tool"]) == [
-        {"type": "words", "text": "Let me ", "restart": False},
-        {"type": "words", "text": "see.", "restart": False},
+        {"type": "text", "text": "Let me ", "restart": False},
+        {"type": "text", "text": "see.", "restart": False},
         {"type": "reply", "text": "Let me see."},
-        {"type": "words", "text": "Here it ", "restart": False},
-        {"type": "words", "text": "is.", "restart": False},
+        {"type": "text", "text": "Here it ", "restart": False},
+        {"type": "text", "text": "is.", "restart": False},
         {"type": "reply", "text": "Here it is."},
         {"type": "end", "outcome": "completed", "text": "Here it is.", "questions": []},
     ]
@@ -229,7 +229,7 @@ async def test_a_second_tab() -> None:
         first = events(response)
         assert (await anext(first))["text"] == "One, "
         assert await tab.status("chat", {"text": "Me too"}) == 409
-        assert await tab.status("go-on", {}) == 409
+        assert await tab.status("resume", {}) == 409
         assert (await tab.history())["running"]
         assert not (await stranger.history())["running"]
         async with stranger.post("stop", {}) as refused:
@@ -274,19 +274,19 @@ async def test_a_decision_by_the_web() -> None:
         assert "SECRET" not in json.dumps([seen, await client.history()])
         for path, data in (
             ("chat", {"text": "Hello?"}),
-            ("go-on", {}),
-            ("go-on", {"decisions": {"t2": True}}),
-            ("go-on", {"decisions": {"t1": True, "t2": True}}),
-            ("go-on", {"decisions": [["t1", True]]}),
+            ("resume", {}),
+            ("resume", {"decisions": {"t2": True}}),
+            ("resume", {"decisions": {"t1": True, "t2": True}}),
+            ("resume", {"decisions": [["t1", True]]}),
         ):
             assert await client.status(path, data) == 409
         assert paid == []
-        assert (await client.call("go-on", {"decisions": {"t1": True}}))[-1]["text"] == "Paid."
-        assert await client.status("go-on", {"decisions": {"t1": True}}) == 409
+        assert (await client.call("resume", {"decisions": {"t1": True}}))[-1]["text"] == "Paid."
+        assert await client.status("resume", {"decisions": {"t1": True}}) == 409
         assert paid == [5]
         await client.chat("And Bob")
         [waits] = (await client.history())["questions"]
-        no = await client.call("go-on", {"decisions": {waits["id"]: "true"}})  # only `true` is a yes
+        no = await client.call("resume", {"decisions": {waits["id"]: "true"}})  # only `true` is a yes
         assert (no[-1]["text"], paid) == ("As you like.", [5])
 
 
@@ -299,7 +299,7 @@ async def test_two_tabs_decide_at_once() -> None:
         connected(url, client.http.cookie_jar) as tab,
     ):
         await client.chat("Pay Ann")
-        both = [one.status("go-on", {"decisions": {"t1": True}}) for one in (client, tab)]
+        both = [one.status("resume", {"decisions": {"t1": True}}) for one in (client, tab)]
         assert sorted(await asyncio.gather(*both)) == [200, 409]
         while (await client.history())["running"]:
             pass
@@ -320,7 +320,7 @@ async def test_fifty_clients_at_once() -> None:
     async def one(url: str, number: int) -> None:
         async with connected(url) as client:
             seen = await client.chat(f"number {number}")
-            assert words_of(seen) == seen[-1]["text"] == f"You said number {number}."
+            assert text_of(seen) == seen[-1]["text"] == f"You said number {number}."
             assert (await client.chat("again"))[-1]["text"] == "Yes."
             stored = (await client.history())["messages"]
             assert [message["text"] for message in stored if message["type"] == "user"] == [f"number {number}", "again"]
@@ -366,7 +366,7 @@ JSON = {"Content-Type": "application/json"}
         ("chat", JSON, '{"text": " \\n"}', 400),
         ("chat", JSON, json.dumps({"text": "x" * 8_001}), 413),
         ("chat", JSON, json.dumps({"text": "x" * 70_000}), 413),
-        ("go-on", JSON, "{}", 409),
+        ("resume", JSON, "{}", 409),
         ("stop", JSON, "nothing", 400),
     ],
 )

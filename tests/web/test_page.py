@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from browser import Browser, Page, browser
-from web_client import LIMIT, ROOT, SAMPLE, connected, events, served, words_of
+from web_client import LIMIT, ROOT, SAMPLE, connected, events, served, text_of
 
 from agentflow import Agent, ModelRequest, PreActing, Suspend, ToolUseBlock, on, tool
 from agentflow.testing import ScriptedModel
@@ -226,7 +226,7 @@ async def test_two_tabs_and_a_closed_one() -> None:
         await say(page, "Count")
         await page.until(said("Counting"))
         await say(tab, "Me too")
-        await tab.until(said("This conversation goes on in another tab."))
+        await tab.until(said("This conversation continues in another tab."))
         assert await tab.js("document.querySelector('#text').value") == ""
         await page.close()
         await tab.until(f"{READY} && document.querySelector('#text').value === 'Me too'")
@@ -327,10 +327,10 @@ async def test_the_sample_over_http(tmp_path: Path) -> None:
         async with client.http.get(f"{sample.url}/%2e%2e/app.py") as response:
             assert response.status == 404
         first = await client.chat("Where is order 1043?")
-        assert words_of(first) == "One moment, I look it up.“Invisible Cities” is on its way, due tomorrow."
+        assert text_of(first) == "One moment, I look it up.“Invisible Cities” is on its way, due tomorrow."
         [question] = (await client.chat("Please refund order 1042"))[-1]["questions"]
         assert question["question"] == "Refund 14.50 € for order 1042, “The Sea, the Sea”?"
-        done = await client.call("go-on", {"decisions": {question["id"]: True}})
+        done = await client.call("resume", {"decisions": {question["id"]: True}})
         assert done[-1]["text"].startswith("Done: 14.50 €")
         process.send_signal(signal.SIGINT)
         await asyncio.wait_for(process.wait(), LIMIT)

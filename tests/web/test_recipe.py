@@ -24,7 +24,7 @@ async def test_what_the_page_says_works(tmp_path: Path) -> None:
     (tmp_path / "smallest.py").write_text(re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[0], "utf-8")
     shutil.copy(SAMPLE / "backend.py", tmp_path)
     bodies = re.findall(r"--json '(.*?)' http://127.0.0.1:8000(/[\w-]+)", PAGE)
-    assert [path for _, path in bodies] == ["/chat", "/go-on"]
+    assert [path for _, path in bodies] == ["/chat", "/resume"]
     [arguments] = re.findall(r"^\$ uvicorn (.*) &$", PAGE, re.MULTILINE)
     command = [sys.executable, "-W", "error", "-m", "uvicorn", *arguments.split(), "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

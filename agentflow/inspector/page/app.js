@@ -1,5 +1,5 @@
 // @ts-check
-/** The page: which view is shown, the keys, and where the data come from. */
+/** The page: views, keys, and the source of the data. */
 
 import { showComparison } from "./compare.js";
 import { el, fill } from "./dom.js";
@@ -26,7 +26,7 @@ let runs = null;
 /** @type {(() => void) | null} */
 let stop = null;
 
-/** What an exported page brings with it. @type {{runs: {name: string, lines: string, torn: number}[], diff: import("./compare.js").Diff}} */
+/** The data of an exported page. @type {{runs: {name: string, lines: string, torn: number}[], diff: import("./compare.js").Diff}} */
 const brought = JSON.parse(given?.textContent ?? '{"runs": []}');
 
 async function show() {
@@ -89,7 +89,7 @@ async function showRun(id) {
 }
 
 /**
- * Be told of news, over one connection.
+ * Receive news over one connection.
  * @param {string} about
  * @param {((lines: string, problem: string) => void) | null} grown
  */

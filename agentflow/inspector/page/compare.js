@@ -1,5 +1,5 @@
 // @ts-check
-/** Two runs beside each other, as the server has aligned and compared them: where they part, and what they took. */
+/** Two runs side by side, aligned and compared by the server: their first difference, and their totals. */
 
 import { diffed } from "./diff.js";
 import { dollars, duration, el, fill, pretty, thousands } from "./dom.js";
@@ -12,7 +12,7 @@ import { decisionText, fieldText, line, phase, plural, summary, verdictText } fr
 /** @typedef {{left: Row | null, right: Row | null, how: "same" | "changed" | "left" | "right"}} Pair */
 
 /** @typedef {{where: string, what: string, one: any, other: any, hooks: string[]}} Difference */
-/** @typedef {{differences: Difference[], pairs: [number | null, number | null, Pair["how"]][]}} Diff what the server has compared */
+/** @typedef {{differences: Difference[], pairs: [number | null, number | null, Pair["how"]][]}} Diff the server's comparison */
 
 const APART = new Set(["duration_ms", "waited_ms", "usage", "model", "history"]);
 const MOST = 200;
@@ -68,7 +68,7 @@ export function showComparison(place, a, b, diff) {
     showPair(detail, a.log, b.log, pairs[index]);
   }
   const parts = diff.differences[0] ? `${diff.differences[0].where}: ${diff.differences[0].what}` : first < 0 ? "" : describe(a.log, b.log, pairs[first]);
-  const parted = parts ? `They part at ${parts}.` : "They say the same.";
+  const parted = parts ? `They diverge at ${parts}.` : "They are equal.";
   const differ = pairs.filter((pair) => pair.how !== "same").length;
   const jump = el("button", { type: "button", click: () => choose(first), disabled: first < 0 }, "Show where");
   fill(place, el("header.compared", null, sums(a, b), el("p.parted", null, el("strong", null, parted), differ ? ` ${differ} of ${pairs.length} events differ. ` : " ", jump), differences(diff.differences)), el("div.panes", null, listed, detail));

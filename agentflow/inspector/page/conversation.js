@@ -1,5 +1,5 @@
 // @ts-check
-/** The conversation as the model saw it at a round: what it was sent, what was new, what it answered. */
+/** The conversation as the model saw it at a round: the request, its new messages, and the answer. */
 
 import { el, fill, long, pretty, short } from "./dom.js";
 import { blockText, blocks, callText, plural, resultText, usageText } from "./words.js";
@@ -40,7 +40,7 @@ export function requestAt(log, row) {
 export function showConversation(place, log, row, choose) {
   const request = requestAt(log, row);
   if (!request) {
-    fill(place, el("p.empty", null, "No model was asked in this run."));
+    fill(place, el("p.empty", null, "No model was called in this run."));
     return;
   }
   const all = requests(log);
@@ -57,9 +57,9 @@ export function showConversation(place, log, row, choose) {
   const steps = el(
     "nav.steps",
     { "aria-label": "Requests" },
-    el("button", { type: "button", disabled: at === 0, click: () => choose(all[at - 1]), "aria-label": "The request before" }, "‹"),
+    el("button", { type: "button", disabled: at === 0, click: () => choose(all[at - 1]), "aria-label": "Previous request" }, "‹"),
     el("span", null, `Request ${at + 1} of ${all.length}`, el("span.muted", null, ` · ${[log.agent(request.call), `round ${request.iteration}`, request.entry.fields?.model].filter(Boolean).join(" · ")}`)),
-    el("button", { type: "button", disabled: at === all.length - 1, click: () => choose(all[at + 1]), "aria-label": "The next request" }, "›"),
+    el("button", { type: "button", disabled: at === all.length - 1, click: () => choose(all[at + 1]), "aria-label": "Next request" }, "›"),
   );
   const first = Math.max(0, refs.length - AT_ONCE);
   const list = el("ol.messages", null);
@@ -77,10 +77,10 @@ export function showConversation(place, log, row, choose) {
   fill(
     place,
     steps,
-    gone ? el("p.banner.veto", null, `${plural(gone, "message")} of the request before ${gone === 1 ? "is" : "are"} not in this one.`) : null,
+    gone ? el("p.banner.veto", null, `${plural(gone, "message")} of the previous request ${gone === 1 ? "is" : "are"} not in this one.`) : null,
     earlier,
     list,
-    reply ? el("h3.answer", null, "It answered", el("span.muted", null, ` ${usageText(reply.entry.fields?.usage)}`)) : null,
+    reply ? el("h3.answer", null, "Answer", el("span.muted", null, ` ${usageText(reply.entry.fields?.usage)}`)) : null,
     reply ? el("ol.messages", null, card(log, reply.entry.fields.reasoning_result, "reply")) : null,
     offered(log, request),
   );

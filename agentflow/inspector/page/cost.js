@@ -1,5 +1,5 @@
 // @ts-check
-/** Tokens and cost over time, and what each model call took. */
+/** Tokens and cost over time, and of each model call. */
 
 import { dollars, duration, el, fill, thousands } from "./dom.js";
 
@@ -9,7 +9,7 @@ import { dollars, duration, el, fill, thousands } from "./dom.js";
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * The model calls of a run, with what they took, in order.
+ * The model calls of a run with their usage, in order.
  * @param {Log} log
  */
 export function modelCalls(log) {
@@ -19,7 +19,7 @@ export function modelCalls(log) {
 }
 
 /**
- * What a whole run took: the sum of its calls at the top.
+ * The usage of a run: the sum of its top calls.
  * @param {Log} log
  */
 export function totals(log) {
@@ -56,7 +56,7 @@ export function totals(log) {
 export function showCost(place, log, choose) {
   const calls = modelCalls(log);
   if (!calls.length) {
-    fill(place, el("p.empty", null, "No model has answered in this run."));
+    fill(place, el("p.empty", null, "This run has no model replies."));
     return;
   }
   fill(

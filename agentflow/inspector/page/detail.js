@@ -1,5 +1,5 @@
 // @ts-check
-/** One event in full: what was decided, what each hook changed, every field. */
+/** One event in full: the decision, each hook's changes, every field. */
 
 import { diffed } from "./diff.js";
 import { clock, duration, el, fill, long, pretty, short, since } from "./dom.js";
@@ -28,7 +28,7 @@ export function showDetail(place, log, row) {
 }
 
 /**
- * A piece of work: what it was asked, and what it came to.
+ * A group: its request and its result.
  * @param {HTMLElement} place
  * @param {Log} log
  * @param {import("./log.js").Group} group
@@ -58,7 +58,7 @@ function countOf(group) {
   return count;
 }
 
-/** @param {string} state how a piece of work ended */
+/** @param {string} state the outcome of a group */
 export function stateKind(state) {
   return { completed: "good", success: "good", running: "accent", failed: "error", error: "error", timeout: "error", not_found: "error" }[state] ?? "veto";
 }
@@ -86,7 +86,7 @@ function banner(decision) {
 
 /** @param {Log} log @param {any} hook */
 function hookCard(log, hook) {
-  const how = { on_event: "", around: "around the work", shadow: "in the shadow: not applied" }[/** @type {"around"} */ (hook.via)] ?? "";
+  const how = { on_event: "", around: "around the work", shadow: "shadow: not applied" }[/** @type {"around"} */ (hook.via)] ?? "";
   const head = el(
     "header",
     null,
@@ -113,7 +113,7 @@ function request(log, one) {
   return el(
     "section.hook",
     null,
-    el("header", null, el("strong", null, `Sent to ${one.model || "the model"}`), el("span.muted", null, "where it differs from the event")),
+    el("header", null, el("strong", null, `Sent to ${one.model || "the model"}`), el("span.muted", null, "differences from the event")),
     one.list ? el("div", null, el("h4", null, "messages"), long(fieldText(log, "messages", null, one.list))) : null,
     one.tools ? el("div", null, el("h4", null, "tools"), long(fieldText(log, "tools", one.tools))) : null,
     one.options ? el("div", null, el("h4", null, "options"), long(pretty(one.options))) : null,
@@ -159,5 +159,5 @@ function each(entry) {
     el("tr", null, el("td.number", null, `+${(entry.at?.[n] ?? 0).toFixed(1)} ms`), el("td", null, el("code", null, short(typeof piece === "string" ? JSON.stringify(piece) : JSON.stringify(piece), 200)))),
   );
   const rest = entry.pieces.length - rows.length;
-  return el("details", null, el("summary", null, "each piece"), el("table", null, el("tbody", null, ...rows)), rest > 0 ? el("p.muted", null, `and ${rest} more`) : null);
+  return el("details", null, el("summary", null, "each chunk"), el("table", null, el("tbody", null, ...rows)), rest > 0 ? el("p.muted", null, `and ${rest} more`) : null);
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** Two texts beside each other: which lines went, which came, and which words of a line that was changed. */
+/** A diff of two texts: removed and added lines, and the changed words of a line. */
 
 import { el, visible } from "./dom.js";
 
@@ -8,7 +8,7 @@ const MOST_EDITS = 1200;
 const CONTEXT = 3;
 
 /**
- * What is common and what is not, in order (Myers' algorithm; whatever is too different is told as wholly replaced).
+ * The common and the different parts, in order (Myers' algorithm; if the texts differ too much, all is replaced).
  * @template T
  * @param {T[]} before
  * @param {T[]} after
@@ -80,7 +80,7 @@ function walkedBack(a, b, trace, last) {
 }
 
 /**
- * Two texts as one, with what went and what came marked.
+ * Two texts as one, with removed and added parts marked.
  * @param {string} before
  * @param {string} after
  */

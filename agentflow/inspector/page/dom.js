@@ -1,5 +1,5 @@
 // @ts-check
-/** Elements and texts. What models, tools and hooks said goes in as text, never as markup; what cannot be seen is shown. */
+/** Elements and texts. Data of models, tools and hooks is inserted as text, never as markup; invisible characters are escaped. */
 
 const UNSEEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
@@ -57,7 +57,7 @@ const FIRST = 6000;
 const MORE = 200000;
 
 /**
- * A long text: its beginning, and the rest when it is asked for, piece by piece.
+ * A long text: its beginning, and the rest on demand, in chunks.
  * @param {string} text
  * @param {string} [kind] class
  */

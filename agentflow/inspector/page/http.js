@@ -24,7 +24,7 @@ export async function text(path) {
 }
 
 /**
- * A text that grows, and where it ends for now.
+ * A growing text, and its current end.
  * @param {string} path
  */
 export async function textBehind(path) {
@@ -40,7 +40,7 @@ export async function post(path, body) {
 }
 
 /**
- * Be told of what comes, for as long as the page is open; a connection that broke is made again by the browser.
+ * Receive news while the page is open; the browser restores a broken connection.
  * @param {string} path
  * @param {(news: {lines?: string, problem?: string, runs?: boolean, pauses?: any[]}) => void} told
  * @returns {() => void} ends it

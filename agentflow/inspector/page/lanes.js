@@ -1,5 +1,5 @@
 // @ts-check
-/** Lanes of a timeline: who works when. Parallel work of one lane stands side by side; times when nothing runs are cut out. */
+/** Lanes of a timeline. Parallel work of one lane is in separate rows; idle times are omitted. */
 
 /** @typedef {import("./log.js").Log} Log */
 /** @typedef {import("./log.js").Span} Span */
@@ -13,7 +13,7 @@
  * @property {Span[]} spans
  * @property {number[]} places the row of each span
  * @property {number} rows
- * @property {Entry[]} marks what hooks did
+ * @property {Entry[]} marks the effects of hooks
  */
 
 const LONGEST_GAP = 3;
@@ -59,7 +59,7 @@ function byTree(a, b) {
 }
 
 /**
- * Give what overlaps rows of its own.
+ * Put overlapping spans in rows of their own.
  * @param {Lane} lane
  */
 function pack(lane) {
@@ -74,12 +74,12 @@ function pack(lane) {
   lane.rows = Math.max(1, ends.length);
 }
 
-/** Times as places, without the hours in which nothing ran: a run that waited for a person goes on beside where it stopped. */
+/** Times as positions, without idle hours: if a run waited for a person, the wait is omitted. */
 export class Scale {
   /** @param {Log} log */
   constructor(log) {
     this.begins = Number.isFinite(log.begins) ? log.begins : 0;
-    /** @type {{at: number, cut: number}[]} from when on how much is cut out */
+    /** @type {{at: number, cut: number}[]} the omitted times, and their starts */
     this.cuts = [];
     const calls = log.spans.filter((span) => span.kind === "call").sort((a, b) => a.start - b.start);
     let until = this.begins;

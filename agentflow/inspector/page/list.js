@@ -12,7 +12,7 @@ export class List {
    * @param {number} how.height of a line
    * @param {(line: HTMLElement, index: number) => void} how.draw
    * @param {(index: number) => void} how.choose
-   * @param {(index: number) => void} [how.fold] what a click on its sign does
+   * @param {(index: number) => void} [how.fold] called on a click on its sign
    * @param {string} [how.role] of a line
    */
   constructor(place, how) {
@@ -35,7 +35,7 @@ export class List {
     new ResizeObserver(() => this.later()).observe(place);
   }
 
-  /** How many pixels of the list one pixel of the scroll bar stands for. */
+  /** Pixels of the list per pixel of the scroll bar. */
   get _ratio() {
     const whole = this.length * this.how.height;
     const room = this.place.clientHeight;

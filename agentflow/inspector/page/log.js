@@ -1,10 +1,10 @@
 // @ts-check
-/** A run log: its entries as they come, what they refer to, rows for the list, spans for the timeline. */
+/** A run log: its entries and their references, rows for the list, spans for the timeline. */
 
 /** @typedef {Record<string, any>} Entry */
 /** @typedef {{before: MessageList | null, keep: number, add: string[]}} MessageList */
 /**
- * @typedef {object} Row one line of the list: an event, or pieces in a row
+ * @typedef {object} Row one line of the list: an event, or consecutive chunks
  * @property {number} index
  * @property {Entry} entry
  * @property {string} type
@@ -14,12 +14,12 @@
  * @property {number} time
  * @property {string} tool the id of the tool call that it is about
  * @property {string} level "", "veto", "error"
- * @property {number} count how many events it stands for
+ * @property {number} count the number of its events
  * @property {Record<string, MessageList>} lists
- * @property {Group | null} group the piece of work that it is part of
+ * @property {Group | null} group the group that it belongs to
  */
 /**
- * @typedef {object} Group a piece of work in the tree: a call, a model's reply, a round of tools, a tool; its events and the work inside
+ * @typedef {object} Group a node of the tree: a call, a model's reply, a round of tools, a tool; its events and the work inside
  * @property {"call" | "model" | "round" | "tool"} kind
  * @property {string} name
  * @property {string} call
@@ -41,7 +41,7 @@
  * @property {string} source
  * @property {number} start
  * @property {number} end NaN while it runs
- * @property {number} work when the work itself begins, behind the hooks
+ * @property {number} work the start of the work itself, after the hooks
  * @property {number} done when it ends
  * @property {string} state
  * @property {Row | null} row
@@ -80,9 +80,9 @@ export class Log {
     this._last = new Map();
     /** @type {Map<string, Span>} */
     this._open = new Map();
-    /** @type {Map<string, MessageList>} what hooks changed lists to, by entry */
+    /** @type {Map<string, MessageList>} the lists after hooks changed them, by entry */
     this._changed = new Map();
-    /** @type {(Row | Group)[]} what stands at the top of the tree */
+    /** @type {(Row | Group)[]} the top of the tree */
     this.tree = [];
     /** @type {Map<string, Group>} */
     this._groups = new Map();
@@ -208,7 +208,7 @@ export class Log {
   }
 
   /**
-   * Put an event into the tree: into the piece of work that it begins, ends or is part of.
+   * Put an event into the tree: into the group that it begins, ends or belongs to.
    * @param {Row} row
    * @param {Record<string, any>} fields
    * @param {any} use
@@ -266,7 +266,7 @@ export class Log {
   }
 
   /**
-   * What is shown of the tree, from top to bottom: each with how deep it stands.
+   * The visible part of the tree, from top to bottom, with depths.
    * @returns {{item: Row | Group, depth: number}[]}
    */
   visible() {
@@ -407,7 +407,7 @@ export class Log {
     this._seen(time);
   }
 
-  // ---- what entries refer to
+  // ---- references of entries
 
   /**
    * @param {string} call
@@ -422,7 +422,7 @@ export class Log {
   }
 
   /**
-   * The refs of a list of messages: what was kept of those before it, then its own.
+   * The refs of a list of messages: the kept ones of the previous list, then its own.
    * @param {MessageList} list
    * @returns {string[]}
    */
@@ -445,7 +445,7 @@ export class Log {
   }
 
   /**
-   * What hooks did at an event.
+   * The effects of hooks on an event.
    * @param {Row} row
    */
   hooksOf(row) {

@@ -55,7 +55,7 @@ function made(pause, post) {
       return null;
     }
   };
-  const why = /** @type {HTMLInputElement} */ (el("input", { type: "text", "aria-label": "What the verdict says", placeholder: "reason or value" }));
+  const why = /** @type {HTMLInputElement} */ (el("input", { type: "text", "aria-label": "Reason or value of the verdict", placeholder: "reason or value" }));
   return el(
     "section.paused",
     { "aria-label": `${pause.agent} is paused`, "data-pause": pause.id },

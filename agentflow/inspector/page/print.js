@@ -1,5 +1,5 @@
 // @ts-check
-/** A run on paper: what it took, its timeline, every request's conversation, what hooks did. Made when it is printed. */
+/** A run on paper: usage, timeline, every request's conversation, effects of hooks. Built for printing. */
 
 import { card, requests } from "./conversation.js";
 import { el, fill } from "./dom.js";

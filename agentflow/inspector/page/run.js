@@ -1,5 +1,5 @@
 // @ts-check
-/** One run: timeline, events, and what is to know of the one that is chosen. */
+/** One run: timeline, events, and the details of the selected one. */
 
 import { showConversation } from "./conversation.js";
 import { showCost, totals } from "./cost.js";
@@ -36,7 +36,7 @@ export class RunView {
     this.tab = 0;
     /** @type {Item | null} */
     this.chosen = null;
-    /** @type {{item: Item, depth: number}[]} what the list shows: the tree, or the events that were searched for */
+    /** @type {{item: Item, depth: number}[]} the items of the list: the tree, or the events found by a search */
     this.shown = [];
     this.flat = false;
     /** @type {Set<string>} */
@@ -136,7 +136,7 @@ export class RunView {
           .filter(([, value]) => value)
           .map(([term, value]) => el(`div.${term === "errors" ? "error" : term === "decided" ? "veto" : "plain"}`, null, el("dt", null, term), el("dd", null, value))),
       ),
-      log.torn ? el("p.banner.error", null, `${plural(log.torn, "line")} of the log cannot be read: cut off.`) : null,
+      log.torn ? el("p.banner.error", null, `${plural(log.torn, "line")} of the log cannot be read: the log is truncated.`) : null,
       log.problem ? el("p.banner.error", { role: "alert" }, log.problem) : null,
     );
     this.timeline.show(log);
@@ -169,7 +169,7 @@ export class RunView {
     return text.includes(this.sought);
   }
 
-  /** Look through all rows, a little at a time: the page goes on meanwhile. */
+  /** Search all rows in small steps, so that the page stays responsive. */
   _seek() {
     const sought = this.search.value.trim().toLowerCase();
     const turn = ++this._search;
@@ -259,7 +259,7 @@ export class RunView {
     return bar;
   }
 
-  // ---- what is chosen
+  // ---- the selection
 
   /** @param {Item | null | undefined} item */
   choose(item) {
@@ -280,12 +280,12 @@ export class RunView {
     this._show();
   }
 
-  /** The event that is chosen; of a piece of work its first one. @returns {Row | null} */
+  /** The selected event; of a group its first one. @returns {Row | null} */
   get row() {
     return this.chosen && "items" in this.chosen ? this.chosen.first : this.chosen;
   }
 
-  /** @param {Item | null | undefined} item of an event, what it is part of */
+  /** @param {Item | null | undefined} item of an event, its group */
   fold(item) {
     const group = item && ("items" in item ? item : item.group);
     if (!group || this.flat) return;
@@ -295,7 +295,7 @@ export class RunView {
     this.choose(this.chosen);
   }
 
-  /** Open everything, or, if all is open, fold what models and tools did. */
+  /** Open everything, or, if all is open, fold the work of models and tools. */
   foldAll() {
     const all = groupsOf(this.log.tree);
     const open = all.some((group) => !group.open);
@@ -318,7 +318,7 @@ export class RunView {
     else if (this.tab === 2) showCost(this.panel, this.log, (row) => this.choose(row));
     else if (this.chosen && "items" in this.chosen) showGroup(this.panel, this.log, this.chosen, (row) => this.choose(row));
     else if (this.chosen) showDetail(this.panel, this.log, this.chosen);
-    else fill(this.panel, el("p.empty", null, "Nothing has happened yet."));
+    else fill(this.panel, el("p.empty", null, "No events yet."));
   }
 
   /** @param {number} step */
@@ -391,7 +391,7 @@ function indented(depth, sign) {
 /** @param {Row | null} row */
 function waitedChip(row) {
   const long = waited(row);
-  return long && el("span.chip", { title: "for a person, a lock or a reader; not in the time beside it" }, `waited ${long}`);
+  return long && el("span.chip", { title: "for a person, a lock or a reader; not included in the time" }, `waited ${long}`);
 }
 
 /** @param {Item[]} items @returns {Group[]} */

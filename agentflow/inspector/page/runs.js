@@ -1,5 +1,5 @@
 // @ts-check
-/** The list of runs, with filters; two can be marked, and are shown beside each other. */
+/** The list of runs, with filters; two marked runs can be compared. */
 
 import { clock, dollars, duration, el, fill, thousands } from "./dom.js";
 
@@ -26,7 +26,7 @@ import { clock, dollars, duration, el, fill, thousands } from "./dom.js";
  */
 
 const MOST = 2000;
-const PAUSE = 250; // milliseconds without a key, after which texts are searched
+const PAUSE = 250; // milliseconds after the last key, before texts are searched
 const AGES = /** @type {[string, number][]} */ ([["any time", 0], ["the last hour", 3600], ["the last day", 86400], ["the last week", 604800], ["the last month", 2592000]]);
 const COSTS = [0, 0.001, 0.01, 0.1, 1, 10];
 const LENGTHS = [0, 1, 10, 60, 600];
@@ -34,10 +34,10 @@ const LENGTHS = [0, 1, 10, 60, 600];
 /**
  * @param {HTMLElement} place
  * @param {() => Promise<{runs: Run[], left: number}>} load
- * @param {(text: string) => Promise<string[]>} search gives the ids of the runs in which a text was said
+ * @param {(text: string) => Promise<string[]>} search finds the ids of the runs that contain a text
  */
 export async function showRuns(place, load, search) {
-  const words = /** @type {HTMLInputElement} */ (el("input", { type: "search", id: "search", placeholder: "Search all that was said  /", "aria-label": "Search" }));
+  const words = /** @type {HTMLInputElement} */ (el("input", { type: "search", id: "search", placeholder: "Search all messages  /", "aria-label": "Search" }));
   const select = (/** @type {string} */ name, /** @type {HTMLElement[]} */ ...options) => /** @type {HTMLSelectElement} */ (el("select", { "aria-label": name }, ...options));
   const option = (/** @type {number} */ value, /** @type {string} */ text) => el("option", { value: value || "" }, text);
   const agent = select("Agent");
@@ -56,7 +56,7 @@ export async function showRuns(place, load, search) {
   let marked = [];
   /** @type {Run[]} */
   let runs = [];
-  /** @type {Set<string> | null} the runs in which the words occur; null: none are sought */
+  /** @type {Set<string> | null} the runs that contain the text; null: no search */
   let found = null;
   let turn = 0;
   let left = 0;
@@ -130,7 +130,7 @@ export async function showRuns(place, load, search) {
     look();
   }
 
-  /** Ask the server where the words were said; what the list itself says is found at once. */
+  /** Let the server search the messages; the list's own texts are found at once. */
   async function look() {
     const mine = ++turn;
     const text = words.value.trim();
@@ -168,7 +168,7 @@ export async function showRuns(place, load, search) {
     const listed = await load();
     const text = JSON.stringify(listed);
     if (text !== told) {
-      told = text; // a row that is made anew loses the click on its way to it
+      told = text; // a rebuilt row would lose a click in progress
       ({ runs, left } = listed);
       choices();
       draw();

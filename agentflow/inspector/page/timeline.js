@@ -1,5 +1,5 @@
 // @ts-check
-/** The timeline: lanes on a canvas, drawn for what can be seen; it zooms, pans, and says what is under the pointer. */
+/** The timeline: lanes on a canvas, of which only the visible part is drawn; it zooms, pans, and has tooltips. */
 
 import { duration, el, short } from "./dom.js";
 import { Scale, lanesOf } from "./lanes.js";
@@ -72,7 +72,7 @@ export class Timeline {
     this.canvas.setAttribute("aria-label", `Timeline of ${this.lanes.length} lanes over ${duration(this.scale.length)}`);
   }
 
-  // ---- what can be seen
+  // ---- the visible part
 
   fit() {
     this.from = 0;
@@ -90,7 +90,7 @@ export class Timeline {
     this.later();
   }
 
-  /** @param {number} share of what can be seen */
+  /** @param {number} share of the visible part */
   pan(share) {
     const length = this.to - this.from;
     this.from = Math.max(0, Math.min(this.from + share * length, this.scale.length * 1.02 - length));
@@ -151,7 +151,7 @@ export class Timeline {
   }
 
   /**
-   * What is under the pointer.
+   * The item under the pointer.
    * @param {PointerEvent} event
    * @returns {{text: string, row: Row | null} | null}
    */
@@ -311,7 +311,7 @@ export class Timeline {
     /** @type {number[]} */
     const drawn = [];
     /** @type {number[]} */
-    const wrong = []; // an error is never hidden behind what is drawn already
+    const wrong = []; // errors are drawn last, so that nothing hides them
     for (let n = 0; n < lane.spans.length; n++) {
       const span = lane.spans[n];
       const start = this.scale.place(span.start);

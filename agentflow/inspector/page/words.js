@@ -1,5 +1,5 @@
 // @ts-check
-/** What entries say, in words: one line for the list, text for searching and comparing. */
+/** Entries as text: one line for the list, more for searching and comparing. */
 
 import { duration, pretty, short, thousands } from "./dom.js";
 
@@ -7,7 +7,7 @@ import { duration, pretty, short, thousands } from "./dom.js";
 /** @typedef {import("./log.js").Row} Row */
 
 /**
- * What pieces of a reply say: its text, and behind an arrow each call with its arguments as they came.
+ * The chunks of a reply as text, followed by each call, after an arrow, with its raw arguments.
  * @param {any[]} pieces
  */
 export function piecesText(pieces) {
@@ -98,7 +98,7 @@ export function verdictText(verdict) {
 }
 
 /**
- * What a row says.
+ * A row as text.
  * @param {Log} log
  * @param {Row} row
  * @returns {string}
@@ -144,7 +144,7 @@ export function summary(log, row) {
 }
 
 /**
- * What a piece of work came to, on one line.
+ * The result of a group, on one line.
  * @param {Log} log
  * @param {import("./log.js").Group} group
  */
@@ -171,7 +171,7 @@ export function errorText(error) {
 }
 
 /**
- * How long a row's work took, in words.
+ * The duration of a row's work as text.
  * @param {Row} row
  */
 export function took(row) {
@@ -180,7 +180,7 @@ export function took(row) {
 }
 
 /**
- * What searching looks through.
+ * The text that a search looks through.
  * @param {Log} log
  * @param {Row} row
  */
@@ -197,7 +197,7 @@ export function searchable(log, row) {
  * @param {Log} log
  * @param {string} name
  * @param {any} value
- * @param {any} [list] where it is a list of messages
+ * @param {any} [list] if it is a list of messages
  * @returns {string}
  */
 export function fieldText(log, name, value, list) {
@@ -236,7 +236,7 @@ function toolResultText(result) {
 }
 
 /**
- * What part of a run an event belongs to.
+ * The part of a run that an event belongs to.
  * @param {string} type
  */
 export function phase(type) {
@@ -258,7 +258,7 @@ export function line(text) {
 const SHOWN_WAIT_MS = 500;
 
 /**
- * How long a tool call waited beside its work (for a person who approves, a lock, a reader), in words; "" for less than most hooks take.
+ * The time that a tool call waited (for an approval, a lock, a reader) as text; "" if it is very short.
  * @param {Row | null} row
  */
 export function waited(row) {
@@ -267,7 +267,7 @@ export function waited(row) {
 }
 
 /**
- * How long a piece of work took, in words: a tool that waited too is shown with its work alone.
+ * The duration of a group as text, of a tool without its waits.
  * @param {import("./log.js").Group} group
  */
 export function groupTook(group) {

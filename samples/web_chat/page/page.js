@@ -1,4 +1,4 @@
-// The page of the chat. What comes from the backend is put in as text (`textContent`), never as markup.
+// The page of the chat. The backend's data is inserted as text (`textContent`), never as markup.
 
 /** @typedef {{ id: string, question: string }} Question */
 
@@ -8,20 +8,20 @@ const text = /** @type {HTMLTextAreaElement} */ ($("#text"));
 const send = /** @type {HTMLButtonElement} */ ($("#send"));
 
 /** @type {Record<string, string>} */
-const STATES = { running: "runs", success: "done", denied: "not done", suspended: "waits for you", interrupted: "stopped" };
+const STATES = { running: "running", success: "done", denied: "not done", suspended: "waiting for you", interrupted: "stopped" };
 /** @type {Record<string, string>} */
 const ENDS = {
   interrupted: "You stopped the answer.",
-  limited: "The answer was ended: it took too many steps.",
-  shutdown: "The server restarts. The answer goes on in a moment.",
+  limited: "The answer stopped: it took too many steps.",
+  shutdown: "The server is restarting. The answer will continue in a moment.",
 };
 
 /** @type {Map<string, HTMLElement>} */
-let items = new Map(); // list items by the id of what they show
+let items = new Map(); // list items by the id of their content
 /** @type {HTMLElement | null} */
-let open = null; // the reply that is being said
-let busy = false; // a call runs, here or in another tab
-let asked = 0; // how many questions wait
+let open = null; // the reply that is being streamed
+let busy = false; // a call is running, here or in another tab
+let asked = 0; // the number of open questions
 
 // ---- showing
 
@@ -60,12 +60,12 @@ function note(content, bad) {
   add(bad ? "note bad" : "note").textContent = content;
 }
 
-/** @type {Record<string, (event: any) => void>} by the type of what backend.py sends */
+/** @type {Record<string, (event: any) => void>} by the type of the backend's event */
 const show = {
   user: ({ id, text }) => {
     inside(bubble("user", `user ${id}`)).textContent = text;
   },
-  words: ({ text, restart }) => {
+  text: ({ text, restart }) => {
     open ??= bubble("reply open");
     if (restart) inside(open).textContent = "";
     inside(open).append(text);
@@ -91,7 +91,7 @@ const show = {
   end: ({ outcome, id, text, reference, questions }) => {
     if (text && outcome !== "interrupted") show.reply({ id, text });
     close();
-    if (outcome === "failed") note(`Something went wrong. If you write to us, say ${reference}.`, true);
+    if (outcome === "failed") note(`Something went wrong. If you write to us, quote ${reference}.`, true);
     else if (ENDS[outcome]) note(ENDS[outcome]);
     ask(questions ?? []);
   },
@@ -122,11 +122,11 @@ function ask(questions) {
       button.onclick = () => {
         decisions[id] = yes;
         for (const one of row.children) one.ariaPressed = String(one === button);
-        if (Object.keys(decisions).length === questions.length) goOn(decisions);
+        if (Object.keys(decisions).length === questions.length) resume(decisions);
       };
     }
   }
-  // The question has the focus, and no button of it: an Enter that was meant for something else decides nothing.
+  // The question has the focus, not its buttons, so that a stray Enter decides nothing.
   const writes = document.activeElement === text && text.value;
   if (asked && !writes) /** @type {HTMLElement | null} */ (log.querySelector(".ask"))?.focus();
   settle();
@@ -138,9 +138,9 @@ function settle() {
   send.hidden = busy;
   send.disabled = asked > 0 || !text.value.trim();
   text.placeholder = asked ? "Please answer above" : "Write a message";
-  const [state, words] = busy ? ["busy", "Answering…"] : asked ? ["asks", "Waits for you"] : ["ready", "Online"];
+  const [state, label] = busy ? ["busy", "Answering…"] : asked ? ["asks", "Waiting for you"] : ["ready", "Online"];
   status.dataset.state = state;
-  status.textContent = words;
+  status.textContent = label;
 }
 
 /** @param {() => void} change */
@@ -150,7 +150,7 @@ function follow(change) {
   if (near) scroller.scrollTop = scroller.scrollHeight;
 }
 
-// ---- asking the backend
+// ---- requests to the backend
 
 /** @param {string} path @param {object} data */
 function post(path, data) {
@@ -172,7 +172,7 @@ async function* events(response) {
 }
 
 /**
- * Begin or go on, and show what happens; false if the backend has refused.
+ * Start or resume a call and show its events; false if the backend refused.
  * @param {string} path
  * @param {object} data
  */
@@ -183,7 +183,7 @@ async function call(path, data) {
   try {
     const response = await post(path, data);
     if (response.status === 409) {
-      await reload("This conversation goes on in another tab.");
+      await reload("This conversation continues in another tab.");
       return false;
     }
     if (!response.ok) throw new Error(String(response.status));
@@ -192,7 +192,7 @@ async function call(path, data) {
       follow(() => show[event.type]?.(event));
     }
   } catch {
-    // The connection is lost: what is stored is the truth.
+    // The connection is lost: reload the stored conversation.
   }
   busy = false;
   settle();
@@ -201,8 +201,8 @@ async function call(path, data) {
 }
 
 /**
- * Show the conversation as it is stored; wait for the server, and for a call that runs in another tab.
- * @param {string} [said] noted if one does
+ * Show the stored conversation; wait for the server, and for a call in another tab.
+ * @param {string} [said] shown if there is one
  */
 async function reload(said) {
   close();
@@ -211,7 +211,7 @@ async function reload(said) {
     try {
       const response = await fetch("history");
       if (!response.ok) throw new Error(String(response.status));
-      const { messages, questions, running, cut } = await response.json();
+      const { messages, questions, running, unfinished } = await response.json();
       log.replaceChildren();
       items = new Map();
       asked = 0;
@@ -222,7 +222,7 @@ async function reload(said) {
         busy = false;
         ask(questions);
         scroller.scrollTop = scroller.scrollHeight;
-        if (cut && !questions.length) await goOn({});
+        if (unfinished && !questions.length) await resume({});
         return;
       }
       if (said) note(said);
@@ -237,20 +237,20 @@ async function reload(said) {
 }
 
 /** @param {Record<string, boolean>} decisions */
-async function goOn(decisions) {
+async function resume(decisions) {
   for (const item of log.querySelectorAll(".ask")) item.remove();
   asked = 0;
   text.focus();
-  await call("go-on", { decisions });
+  await call("resume", { decisions });
 }
 
-/** @param {string} words */
-async function say(words) {
-  if (busy || asked || !words.trim()) return;
-  follow(() => show.user({ id: `new ${items.size}`, text: words }));
+/** @param {string} message */
+async function say(message) {
+  if (busy || asked || !message.trim()) return;
+  follow(() => show.user({ id: `new ${items.size}`, text: message }));
   scroller.scrollTop = scroller.scrollHeight;
   text.value = "";
-  if (!(await call("chat", { text: words }))) text.value ||= words; // refused: nothing is lost
+  if (!(await call("chat", { text: message }))) text.value ||= message; // refused: keep the message
   settle();
 }
 
@@ -274,7 +274,7 @@ stop.onclick = () => {
 };
 for (const idea of welcome.querySelectorAll("button")) idea.onclick = () => say(idea.textContent ?? "");
 document.onvisibilitychange = () => {
-  if (!document.hidden && !busy) reload(); // another tab may have gone on
+  if (!document.hidden && !busy) reload(); // another tab may have continued
 };
 
 reload();
