@@ -57,7 +57,7 @@ def test_what_it_writes_runs_and_passes_its_test(shop: Any) -> None:
     played = ran(shop, folder, "-W", "error", "-m", "my_shop")
     assert (played.returncode, played.stderr) == (0, "")
     assert "✓ price: 2.25" in played.stdout
-    assert "⊘ order (denied by small_orders_only): At most 10 of an article" in played.stdout
+    assert "⊘ order (denied by small_orders_only): Orders of more than 10" in played.stdout
     assert "── completed · 3 rounds · 2 tool calls" in played.stdout
 
     tested = ran(shop, folder, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error")

@@ -174,7 +174,7 @@ async def test_two_runs_beside_each_other(runs: Path) -> None:
         parted = await page.js("document.querySelector('.parted').innerText")
         found = diff_runs(*[load(path) for path in sorted(runs.iterdir(), key=lambda path: path.stat().st_mtime)])  # noqa: ASYNC240 - a test's own files
         assert found.parts is not None
-        assert f"They part at {found.parts.where}: {found.parts.what}." in parted
+        assert f"They diverge at {found.parts.where}: {found.parts.what}." in parted
         assert f"{len(found.differences)} differences" in await page.js("document.querySelector('main').innerText")
         assert "read_page" in await page.js(CHOSEN)
         said = await page.js(DETAIL)
@@ -285,7 +285,7 @@ async def test_an_export_is_one_file_that_loads_nothing(runs: Path, tmp_path: Pa
         page.problems.clear()
     file = export(tmp_path / "two.html", *logs)
     async with opened(file.as_uri()) as page:
-        assert "They part at" in await page.js("document.querySelector('.parted').innerText")
+        assert "They diverge at" in await page.js("document.querySelector('.parted').innerText")
 
 
 async def test_on_paper(runs: Path) -> None:
