@@ -59,7 +59,11 @@ def main(count: int, first: int, cut: bool) -> int:
         )
         @given(programs(names=NAMES, paths=CUT if cut else STAYING).map(replayable))
         def random_programs(program: Program) -> None:
-            note(program, program_departs(program, KEPT[done % len(KEPT)], FilePath(folder)))
+            try:
+                departs = program_departs(program, KEPT[done % len(KEPT)], FilePath(folder))
+            except Exception as error:
+                departs = f"{type(error).__name__}: {error}"
+            note(program, departs)
 
         for number in range(first * count, first * count + (0 if cut else count // 2)):
             note(f"Team({number})", team_departs(number, KEPT[number % len(KEPT)], FilePath(folder)))

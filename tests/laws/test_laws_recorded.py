@@ -5,18 +5,18 @@ A bounded part of `soak_replay.py`.
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path as FilePath
 
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from laws_programs import Program, programs
+from laws_programs import AroundPlan, HookPlan, Path, Piece, Program, programs
 from laws_recorded import KEPT, STAYING, program_departs, team_departs
 from test_laws_replay import NAMES, replayable
 
 
 @pytest.mark.parametrize("number", [*range(40), 352, 682, 894, 2291, 8222214])  # the last ones diverged once
-def test_a_team_that_was_recorded_runs_again_as_it_did(number: int, tmp_path: Path) -> None:
+def test_a_team_that_was_recorded_runs_again_as_it_did(number: int, tmp_path: FilePath) -> None:
     """Sub-agents, workflows, hand-offs, typed answers and MCP tools, with ids of any kind."""
     assert team_departs(number, KEPT[number % len(KEPT)], tmp_path) is None
 
@@ -29,3 +29,24 @@ def test_a_program_that_is_not_cut_runs_again_as_it_did(
     """Wherever its log is kept."""
     note(repr(program))
     assert program_departs(program, kept, tmp_path_factory.mktemp("logs")) is None
+
+
+ASKED_BESIDE_OTHERS = (
+    Piece("call", id="t6", name="helper", args='{"message": "boom and ask"}'),
+    Piece("call", id="t3", name="save"),
+)
+
+
+def test_a_run_that_was_left_while_a_sub_agent_waited_is_resumed(tmp_path: FilePath) -> None:
+    """The resume answers the sub-agent's question, whose id is another one in the replay, though no reply has named it."""
+    program = Program(
+        (ASKED_BESIDE_OTHERS, ASKED_BESIDE_OTHERS),
+        hooks=(HookPlan("PostToolRound", "compact", 0, "guard", "async", "abort", 200, True),),
+        arounds=(AroundPlan("PreActing", "tap", 0, 0.05),),
+        path=Path("break", 29, None, True),
+        max_iterations=3,
+        schedule="PARALLEL",
+        session="fresh",
+        cleanup="beats",
+    )
+    assert program_departs(program, "memory", tmp_path) is None

@@ -198,7 +198,7 @@ class Replay:
             for call in script.roots:
                 on_started = partial(player.begin, call, full_session(session))
                 reply, error = await _run_call(
-                    _repeat_call(variant, script, call, session, player, deps, output, reply), on_started
+                    _repeat_call(variant, script, call, session, player, deps, output), on_started
                 )
                 if isinstance(error, Exception) and not player.has_started(call):
                     raise error  # a call refused before its first event is in no recording
@@ -244,7 +244,6 @@ def _repeat_call(
     player: Player,
     deps: object,
     output: OutputLike[Any] | None,
-    before: Reply[Any] | None,
 ) -> Coroutine[Any, Any, Reply[Any]]:
     """Repeat one call of the run."""
     options = None if call.options is None else ModelOptions(**call.options)
@@ -263,7 +262,7 @@ def _repeat_call(
         return _plain_call(agent.call(messages, **rest))
     given = script.decisions.get(call.call, {})
     waited = script.pending.get(script.roots[script.roots.index(call) - 1].call, ())
-    waiting = [] if before is None else [waits.id for waits in before.pending]
+    waiting = [waits.id for waits in session.pending]
     now = (
         dict(zip(waited, waiting, strict=True)) if len(waited) == len(waiting) else {}
     )  # the ids of calls have changed
