@@ -151,6 +151,22 @@ def test_the_first_screen_answers(page: Path) -> None:
     assert text.count("\n") <= 460, "a page of this length is two pages"
 
 
+def words(text: str) -> int:
+    """Return the number of words, without the marks of tables and lists."""
+    return sum(any(map(str.isalnum, word)) for word in text.split())
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+def test_a_page_has_about_a_thousand_words(page: Path) -> None:
+    """A page has one job. Its code does not count."""
+    assert words(re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)) <= 1100
+
+
+def test_the_documentation_is_short() -> None:
+    """All pages, README and changelog, code included, have at most 59,000 words."""
+    assert sum(words(page.read_text("utf-8")) for page in (*PAGES, ROOT / "CHANGELOG.md")) <= 59_000
+
+
 README = ROOT / "README.md"
 
 

@@ -47,10 +47,10 @@ class RecordedCall:
 
     Args:
         line: Its entry.
-        above: The call in whose tool it runs.
+        above: The call with the tool that it runs in.
 
     Attributes:
-        root: The outermost run, in whose log the call is recorded.
+        root: The outermost run; its log records the call.
         interrupted: Whether the cause of its early end has been observed.
         begun: The hooks of all calls of its run that have begun since the last observation.
     """
