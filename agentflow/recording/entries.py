@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias, cast
+from typing import Annotated, Literal, TypeAlias, cast, get_args
 
 from agentflow._support.validation import Above, TaggedBy, Within
 from agentflow.recording.fields import (
@@ -486,29 +486,6 @@ def _kind(value: object) -> str | None:
 
 
 WrittenEntry = Annotated[
-    Entry,
-    TaggedBy(
-        _kind,
-        {
-            "log": LogEntry,
-            "call": CallEntry,
-            "message": MessageEntry,
-            "tool_use": ToolUseEntry,
-            "tool_result": ToolResultEntry,
-            "tool": ToolEntry,
-            "event": EventEntry,
-            "chunks": ChunksEntry,
-            "pieces": PiecesEntry,
-            "hook": HookEntry,
-            "request": RequestEntry,
-            "reply": ReplyEntry,
-            "answered": AnsweredEntry,
-            "started": StartedEntry,
-            "finished": FinishedEntry,
-            "mark": MarkEntry,
-            "interrupt": InterruptEntry,
-            "fact": FactEntry,
-        },
-    ),
+    Entry, TaggedBy(_kind, {kind.__dataclass_fields__["kind"].default: kind for kind in get_args(Entry)})
 ]
 """A line of a file, distinguished by its `kind`."""

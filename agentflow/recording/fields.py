@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, Required, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Required, TypeAlias
 
 from typing_extensions import TypedDict
 
 from agentflow._support.validation import Refers, Within, fits
 from agentflow.vocabulary.chunks import ModelChunk
-from agentflow.vocabulary.events import Origin, Purpose
+from agentflow.vocabulary.events import EVENT_TYPES, Origin, Purpose
 from agentflow.vocabulary.messages import Outcome, ToolState
 from agentflow.vocabulary.specs import ModelOptions
 
@@ -67,28 +67,10 @@ CallRef: TypeAlias = Annotated[str, Refers("call")]
 ChunkData: TypeAlias = Annotated[dict[str, Json], fits(ModelChunk)]
 OptionsData: TypeAlias = Annotated[dict[str, Json], fits(ModelOptions)]
 
-EventType: TypeAlias = Literal[
-    "PreCall",
-    "PreReasoning",
-    "ReasoningChunk",
-    "PostReasoning",
-    "PreToolRound",
-    "PreActing",
-    "ActingChunk",
-    "PostActing",
-    "PostToolRound",
-    "PostCall",
-    "Error",
-    "CallEnded",
-    "MessagesAdded",
-    "PrePut",
-    "PostPut",
-    "PreTurn",
-    "TurnValue",
-    "PostTurn",
-    "Paused",
-    "Resumed",
-]
+if TYPE_CHECKING:
+    EventType: TypeAlias = str
+else:
+    EventType = Literal[tuple(kind.__name__ for kind in EVENT_TYPES)]
 """The name of an event's class."""
 
 REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
