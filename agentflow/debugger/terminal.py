@@ -17,8 +17,6 @@ from typing import Final, TextIO, TypeAlias
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer, WordCompleter
 from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.output import create_output
-from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.text import Text
 
 from agentflow._support.shown import printable
@@ -26,6 +24,7 @@ from agentflow.debugger.deciding import VERDICTS, form_of, parse_value, parse_ve
 from agentflow.debugger.pause import Pause, describe_end
 from agentflow.errors import UsageError
 from agentflow.plugins.approval.terminal import questions
+from agentflow.terminal.lines import ProgramLines, prompt_session
 from agentflow.terminal.phrases import duration_text, plural, shorten
 from agentflow.terminal.screen import make_console
 from agentflow.vocabulary.event_json import Json
@@ -67,7 +66,7 @@ class TerminalDebugger:
     """
 
     def __init__(self, lines: AsyncIterable[str] | None = None, *, file: TextIO | None = None) -> None:
-        self._lines = None if lines is None else aiter(lines)
+        self._lines = None if lines is None else ProgramLines(lines, self._say)
         self._file = file
         self._typed: PromptSession[str] | None = None
 
@@ -94,17 +93,9 @@ class TerminalDebugger:
             KeyboardInterrupt: Ctrl-C was pressed.
         """
         if self._lines is not None:
-            try:
-                line = await anext(self._lines)
-            except StopAsyncIteration:
-                raise EOFError from None
-            self._say(f"{prompt}{line}")
-            return line
+            return await self._lines.read(prompt)
         if self._typed is None:
-            output = create_output(sys.stdout if sys.stdout.isatty() else sys.stderr)
-            if isinstance(output, Vt100_Output):
-                output.enable_cpr = False  # the cursor position is not needed, and not every terminal reports it
-            self._typed = PromptSession(output=output)
+            self._typed = prompt_session()
         shown = FormattedText([("bold", prompt)])
         return await self._typed.prompt_async(
             shown, default=given, handle_sigint=False, completer=_completer(pause), complete_while_typing=False

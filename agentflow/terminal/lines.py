@@ -24,7 +24,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from agentflow._support.shown import printable
 
-__all__ = ["Lines", "PipedLines", "ProgramLines", "TerminalLines", "standard_input"]
+__all__ = ["Lines", "PipedLines", "ProgramLines", "TerminalLines", "prompt_session", "standard_input"]
 
 _PIECE = 65_536
 
@@ -47,18 +47,23 @@ class Lines(Protocol):
         ...
 
 
+def prompt_session() -> PromptSession[str]:
+    """Create an editor for lines that a person types, with a history of its own."""
+    # If standard output is a pipe, the user sees standard error.
+    output = create_output(sys.stdout if sys.stdout.isatty() else sys.stderr)
+    if isinstance(output, Vt100_Output):
+        output.enable_cpr = False  # the cursor position is not needed, and not every terminal reports it
+    return PromptSession(output=output)
+
+
 class TerminalLines:
     """Lines that a person types; the arrow keys recall earlier ones."""
 
     person = True
 
     def __init__(self) -> None:
-        # If standard output is a pipe, the user sees standard error.
-        output = create_output(sys.stdout if sys.stdout.isatty() else sys.stderr)
-        if isinstance(output, Vt100_Output):
-            output.enable_cpr = False  # the cursor position is not needed, and not every terminal reports it
-        self._talk: PromptSession[str] = PromptSession(output=output)
-        self._asked: PromptSession[str] = PromptSession(output=output)
+        self._talk = prompt_session()
+        self._asked = prompt_session()
 
     async def read(self, prompt: str) -> str:
         """See `Lines`; only messages to the agent are kept in the history, not answers to questions."""
