@@ -37,14 +37,14 @@ def compare(one: bytes, other: bytes) -> dict[str, Any]:
         RunLogError: One of them is not a run log.
     """
     logs = read_lines(one.split(b"\n"), "the first run"), read_lines(other.split(b"\n"), "the second run")
-    sides = _Side(logs[0]), _Side(logs[1])
+    sides = _ComparedRun(logs[0]), _ComparedRun(logs[1])
     pairs = [
         (a and sides[0].places[id(a)], b and sides[1].places[id(b)], _how(sides, a, b)) for a, b in paired_events(*logs)
     ]
     return {"differences": [asdict(each) for each in diff_runs(*logs).differences], "pairs": pairs}
 
 
-class _Side:
+class _ComparedRun:
     """One of the two runs."""
 
     def __init__(self, log: RunLog) -> None:
@@ -65,7 +65,7 @@ class _Side:
         return fields, self._hooks.get((event.call, event.seq), [])
 
 
-def _how(sides: tuple[_Side, _Side], one: EventEntry | None, other: EventEntry | None) -> str:
+def _how(sides: tuple[_ComparedRun, _ComparedRun], one: EventEntry | None, other: EventEntry | None) -> str:
     if one is None:
         return "right"
     if other is None:

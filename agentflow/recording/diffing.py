@@ -20,7 +20,7 @@ from agentflow.recording.log import RunLog, usage_of
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.text import message_text
 
-__all__ = ["Difference", "Part", "RunDiff", "calls_of", "diff_runs", "paired_events"]
+__all__ = ["Difference", "RunDiff", "RunPart", "calls_of", "diff_runs", "paired_events"]
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ def paired_events(one: RunLog, other: RunLog) -> list[tuple[EventEntry | None, E
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class RunPart:
     """A call, a round of it, or a tool call.
 
     Attributes:
@@ -120,10 +120,10 @@ class Part:
 
     kind: Literal["call", "round", "tool call"]
     name: str
-    parent: Part | None = None
+    parent: RunPart | None = None
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
     hooks: list[str] = field(default_factory=list[str])
-    parts: list[Part] = field(default_factory=list["Part"])
+    parts: list[RunPart] = field(default_factory=list["RunPart"])
     usage: Usage = field(default_factory=Usage)
     ended: bool = False
     events: list[EventEntry] = field(default_factory=list[EventEntry])
@@ -136,7 +136,7 @@ class Part:
         return self.facts.get("reply" if self.kind == "round" else "input", "")
 
 
-def calls_of(log: RunLog) -> list[Part]:
+def calls_of(log: RunLog) -> list[RunPart]:
     """List the calls of a log, in the order in which they started."""
     return list(_TreeBuilder(log).calls.values())
 
@@ -149,11 +149,11 @@ _ACTING = ("PreActing", "PostActing")
 class _TreeBuilder:
     def __init__(self, log: RunLog) -> None:
         self._log = log
-        self._inner: dict[tuple[str, int | str], Part] = {}
-        self.calls: dict[str, Part] = {}
+        self._inner: dict[tuple[str, int | str], RunPart] = {}
+        self.calls: dict[str, RunPart] = {}
         for call, begun in log.calls.items():
             parent = None if begun.parent is None else self.calls.get(begun.parent.call)
-            self.calls[call] = Part("call", begun.source or begun.agent or "the agent", parent)
+            self.calls[call] = RunPart("call", begun.source or begun.agent or "the agent", parent)
             self.calls[call].facts["end"] = "none: the log breaks off after its start"
         for entry in log.entries:
             if isinstance(entry, EventEntry):
@@ -167,7 +167,7 @@ class _TreeBuilder:
         for call in self.calls.values():
             call.parts.sort(key=lambda part: int(part.name))
 
-    def _part(self, entry: EventEntry | HookEntry, event: str, tool_use: str | None) -> Part:
+    def _part(self, entry: EventEntry | HookEntry, event: str, tool_use: str | None) -> RunPart:
         """Return the part to which an event belongs."""
         call = self.calls[entry.call]
         if event in _ACTING and tool_use is not None:
@@ -175,17 +175,17 @@ class _TreeBuilder:
             found = self._inner.get((entry.call, use.id))
             if found is None:
                 above = self._part(entry, _ROUND[0], None)
-                found = self._inner[entry.call, use.id] = Part("tool call", use.name)
+                found = self._inner[entry.call, use.id] = RunPart("tool call", use.name)
                 above.parts.append(found)
             found.name = use.name
             return found
         found = self._inner.get((entry.call, entry.iteration))
         if found is None and event in _ROUND:
-            found = self._inner[entry.call, entry.iteration] = Part("round", str(entry.iteration))
+            found = self._inner[entry.call, entry.iteration] = RunPart("round", str(entry.iteration))
             call.parts.append(found)
         return call if found is None or event in _CALL else found
 
-    def _event(self, entry: EventEntry, part: Part) -> None:
+    def _event(self, entry: EventEntry, part: RunPart) -> None:
         fields, log, facts = entry.fields, self._log, part.facts
         call = self.calls[entry.call]
         call.ended = entry.type == "CallEnded"
@@ -230,7 +230,7 @@ def _decision_text(decision: DecisionData) -> str:
     return f"{decision['hook']} said {verdict['verdict']}{reason}"
 
 
-def _usage(calls: Sequence[Part]) -> Usage:
+def _usage(calls: Sequence[RunPart]) -> Usage:
     """Add up the usage of the calls; a sub-agent's usage is billed to its caller once the caller ends."""
     counted = [call for call in calls if call.parent is None or not call.parent.ended]
     return Usage.total([part.usage for call in counted for part in ([call] if call.ended else call.parts)])
@@ -247,7 +247,7 @@ _AFTER = {"call": ("decided", "error", "end", "reply"), "round": (), "tool call"
 """The order of differences: those before and after the ones inside."""
 
 
-def _differences(where: str, one: Sequence[Part], other: Sequence[Part]) -> Iterator[Difference]:
+def _differences(where: str, one: Sequence[RunPart], other: Sequence[RunPart]) -> Iterator[Difference]:
     for a, b in _aligned(one, other, _key):
         here = a or b
         assert here is not None
@@ -262,7 +262,7 @@ def _differences(where: str, one: Sequence[Part], other: Sequence[Part]) -> Iter
         yield from _facts_that_differ(place, a, b, _AFTER[a.kind])
 
 
-def _facts_that_differ(where: str, one: Part, other: Part, names: Sequence[str]) -> Iterator[Difference]:
+def _facts_that_differ(where: str, one: RunPart, other: RunPart, names: Sequence[str]) -> Iterator[Difference]:
     hooks = tuple(dict.fromkeys((*one.hooks, *other.hooks)))
     for name in names:
         a, b = one.facts.get(name), other.facts.get(name)
@@ -272,7 +272,7 @@ def _facts_that_differ(where: str, one: Part, other: Part, names: Sequence[str])
             yield Difference(where=where, what=name, one=a, other=b, hooks=hooks)
 
 
-def _key(part: Part) -> str:
+def _key(part: RunPart) -> str:
     """Return the text by which parts of two runs are aligned."""
     if part.kind != "round":
         return part.name
@@ -289,10 +289,10 @@ def _matched(one: Sequence[str], other: Sequence[str]) -> Sequence[tuple[str, in
     return SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
 
 
-def _key_events(place: str, one: Sequence[Part], other: Sequence[Part], keys: dict[int, str]) -> None:
+def _key_events(place: str, one: Sequence[RunPart], other: Sequence[RunPart], keys: dict[int, str]) -> None:
     """Note the key by which each event is aligned: its part's place, and its type."""
     for n, pair in enumerate(_aligned(one, other, _key)):
-        inside: list[list[Part]] = [[] if part is None else part.parts for part in pair]
+        inside: list[list[RunPart]] = [[] if part is None else part.parts for part in pair]
         for part in filter(None, pair):
             for event in part.events:
                 keys[id(event)] = f"{place} {n} {event.iteration if part.kind == 'call' else ''} {event.type}"

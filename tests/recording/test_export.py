@@ -15,7 +15,7 @@ from agentflow.durable.agent import DurableAgent
 from agentflow.errors import ModelError, StoreError, UsageError
 from agentflow.plugins.redaction import Redaction
 from agentflow.recording import RunLog, read_lines
-from agentflow.recording.diffing import Part, calls_of, diff_runs
+from agentflow.recording.diffing import RunPart, calls_of, diff_runs
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.recorder.export import export_log, lines_of_facts
 from agentflow.recording.replay import Replay
@@ -49,7 +49,7 @@ def calls(*numbers: int) -> list[ToolUseBlock]:
 def told(log: RunLog) -> list[Any]:
     """What people ask of a run; facts do not know the hook that decided, nor the error."""
 
-    def known(part: Part) -> Any:
+    def known(part: RunPart) -> Any:
         facts = {name: value for name, value in part.facts.items() if name not in ("decided", "error")}
         return part.kind, facts, part.usage, [known(one) for one in part.parts if one.facts.keys() - {"request"}]
 

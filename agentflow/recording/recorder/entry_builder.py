@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias, assert_never, cast
 
 from agentflow.recording.encoding import SCALARS, Clean, Encoder, ErrorText, Line, header_line
 from agentflow.recording.log import LISTS
-from agentflow.recording.quiet import Find, Finds, Quiet
+from agentflow.recording.recorder.stream_redactor import Find, Finds, StreamRedactor
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import EVENT_TYPES, CallEnded, Error, Event, PostReasoning, PreReasoning, TurnEvent
 from agentflow.vocabulary.messages import Msg, ToolUseBlock
@@ -27,7 +27,7 @@ from agentflow.vocabulary.verdicts import Decided
 __all__ = [
     "FIELDS_OF",
     "NAMES",
-    "Chunk",
+    "ChunkSeen",
     "EntryBuilder",
     "EventSeen",
     "FindsOfRun",
@@ -35,7 +35,7 @@ __all__ = [
     "Observation",
     "RawChunk",
     "RecordedCall",
-    "ToolChunk",
+    "ToolChunkSeen",
     "as_data",
 ]
 
@@ -81,7 +81,7 @@ class EventSeen(NamedTuple):
     failure: ErrorText | None = None
 
 
-class Chunk(NamedTuple):
+class ChunkSeen(NamedTuple):
     """A `ReasoningChunk`."""
 
     place: RecordedCall
@@ -95,7 +95,7 @@ class Chunk(NamedTuple):
     failure: ErrorText | None = None
 
 
-class ToolChunk(NamedTuple):
+class ToolChunkSeen(NamedTuple):
     """An `ActingChunk`."""
 
     place: RecordedCall
@@ -125,7 +125,7 @@ class Noted(NamedTuple):
     fields: Line
 
 
-Observation: TypeAlias = EventSeen | Chunk | ToolChunk | RawChunk | Noted
+Observation: TypeAlias = EventSeen | ChunkSeen | ToolChunkSeen | RawChunk | Noted
 
 _COMMON = {"iteration", "seq", "time", "decision"}
 NAMES: dict[type[Event], tuple[str, ...]] = {
@@ -175,9 +175,9 @@ class EntryBuilder:
     ) -> None:
         self._mark = mark
         self._encoder = encoder = Encoder(content, clean, mark)
-        self._quiet: Quiet | None = None
+        self._redactor: StreamRedactor | None = None
         if clean is not None:
-            self._quiet = Quiet(encoder.cleaned, finds and _finds_now(finds, encoder))
+            self._redactor = StreamRedactor(encoder.cleaned, finds and _finds_now(finds, encoder))
         self._numbers: dict[str, int] = {}
         """The number of the last entry of each call."""
         self._asked: dict[str, tuple[list[str], list[str], Line]] = {}
@@ -210,10 +210,10 @@ class EntryBuilder:
                 self._numbers[one.place.call] = 0
                 self._add(one.place.line)
             self._one(one)
-        if self._quiet is None:
+        if self._redactor is None:
             self._close()
         else:
-            self._write_settled(self._quiet)
+            self._write_settled(self._redactor)
         made, self._encoder.out = self._encoder.out, []
         return made
 
@@ -233,9 +233,9 @@ class EntryBuilder:
             case RawChunk():
                 self._write_raw(one.n)
                 self._raw[one.n] = one
-            case Chunk():
+            case ChunkSeen():
                 self._chunk(one)
-            case ToolChunk():
+            case ToolChunkSeen():
                 self._piece(one)
             case EventSeen():
                 self._event(one)
@@ -316,8 +316,8 @@ class EntryBuilder:
         if kind is CallEnded:
             encoder.forget(call)
             self._asked.pop(call, None)
-            if self._quiet is not None:
-                self._quiet.forget(call)
+            if self._redactor is not None:
+                self._redactor.forget(call)
 
     def _decision(self, call: str, decided: Decided, failure: ErrorText | None) -> Line:
         shown: Line = {"hook": decided.hook}
@@ -346,7 +346,7 @@ class EntryBuilder:
 
     # ---- batches
 
-    def _chunk(self, one: Chunk) -> None:
+    def _chunk(self, one: ChunkSeen) -> None:
         """Batch a chunk of a reply; if hooks passed it on unchanged, it is written once, as an event that names its reply."""
         reply = next((n for n, raw in self._raw.items() if raw.chunk is one.chunk), None)
         head: Line = {"kind": "chunks", "call": one.place.call, "iteration": one.iteration, "attempt": one.attempt}
@@ -356,11 +356,11 @@ class EntryBuilder:
         batch = self._append(one, head, self._encoder.piece(one.chunk), one.seq, one.restart)
         self._end_failed(one, batch)
 
-    def _piece(self, one: ToolChunk) -> None:
+    def _piece(self, one: ToolChunkSeen) -> None:
         call = one.place.call
         head: Line = {"kind": "pieces", "call": call, "iteration": one.iteration}
         head["tool_use"] = self._encoder.tool_use(one.use)
-        alone = self._quiet is None or not self._encoder.content or not isinstance(one.piece, str)
+        alone = self._redactor is None or not self._encoder.content or not isinstance(one.piece, str)
         piece = self._encoder.value(call, one.piece) if alone else plain(one.piece)
         self._end_failed(one, self._append(one, head, piece, one.seq))
 
@@ -372,7 +372,12 @@ class EntryBuilder:
             self._append(raw, head, self._encoder.piece(raw.chunk))
 
     def _append(
-        self, one: Chunk | ToolChunk | RawChunk, head: Line, piece: Any, seq: int | None = None, restart: bool = False
+        self,
+        one: ChunkSeen | ToolChunkSeen | RawChunk,
+        head: Line,
+        piece: Any,
+        seq: int | None = None,
+        restart: bool = False,
     ) -> Line:
         """Add a chunk to the batch, or to a new one if it does not continue it."""
         batch = self._batch
@@ -385,13 +390,13 @@ class EntryBuilder:
             if restart:
                 batch["restart"] = True
             self._head, self._run_of_batch = head, one.place.run
-            if self._quiet is not None:
-                self._quiet.begin(batch)
+            if self._redactor is not None:
+                self._redactor.begin(batch)
         batch["pieces"].append(piece)
         batch["at"].append(round((one.time - batch["time"]) * 1000, 3))
         return batch
 
-    def _end_failed(self, one: Chunk | ToolChunk, batch: Line) -> None:
+    def _end_failed(self, one: ChunkSeen | ToolChunkSeen, batch: Line) -> None:
         """End the batch after a chunk if its hooks have failed."""
         if one.decision is not None:
             batch["decision"] = self._decision(one.place.call, one.decision, one.failure)
@@ -400,17 +405,17 @@ class EntryBuilder:
     def _close(self) -> None:
         batch, self._batch = self._batch, None
         if batch is not None:
-            if self._quiet is not None:
+            if self._redactor is not None:
                 now, self._encoder.run = self._encoder.run, self._run_of_batch
-                self._quiet.close(batch, self._is_whole(batch))
+                self._redactor.close(batch, self._is_whole(batch))
                 self._encoder.run = now
             self._write(batch)
 
-    def _write_settled(self, quiet: Quiet) -> None:
+    def _write_settled(self, redactor: StreamRedactor) -> None:
         """Write the part of an open batch that is known to be clean."""
         if self._batch is not None:
             self._encoder.run = self._run_of_batch
-            front = quiet.settled(self._batch)
+            front = redactor.settled(self._batch)
             if front is not None:
                 self._write(front)
             if not self._batch["pieces"]:

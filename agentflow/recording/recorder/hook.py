@@ -46,17 +46,16 @@ from agentflow.recording.encoding import Clean, ErrorText, Line, set_fields
 from agentflow.recording.fields import End
 from agentflow.recording.keeping import LogStore, check_bounds
 from agentflow.recording.log import RunLog
-from agentflow.recording.quiet import Find
 from agentflow.recording.reading import load
 from agentflow.recording.recorder.entry_builder import (
     FIELDS_OF,
-    Chunk,
+    ChunkSeen,
     EntryBuilder,
     EventSeen,
     Noted,
     RawChunk,
     RecordedCall,
-    ToolChunk,
+    ToolChunkSeen,
     as_data,
 )
 from agentflow.recording.recorder.files import (
@@ -68,7 +67,8 @@ from agentflow.recording.recorder.files import (
     prune_folder,
     prune_store,
 )
-from agentflow.recording.recorder.records import Explanation, Record, Recording, records_of
+from agentflow.recording.recorder.records import Explanation, Recording, RunRecord, records_of
+from agentflow.recording.recorder.stream_redactor import Find
 from agentflow.recording.recorder.writer import Writer, log_of
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext, port_of
@@ -200,7 +200,7 @@ class Recorder(ChangeListener, SideWrapper):
         return log_of(self._writer.in_memory(), self._builder())
 
     @property
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[RunRecord, ...]:
         """The effects of hooks, and the messages concerned, oldest first."""
         return records_of(self.log, self.short)
 
@@ -240,7 +240,7 @@ class Recorder(ChangeListener, SideWrapper):
     # ---- events
 
     def on_event(self, event: HookEvent) -> Any:
-        """Record the event; write at the end of a call."""
+        """RunRecord the event; write at the end of a call."""
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         if frame is None:
             return None
@@ -253,10 +253,10 @@ class Recorder(ChangeListener, SideWrapper):
         failure = None if decision is None or decision.error is None else ErrorText.of(decision.error)
         seen = (place, event.seq, event.iteration, event.time)
         if isinstance(event, ReasoningChunk):
-            self._put(Chunk(*seen, event.incremental_chunk, event.attempt, event.restart, decision, failure))
+            self._put(ChunkSeen(*seen, event.incremental_chunk, event.attempt, event.restart, decision, failure))
             return None
         if isinstance(event, ActingChunk):
-            self._put(ToolChunk(*seen, event.tool_use, as_data(event.chunk), decision, failure))
+            self._put(ToolChunkSeen(*seen, event.tool_use, as_data(event.chunk), decision, failure))
             return None
         values = FIELDS_OF[kind](event)
         self._put(EventSeen(place, kind, event.seq, event.iteration, event.time, values, decision, failure))
@@ -280,7 +280,7 @@ class Recorder(ChangeListener, SideWrapper):
         return None
 
     def on_injection(self, hook: Hook, event: Event) -> None:
-        """Record that a hook injects messages."""
+        """RunRecord that a hook injects messages."""
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
@@ -289,25 +289,25 @@ class Recorder(ChangeListener, SideWrapper):
     def _mark(
         self, place: RecordedCall, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
     ) -> Awaitable[None] | None:
-        """Record that a tool injects messages, or decides about concurrent work."""
+        """RunRecord that a tool injects messages, or decides about concurrent work."""
         self._in_order(Noted(place, "mark", {"time": context.clock.now(), "what": what, "n": n}))
         return None
 
     def _in_order(self, one: Noted) -> None:
-        """Record an observation, after the beginnings of hooks before it."""
+        """RunRecord an observation, after the beginnings of hooks before it."""
         if one.place.begun:
             self._write_begun(one.place)
         self._put(one)
 
     def _write_begun(self, place: RecordedCall, seq: int = 0) -> None:
-        """Record the beginnings of running hooks, except for the event that ends now."""
+        """RunRecord the beginnings of running hooks, except for the event that ends now."""
         for mark in place.begun:
             if mark.place is not place or mark.fields["seq"] != seq:
                 self._put(mark)
         place.begun.clear()
 
     def on_call(self, call: HookCall) -> None:
-        """Record the effect of an editing hook or a guard."""
+        """RunRecord the effect of an editing hook or a guard."""
         verdict, error = call.verdict, call.error
         if isinstance(error, Veto):
             verdict, error = Deny(error.reason), None
@@ -320,7 +320,7 @@ class Recorder(ChangeListener, SideWrapper):
         self._effect(call, "shadow" if call.shadow else call.via, effect)
 
     def on_layer(self, layer: LayerRun) -> None:
-        """Record how an `around` wrapper changed the work's result."""
+        """RunRecord how an `around` wrapper changed the work's result."""
         name = next((name for kind, name in _LAYERS.items() if isinstance(layer.event, kind)), "value")
         self._effect(layer, "around", {"changes": (FieldChange(name, layer.before, layer.after),)})
 
@@ -360,7 +360,7 @@ class Recorder(ChangeListener, SideWrapper):
         return place
 
     def _look(self, place: RecordedCall, run: RunBase, time: float) -> None:
-        """Record new facts, and the cause of an early end of the call."""
+        """RunRecord new facts, and the cause of an early end of the call."""
         facts = run.journal.facts
         seen = self._seen_facts.get(place.run, 0)
         if len(facts) != seen:
@@ -373,7 +373,7 @@ class Recorder(ChangeListener, SideWrapper):
             self._look_for_end(place, run)
 
     def _look_for_end(self, place: RecordedCall, run: RunBase) -> None:
-        """Record the cause of an early end of the call: at once, or with the call's first event if it came earlier."""
+        """RunRecord the cause of an early end of the call: at once, or with the call's first event if it came earlier."""
         cause = run.scope.cause
         if cause is None or place.interrupted:
             return
@@ -397,7 +397,7 @@ class Recorder(ChangeListener, SideWrapper):
     # ---- results of models and tools
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
-        """Record the request and the reply of the model, after all other hooks."""
+        """RunRecord the request and the reply of the model, after all other hooks."""
         frame = event.frame
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         return self._recorded(place, frame.context, event.iteration, source.request, "", source)
@@ -405,7 +405,7 @@ class Recorder(ChangeListener, SideWrapper):
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
     ) -> Flux[ModelChunk]:
-        """Record side model calls of hooks and tools."""
+        """RunRecord side model calls of hooks and tools."""
         place = self._places.get(context.call_id)
         if place is None:  # before the first event, or after the last one
             return chunks
@@ -457,7 +457,7 @@ class Recorder(ChangeListener, SideWrapper):
             self._in_order(Noted(place, "answered", answered))
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
-        """Record the result of the tool, after all other hooks."""
+        """RunRecord the result of the tool, after all other hooks."""
         return Mono(partial(self._work, event, source))
 
     async def _work(self, event: PreActing, source: ToolSource) -> ToolResultBlock | Empty:

@@ -30,8 +30,8 @@ __all__ = [
     "HookRecord",
     "InjectedRecord",
     "MessageRecord",
-    "Record",
     "Recording",
+    "RunRecord",
     "Shown",
     "records_of",
     "show",
@@ -125,7 +125,7 @@ def _joined(shown: Sequence[Shown], short: int) -> Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class RunRecord:
     """The place of a record in its run."""
 
     run_id: str = ""
@@ -147,7 +147,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookRecord(Record):
+class HookRecord(RunRecord):
     """A call of a hook with an effect (or any call, if the recorder records all).
 
     Attributes:
@@ -188,7 +188,7 @@ class HookRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageRecord(Record):
+class MessageRecord(RunRecord):
     """A message, when first observed in this form.
 
     Attributes:
@@ -209,7 +209,7 @@ class MessageRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddedRecord(Record):
+class AddedRecord(RunRecord):
     """Stored messages that no other event contains: injected, superseded, or created by a verdict.
 
     Attributes:
@@ -224,7 +224,7 @@ class AddedRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InjectedRecord(Record):
+class InjectedRecord(RunRecord):
     """Messages that a hook or a tool added to the conversation with `context.inject`.
 
     Attributes:
@@ -247,7 +247,7 @@ class InjectedRecord(Record):
 # ---- records of a run log
 
 
-def records_of(log: RunLog, short: int = 80) -> tuple[Record, ...]:
+def records_of(log: RunLog, short: int = 80) -> tuple[RunRecord, ...]:
     """Return the records in a run log, oldest first.
 
     Args:
@@ -266,7 +266,7 @@ class _RecordReader:
         self._known: set[str | tuple[str, str]] = set()
         self._started: dict[int, StartedEntry] = {}
 
-    def records(self) -> Iterable[Record]:
+    def records(self) -> Iterable[RunRecord]:
         for entry in self._log.entries:
             if isinstance(entry, LogEntry):  # another writer begins
                 self._known.clear()
@@ -282,7 +282,7 @@ class _RecordReader:
                 where = {**self._where(entry), "iteration": began.iteration}
                 yield from self._of_injections(self._log.tool_use(began.tool_use).name, entry.injected, where)
 
-    def _of_event(self, entry: EventEntry) -> Iterable[Record]:
+    def _of_event(self, entry: EventEntry) -> Iterable[RunRecord]:
         where = self._where(entry)
         fields = entry.fields
         match entry.type:
@@ -305,7 +305,7 @@ class _RecordReader:
             case _:
                 pass
 
-    def _of_hook(self, entry: HookEntry) -> Iterable[Record]:
+    def _of_hook(self, entry: HookEntry) -> Iterable[RunRecord]:
         where = self._where(entry)
         edits: list[Edit] = []
         for change in entry.changes:
@@ -338,7 +338,7 @@ class _RecordReader:
 
     def _of_injections(
         self, by: str, injected: Iterable[Injection], where: dict[str, Any], event: str = ""
-    ) -> Iterable[Record]:
+    ) -> Iterable[RunRecord]:
         for one in injected:
             yield from self._new(one.messages, event, where)
             messages = tuple((self._log.message(ref).id, self._digest(ref)) for ref in one.messages)
@@ -359,7 +359,7 @@ class _RecordReader:
         kept = self._log.digest(ref)
         return kept or _message_digest(self._log.message(ref))
 
-    def _new(self, refs: Iterable[str], event: str, where: dict[str, Any]) -> Iterable[Record]:
+    def _new(self, refs: Iterable[str], event: str, where: dict[str, Any]) -> Iterable[RunRecord]:
         for ref in refs:
             if ref in self._known:
                 continue
@@ -495,8 +495,8 @@ class Recording:
         records: The records, in the order of writing.
     """
 
-    def __init__(self, records: Iterable[Record]) -> None:
-        self.records: tuple[Record, ...] = tuple(records)
+    def __init__(self, records: Iterable[RunRecord]) -> None:
+        self.records: tuple[RunRecord, ...] = tuple(records)
 
     @property
     def hook_records(self) -> tuple[HookRecord, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow.plugins.redaction import Redaction
-from agentflow.recording.quiet import Quiet
+from agentflow.recording.recorder.stream_redactor import StreamRedactor
 
 REDACTION = Redaction()
 WORDS = ["hello ", "the ", "cat. ", "mail ada@example.com now ", "x", "password: hunter22 ", "y, "]
@@ -27,7 +27,7 @@ def test_a_text_is_written_without_its_secrets_wherever_it_is_cut(settles: bool)
         text = "".join(random.choice(WORDS) for _ in range(random.randint(1, 12)))
         cuts = sorted({0, len(text), *[random.randrange(len(text)) for _ in range(len(text) // 4)]})
         pieces = [text[begin:end] for begin, end in pairwise(cuts)]
-        quiet = Quiet(REDACTION.outside, REDACTION.finds if settles else None)
+        redactor = StreamRedactor(REDACTION.outside, REDACTION.finds if settles else None)
         written: list[dict[str, Any]] = []
         batch: dict[str, Any] | None = None
         interrupted = False
@@ -41,15 +41,15 @@ def test_a_text_is_written_without_its_secrets_wherever_it_is_cut(settles: bool)
             batch["at"].append(0.0)
             what = random.random()
             if what < 0.2:
-                front = quiet.settled(batch)
+                front = redactor.settled(batch)
                 written.extend([] if front is None else [front])
                 batch = batch if batch["pieces"] else None
             elif what < 0.3:
-                quiet.close(batch, whole=False)
+                redactor.close(batch, whole=False)
                 written.append(batch)
                 batch, interrupted = None, True
         batch = batch or {**begun(len(pieces)), "pieces": [{"finish_reason": "stop"}], "at": [0.0]}
-        quiet.close(batch, whole=True)
+        redactor.close(batch, whole=True)
         written.append(batch)
 
         said = [text_of(piece) for one in written for piece in one["pieces"]]
@@ -62,7 +62,7 @@ def test_a_text_is_written_without_its_secrets_wherever_it_is_cut(settles: bool)
 
 def test_a_flush_writes_all_but_what_may_become_a_secret() -> None:
     """So a process that is killed loses the last words, and not the whole reply."""
-    quiet = Quiet(REDACTION.outside, REDACTION.finds)
+    redactor = StreamRedactor(REDACTION.outside, REDACTION.finds)
     pieces = [*[f"word{n} " for n in range(50)], "and ", "ada@exam"]
     batch = {
         "kind": "chunks",
@@ -72,7 +72,7 @@ def test_a_flush_writes_all_but_what_may_become_a_secret() -> None:
         "pieces": pieces,
         "at": [float(n) for n in range(52)],
     }
-    front = quiet.settled(batch)
+    front = redactor.settled(batch)
     assert front is not None
     assert (front["seq"], front["pieces"], front["at"]) == (7, pieces[:51], [float(n) for n in range(51)])
     assert batch == {"kind": "chunks", "call": "c", "seq": 58, "time": 10.051, "pieces": ["ada@exam"], "at": [0.0]}
@@ -85,16 +85,16 @@ def test_arguments_are_looked_through_when_the_call_is_whole() -> None:
         pieces = [{"tool_uses": [{"index": 0, "arguments": text}]} for text in texts]
         return {"kind": "chunks", "call": "c", "seq": 0, "time": 0.0, "pieces": pieces, "at": [0.0] * len(texts)}
 
-    quiet = Quiet(REDACTION.outside, REDACTION.finds)
+    redactor = StreamRedactor(REDACTION.outside, REDACTION.finds)
     batch = deltas('{"to": "ada', "\\u0040example", '.com"}')
-    assert quiet.settled(batch) is None
-    quiet.close(batch, whole=True)
+    assert redactor.settled(batch) is None
+    redactor.close(batch, whole=True)
     assert [piece["tool_uses"][0].get("arguments", "") for piece in batch["pieces"]] == ["", "", '{"to": "<email>"}']
     clean = deltas('{"to": ', '"bob"}')
-    quiet.close(clean, whole=True)
+    redactor.close(clean, whole=True)
     assert clean == deltas('{"to": ', '"bob"}')
     first, last = deltas('{"to": "ada@exam'), deltas('ple.com"}')
-    quiet.close(first, whole=False)
-    quiet.close(last, whole=True)
+    redactor.close(first, whole=False)
+    redactor.close(last, whole=True)
     assert "arguments" not in first["pieces"][0]["tool_uses"][0]
     assert last["pieces"][0]["tool_uses"][0]["arguments"] == '{"to": "<email>"}'

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 from agentflow.vocabulary.messages import ToolUseBlock
 
-__all__ = ["Find", "Finds", "Quiet"]
+__all__ = ["Find", "Finds", "StreamRedactor"]
 
 Find: TypeAlias = tuple[int, int, str]
 """Start and end of a finding in a text, and its replacement."""
@@ -47,7 +47,7 @@ class _Channel:
         self.before, self.held = (self.before + raw[:upto])[-_CONTEXT:], raw[upto:]
 
 
-class Quiet:
+class StreamRedactor:
     """Removes secrets from batches of chunks; one instance per log.
 
     Args:
