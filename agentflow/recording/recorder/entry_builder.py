@@ -188,8 +188,7 @@ class EntryBuilder:
         """The ref of the tool call of each tool run in progress."""
         self._now: Observation | None = None
         self._batch: Line | None = None
-        self._head: Line = {}
-        """What all chunks of the batch have in common."""
+        self._head: tuple[Any, ...] = ()
         self._run_of_batch = ""
 
     def header(self, lost: int = 0) -> Line:
@@ -349,17 +348,15 @@ class EntryBuilder:
     def _chunk(self, one: ChunkSeen) -> None:
         """Batch a chunk of a reply; if hooks passed it on unchanged, it is written once, as an event that names its reply."""
         reply = next((n for n, raw in self._raw.items() if raw.chunk is one.chunk), None)
-        head: Line = {"kind": "chunks", "call": one.place.call, "iteration": one.iteration, "attempt": one.attempt}
         if reply is not None:
             del self._raw[reply]
-            head["reply"] = reply
+        head = ("chunks", one.place.call, one.iteration, one.attempt, reply)
         batch = self._append(one, head, self._encoder.piece(one.chunk), one.seq, one.restart)
         self._end_failed(one, batch)
 
     def _piece(self, one: ToolChunkSeen) -> None:
         call = one.place.call
-        head: Line = {"kind": "pieces", "call": call, "iteration": one.iteration}
-        head["tool_use"] = self._encoder.tool_use(one.use)
+        head = ("pieces", call, one.iteration, self._encoder.tool_use(one.use))
         alone = self._redactor is None or not self._encoder.content or not isinstance(one.piece, str)
         piece = self._encoder.value(call, one.piece) if alone else plain(one.piece)
         self._end_failed(one, self._append(one, head, piece, one.seq))
@@ -368,13 +365,12 @@ class EntryBuilder:
         """Write a model's chunk that became no event."""
         raw = self._raw.pop(n, None)
         if raw is not None:
-            head: Line = {"kind": "reply", "n": n, "call": raw.place.call}
-            self._append(raw, head, self._encoder.piece(raw.chunk))
+            self._append(raw, ("reply", raw.place.call, n), self._encoder.piece(raw.chunk))
 
     def _append(
         self,
         one: ChunkSeen | ToolChunkSeen | RawChunk,
-        head: Line,
+        head: tuple[Any, ...],
         piece: Any,
         seq: int | None = None,
         restart: bool = False,
@@ -384,7 +380,9 @@ class EntryBuilder:
         continues = batch is not None and head == self._head and not restart
         if batch is None or not continues or (seq is not None and batch["seq"] + len(batch["pieces"]) != seq):
             self._close()
-            batch = self._batch = {**head, "time": one.time, "pieces": [], "at": []}
+            batch = {name: value for name, value in zip(_HEADS[head[0]], head, strict=True) if value is not None}
+            batch.update({"time": one.time, "pieces": [], "at": []})
+            self._batch = batch
             if seq is not None:
                 batch["seq"] = seq
             if restart:
@@ -449,6 +447,12 @@ def _finds_now(finds: FindsOfRun, encoder: Encoder) -> Finds:
     return lambda text, start, whole: finds(text, start, whole, encoder.run)
 
 
+_HEADS = {
+    "chunks": ("kind", "call", "iteration", "attempt", "reply"),
+    "pieces": ("kind", "call", "iteration", "tool_use"),
+    "reply": ("kind", "call", "n"),
+}
+"""What all chunks of a batch have in common."""
 _NAMED = frozenset({"model", "purpose", "origin", "outcome", "phase", "hook"})
 """Fields of events with a fixed name rather than content."""
 _ENCODED = frozenset({"tool_use", "result", "error", "verdict", "injected", "reason", "changes"})
