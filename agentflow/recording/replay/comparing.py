@@ -18,11 +18,11 @@ from pydantic_core import from_json
 
 from agentflow._support.ids import GENERATED
 from agentflow._support.shown import one_line
-from agentflow.recording.entries import ChunksEntry, EventEntry, PiecesEntry, RequestEntry
+from agentflow.recording.entries import ChunksEntry, EventEntry, HookEntry, PiecesEntry, RequestEntry
 from agentflow.recording.fields import EventFields
 from agentflow.recording.log import LISTS, RunLog
 
-__all__ = ["Divergence", "LogNormalizer", "Step", "first_difference"]
+__all__ = ["Divergence", "LogNormalizer", "Step", "changed_by", "first_difference"]
 
 _SKIPPED = ("duration_ms", "waited_ms", "turn")
 _MESSAGE = ("reasoning_result", "final_message")
@@ -295,6 +295,15 @@ def _ids_in(data: Mapping[str, Any]) -> tuple[str, ...]:
     else:
         return ()
     return (found,) if isinstance(data.get(found), str) else ()
+
+
+def changed_by(log: RunLog, call: str, step: Step) -> tuple[str, ...]:
+    """Return the hooks that changed a recent event of a call, or decided on it."""
+    found: dict[str, None] = {}
+    for entry in log.entries[-50:]:
+        if isinstance(entry, HookEntry) and entry.call == call and entry.seq == step.seq and entry.via != "shadow":
+            found[entry.hook] = None
+    return tuple(found)
 
 
 def first_difference(recorded: Step, now: Step) -> tuple[str, Any, Any] | None:

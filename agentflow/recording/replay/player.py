@@ -31,7 +31,6 @@ from agentflow.recording.entries import (
     ChunksEntry,
     End,
     EventEntry,
-    HookEntry,
     Injection,
     PiecesEntry,
     RequestEntry,
@@ -42,9 +41,9 @@ from agentflow.recording.recorder.entry_builder import EntryBuilder, Observation
 from agentflow.recording.recorder.hook import Recorder, run_of
 from agentflow.recording.replay.cancellation import RecordedCancellation
 from agentflow.recording.replay.clock import ReplayClock
-from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, first_difference
+from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, changed_by, first_difference
 from agentflow.recording.replay.order import Key, Order, Progress
-from agentflow.recording.replay.ordered_buffer import OrderedBuffer
+from agentflow.recording.replay.reader import OrderedBuffer, ReaderWaits
 from agentflow.recording.replay.recorded_errors import rebuild_error
 from agentflow.recording.replay.script import Due, RecordedWork, Script
 from agentflow.recording.replay.substitutes import RecordedModel, refuse
@@ -59,8 +58,6 @@ Reaction: TypeAlias = Literal["stop", "continue", "live"]
 """The reaction to a divergence: stop, continue with the rest of the recording, or continue with a live model."""
 
 _UNKNOWN: Key = ("", "", 0)
-_MOMENT = 1e-6
-"""Seconds by which a time limit that ended a tool call while it waited for the reader precedes the call's next event."""
 _PATIENCE = 1.0
 """Seconds to wait for earlier events."""
 
@@ -127,8 +124,7 @@ class Player(Recorder):
         self._progress.on_cancellation = self._schedule_cancellation
         self._expected: dict[tuple[str, int], Key | None] = {}
         self._played: dict[tuple[str, str], RecordedWork] = {}
-        self._held: dict[asyncio.Future[None], None] = {}
-        self._started: asyncio.Future[None] | None = None
+        self.reader = ReaderWaits(clock, lambda: self.divergence is not None)
 
     # ---- events of the run
 
@@ -148,39 +144,14 @@ class Player(Recorder):
         run = self._runs.get(event.call_id)
         if following is None or run is None or not self._strict or self.divergence is not None:
             return None
-        seq, time = following
-        if run.events.seq >= seq - 1 and self._clock.now() >= time:
-            return None
-        held = asyncio.get_running_loop().create_task(self._until_started(run, seq - 1, time))
-        self._held[held] = None
-        held.add_done_callback(lambda done: self._held.pop(done, None))
-        return held
-
-    async def _until_started(self, run: RunBase, seq: int, time: float) -> None:
-        """Wait until a time, and until an event has started; not for ever, since the run may have changed."""
-        await self._clock.reach(time)
-        await asyncio.sleep(_MOMENT)
-        while run.events.seq < seq and self.divergence is None and self._clock.now() <= time + _PATIENCE:
-            self._started = self._started or asyncio.get_running_loop().create_future()
-            await asyncio.wait([self._started], timeout=_PATIENCE)
-
-    def _note_start(self) -> None:
-        """Wake what waits for the start of an event, or for the divergence."""
-        started, self._started = self._started, None
-        if started is not None and not started.done():
-            started.set_result(None)
-
-    def close(self) -> None:
-        """End what still waits for an event."""
-        for held in self._held:
-            held.cancel()
+        return self.reader.hold(run.events, *following)
 
     def on_event(self, event: HookEvent) -> Any:
         """Compare an event; if it comes too early because another task should be first, wait for its turn."""
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         if frame is None:
             return None
-        self._note_start()
+        self.reader.note_start()
         begins = frame.call_id not in self._pairs
         if begins:
             super().on_event(event)  # pairs the call with a recorded one
@@ -217,7 +188,7 @@ class Player(Recorder):
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Let a hook start in its turn."""
-        self._note_start()
+        self.reader.note_start()
         mine = self._pairs.get(event.call_id)
         key = None if mine is None else self._recorded_key(mine, event, event.call_id)
         mark = None if key is None else self._progress.next_mark(key, "began", hook.name)
@@ -353,23 +324,13 @@ class Player(Recorder):
                 field=field,
                 recorded=was,
                 now=new,
-                hooks=self._hooks_of(call, now),
+                hooks=() if now is None else changed_by(self.new, call, now),
             )
         )
 
     def _is_skipped(self, call: str, step: Step | None) -> bool:
         """Whether an event is before the first one that is compared."""
         return step is not None and not self.new.calls[call].source and step.seq < self._since
-
-    def _hooks_of(self, call: str, step: Step | None) -> tuple[str, ...]:
-        """Return the hooks that changed an event of the replay, or decided on it."""
-        if step is None:
-            return ()
-        found: dict[str, None] = {}
-        for entry in self.new.entries[-50:]:
-            if isinstance(entry, HookEntry) and entry.call == call and entry.seq == step.seq and entry.via != "shadow":
-                found[entry.hook] = None
-        return tuple(found)
 
     def _diverge(self, divergence: Divergence) -> None:
         if self.divergence is None or (self.reaction == "continue" and divergence.lost):
@@ -389,7 +350,7 @@ class Player(Recorder):
                 self._root.interrupt("the replay has diverged from its recording")
             self._moved.set()
             self._progress.wake()
-            self._note_start()
+            self.reader.note_start()
 
     # ---- cancellations from outside
 
@@ -613,7 +574,7 @@ class Player(Recorder):
     async def _play_work(self, call: str, work: RecordedWork, use: str, context: ToolCallContext) -> object:
         await self._wait(("begun", work.n, 0), work.end)
         done = 0
-        for key, due in self._steps_of(work):
+        for key, due in self.script.steps_of(work):
             await self._until(due, key, work.end)
             if key[0] == "chunk":
                 await context.emitter.emit(due.piece)
@@ -628,12 +589,6 @@ class Player(Recorder):
         if work.result is None:
             return None
         return self.script.log.tool_result(work.result)
-
-    def _steps_of(self, work: RecordedWork) -> list[tuple[Key, Due]]:
-        """List the chunks and injections of a tool's work, in order."""
-        doings: list[tuple[Key, Due]] = [(("chunk", work.n, n), due) for n, due in enumerate(work.pieces)]
-        doings += [(("mark", work.n, n), due) for n, (mark, due) in enumerate(work.marks) if mark.what == "injected"]
-        return sorted(doings, key=lambda doing: self.script.order.places[doing[0]])
 
     def _inject(self, context: ToolCallContext, injected: Iterable[Injection]) -> None:
         for one in injected:

@@ -205,7 +205,7 @@ class Replay:
                 if player.divergence is not None or (reply is None and error is None):
                     break
         finally:
-            player.close()
+            player.reader.close()
         if player.raised is not None:
             raise player.raised
         return ReplayResult(

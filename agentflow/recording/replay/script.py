@@ -349,6 +349,12 @@ class Script:
         waiting = self._works.get((call, number))
         return waiting.popleft() if waiting else None
 
+    def steps_of(self, work: RecordedWork) -> list[tuple[Key, Due]]:
+        """List the chunks and injections of a tool's work, in order."""
+        steps: list[tuple[Key, Due]] = [(("chunk", work.n, n), due) for n, due in enumerate(work.pieces)]
+        steps += [(("mark", work.n, n), due) for n, (mark, due) in enumerate(work.marks) if mark.what == "injected"]
+        return sorted(steps, key=lambda step: self.order.places[step[0]])
+
     def all_of(self, calls: Iterable[str]) -> list[Key]:
         """Return the steps of some calls, and of the calls inside them."""
         wanted = set(calls)
