@@ -20,7 +20,8 @@ from agentflow.plugins.cache import ModelCache
 from agentflow.plugins.guardrails import InputGuardrail
 from agentflow.plugins.redaction import Redaction
 from agentflow.plugins.redaction.detectors import DETECTORS, Detector
-from agentflow.plugins.redaction.text import Scanner, StreamScanner, Vault, scan
+from agentflow.plugins.redaction.text import Scanner, StreamScanner, scan
+from agentflow.plugins.redaction.vault import Vault
 from agentflow.ports.store import MemoryStore
 from agentflow.recording.entries import RequestEntry
 from agentflow.recording.recorder import Recorder

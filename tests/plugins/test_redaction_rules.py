@@ -13,8 +13,9 @@ import pytest
 import regex
 
 from agentflow.plugins.redaction.detectors import DETECTORS, RULES_SOURCE, SECRET_RULES, Detector, SecretRule
-from agentflow.plugins.redaction.text import Scanner, StreamScanner, Vault, scan
+from agentflow.plugins.redaction.text import Scanner, StreamScanner, scan
 from agentflow.plugins.redaction.values import Cleaning
+from agentflow.plugins.redaction.vault import Vault
 
 PAGE = Path(__file__).parents[2] / "docs/plugins/redaction.md"
 SCANNER = Scanner(DETECTORS)

@@ -21,7 +21,8 @@ from agentflow.plugins.approval import Approval
 from agentflow.plugins.redaction import Redaction
 from agentflow.plugins.redaction.detectors import DETECTORS
 from agentflow.plugins.redaction.seal import KEYS_VARIABLE, Seal
-from agentflow.plugins.redaction.text import Scanner, Vault
+from agentflow.plugins.redaction.text import Scanner
+from agentflow.plugins.redaction.vault import Vault
 from agentflow.ports.store import MemoryStore, Store
 from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
@@ -403,7 +404,7 @@ async def test_the_page_says_what_is_kept_where(sealed: bool) -> None:
     """Every cell of the table, with and without keys: what the store holds of a run in which an address was everywhere."""
     lines = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     table = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines if len(cells) == 4}
-    assert table.pop("What is stored") == ["in the session", 'with `stored="original"`', "in `redaction.store(store)`"]
+    assert table.pop("Data") == ["in the session", 'with `stored="original"`', "in `redaction.store(store)`"]
     keys = key() if sealed else None
     columns = [
         await kept(stored="redacted", wrap=False, keys=keys),

@@ -32,6 +32,7 @@ __all__ = [
     "TOKENS",
     "Conventions",
     "Version",
+    "call_of",
     "error_type",
     "model_and_provider",
     "operation_of",
@@ -41,6 +42,7 @@ __all__ = [
     "plain",
     "system_and_messages",
     "tool_definitions",
+    "tool_name",
     "usage_of",
 ]
 
@@ -274,6 +276,16 @@ def origin_of(origin: AnswerOrigin) -> Attributes:
         "server.port": origin.port if origin.address else 0,
     }
     return {name: value for name, value in attributes.items() if value}
+
+
+def tool_name(name: str) -> str:
+    """Return a tool's name, shortened: a model may write any text as a name."""
+    return plain(name if len(name) <= 64 else f"{name[:64]}…")
+
+
+def call_of(use: ToolUseBlock) -> dict[str, str]:
+    """Return the name and the id of a tool call."""
+    return {TOOL_NAME: tool_name(use.name), TOOL_CALL: plain(use.id)}
 
 
 # ---- content

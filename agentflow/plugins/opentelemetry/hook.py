@@ -14,13 +14,12 @@ Rules:
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from functools import partial
 from importlib import metadata
 from itertools import count
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
-from agentflow._support.logs import log_failure
 from agentflow._support.time_limit import drive
 from agentflow.errors import UsageError
 from agentflow.hooks.recording import VerdictListener
@@ -35,6 +34,7 @@ from agentflow.plugins.opentelemetry.spans import (
     Traces,
     context_of,
     here_with,
+    quietly,
     remote,
     started,
     traceparent,
@@ -62,7 +62,7 @@ from agentflow.vocabulary.events import (
     PreToolRound,
 )
 from agentflow.vocabulary.facts import RoundSuspended
-from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.specs import WORKFLOW, Usage
 
 try:
@@ -73,9 +73,6 @@ except ImportError as error:
     raise ImportError('OpenTelemetry needs its API: pip install "agentflow-hooks[otel]"') from error
 
 __all__ = ["OpenTelemetry"]
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _FAILED: Final = frozenset({"error", "timeout", "not_found"})
 _EVENTS: Final = frozenset({PreCall, PostCall, Error, CallEnded, MessagesAdded})
@@ -181,7 +178,7 @@ class OpenTelemetry(VerdictListener):
         begins = event.iteration or isinstance(event, PreCall | CallEnded)
         if not begins and not (isinstance(event, Error) and event.turn is None):
             return None
-        trace = _quietly(self._begin, event)
+        trace = quietly(self._begin, event)
         if trace is None:
             trace = CallTrace(frame.call_id, OpenSpan(INVALID_SPAN, frame.context.clock, None))
         traces[id(self)] = trace
@@ -237,7 +234,7 @@ class OpenTelemetry(VerdictListener):
             kind = "_OTHER" if event.error is None else semconv.error_type(event.error)
             span.fail(kind, self._text_of(event.error, frame.run_id))
             measured[semconv.ERROR_TYPE] = kind
-        _quietly(self._call_seconds.record, span.seconds, measured, span.context)
+        quietly(self._call_seconds.record, span.seconds, measured, span.context)
         span.end()
         frame.context.state[Traces].by_hook.pop(id(self), None)
 
@@ -263,7 +260,7 @@ class OpenTelemetry(VerdictListener):
             semconv.EVENT: event.sealed_form.__name__,
         }
         if isinstance(event, PreActing | PostActing):
-            noted.update(_call_of(event.tool_use))
+            noted.update(semconv.call_of(event.tool_use))
         reason = getattr(decided.verdict, "reason", None)
         if self._redaction is not None and isinstance(reason, str):
             noted[semconv.REASON] = self._clean(reason, event.run_id)
@@ -299,7 +296,7 @@ class OpenTelemetry(VerdictListener):
         for pending in next((fact.pending for fact in reversed(facts) if isinstance(fact, RoundSuspended)), ()):
             noted = {semconv.HOOK: pending.hook, semconv.KIND: pending.kind}
             if pending.tool_use is not None:
-                noted.update(_call_of(pending.tool_use))
+                noted.update(semconv.call_of(pending.tool_use))
             span.note("agentflow.suspended", noted)
 
     # ---- model calls
@@ -315,8 +312,8 @@ class OpenTelemetry(VerdictListener):
         trace = self._trace_of(event)
         span = self._below(trace, event, f"chat {model}", SpanKind.CLIENT, measured)
         if span.recording:
-            _quietly(self._say_request, span, event, source, 1 if trace is None else trace.attempt(event))
-        kept: list[ModelChunk] | None = [] if span.recording and self._redaction is not None else None
+            quietly(self._say_request, span, event, source, 1 if trace is None else trace.attempt(event))
+        recorded: list[ModelChunk] | None = [] if span.recording and self._redaction is not None else None
         usage: Usage | None = None
         finish: str | None = None
         first = True
@@ -335,25 +332,25 @@ class OpenTelemetry(VerdictListener):
                     waited = span.seconds
                     if span.recording:
                         span.say({semconv.FIRST_CHUNK: waited})
-                    _quietly(self._first_chunk.record, waited, measured, span.context)
+                    quietly(self._first_chunk.record, waited, measured, span.context)
                 if chunk.usage is not None:
                     usage = chunk.usage
                 if chunk.finish_reason is not None:
                     finish = chunk.finish_reason
-                if kept is not None:
+                if recorded is not None:
                     if chunk.restart:
-                        kept.clear()
-                    kept.append(chunk)
+                        recorded.clear()
+                    recorded.append(chunk)
                 yield chunk
-        except BaseException as error:
-            _quietly(self._failed, span, error, event.run_id)
+        except BaseException as error:  # also a cancellation: the span says how the work ended
+            quietly(self._failed, span, error, event.run_id)
             await drive(_closed(chunks), place, None)
             raise
         finally:
             if origin is not None:
-                _quietly(self._say_reply, span, event, usage, finish, kept)
-                _quietly(span.say, semconv.origin_of(origin))
-            _quietly(self._measure_model, span, measured, usage)
+                quietly(self._say_reply, span, event, usage, finish, recorded)
+                quietly(span.say, semconv.origin_of(origin))
+            quietly(self._measure_model, span, measured, usage)
             if not span.over:
                 span.end()
 
@@ -363,14 +360,14 @@ class OpenTelemetry(VerdictListener):
         event: PreReasoning,
         usage: Usage | None,
         finish: str | None,
-        kept: list[ModelChunk] | None,
+        recorded: list[ModelChunk] | None,
     ) -> None:
         if finish is not None:
             span.say({semconv.FINISH_REASONS: (finish,)})
         if usage is not None:
             span.say(semconv.usage_of(usage, self._conventions.cache_write))
-        if kept:
-            span.say({semconv.OUTPUT: self._messages([fold(kept, id="")], event.run_id, finish or "stop")})
+        if recorded:
+            span.say({semconv.OUTPUT: self._messages([fold(recorded, id="")], event.run_id, finish or "stop")})
 
     def _say_request(self, span: OpenSpan, event: PreReasoning, source: ModelSource, attempt: int) -> None:
         request = source.request
@@ -413,7 +410,7 @@ class OpenTelemetry(VerdictListener):
 
     async def _execute(self, event: PreActing, attempts: count[int], source: ToolSource) -> Any:
         use, frame = event.tool_use, event.frame
-        name = _clipped(use.name)
+        name = semconv.tool_name(use.name)
         measured: dict[str, Any] = {
             semconv.OPERATION: "execute_tool",
             semconv.TOOL_NAME: name,
@@ -423,20 +420,20 @@ class OpenTelemetry(VerdictListener):
         trace = self._trace_of(event)
         span = self._below(trace, event, f"execute_tool {name}", SpanKind.INTERNAL, measured)
         if span.recording:
-            _quietly(self._say_call, span, event, next(attempts))
+            quietly(self._say_call, span, event, next(attempts))
         try:
             result = await drive(_resolved(source), here_with(span.context), None)
-        except BaseException as error:
-            _quietly(self._failed, span, error, event.run_id)
+        except BaseException as error:  # also a cancellation: the span says how the work ended
+            quietly(self._failed, span, error, event.run_id)
             raise
         else:
             if isinstance(result, ToolResultBlock) and (span.recording or result.state in _FAILED):
-                _quietly(self._say_result, span, result, event.run_id)
+                quietly(self._say_result, span, result, event.run_id)
             return result
         finally:
             if span.error_type:
                 measured[semconv.ERROR_TYPE] = span.error_type
-            _quietly(self._tool_seconds.record, span.seconds, measured, span.context)
+            quietly(self._tool_seconds.record, span.seconds, measured, span.context)
             if not span.over:
                 span.end()
 
@@ -481,29 +478,11 @@ class OpenTelemetry(VerdictListener):
         """Return the text of an exception, if content is recorded."""
         if self._redaction is None or error is None:
             return None
-        return _quietly(lambda: self._clean(str(error), run_id))
+        return quietly(lambda: self._clean(str(error), run_id))
 
     def _clean(self, text: str, run_id: str) -> str:
         assert self._redaction is not None
         return semconv.plain(self._redaction.outside(text, run_id))
-
-
-def _quietly(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-    """Call a function that may fail in other code (an exporter, a `__str__`); log a failure."""
-    try:
-        return function(*arguments, **named)
-    except Exception as error:
-        log_failure("WARNING", error, "OpenTelemetry could not record something")
-        return None
-
-
-def _call_of(use: ToolUseBlock) -> dict[str, str]:
-    return {semconv.TOOL_NAME: _clipped(use.name), semconv.TOOL_CALL: semconv.plain(use.id)}
-
-
-def _clipped(name: str) -> str:
-    """Return a tool's name, shortened: a model may write any text as a name."""
-    return semconv.plain(name if len(name) <= 64 else f"{name[:64]}…")
 
 
 async def _next(chunks: AsyncIterator[ModelChunk]) -> ModelChunk:

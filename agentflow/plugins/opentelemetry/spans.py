@@ -9,11 +9,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context as Place
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from agentflow._support.logs import log_failure
 from agentflow.vocabulary.specs import Clock
@@ -46,10 +46,14 @@ __all__ = [
     "Traces",
     "context_of",
     "here_with",
+    "quietly",
     "remote",
     "started",
     "traceparent",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _LOST: Final = "a span of {} was lost"
 
@@ -178,6 +182,15 @@ def here_with(context: Context) -> Place:
     place = copy_context()
     place.run(otel_context.attach, context)
     return place
+
+
+def quietly(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
+    """Call a function that may fail in other code (an exporter, a `__str__`); log a failure."""
+    try:
+        return function(*arguments, **named)
+    except Exception as error:
+        log_failure("WARNING", error, "OpenTelemetry could not record something")
+        return None
 
 
 # ---- over the calls of a run

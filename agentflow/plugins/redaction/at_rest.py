@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never, cast
 
-from agentflow.plugins.redaction.text import Replacer, Scanner, Vault
+from agentflow.plugins.redaction.text import Replacer, Scanner
 from agentflow.plugins.redaction.values import Cleaning, renamed_keys
+from agentflow.plugins.redaction.vault import Vault
 from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,

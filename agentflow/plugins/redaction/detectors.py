@@ -12,19 +12,25 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 from agentflow.errors import UsageError
 
 try:
     import regex
-    from stdnum import iban as _iban
-    from stdnum import luhn as _luhn
-    from stdnum.us import ssn as _ssn
+    from stdnum import iban, luhn
+    from stdnum.us import ssn
 except ImportError as error:
     raise ImportError('Redaction needs regex and python-stdnum: pip install "agentflow-hooks[redaction]"') from error
 
 __all__ = ["CARD", "DETECTORS", "EMAIL", "IBAN", "SECRETS", "SSN", "Detector", "Pattern", "compiled"]
+
+
+# None of these libraries has types.
+_regex: Any = regex
+_is_iban: Callable[[str], bool] = iban.is_valid
+_is_luhn: Callable[[str], bool] = luhn.is_valid
+_is_ssn: Callable[[str], bool] = ssn.is_valid
 
 
 class Match(Protocol):
@@ -44,7 +50,7 @@ class Pattern(Protocol):
 
 def compiled(pattern: str) -> Pattern:
     """Compile a regular expression of the `regex` module."""
-    return cast("Pattern", cast("Any", regex).compile(pattern, cast("Any", regex).V1))
+    return _regex.compile(pattern, _regex.V1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,7 @@ class Detector:
                 f"Detector {self.kind!r}: needles={self.needles!r:.200} and starts={self.starts!r:.200} must be lower-case "
                 "texts, none of them empty."
             )
-        if not regex.fullmatch(r"[a-z][a-z0-9_]{0,30}", self.kind):
+        if not _regex.fullmatch(r"[a-z][a-z0-9_]{0,30}", self.kind):
             raise UsageError(
                 f"Detector kind={self.kind!r}: use lower-case letters, digits and underscores, a letter first, since it "
                 f"becomes the placeholder <{self.kind}-1>."
@@ -106,7 +112,7 @@ def _longest(text: str, borders: str, valid: Callable[[str], bool]) -> int:
 
 def _is_card(text: str) -> bool:
     digits = text.replace(" ", "").replace("-", "")
-    return 13 <= len(digits) <= 19 and len(set(digits)) > 1 and bool(cast("Any", _luhn).is_valid(digits))
+    return 13 <= len(digits) <= 19 and len(set(digits)) > 1 and _is_luhn(digits)
 
 
 def _card(text: str) -> int:
@@ -114,11 +120,11 @@ def _card(text: str) -> int:
 
 
 def _iban_check(text: str) -> int:
-    return _longest(text, " ", lambda part: bool(cast("Any", _iban).is_valid(part)))
+    return _longest(text, " ", _is_iban)
 
 
 def _ssn_check(text: str) -> int:
-    return len(text) if cast("Any", _ssn).is_valid(text) else 0
+    return len(text) if _is_ssn(text) else 0
 
 
 def _basic(text: str) -> int:

@@ -48,8 +48,9 @@ from agentflow.plugins.redaction.model import RedactedModel
 from agentflow.plugins.redaction.reply import RedactedFlux, redacted_chunks
 from agentflow.plugins.redaction.seal import KEYS_VARIABLE, KeySource, seal_from
 from agentflow.plugins.redaction.store import redacted_store
-from agentflow.plugins.redaction.text import Scanner, Vault, scan
+from agentflow.plugins.redaction.text import Scanner, scan
 from agentflow.plugins.redaction.values import Cleaning
+from agentflow.plugins.redaction.vault import Vault
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.ports.store import Store
 from agentflow.reactive import Flux
@@ -223,11 +224,11 @@ class Redaction(SideWrapper):
 
         Example:
             >>> from agentflow.ports.store import MemoryStore
-            >>> redaction, kept = Redaction(), MemoryStore()
-            >>> agent = Agent("a", ScriptedModel(["Noted."]), hooks=[redaction], store=redaction.store(kept))
+            >>> redaction, store = Redaction(), MemoryStore()
+            >>> agent = Agent("a", ScriptedModel(["Noted."]), hooks=[redaction], store=redaction.store(store))
             >>> (await agent.call("I am ada@example.com", session="s")).text
             'Noted.'
-            >>> kept.load("s")[1].messages[0].text  # the fact after the session's state
+            >>> store.load("s")[1].messages[0].text  # the fact after the session's state
             'I am <email-1>'
         """
         return redacted_store(inner, self._at_rest, self._restored)

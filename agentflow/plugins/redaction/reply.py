@@ -206,5 +206,5 @@ class _RedactedReply:
         return (ModelChunk(text, thinking, tool_uses=tuple(deltas), finish_reason=self._finish, model=self._model),)
 
 
-def _end(held: StreamScanner | None) -> str:
-    return "" if held is None else held.end()
+def _end(scanner: StreamScanner | None) -> str:
+    return "" if scanner is None else scanner.end()

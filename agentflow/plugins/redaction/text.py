@@ -1,10 +1,9 @@
-"""Redaction of text: the vault of placeholders, and a scanner that works on streams.
+"""Redaction of text: a scanner that works on streams.
 
 Rules:
 
 1. The same text has the same result, however it is split into chunks.
 2. Text is released as soon as nothing that follows could make it part of a secret.
-3. A value has one placeholder in a session, and a placeholder one value.
 
 Libraries: `regex` reports where a pattern has begun to match at the end of a text (partial matching, which the standard
 library's `re` does not have), and holding text back needs just that. `python-stdnum` verifies check digits. detect-secrets
@@ -15,27 +14,18 @@ whole sentences; pass its results as `values=`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias, cast
 
-from pydantic_core import CoreSchema, core_schema
-
-from agentflow._support.validation import adapter_of
-from agentflow._support.values import NamedTuple
 from agentflow.plugins.redaction.detectors import Detector, Match, Pattern, compiled
-from agentflow.plugins.redaction.seal import Seal
-from agentflow.vocabulary.messages import Msg
-from agentflow.vocabulary.transcript import MessageView, Replacements
 
-__all__ = ["Replacer", "Scanner", "StreamScanner", "Vault", "scan"]
+__all__ = ["SHORTEST", "Replacer", "Scanner", "StreamScanner", "contains_any", "scan"]
 
 _CONTEXT = 80
 """The number of characters before a position that a pattern may look back on."""
 _PLACEHOLDER = "_p_"
 _VALUE = "_v_"
-_MOST_SPOTLESS = 1_000
-_SHORTEST = 4
+SHORTEST = 4
 """Shorter values are too common to be searched for everywhere."""
 
 
@@ -82,12 +72,13 @@ class _Gates:
             return True
         lowered = text.lower()
         for needles, hint in self._one_by_one:  # the hint first: one detector has needles by the hundred
-            if (hint is None or hint.search(text) is not None) and _has_one(lowered, needles):
+            if (hint is None or hint.search(text) is not None) and contains_any(lowered, needles):
                 return True
         return False
 
 
-def _has_one(text: str, needles: Iterable[str]) -> bool:
+def contains_any(text: str, needles: Iterable[str]) -> bool:
+    """Return whether one of the needles is in a text."""
     for needle in needles:  # noqa: SIM110 - `any` takes three times as long
         if needle in text:
             return True
@@ -144,7 +135,7 @@ class Scanner:
         """Return whether a whole text must be searched; most texts are ruled out at a fraction of the cost."""
         if self._gates is None or self._gates.open_for(text):
             return True
-        return bool(self._values) and _has_one(text, self._values)
+        return bool(self._values) and contains_any(text, self._values)
 
     def may_find_within(self, text: str) -> bool:
         """Return whether a text, or any part of it, must be searched."""
@@ -231,7 +222,7 @@ def _branches(node: dict[str, Any]) -> str:
 
 def _long_enough(values: Iterable[str]) -> tuple[str, ...]:
     """Return the values that are long enough to be searched for, the longest first."""
-    known = {value for value in values if len(value) >= _SHORTEST}
+    known = {value for value in values if len(value) >= SHORTEST}
     return tuple(sorted(known, key=lambda value: (-len(value), value)))
 
 
@@ -286,21 +277,21 @@ class StreamScanner:
         ['write to ', '', '<email>, ', 'soon']
     """
 
-    __slots__ = ("_context", "_found", "_held", "_scanner")
+    __slots__ = ("_context", "_found", "_pending", "_scanner")
 
     def __init__(self, scanner: Callable[[], Scanner], found: Replacer) -> None:
         self._scanner = scanner
         self._found = found
         self._context = ""
-        self._held = ""
+        self._pending = ""
 
     def feed(self, chunk: str) -> str:
         """Add a chunk; return the text that can be shown."""
-        return self._advance(self._held + chunk, final=False)
+        return self._advance(self._pending + chunk, final=False)
 
     def end(self) -> str:
         """Return the rest, and start over."""
-        rest = self._advance(self._held, final=True)
+        rest = self._advance(self._pending, final=True)
         self._context = ""
         return rest
 
@@ -309,237 +300,6 @@ class StreamScanner:
             return ""
         text = self._context + pending
         out, reached = scan(self._scanner, text, len(self._context), final, self._found)
-        self._held = text[reached:]
+        self._pending = text[reached:]
         self._context = text[max(0, reached - _CONTEXT) : reached]
         return "".join(out)
-
-
-@dataclass(slots=True, repr=False)
-class _VaultContents:
-    """The contents of a sealed vault."""
-
-    values: dict[str, str]
-    by_model: list[str]
-    words: list[str]
-    thoughts: dict[str, str]
-
-
-@dataclass(slots=True, repr=False)
-class _SealedVault:
-    """The stored form of a vault with values; without values it is the counters alone."""
-
-    counters: dict[str, int]
-    sealed: str
-
-
-_Stored = _SealedVault | dict[str, int]
-
-
-class RedactedRequest(NamedTuple):
-    """A request whose messages were redacted.
-
-    Attributes:
-        base: The scanner.
-        version: The vault's version at that time.
-        given: The messages before redaction.
-        cleaned: The messages as they were sent.
-        replacements: The redacted messages, by position.
-    """
-
-    base: object
-    version: int
-    given: MessageView
-    cleaned: MessageView
-    replacements: Replacements
-
-
-@dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
-class Vault:
-    """The hidden values of one session; lives in its `session_state`, and is never printed.
-
-    If a store keeps session states, it gets the counters, and with a seal (`Redaction(keys=...)`) an encrypted copy of the
-    rest, so that placeholders can be resolved in the next process too. Without one, placeholders of an earlier process stay
-    unresolved, and no new value gets their names.
-    """
-
-    __saved_as__ = "agentflow.plugins.redaction_text:Vault"
-
-    _placeholders: dict[str, str] = field(default_factory=dict[str, str])
-    _originals: dict[str, str] = field(default_factory=dict[str, str])
-    _written: set[str] = field(default_factory=set[str])
-    _counters: dict[str, int] = field(default_factory=dict[str, int])
-    _words: list[str] = field(default_factory=list[str])
-    _scanners: dict[int, tuple[int, Scanner, Scanner]] = field(
-        default_factory=dict[int, "tuple[int, Scanner, Scanner]"]
-    )
-    thoughts: dict[str, str] = field(default_factory=dict[str, str])
-    """The original thoughts of a model, by their signature: its provider expects them unchanged."""
-    clean: dict[tuple[int, int], tuple[object, int, Msg]] = field(
-        default_factory=dict[tuple[int, int], "tuple[object, int, Msg]"]
-    )
-    """Messages as they are sent, so that each is searched once."""
-    begun: bool = False
-    version: int = 0
-    """Increased when a text that was clean may no longer be."""
-    runs: dict[int, str] = field(default_factory=dict[int, str])
-    """By hook: the last run that used this vault."""
-    _lost: Mapping[str, int] = field(default_factory=dict[str, int])
-    _spotless: dict[int, tuple[Scanner, set[object]]] = field(default_factory=dict[int, "tuple[Scanner, set[object]]"])
-    sent: dict[int, RedactedRequest] = field(default_factory=dict[int, "RedactedRequest"])
-    """The last request, by scanner: the next one usually extends it."""
-    unsaved: bool = False
-    """Whether it has changes that are not stored: it is then stored with the next fact."""
-    _seal: Seal | None = None
-    _sealed: str = ""
-    """The sealed contents; empty if there are none, or they have changed."""
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            cls.from_stored, serialization=core_schema.plain_serializer_function_ser_schema(cls.to_stored)
-        )
-
-    @classmethod
-    def from_stored(cls, value: object) -> Vault:
-        """Create a vault from its stored form.
-
-        Raises:
-            ValueError: The data is not a vault.
-        """
-        if isinstance(value, Vault):
-            return value
-        data = adapter_of(_Stored).validate_python(value)
-        counters, sealed = (data.counters, data.sealed) if isinstance(data, _SealedVault) else (data, "")
-        return cls(_counters=dict(counters), _lost=dict(counters), _sealed=sealed)
-
-    def to_stored(self) -> dict[str, Any]:
-        """Return the stored form."""
-        if self._seal is not None and not self._sealed and (self._originals or self._kept_thoughts()):
-            self._sealed = self._seal.close(self._contents())
-        self.unsaved = False
-        return {"counters": dict(self._counters), "sealed": self._sealed} if self._sealed else dict(self._counters)
-
-    def _contents(self) -> str:
-        contents = _VaultContents(self._originals, sorted(self._written), self._words, self._kept_thoughts())
-        return adapter_of(_VaultContents).dump_json(contents).decode()
-
-    def _kept_thoughts(self) -> dict[str, str]:
-        """Return the thoughts that contain a value; the session has all others unchanged."""
-        values = tuple(self._placeholders)
-        return {by: thought for by, thought in self.thoughts.items() if _has_one(thought, values)}
-
-    @property
-    def has_lost(self) -> bool:
-        """Whether there are placeholders of an earlier process, resolvable or not."""
-        return bool(self._lost)
-
-    @property
-    def is_sealed(self) -> bool:
-        """Whether it has sealed values."""
-        return bool(self._sealed)
-
-    def use(self, seal: Seal | None) -> None:
-        """Seal values from now on, and restore the sealed ones.
-
-        Raises:
-            UsageError: The sealed values cannot be opened.
-        """
-        if seal is None or self._seal is not None:
-            return
-        seal.ready()
-        if self._sealed:
-            text, newest = seal.open(self._sealed)
-            kept = adapter_of(_VaultContents).validate_json(text)
-            for placeholder, value in kept.values.items():
-                if placeholder not in self._originals and value not in self._placeholders:
-                    self._originals[placeholder] = value
-                    self._placeholders[value] = placeholder
-            self._written.update(kept.by_model)
-            self._words.extend(word for word in kept.words if word not in self._words)
-            self.thoughts = {**kept.thoughts, **self.thoughts}
-            self._changed()
-            if newest and len(self._originals) == len(kept.values):
-                self._seal = seal
-                return
-        self._seal = seal
-        self._touch()
-
-    def _touch(self) -> None:
-        """Mark the stored form as outdated."""
-        self.unsaved = True  # the counters too: a stored name must not be reused for another value
-        if self._seal is not None:
-            self._sealed = ""
-
-    def _changed(self) -> None:
-        """Forget which texts are clean, since a value was added."""
-        self.version += 1
-        for _, texts in self._spotless.values():
-            texts.clear()
-
-    def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
-        """Return the placeholder of a value; create one if the value is new.
-
-        Args:
-            value: The value.
-            kind: Its kind.
-            base: The scanner that found it; a value that it finds only in context is searched for literally from now on.
-            by_model: Whether the model wrote it.
-        """
-        known = self._placeholders.get(value)
-        if known is None:
-            number = self._counters[kind] = self._counters.get(kind, 0) + 1
-            known = f"<{kind}-{number}>"
-            self._placeholders[value] = known
-            self._originals[known] = value
-            if by_model:
-                self._written.add(known)
-            if base.replace(value, lambda _kind, _text: "") and len(value) >= _SHORTEST:
-                self._words.append(value)
-                self._changed()
-            self._touch()
-        elif not by_model and known in self._written:
-            self._written.discard(known)
-            self._touch()
-        return known
-
-    def sealed_thought(self, signature: str, thought: str) -> None:
-        """Keep a model's original thought, by its signature."""
-        self.thoughts[signature] = thought
-        if _has_one(thought, self._placeholders):
-            self._touch()
-
-    def original(self, placeholder: str) -> str | None:
-        """Return the value of a placeholder; None for a foreign one: its name is then never used."""
-        value = self._originals.get(placeholder)
-        if value is None:
-            kind, _, number = placeholder[1:-1].rpartition("-")
-            self._counters[kind] = max(self._counters.get(kind, 0), int(number))
-        return value
-
-    def is_lost(self, placeholder: str) -> bool:
-        """Return whether the value was known only in an earlier process of this session."""
-        kind, _, number = placeholder[1:-1].rpartition("-")
-        return placeholder not in self._originals and int(number) <= self._lost.get(kind, 0)
-
-    def is_models_own(self, placeholder: str) -> bool:
-        """Return whether only the model wrote the value."""
-        return placeholder in self._written
-
-    def spotless(self, base: Scanner) -> set[object]:
-        """Return the texts that are known to be clean; arguments and results are checked many times.
-
-        The set lives as long as the vault; it is emptied when a value is added.
-        """
-        found = self._spotless.get(id(base))
-        if found is None or found[0] is not base:
-            found = self._spotless[id(base)] = (base, set())
-        elif len(found[1]) > _MOST_SPOTLESS:
-            found[1].clear()
-        return found[1]
-
-    def scanner(self, base: Scanner) -> Scanner:
-        """Return the scanner that also finds the values known so far."""
-        found = self._scanners.get(id(base))
-        if found is None or found[0] != self.version or found[1] is not base:
-            found = self._scanners[id(base)] = (self.version, base, base.with_values(self._words))
-        return found[2]

@@ -17,7 +17,8 @@ from operator import is_
 from typing import Any, assert_never, cast
 
 from agentflow._support.json_text import read_json_text
-from agentflow.plugins.redaction.text import RedactedRequest, Replacer, Scanner, Vault, scan
+from agentflow.plugins.redaction.text import Replacer, Scanner, scan
+from agentflow.plugins.redaction.vault import RedactedRequest, Vault
 from agentflow.vocabulary.messages import (
     Citation,
     ContentBlock,
@@ -331,7 +332,7 @@ class Cleaning:
             ours = view.replacements is not None  # cleaned before, and maybe with more after it
             if ours and (known is None or view.replacements is not known.replacements):
                 return None
-            seen = 0 if known is None else view.shared(known.cleaned if ours else known.given)
+            seen = 0 if known is None else view.shared(known.cleaned if ours else known.original)
             replacements = Replacements() if known is None or not seen else known.replacements
             replaced = not ours and bool(seen and replacements.order)
             head, tail = view.head, view.tail
@@ -367,8 +368,8 @@ class Cleaning:
         """Forget cleaned messages that were part of an earlier request only."""
         vault, base = self.vault, self._base
         if len(vault.clean) > 2 * len(messages) + 64:
-            kept = {(id(msg), id(base)) for msg in messages}
-            vault.clean = {key: known for key, known in vault.clean.items() if key in kept}
+            current = {(id(msg), id(base)) for msg in messages}
+            vault.clean = {key: known for key, known in vault.clean.items() if key in current}
 
 
 def renamed_keys(items: Mapping[Any, Any], names: Mapping[Any, Any]) -> dict[Any, Any]:
