@@ -11,7 +11,6 @@ Rules:
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Mapping
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex
 
@@ -128,14 +127,14 @@ class Adapter(ABC):
         delivered = restart = False
         attempts = self._policy.start(self._sleep)
         while True:
+            chunks = self._attempt(request, conversation)
             try:
-                async with aclosing(self._attempt(request, conversation)) as chunks:
-                    async for chunk in chunks:
-                        if restart:
-                            chunk = replace(chunk, restart=True)
-                            restart = False
-                        delivered = True
-                        yield chunk
+                async for chunk in chunks:
+                    if restart:
+                        chunk = replace(chunk, restart=True)
+                        restart = False
+                    delivered = True
+                    yield chunk
                 return
             except ModelError as error:
                 restart = delivered
@@ -143,6 +142,8 @@ class Adapter(ABC):
                     continue
                 if not await attempts.another(error):
                     raise
+            finally:
+                await chunks.aclose()
 
     @abstractmethod
     async def _ready(self, request: ModelRequest) -> Conversation:

@@ -1,10 +1,10 @@
-"""Reads proxy and certificates from the environment, as httpx (and so the vendors' own clients) does.
+"""Reads proxy and certificates from the environment.
 
 Rules:
 
 1. `HTTP_PROXY` and `HTTPS_PROXY` by the URL's scheme, else `ALL_PROXY`; the lower-case names take precedence.
-2. A host in `NO_PROXY` is reached directly: a name with its subdomains, limited to a port or scheme if the entry has one. The
-   scheme's default port matches a URL without a port (httpx treats `host:443` as another host).
+2. A host in `NO_PROXY` is reached directly, by the standard library's rules: a name with its subdomains, limited to a port if
+   the entry has one. A URL without a port has its scheme's.
 3. `SSL_CERT_FILE`, else `SSL_CERT_DIR`, replaces the system's certificates.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import ssl
@@ -33,20 +33,21 @@ def proxy_for(url: str) -> str | None:
     Raises:
         WrongSettingError: The proxy is not an HTTP proxy, the only supported kind.
     """
-    from urllib.request import getproxies  # slow to import; `http.py` has imported it in a thread
+    from urllib.request import getproxies, proxy_bypass  # slow to import: `http.py` does so in a thread
 
     proxies = getproxies()
     if not proxies:
         return None
     try:
         parts = urlsplit(url)
+        place = f"{parts.hostname}:{parts.port or _PORTS.get(parts.scheme)}"
     except ValueError:  # aiohttp reports it as well
         return None
     name, proxy = next(
         ((name, proxy) for name in (parts.scheme, "all") if (proxy := proxies.get(name))),
         ("", ""),
     )
-    if not proxy or _is_direct(parts, proxies.get("no", "")):
+    if not proxy or proxy_bypass(place):
         return None
     scheme, named, _ = proxy.partition("://")
     if named and scheme.lower() not in ("http", "https"):
@@ -55,40 +56,6 @@ def proxy_for(url: str) -> str | None:
             f"proxy, or add {parts.hostname} to no_proxy."
         )
     return proxy if named else f"http://{proxy}"
-
-
-def _is_direct(url: SplitResult, no_proxy: str) -> bool:
-    return any(_matches(entry.strip(), url) for entry in no_proxy.split(","))
-
-
-def _matches(entry: str, url: SplitResult) -> bool:
-    """Return whether an entry of `NO_PROXY` matches the host of a URL."""
-    if entry in ("", "*"):
-        return entry == "*"
-    scheme, named, rest = entry.rpartition("://")
-    if named and scheme.lower() not in ("all", url.scheme):
-        return False
-    try:
-        wanted = urlsplit(f"//{rest if not _is_address(rest) or ':' not in rest else f'[{rest}]'}")
-        host, port = (wanted.hostname or "").lower(), wanted.port
-    except ValueError:  # not a valid host
-        return False
-    if port is not None and port != (url.port or _PORTS.get(url.scheme)):
-        return False
-    found = (url.hostname or "").lower()
-    if named or _is_address(host) or host == "localhost":
-        return host == found
-    return found == host or found.endswith(host if host.startswith(".") else f".{host}")
-
-
-def _is_address(host: str) -> bool:
-    from ipaddress import ip_address
-
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def certificates() -> ssl.SSLContext | bool:

@@ -31,9 +31,6 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
-E = TypeVar("E")
-F = TypeVar("F")
-G = TypeVar("G")
 
 
 class Piping(Publisher[T_co]):
@@ -73,68 +70,10 @@ class Piping(Publisher[T_co]):
         __op4: Callable[[C], D],
     ) -> D: ...
     @overload
-    def pipe(
-        self,
-        __op1: Callable[[Observable[T_co]], A],
-        __op2: Callable[[A], B],
-        __op3: Callable[[B], C],
-        __op4: Callable[[C], D],
-        __op5: Callable[[D], Observable[E]],
-    ) -> Flux[E]: ...
-    @overload
-    def pipe(
-        self,
-        __op1: Callable[[Observable[T_co]], A],
-        __op2: Callable[[A], B],
-        __op3: Callable[[B], C],
-        __op4: Callable[[C], D],
-        __op5: Callable[[D], E],
-    ) -> E: ...
-    @overload
-    def pipe(
-        self,
-        __op1: Callable[[Observable[T_co]], A],
-        __op2: Callable[[A], B],
-        __op3: Callable[[B], C],
-        __op4: Callable[[C], D],
-        __op5: Callable[[D], E],
-        __op6: Callable[[E], Observable[F]],
-    ) -> Flux[F]: ...
-    @overload
-    def pipe(
-        self,
-        __op1: Callable[[Observable[T_co]], A],
-        __op2: Callable[[A], B],
-        __op3: Callable[[B], C],
-        __op4: Callable[[C], D],
-        __op5: Callable[[D], E],
-        __op6: Callable[[E], F],
-    ) -> F: ...
-    @overload
-    def pipe(
-        self,
-        __op1: Callable[[Observable[T_co]], A],
-        __op2: Callable[[A], B],
-        __op3: Callable[[B], C],
-        __op4: Callable[[C], D],
-        __op5: Callable[[D], E],
-        __op6: Callable[[E], F],
-        __op7: Callable[[F], Observable[G]],
-    ) -> Flux[G]: ...
-    @overload
-    def pipe(
-        self,
-        __op1: Callable[[Observable[T_co]], A],
-        __op2: Callable[[A], B],
-        __op3: Callable[[B], C],
-        __op4: Callable[[C], D],
-        __op5: Callable[[D], E],
-        __op6: Callable[[E], F],
-        __op7: Callable[[F], G],
-    ) -> G: ...
+    def pipe(self, *operators: Callable[[Any], Any]) -> Any: ...
     # pyright matches a base overload with the first override that overlaps it; ours only refine the inherited ones.
     def pipe(self, *operators: Callable[[Any], Any]) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Apply reactivex's operators.
+        """Apply reactivex's operators. The type of the result is known for up to four.
 
         Example:
             >>> from reactivex import operators as ops

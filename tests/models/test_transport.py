@@ -96,13 +96,7 @@ ADDRESSES = [
             for hosts in (
                 *("*", "127.0.0.1", "127.0.0.0/8", "127.0.0.1:8000", "127.0.0.1:1", "api.openai.com", "openai.com"),
                 *(".openai.com", "enai.com", "API.OPENAI.COM", "example.com:8443", "example.com:1", "::1", "localhost"),
-                *(
-                    "https://api.openai.com",
-                    "http://api.openai.com",
-                    "all://example.com",
-                    " example.com , 127.0.0.1 ",
-                    ",,",
-                ),
+                *(" example.com , 127.0.0.1 ", ",,"),
                 *("a.example.com", "*.openai.com", "host:port", "127.0.0.1,localhost"),
             )
         ),
