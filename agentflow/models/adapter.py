@@ -17,10 +17,10 @@ from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex
 from agentflow._support.frozen import EMPTY, FrozenDict, freeze
 from agentflow.errors import ModelError, UsageError
 from agentflow.models.cache_out import cache_arguments, mark_prefixes
-from agentflow.models.content_out import check_content
+from agentflow.models.content_out import check_content, listens
 from agentflow.models.conversion import Conversation, Json, WireMessage
 from agentflow.models.options_out import BARRED, Thinking, ToolMemory, thinking_out
-from agentflow.models.profiles import PROFILES, Family
+from agentflow.models.profiles import PROFILES, Family, WireProfile, profile_for
 from agentflow.models.provider_errors import is_bound_elsewhere, secrets_in
 from agentflow.models.schemas_out import answers_of, in_words, response_format
 from agentflow.ports.model import AnswerModes, ModelRequest
@@ -49,6 +49,12 @@ class Prepared(NamedTuple):
     form: Json
     cache: dict[str, Json]
 
+    @property
+    def fields(self) -> dict[str, Json]:
+        """The fields besides the conversation and the options."""
+        form: dict[str, Json] = {} if self.form is None else {"response_format": self.form}
+        return {**self.tools, **self.cache, **form}
+
 
 class Adapter(ABC):
     """A model reached over a provider's HTTP API; see the subclasses for the arguments."""
@@ -69,6 +75,8 @@ class Adapter(ABC):
 
     _reserved: ClassVar[frozenset[str]] = frozenset()
     """Names that `params` and `options.extra` must not contain."""
+    _tells_errors: ClassVar[bool] = False
+    """Whether the wire has a field for a failed tool."""
 
     def __init__(
         self,
@@ -144,6 +152,17 @@ class Adapter(ABC):
                     raise
             finally:
                 await chunks.aclose()
+
+    def _conversation_for(self, provider: str, model: str, row: Mapping[str, object], base: str | None) -> Conversation:
+        """Create the converter for a provider's model, from its row in LiteLLM's list and the provider's URL."""
+        own = PROFILES[self._family] if self._family is not None else None
+        profile = self._fitted(own or profile_for(provider, model, base))
+        hears = profile.speaks == "messages" and listens(profile.family, row)
+        return Conversation(self._name, profile, listens=hears, tells_errors=self._tells_errors)
+
+    def _fitted(self, profile: WireProfile) -> WireProfile:
+        """Adapt the family's profile to this model."""
+        return profile
 
     @abstractmethod
     async def _ready(self, request: ModelRequest) -> Conversation:

@@ -15,7 +15,6 @@ from agentflow.errors import ModelError, UsageError
 from agentflow.models.adapter import Adapter, modes_of
 from agentflow.models.chunks_in import ChunkReader, usage_of
 from agentflow.models.clients import close_clients
-from agentflow.models.content_out import listens
 from agentflow.models.conversion import Conversation
 from agentflow.models.counting import count_here, limit_of
 from agentflow.models.listing import listed as row_of
@@ -30,7 +29,6 @@ from agentflow.models.litellm_library import (
     served,
 )
 from agentflow.models.options_out import options_out
-from agentflow.models.profiles import PROFILES, profile_for
 from agentflow.models.provider_errors import broken_stream, model_error
 from agentflow.ports.answer_origin import answer_origin
 from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
@@ -146,11 +144,9 @@ class LiteLLMModel(Adapter):
                 known = model_error(error, self._name, secrets=self._secrets())
             if isinstance(known, ModelError):
                 raise known
-            own = PROFILES[self._family] if self._family is not None else None
             self._served = known
-            profile = own or profile_for(known.provider, self._name, self._api_base)
-            hears = listens(profile.family, listed(litellm, self._name))
-            self._conversation = Conversation(self._name, profile, listens=hears)
+            row = listed(litellm, self._name)
+            self._conversation = self._conversation_for(known.provider, self._name, row, self._api_base)
         return self._conversation
 
     def _arguments(self, request: ModelRequest, conversation: Conversation) -> dict[str, Any]:
@@ -166,9 +162,7 @@ class LiteLLMModel(Adapter):
             "num_retries": 0,
             **self._params,
             **options_out(request.options, conversation.profile, prepared.thinking),
-            **prepared.tools,
-            **prepared.cache,
-            **({} if prepared.form is None else {"response_format": prepared.form}),
+            **prepared.fields,
             **request.options.extra,
         }
         if self._api_base is not None:

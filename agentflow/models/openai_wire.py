@@ -159,9 +159,7 @@ class OpenAIWire(DirectWire):
             "stream_options": {"include_usage": True},
             **self._extra_fields(self._params),
             **options,
-            **prepared.tools,
-            **prepared.cache,
-            **({} if prepared.form is None else {"response_format": prepared.form}),
+            **prepared.fields,
         }
 
     def _reasons(self) -> bool:

@@ -25,13 +25,12 @@ from agentflow._support.json_text import read_json_text
 from agentflow._support.shown import without_password
 from agentflow.errors import ModelError, UsageError
 from agentflow.models.adapter import Adapter, modes_of
-from agentflow.models.content_out import listens
 from agentflow.models.conversion import Conversation
 from agentflow.models.counting import count_here, limit_of
 from agentflow.models.http import NO_JSON, TLS, failures, finish, loaded, post, refusal
 from agentflow.models.listing import listed, price
 from agentflow.models.loose import NotUnderstoodError
-from agentflow.models.profiles import PROFILES, Family, WireProfile, profile_for
+from agentflow.models.profiles import Family
 from agentflow.models.provider_errors import ProviderError, broken_stream, chain_of, model_error, no_key
 from agentflow.models.sse import EventReader, EventTooLargeError
 from agentflow.ports.answer_origin import noting_origin
@@ -125,8 +124,6 @@ class DirectWire(Adapter):
     __slots__ = ("_connect_timeout", "_max_event", "_model", "_row", "_tls")
 
     vendor: ClassVar[Vendor]
-    _tells_errors: ClassVar[bool] = False
-    """Whether the wire has a field for a failed tool."""
 
     def __init__(
         self,
@@ -200,17 +197,10 @@ class DirectWire(Adapter):
     def _converter(self) -> Conversation:
         """Return the model's converter; created on first use."""
         if self._conversation is None:
-            base = self._elsewhere()
-            own = PROFILES[self._family] if self._family is not None else None
-            self._row = listed(self.vendor.provider, self._model)
-            profile = self._fitted(own or profile_for(self.vendor.provider, self._model, base))
-            hears = profile.speaks == "messages" and listens(profile.family, self._row)
-            self._conversation = Conversation(self._name, profile, listens=hears, tells_errors=self._tells_errors)
+            provider = self.vendor.provider
+            self._row = listed(provider, self._model)
+            self._conversation = self._conversation_for(provider, self._model, self._row, self._elsewhere())
         return self._conversation
-
-    def _fitted(self, profile: WireProfile) -> WireProfile:
-        """Adapt the family's profile to this model."""
-        return profile
 
     async def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:
         extra = request.options.extra

@@ -235,6 +235,10 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         """The value, or `default_value` if there is none."""
         return StepMono(self, _IF_EMPTY, lambda _: Just(default_value), "default_if_empty")
 
+    def switch_if_empty(self, other: Source[A]) -> Mono[T_co | A]:
+        """The value, or that of `other` if there is none."""
+        return StepMono(self, _IF_EMPTY, lambda _: other, "switch_if_empty")
+
     def ignore_elements(self) -> Mono[Never]:
         """Only the completion or the failure; the value is discarded."""
         return StepMono(self, _MAP, lambda _: EMPTY, "ignore_elements")

@@ -195,6 +195,7 @@ MONO_OPERATORS: dict[str, Callable[[Mono[Any]], Mono[Any]]] = {
     "flat_map": lambda m: m.flat_map(Mono.just),
     "tap": lambda m: m.tap(lambda _: None),
     "default_if_empty": lambda m: m.default_if_empty(0),
+    "switch_if_empty": lambda m: m.switch_if_empty(Mono.just(0)),
     "catch": lambda m: m.catch(lambda error, _: Mono.error(error)),
     "retry": lambda m: m.retry(1),
     "timeout": lambda m: m.timeout(60),

@@ -31,6 +31,7 @@ async def test_none_is_a_value_and_empty_is_none() -> None:
     assert await Mono.just(None).resolve() is None
     assert await Mono.just(None).default_if_empty(1) is None
     assert await Mono.empty().default_if_empty(1) == 1
+    assert await Mono.empty().switch_if_empty(Mono.just(2)) == 2
     assert await Mono.just(1).filter(lambda x: x > 1).map(str).resolve() is EMPTY
     assert await Mono.just(None).as_flux().to_list() == [None]
     assert await Mono.empty().as_flux().to_list() == []
