@@ -131,7 +131,7 @@ class DurableAgent(Generic[T_co]):
 
         A tool should pass `run_id=context.idempotency_key`: if it runs again after a crash, it does not submit a second call.
         """
-        return self.client.ask(to, message, **options)
+        return self.client.call(to, message, **options)
 
     def result(self, run_id: str) -> CallMono[Reply[T_co]]:
         """Wait until a run has ended or is suspended; see `DurableClient.result`.

@@ -164,15 +164,6 @@ class DurableClient:
 
         return CallMono(work, f"client.call({agent!r}, ...)")
 
-    def ask(
-        self,
-        agent: str,
-        message: str | Msg | Sequence[Msg],
-        **options: Unpack[SubmitOptions],
-    ) -> CallMono[Reply]:
-        """`call`, under the name used between agents."""
-        return self.call(agent, message, **options)
-
     async def decide(self, run_id: str, decisions: Mapping[str, Resolution], *, timeout: float | None = None) -> None:
         """Decide the pending calls of a suspended run; a worker resumes it, and `result` waits for its next reply.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 from weakref import WeakSet
 
 from agentflow._support.annotations import annotations_of, signature_of
@@ -78,7 +78,8 @@ def check(hook: Hook) -> None:
     if others:
         _check_instance(hook)
     for option in options:
-        _CHECKS[option](hook, option)
+        if not _CHECKS[option][0](getattr(hook, option)):
+            raise _wrong(hook, option)
     _check_roles(hook)
     _check_time(hook)
     _harmless.update(others - _METHODS.keys())
@@ -203,84 +204,49 @@ def _check_instance(hook: Hook) -> None:
 # ---- options
 
 
-def _check_name(hook: Hook, option: str) -> None:
-    if not isinstance(hook.name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a subclass may define anything
-        raise _wrong(hook, option, "a str")
+_Option: TypeAlias = tuple[Callable[[object], bool], str, str]
+"""Whether a value is legal, the legal values, and an example."""
 
 
-def _check_flag(hook: Hook, option: str) -> None:
-    flag: object = getattr(hook, option)
-    if flag is not True and flag is not False:
-        raise _wrong(hook, option, "True or False")
+def _each(values: object, kinds: tuple[type, ...], fits: Callable[[object], bool]) -> bool:
+    """Whether a value is a collection of one of these classes, and its items fit."""
+    return type(values) in kinds and all(map(fits, cast("Iterable[object]", values)))
 
 
-def _check_priority(hook: Hook, option: str) -> None:
-    priority: object = hook.priority
-    if not _is_number(priority) or priority != priority:
-        raise _wrong(hook, option, "a number, lower runs earlier", "priority = 10")
+def _is_str(value: object) -> bool:
+    return isinstance(value, str)
 
 
-def _check_scope(hook: Hook, option: str) -> None:
-    if hook.scope not in ("own", "tree"):
-        raise _wrong(hook, option, "'own' or 'tree'")
+def _is_event_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Event)
 
 
-def _check_on_failure(hook: Hook, option: str) -> None:
-    if hook.on_failure not in (None, "abort", "skip", "deny"):
-        raise _wrong(hook, option, "'abort', 'skip', 'deny' or None")
-
-
-def _check_tags(hook: Hook, option: str) -> None:
-    tags: object = hook.tags
-    if type(tags) not in (frozenset, set) or not _all(tags, str):
-        raise _wrong(hook, option, "a frozenset of str", "tags = frozenset({'money'})")
-
-
-def _check_tools(hook: Hook, option: str) -> None:
-    patterns: object = hook.only_tools
-    if type(patterns) not in (tuple, list, frozenset, set) or not _all(patterns, str):
-        raise _wrong(hook, option, "a tuple of patterns", "only_tools = ('delete_*',)")
-
-
-def _check_events(hook: Hook, option: str) -> None:
-    kinds: object = hook.events
-    if kinds is not None and not (
-        type(kinds) is tuple
-        and all(isinstance(kind, type) and issubclass(kind, Event) for kind in cast("tuple[object, ...]", kinds))
-    ):
-        raise _wrong(
-            hook, option, "a tuple of the event classes that it handles, or None for all", "events = (PreActing,)"
-        )
-
-
-def _check_wraps(hook: Hook, option: str) -> None:
-    stages: object = hook.wraps
-    if stages is not None and not (
-        type(stages) is tuple and all(stage in _STAGES for stage in cast("tuple[object, ...]", stages))
-    ):
-        what = "a tuple of PreCall, PreReasoning, PreToolRound and PreActing (the events that around() wraps), or None for all"
-        raise _wrong(hook, option, what, "wraps = (PreReasoning,)")
-
-
-def _check_timeout(hook: Hook, option: str) -> None:
-    limit: object = hook.timeout
-    if limit is not None and not _is_number(limit):
-        raise _wrong(hook, option, "seconds, or None", "timeout = 2.5")
-
-
-_CHECKS: dict[str, Callable[[Hook, str], None]] = {
-    "name": _check_name,
-    "priority": _check_priority,
-    "on_failure": _check_on_failure,
-    "timeout": _check_timeout,
-    "scope": _check_scope,
-    "tags": _check_tags,
-    "only_tools": _check_tools,
-    "events": _check_events,
-    "wraps": _check_wraps,
-    **dict.fromkeys(("guard", "observer", "serial", "shadow", "in_thread"), _check_flag),
+_FLAG: _Option = (lambda flag: flag is True or flag is False, "True or False", "")
+_CHECKS: dict[str, _Option] = {
+    "name": (_is_str, "a str", ""),
+    "priority": (lambda n: _is_number(n) and n == n, "a number, lower runs earlier", "priority = 10"),
+    "on_failure": (lambda policy: policy in (None, "abort", "skip", "deny"), "'abort', 'skip', 'deny' or None", ""),
+    "timeout": (lambda limit: limit is None or _is_number(limit), "seconds, or None", "timeout = 2.5"),
+    "scope": (lambda scope: scope in ("own", "tree"), "'own' or 'tree'", ""),
+    "tags": (lambda tags: _each(tags, (frozenset, set), _is_str), "a frozenset of str", "tags = frozenset({'money'})"),
+    "only_tools": (
+        lambda patterns: _each(patterns, (tuple, list, frozenset, set), _is_str),
+        "a tuple of patterns",
+        "only_tools = ('delete_*',)",
+    ),
+    "events": (
+        lambda kinds: kinds is None or _each(kinds, (tuple,), _is_event_class),
+        "a tuple of the event classes that it handles, or None for all",
+        "events = (PreActing,)",
+    ),
+    "wraps": (
+        lambda stages: stages is None or _each(stages, (tuple,), _STAGES.__contains__),
+        "a tuple of PreCall, PreReasoning, PreToolRound and PreActing (the events that around() wraps), or None for all",
+        "wraps = (PreReasoning,)",
+    ),
+    **dict.fromkeys(("guard", "observer", "serial", "shadow", "in_thread"), _FLAG),
 }
-"""The check of each option."""
+"""The options of a hook."""
 
 
 def _check_roles(hook: Hook) -> None:
@@ -326,12 +292,9 @@ def _is_number(value: object) -> bool:
     return type(value) is int or type(value) is float
 
 
-def _all(values: object, kind: type) -> bool:
-    return all(isinstance(value, kind) for value in cast("Iterable[object]", values))
-
-
-def _wrong(hook: Hook, option: str, what: str, example: str = "") -> UsageError:
+def _wrong(hook: Hook, option: str) -> UsageError:
     value: object = getattr(hook, option)
+    _, what, example = _CHECKS[option]
     write = f", such as {example}" if example else ""
     kind = "a method" if inspect.ismethod(value) else "a function" if inspect.isroutine(value) else ""
     given = f"{option} is {kind}" if kind else f"{option}={value!r:.60}"

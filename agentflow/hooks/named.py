@@ -1,24 +1,4 @@
-"""The names of function hooks, as decorators and as keys of a mapping, and the values that `hooks=` accepts.
-
-| Name | Event | When |
-|---|---|---|
-| `after_user_input` | `PreCall` | once per call, before anything is stored |
-| `before_llm` | `PreReasoning` | before each model call |
-| `after_llm` | `PostReasoning` | after each model call |
-| `before_tool_round` | `PreToolRound` | once per reply with tool calls |
-| `before_each_tool` | `PreActing` | before each tool |
-| `after_each_tool` | `PostActing` | after each tool |
-| `after_tool_round` | `PostToolRound` | once, when all results are recorded |
-| `on_complete` | `PostCall` | when the call has its reply |
-| `on_error` | `Error` | when a model call, a tool, a hook or a store failed |
-| `before_put` | `PrePut` | before a turn is put into a queue |
-| `after_put` | `PostPut` | after a turn was put into a queue |
-| `before_turn` | `PreTurn` | before a turn runs without a model |
-| `on_turn_value` | `TurnValue` | for each value that a turn yields, and for its result |
-| `after_turn` | `PostTurn` | when a turn has finished |
-| `on_pause` | `Paused` | when an agent pauses between turns |
-| `on_resume` | `Resumed` | when it resumes |
-"""
+"""The named events as decorators and as keys of a mapping, and the values that `hooks=` accepts."""
 
 from __future__ import annotations
 

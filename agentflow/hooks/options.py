@@ -91,13 +91,12 @@ def concerns_tool(hook: Hook, use: ToolUseBlock | None) -> bool:
 
 
 def _filtered(call: Call, hook: Hook, kind: type[Event]) -> Call:
+    use_of = attrgetter("turn.tool_use" if issubclass(kind, TurnEvent) else "tool_use")
+
     def filtered(event: Any) -> Any:
-        return call(event) if concerns_tool(hook, event.tool_use) else None
+        return call(event) if concerns_tool(hook, use_of(event)) else None
 
-    def filtered_turn(event: Any) -> Any:
-        return call(event) if concerns_tool(hook, event.turn.tool_use) else None
-
-    return filtered_turn if issubclass(kind, TurnEvent) else filtered
+    return filtered
 
 
 def _threaded(call: Call) -> Call:

@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from agentflow.errors import Aside, HookContractError
 from agentflow.ports.model import Model, ModelRequest
@@ -238,11 +238,11 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
         )
     layer = (around, hook, event)
     if below is ModelSource:
-        inner: Flux[ModelChunk] = made if isinstance(made, Flux) else Flux.from_observable(made)
+        inner = cast("Flux[ModelChunk]", made if isinstance(made, Flux) else Flux.from_observable(made))
         private = source.private or isinstance(made, PrivateFlux)
         return ModelSource(inner, source.request, source.using, layer, private, opens=source.opens)
     if below is ToolSource:
-        work: Mono[ToolResultBlock] = made if isinstance(made, Mono) else Mono.from_observable(made)
+        work = cast("Mono[ToolResultBlock]", made if isinstance(made, Mono) else Mono.from_observable(made))
         return ToolSource(work, source.chunks, source.instead, layer)
     return made
 
@@ -258,11 +258,11 @@ def observed_as(made: Any, watched: Observable[Any]) -> Observable[Any]:
 
 
 def _flux_of(work: Any) -> Flux[ModelChunk]:
-    return work if isinstance(work, Flux) else Flux.from_observable(work)  # pyright: ignore[reportUnknownVariableType]
+    return cast("Flux[ModelChunk]", work if isinstance(work, Flux) else Flux.from_observable(work))
 
 
 def _mono_of(work: Any) -> Mono[ToolResultBlock]:
-    return work if isinstance(work, Mono) else Mono.from_observable(work)  # pyright: ignore[reportUnknownVariableType]
+    return cast("Mono[ToolResultBlock]", work if isinstance(work, Mono) else Mono.from_observable(work))
 
 
 _SOURCES = (ModelSource, ToolSource)

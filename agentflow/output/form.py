@@ -129,18 +129,14 @@ class Form(Generic[T]):
         object.
         """
         try:
-            if self._has_key(raw):
+            given: object = from_json(raw)
+            if isinstance(given, dict) and WRAPPED in given:
                 return None
             value = self.adapter.validate_json(f'{{"{WRAPPED}":{raw}}}')[WRAPPED]
             check_numbers(raw)
         except ValueError:
             return None
         return (value,)
-
-    @staticmethod
-    def _has_key(raw: str) -> bool:
-        value: object = from_json(raw)
-        return isinstance(value, dict) and WRAPPED in value
 
     def _explain(self, raw: str, error: ValueError) -> str:
         required = self.schema.get("required", ())

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from agentflow.errors import UsageError
 from agentflow.output.form import Form, MisfitError
 from agentflow.output.tools import AnswerTool, StepTool, content_text, step_of
-from agentflow.tools.results import read_strictly, render
+from agentflow.tools.results import read_back, render
 from agentflow.tools.signature import MISSING, return_hint
 from agentflow.tools.tool import Tool
 
@@ -188,7 +188,7 @@ class Output(Generic[T_co]):
         if hint is MISSING or isinstance(hint, str):
             return cast("T_co", text)
         try:
-            return cast("T_co", read_strictly(text, hint))
+            return cast("T_co", read_back(text, hint, strict=True))
         except ValueError as error:
             raise MisfitError(f"The return value of {self.tool.name} is not in its result: {error}") from error
 

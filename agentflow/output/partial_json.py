@@ -3,8 +3,9 @@
 Rules:
 
 1. A chunk is read once, and no text is kept: the cost of a chunk depends on its own length, not on the text before it.
-   (`pydantic_core.from_json(allow_partial=...)` and similar parse the whole text again for each chunk; ijson is
-   incremental, but reports a string only when it is complete.)
+   (`pydantic_core.from_json(allow_partial=...)` parses the whole text again for each chunk: 106 µs after 4,000 chunks
+   and 850 µs after 32,000, against 4.5 µs here. It also shows the `12` of `123`, and does not tell a growing string from
+   a complete one. ijson is incremental, but reports a string only when it is complete.)
 2. Invalid JSON ends the reports, and raises nothing: the answer is validated when it is complete.
 3. Text before the first `{` is skipped, as in `json_in`.
 """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-__all__ = ["NO_OUTPUT", "failure_text", "read_back", "read_strictly", "render"]
+__all__ = ["NO_OUTPUT", "failure_text", "read_back", "render"]
 
 NO_OUTPUT = "(no output)"
 """The text for a tool that returned nothing: some providers refuse an empty result."""
@@ -63,50 +63,34 @@ def render(value: object) -> str | tuple[TextBlock | DataBlock, ...]:
     return _json(cast("object", value))
 
 
-def read_back(text: str, hint: object) -> object:
-    """Return the value that `render` turned into this text, if the text can be parsed; else the text.
+def read_back(text: str, hint: object, *, strict: bool = False) -> object:
+    """Return the value that `render` turned into this text; the text itself if it cannot be parsed.
 
     Args:
         text: The text of a result that did not come from the tool itself: from a cache, or changed by a hook.
         hint: The tool's return annotation. If text is legal, the text is the value.
+        strict: Whether to raise if it cannot be parsed.
+
+    Raises:
+        ValueError: With `strict`, the text is not a value of that type.
 
     Example:
         >>> read_back("3", int), read_back("3", str), read_back("[hidden]", int)
         (3, '3', '[hidden]')
     """
-    value = _UNREAD if isinstance(hint, str) else _value_of(text, hint)
-    return text if value is _UNREAD else value
-
-
-def read_strictly(text: str, hint: object) -> object:
-    """Like `read_back`, but accept only a value of that type.
-
-    Raises:
-        ValueError: The text is not such a value.
-
-    Example:
-        >>> read_strictly("3", int)
-        3
-    """
-    value = _value_of(text, hint)
-    if value is _UNREAD:
+    form = None if isinstance(hint, str) else _form(hint)
+    if form is not None:
+        if _reads(lambda: form.validate_python(text, strict=True)) is not _UNREAD:
+            return text
+        if text == NO_OUTPUT and _reads(lambda: form.validate_python(None, strict=True)) is None:
+            return None
+        for candidate in (text, to_json(text)):  # `render` removes the quotes of a date, an enum or a path
+            value = _reads(partial(form.validate_json, candidate, strict=True))
+            if value is not _UNREAD:
+                return value
+    if strict:
         raise ValueError(f"{text!r:.80} cannot be read as {hint!r:.80}.")
-    return value
-
-
-def _value_of(text: str, hint: object) -> object:
-    form = _form(hint)
-    if form is None:
-        return _UNREAD
-    if _reads(lambda: form.validate_python(text, strict=True)) is not _UNREAD:
-        return text
-    if text == NO_OUTPUT and _reads(lambda: form.validate_python(None, strict=True)) is None:
-        return None
-    for candidate in (text, to_json(text)):  # `render` removes the quotes of a date, an enum or a path
-        value = _reads(partial(form.validate_json, candidate, strict=True))
-        if value is not _UNREAD:
-            return value
-    return _UNREAD
+    return text
 
 
 _UNREAD: Final = object()

@@ -250,9 +250,5 @@ def _one_of(kinds: str | list[str]) -> str:
 def _path(steps: Iterable[str | int]) -> str:
     path = ""
     for step in steps:
-        path = f"{path}[{step}]" if isinstance(step, int) else _under(path, step)
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
     return path
-
-
-def _under(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

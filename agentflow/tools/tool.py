@@ -558,4 +558,4 @@ def tool(function: Callable[..., Any] | None = None, /, **options: object) -> An
     fixed = {**named, **options}
     if function is not None:
         return Tool(function, **chosen, fixed=fixed)
-    return lambda function: Tool(cast("Callable[..., Any]", function), **chosen, fixed=fixed)
+    return partial(Tool, **chosen, fixed=fixed)
