@@ -4,9 +4,9 @@ Rules:
 
 1. An agent is immutable except for its hooks: `hook`, `on`, `off` and `remove_hook` swap in a new set; a run keeps the
    set it began with. The tools of live toolsets change with the toolsets.
-2. The behaviour is in the base classes, one topic per file: hooks (`agent_hooks`), toolsets (`toolsets`), calls and
-   sessions (`calling`), being a tool (`as_tool`), turns and other agents (`peers`). This file constructs, copies and
-   saves agents.
+2. The behaviour is in the base classes, one topic per file: hooks and toolsets (`toolsets`), calls and sessions
+   (`calling`), being a tool (`as_tool`), turns and other agents (`peers`). This file constructs, copies and saves
+   agents.
 """
 
 from __future__ import annotations

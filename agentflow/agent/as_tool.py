@@ -7,9 +7,9 @@ from typing import Any, Unpack, cast
 from weakref import ref
 
 from agentflow._support.ids import conversation_key, inner_session_id
-from agentflow.agent.agent_hooks import HookedAgent
 from agentflow.agent.arguments import ResumeOptions, last_reply, set_wrapped_agent
 from agentflow.agent.calling import CallingAgent
+from agentflow.agent.toolsets import ToolsetAgent
 from agentflow.errors import ToolError
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.escalation import ToolSuspended
@@ -248,7 +248,7 @@ class FullToolAgent(ToolAgent[T_co]):
         return reply if reply.data else text_of(reply, output)
 
 
-def full_agent(agent: HookedAgent) -> FullToolAgent[Any]:
+def full_agent(agent: ToolsetAgent) -> FullToolAgent[Any]:
     """Return the agent with the members for its queue and other agents."""
     assert isinstance(agent, FullToolAgent)  # each is made as one
     return cast("FullToolAgent[Any]", agent)

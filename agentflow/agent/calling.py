@@ -10,9 +10,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Generic, Unpack, cast, overload
+from weakref import ref
 
 from typing_extensions import TypeVar
 
@@ -33,12 +34,14 @@ from agentflow.agent.arguments import (
     outer_request,
     refuse_keywords,
 )
-from agentflow.agent.session_agent import SessionsAgent
-from agentflow.agent.sessions import refuse_waiting_for_itself
+from agentflow.agent.sessions import Sessions, refuse_waiting_for_itself
+from agentflow.agent.toolsets import ToolsetAgent
 from agentflow.agent.typed_call import TypedOutput
 from agentflow.errors import ShutdownError, UsageError
+from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.call import Call
+from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
@@ -46,7 +49,9 @@ from agentflow.loop.stream import BUFFER, EventBuffer, EventStream
 from agentflow.loop.waits import Waits
 from agentflow.output.output import Output, OutputLike, output_of
 from agentflow.output.replying import with_output
+from agentflow.ports.store import SessionInfo, Store
 from agentflow.reactive import CallMono
+from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import FullTool
 from agentflow.vocabulary.context import find_dep
 from agentflow.vocabulary.messages import Msg, Reply, T_co
@@ -58,8 +63,8 @@ U = TypeVar("U")
 _MOST_KEPT = 32  # the number of outputs of calls that an agent caches
 
 
-class CallingAgent(SessionsAgent, Generic[T_co]):
-    """The calls of an `Agent`.
+class CallingAgent(ToolsetAgent, Generic[T_co]):
+    """The calls of an `Agent`, and its sessions.
 
     Args:
         config: The configuration for the loop.
@@ -70,11 +75,91 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
 
     _output: TypedOutput | None = None
     _others: dict[int, TypedOutput] | None = None
+    _store: Store | None
+    _sessions: Sessions
+
+    def __init__(
+        self, config: LoopConfig, hooks: Iterable[Hook], store: Store | None, live: tuple[LiveToolset, ...]
+    ) -> None:
+        super().__init__(config, hooks, live)
+        config.running.owner = ref(self)
+        own = vars(self)
+        own["_store"], own["_sessions"] = (
+            store,
+            Sessions(config.view.name, store, config.new_id, config.running.suspended),
+        )
 
     @property
     def output(self) -> Output[T_co] | None:
         """The typed output of its calls; None if they return text only."""
         return None if self._output is None else self._output.output
+
+    def session(self, id: str | None = None) -> Session:  # noqa: A002 - public name
+        """Return the session with an id, created on first use; without an id, the implicit session.
+
+        With a store, a session's content is available once it has been loaded: by a call, or by `await
+        agent.history(id)`. An agent with a store keeps the 256 most recently used named sessions in memory, besides
+        those that run a call or wait for a decision. Others are loaded again when needed.
+        """
+        return self._sessions.of(id)
+
+    async def history(self, session: str | Session | None = None) -> tuple[Msg, ...]:
+        """Load a session, and return its stored conversation.
+
+        While a call runs on the session, it is that call's view of the conversation.
+
+        Args:
+            session: An id or a session; the implicit one by default.
+
+        Raises:
+            StoreError: It cannot be read.
+
+        Example:
+            >>> store = MemoryStore()
+            >>> await Agent("a", ScriptedModel(["Hello Ada."]), store=store).call("I am Ada.", session="ada")
+            >>> [msg.text for msg in await Agent("a", ScriptedModel([]), store=store).history("ada")]
+            ['I am Ada.', 'Hello Ada.']
+        """
+        chosen = self._sessions.of(session)
+        await chosen.load()
+        return tuple(chosen.messages)
+
+    def forget(self, id: str) -> bool:  # noqa: A002
+        """Release a session from memory. If a store keeps it, it is loaded again when needed.
+
+        Returns:
+            Whether it was in memory.
+
+        Raises:
+            UsageError: A call is running on it.
+        """
+        return self._sessions.forget(id)
+
+    def interrupt(self, session: str | Session | None = None, reason: str = "interrupted") -> bool:
+        """End the call that runs on a session, at once: its reply's outcome is `interrupted`.
+
+        A call that waits for its session to be loaded ends before its first model call.
+
+        Returns:
+            Whether there was a call.
+        """
+        found = self._sessions.find(session) if isinstance(session, str) else self._sessions.of(session)
+        return found is not None and found.interrupt(reason)
+
+    async def unfinished(self) -> list[SessionInfo]:
+        """Return the sessions of its store with a call that a crash or a shutdown interrupted: `resume` each.
+
+        Sessions of sub-agents are not included, because their callers continue them. A call that another process is
+        running looks the same, so no other process should be working on the store, or calls should wait (`SqlStore(...,
+        on_conflict="wait")`).
+
+        Example:
+            >>> await Agent("assistant", ScriptedModel([]), store=MemoryStore()).unfinished()
+            []
+        """
+        return await self._sessions.unfinished()
+
+    # ---- calls
 
     @overload
     def call(self, input: Input, *, output: None = None, **rest: Unpack[CallOptions]) -> CallMono[Reply[T_co]]: ...
@@ -136,7 +221,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         Returns:
             A Flux of events; use `async with`, or iterate it. A slow reader slows the model down.
         """
-        refuse_keywords("stream", options)
+        if options:
+            refuse_keywords("stream", options)
         return self._flux(CallRequest(input, None, output, options))
 
     @overload
@@ -181,7 +267,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             UsageError: The session holds no open call, or decisions are missing, unknown or of a wrong type.
             ShutdownError: The agent is shutting down.
         """
-        refuse_keywords("resume", options)
+        if options:
+            refuse_keywords("resume", options)
         request = CallRequest(None, decisions or {}, output, {"session": session, **options})
         return CallMono(partial(self._open, request), "agent.resume(...)")
 
@@ -212,7 +299,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         **options: Unpack[ResumeStream],
     ) -> AgentFlux[Any]:
         """Like `resume`, but yield the events, like `stream`."""
-        refuse_keywords("resume_stream", options)
+        if options:
+            refuse_keywords("resume_stream", options)
         return self._flux(CallRequest(None, decisions or {}, output, {"session": session, **options}))
 
     def _flux(self, request: CallRequest) -> AgentFlux[Any]:
@@ -248,10 +336,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         return await with_output(reply, wanted) if wanted is not None and reply.outcome == "completed" else reply
 
     async def _open_later(self, given: CallArguments, session: FullSession) -> Reply[Any]:
-        await self._open_and_acquire(given, session)
-        run = self._run(given, session, None)
-        run.start()
-        return await run.scope.result()
+        return await (await self._start(given, session, None)).scope.result()
 
     async def _open_stream(self, request: CallRequest, buffer: EventBuffer) -> Call:
         """Open a streamed call: start it, with its events going to the buffer."""
@@ -263,8 +348,15 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             run = await cast("CallingAgent[Any]", owner)._open_stream(request, buffer)
             run.typed = partial(self._own_reply, session)
             return run
+        return await self._start(given, session, buffer)
+
+    async def _start(self, given: CallArguments, session: FullSession, buffer: EventBuffer | None) -> Call:
+        """Open the agent's toolsets, wait for the session unless that would deadlock, and start the run."""
         if self._toolsets is not None or not session.try_acquire():
-            await self._open_and_acquire(given, session)
+            if self._toolsets is not None and not self._config.running.closed:
+                await self._toolsets.open()
+            refuse_waiting_for_itself(session, self.name)
+            await session.acquire(self.name)
         run = self._run(given, session, buffer)
         run.start()
         return run
@@ -275,12 +367,6 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         if isinstance(session, FullSession):
             return session
         return self._sessions.of(session, to_continue=given.decisions is not None)
-
-    async def _open_and_acquire(self, given: CallArguments, session: FullSession) -> None:
-        """Open the agent's toolsets, and wait for the session."""
-        if self._toolsets is not None and not self._config.running.closed:
-            await self._toolsets.open()
-        await self._acquire(session)
 
     def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
         """See `ToolsetAgent`; calls with a typed output keep their final tool."""
@@ -308,8 +394,10 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         config, options = self._config, given.options
         try:
             asked = None if self._output is None and given.output is None else self._typed_output(given.output)
-            if config.running.closed:
-                self._refuse_while_closed(session)
+            place = current_turn.get()
+            caller = None if place is None or place.run.over else place
+            if config.running.closed and caller is None:  # a call made by a running call stops with it
+                raise ShutdownError(self.name, session.id, stopped=False)
             machine = session.machine
             if not self._prepared:
                 self._prepare()
@@ -328,8 +416,6 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
                 hooks = asked.with_hooks(hooks)
             if given.hooks:
                 hooks = hooks.with_hooks(given.hooks)
-            place = current_turn.get()
-            caller = None if place is None or place.run.over else place
             if caller is not None:
                 hooks, source, deps = self._below(caller.run, hooks, deps)
             changed = options.get("options")
@@ -375,17 +461,6 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             f"{above}/{self.name}" if above else self.name,
             caller.deps if deps is None else deps,
         )
-
-    async def _acquire(self, session: FullSession) -> None:
-        """Wait for the session, unless that would deadlock."""
-        refuse_waiting_for_itself(session, self.name)
-        await session.acquire(self.name)
-
-    def _refuse_while_closed(self, session: FullSession) -> None:
-        """Refuse a new call while the agent shuts down, except one made by a running call, which stops with it."""
-        place = current_turn.get()
-        if place is None or place.run.over:
-            raise ShutdownError(self.name, session.id, stopped=False)
 
     def _prepare(self) -> None:
         """Build the schemas and validators of the tools, once, at the first call."""

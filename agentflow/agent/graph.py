@@ -6,7 +6,6 @@ calls by name (`agent.ask`) are not known in advance.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal, Protocol, runtime_checkable
 
 from agentflow._support.shown import one_line
@@ -137,16 +136,10 @@ class _Drawing:
             self.edges[Edge(own, set_key)] = None
             for tool in toolset.tools if first else ():
                 self.edges[Edge(set_key, self.key(tool, tool.name, "tool")[0])] = None
-        for one, other in self._hand_offs(agent):
+        for one, other in (pair for hook in agent.hooks if isinstance(hook, HandsOver) for pair in hook.passes):
             if one in below and other in below:
                 self.edges[Edge(below[one], below[other], hands_over=True)] = None
         return own
-
-    @staticmethod
-    def _hand_offs(agent: ToolableAgent) -> Iterator[tuple[str, str]]:
-        for hook in agent.hooks:
-            if isinstance(hook, HandsOver):
-                yield from hook.passes
 
 
 def graph_of(agent: ToolableAgent) -> Graph:

@@ -1,4 +1,4 @@
-"""The live toolsets of an agent, which are opened and closed (`LiveToolset`).
+"""The hooks of an agent, and its live toolsets, which are opened and closed (`LiveToolset`).
 
 Rules:
 
@@ -7,11 +7,14 @@ Rules:
 3. The agent's own tools keep their names. If two toolsets have a tool of one name, the first toolset keeps it; the
    other tool is left out, which is logged once.
 4. When tools change, the agent and its calls get the new ones at once: the next request to a model includes them.
+5. `hook`, `on` and `remove` swap in a new set of hooks; a run keeps the one it began with. Several threads can register
+   hooks at the same time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -19,8 +22,9 @@ from typing import Any, Self
 
 from agentflow._support.logs import logger
 from agentflow._support.shown import one_line
-from agentflow.agent.agent_hooks import HookedAgent
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook_set import FullHookSet, HookSet
+from agentflow.hooks.registering import TakesHooks, refuse_tools
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import RunBase
 from agentflow.tools.live_toolset import LiveToolset
@@ -110,24 +114,70 @@ class LiveView:
         self.model_name = model_name
 
 
-class ToolsetAgent(HookedAgent):
-    """The toolsets of an `Agent`, and its lifetime as a resource.
+class ToolsetAgent(TakesHooks):
+    """The hooks and toolsets of an `Agent`, and its lifetime as a resource.
 
     Args:
         config: The configuration for the loop.
-        hooks: The initial hooks.
+        hooks: The initial hooks, in the order of registration.
     """
 
+    _config: LoopConfig
+    _given_hooks: Iterable[Hook]
+    _hooks: FullHookSet | None = None  # sorted at the first call
+    _process_seen: tuple[Hook, ...] = ()
+    _swapping: threading.RLock
     _toolsets: Toolsets | None = None
     _prepared: bool = False
 
     def __init__(self, config: LoopConfig, hooks: Iterable[Hook], live: tuple[LiveToolset, ...]) -> None:
-        super().__init__(config, hooks)
+        own = vars(self)  # plain assignments go through `__setattr__`, which would double the time to build an agent
+        own["_config"], own["_given_hooks"], own["_swapping"] = config, hooks, threading.RLock()
         if live:
             view = config.view
             shown = LiveView(view.name, view.description, view.tools, view.model_name)
-            vars(self)["_config"] = replace(config, view=shown)
-            vars(self)["_toolsets"] = Toolsets(live, config.tools, self._take_tools)
+            own["_config"] = replace(config, view=shown)
+            own["_toolsets"] = Toolsets(live, config.tools, self._take_tools)
+
+    # ---- hooks
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._config.view.name
+
+    @property
+    def hooks(self) -> HookSet:
+        """Its hooks, in order, including matching process-wide ones; `describe()` prints them event by event."""
+        return self._hook_set()
+
+    def _hook_set(self) -> FullHookSet:
+        process = self._config.process.hooks
+        found = self._hooks
+        if found is None or process is not self._process_seen:
+            with self._swapping:
+                own = self._given_hooks if self._hooks is None else self._hooks.own
+                self._hooks = found = FullHookSet(own, self._config.process.matching(self._config.tags))
+                self._process_seen = process
+        return found
+
+    def _registered(self) -> Iterable[Hook]:
+        return self.hooks
+
+    def _add(self, hooks: tuple[Hook, ...]) -> None:
+        refuse_tools(hooks, f"agent {self.name!r}")
+        with self._swapping:
+            self._hooks = self._hook_set().with_hooks(hooks)
+
+    def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
+        with self._swapping:
+            before = after = self._hook_set()
+            for hook in hooks:
+                after = after.without(hook)
+            self._hooks = after
+            return len(after) < len(before)
+
+    # ---- toolsets
 
     @property
     def live_toolsets(self) -> tuple[LiveToolset, ...]:

@@ -17,8 +17,8 @@ from agentflow.errors import UsageError
 from agentflow.mcp.hints import Hints, needs_approval
 from agentflow.mcp.sdk import types
 from agentflow.mcp.settings import Settings
-from agentflow.tools.described import schema_tool
 from agentflow.tools.schema_arguments import WithSchema
+from agentflow.tools.schema_tools import schema_tool
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext
 

@@ -1,9 +1,8 @@
 """Tools that a model can call (`docs/tools.md`)."""
 
-from agentflow.tools.described import schema_tool
-from agentflow.tools.external import external_tool
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.results import failure_text, render
+from agentflow.tools.schema_tools import external_tool, schema_tool
 from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_context import Dep, ToolContext, ToolEmitter
 from agentflow.tools.tool_registry import ToolRegistry, default_tools

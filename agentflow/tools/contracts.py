@@ -101,7 +101,9 @@ class Contract:
         else:
             legal = any(leaf not in (None, types.NoneType) for leaf in leaves)
         if not legal:
-            raise self.refusal(self._tool, f"is annotated to {self._gives()} {_shown_hint(hint)}")
+            raise self.refusal(
+                self._tool, f"is annotated to {'yield' if self._streaming else 'return'} {_shown_hint(hint)}"
+            )
 
     def judge_at_once(self, raw: object) -> None:
         """Check an unevaluated annotation, at decoration.
@@ -145,9 +147,6 @@ class Contract:
             legal = value is not None or self._allows_none
         if not legal:
             raise self.refusal(tool, f"{'yielded' if self._streaming else 'returned'} {_shown_value(value)}")
-
-    def _gives(self) -> str:
-        return "yield" if self._streaming else "return"
 
 
 def contract_of(

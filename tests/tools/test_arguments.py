@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.tools import Tool, tool
-from agentflow.tools.external import external_tool
+from agentflow.tools.schema_tools import external_tool
 from agentflow.vocabulary.messages import ToolUseBlock
 
 
