@@ -16,6 +16,8 @@ import pytest
 import agentflow.plugins
 from agentflow import Hook
 
+pytestmark = pytest.mark.ci
+
 ROOT = Path(__file__).parent.parent
 
 

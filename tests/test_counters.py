@@ -12,6 +12,8 @@ from benchmarks.growth import ALLOWED as GROWTH
 from benchmarks.growth import growth
 from benchmarks.plugins import PLUGINS, Case, all_plugins
 
+pytestmark = pytest.mark.counters
+
 COMPREHENSIONS = 1 if sys.version_info >= (3, 12) else 1.05
 """On 3.11 a comprehension is a function of its own."""
 

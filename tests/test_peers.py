@@ -18,6 +18,8 @@ from benchmarks.peers.pinned import SIDES, named
 from benchmarks.peers.race import Race, serving
 from benchmarks.peers.table import GROUPS, behind, markdown, read
 
+pytestmark = pytest.mark.ci
+
 ROOT = Path(__file__).parent.parent
 ROWS = {row.key for rows in GROUPS.values() for row in rows}
 

@@ -90,6 +90,7 @@ def test_all_worked_examples_are_there() -> None:
     assert [sample.stem for sample in HOOKS] == sorted(ORIGINAL_LINES)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("place", ["cookbook/testing_it_all.py", "repo_assistant"])
 def test_the_tests_of_a_sample_pass(place: str) -> None:
     """The recipe about tests, and those of the larger samples, are run as their pages say."""

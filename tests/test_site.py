@@ -16,6 +16,8 @@ from mkdocstrings import Inventory
 
 from website.build import MODULES, title_of
 
+pytestmark = pytest.mark.ci
+
 ROOT = Path(__file__).parents[1]
 
 

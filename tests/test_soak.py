@@ -18,6 +18,8 @@ from benchmarks.soak.gauge import BOUND, Held, fit
 from benchmarks.soak.sessions import SoakWorld
 from benchmarks.soak.soak import Asked, Broken, soak
 
+pytestmark = pytest.mark.ci
+
 ROOT = Path(__file__).parent.parent
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from docs_blocks import write_blocks
 
+pytestmark = pytest.mark.ci
+
 ROOT = Path(__file__).parent.parent
 
 

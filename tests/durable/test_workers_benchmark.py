@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
 from worker_processes import ROOT
+
+pytestmark = pytest.mark.ci
 
 
 def test_workers_that_are_killed_and_frozen_lose_and_repeat_nothing() -> None:

@@ -21,6 +21,8 @@ from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
 from tests.support.clocks import LoopClock
 
+pytestmark = pytest.mark.ci
+
 if sys.platform == "win32":
     pytest.skip("needs Chromium", allow_module_level=True)
 

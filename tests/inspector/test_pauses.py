@@ -15,6 +15,8 @@ from agentflow import Agent, PreActing, ToolUseBlock
 from agentflow.debugger import Breakpoint, Pause
 from agentflow.plugins import Recorder
 
+pytestmark = pytest.mark.ci
+
 if sys.platform == "win32":
     pytest.skip("needs Chromium", allow_module_level=True)
 

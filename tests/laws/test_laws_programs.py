@@ -85,6 +85,7 @@ LEAST = {
 """The least percentage of programs in which each of these happens."""
 
 
+@pytest.mark.ci
 def test_the_typical_program_has_rounds_parallel_calls_hooks_and_a_cut() -> None:
     """Measured over a fixed seed: what happened when the programs ran, not what they planned."""
     found: list[set[str]] = []

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.ci
+
 HERE = Path(__file__).parent / "conformance"
 CLIENT = (
     *("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"),

@@ -192,7 +192,7 @@ def _counter() -> None:
     asyncio.run(count_tokens([Msg.user("Hi")], "openai/gpt-5"))
 
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.ci]
 
 
 def rows() -> Iterator[Any]:

@@ -22,6 +22,8 @@ from agentflow.testing import ScriptedModel
 
 from app import application  # isort: skip - the sample
 
+pytestmark = pytest.mark.ci
+
 if sys.platform == "win32":
     pytest.skip("needs signals", allow_module_level=True)
 
