@@ -63,15 +63,16 @@ def mcp(agent: str, http: str | None, tools: bool, sessions: bool) -> int:
     HTTP has no authentication: anyone who can reach the port can use the agent. It listens only on this machine unless you
     specify a host.
     """
+    listening = None if http is None else _listen(http)
     logger.remove()
     logger.add(sys.stderr, level="WARNING")  # standard output carries the protocol
     logger.enable("agentflow")
     loaded = load_agent(agent)
     try:
-        if http is None:
+        if listening is None:
             asyncio.run(_over_stdio(loaded, tools, sessions))
         else:
-            asyncio.run(_over_http(loaded, tools, sessions, _listen(http)))
+            asyncio.run(_over_http(loaded, tools, sessions, listening))
     except KeyboardInterrupt:
         pass
     return 0

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
+from nursery import Nursery
 from ttys import Terminal, have_terminals
 
 ROOT = Path(__file__).parent.parent.parent
@@ -132,8 +134,9 @@ class Shop:
         environment: What the process sees.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, nursery: Nursery) -> None:
         self.folder = folder
+        self._nursery = nursery
         self.environment = {
             name: value for name, value in os.environ.items() if not name.endswith("_API_KEY") and name != "FORCE_COLOR"
         }
@@ -149,24 +152,30 @@ class Shop:
         return [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-m", "agentflow", *arguments]
 
     def __call__(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run it to its end, in pipes."""
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=self.environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=60,
-            check=False,
-        )
+        """Run it to its end, with its streams in files."""
+        with TemporaryFile("w+", encoding="utf-8") as given, TemporaryFile() as out, TemporaryFile() as err:
+            given.write(stdin)
+            given.seek(0)
+            files = {0: given.fileno(), 1: out.fileno(), 2: err.fileno()}
+            pid = self._nursery.start(["agentflow", *arguments], self.environment, files, str(self.folder))
+            code = self._nursery.code(pid)
+            for file in (out, err):
+                file.seek(0)
+            return subprocess.CompletedProcess(arguments, code, out.read().decode(), err.read().decode())
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """The process that commands come from."""
+    made = Nursery("agentflow.cli.main", "agentflow.cli.demo", "agentflow.cli.run_logs", "agentflow.testing")
+    yield made
+    made.end()
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def shop(tmp_path: Path, nursery: Nursery) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`agentflow` in a folder of its own."""
-    return Shop(tmp_path)
+    return Shop(tmp_path, nursery)
 
 
 @pytest.fixture

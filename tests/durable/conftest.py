@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 from dbos import _dbos
-from worker_processes import Nursery, Workers
+from nursery import Nursery
+from worker_processes import HERE, Workers
 
 from agentflow.durable.client import DurableClient
 
@@ -31,7 +32,7 @@ async def client(url: str) -> AsyncIterator[DurableClient]:
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
     """The process that workers come from."""
-    made = Nursery()
+    made = Nursery("program", paths=(HERE,))
     yield made
     made.end()
 

@@ -9,7 +9,8 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from worker_processes import Nursery, Workers
+from nursery import Nursery
+from worker_processes import Workers
 
 from agentflow import Approve, Deny
 from agentflow.durable.client import DurableClient
@@ -107,7 +108,14 @@ async def _results(url: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("at", ["PreCall", "PreActing", "PostActing", "PostCall"])
+@pytest.mark.parametrize(
+    ("url", "at"),
+    [
+        *(("sqlite", at) for at in ("PreCall", "PreActing", "PostActing", "PostCall")),
+        ("postgresql", "PreActing"),  # the lease is the database's; at which stage it is lost is not
+    ],
+    indirect=["url"],
+)
 async def test_a_worker_that_was_frozen_does_nothing_more(
     url: str, client: DurableClient, workers: Workers, at: str
 ) -> None:

@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
-import subprocess
-import sys
-import threading
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-__all__ = ["Nursery", "Worker", "Workers"]
+from nursery import Nursery
+
+__all__ = ["Worker", "Workers"]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-
-
-class Nursery:
-    """The process that workers come from; see `nursery.py`."""
-
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair()
-        self._lock = threading.Lock()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, str(HERE / "nursery.py"), str(theirs.fileno())],
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                pass_fds=[theirs.fileno()],
-            )
-
-    def ask(self, files: tuple[int, ...] = (), **order: Any) -> dict[str, Any]:
-        """Give an order; what was answered."""
-        with self._lock:
-            socket.send_fds(self._socket, [json.dumps(order).encode()], files)
-            return json.loads(self._socket.recv(2**16))
-
-    def end(self) -> None:
-        """It ends when it is left alone."""
-        self._socket.close()
-        assert self._process.wait(60) == 0
 
 
 class Worker:
@@ -57,27 +29,20 @@ class Worker:
         self.stdout: IO[str] = os.fdopen(reading)
         self._nursery = nursery
         try:
-            self.pid: int = nursery.ask((writing,), start=command, env=env)["pid"]
+            self.pid = nursery.start(command, env, {1: writing})
         finally:
             os.close(writing)
         self._code: int | None = None
 
-    def _state(self) -> dict[str, Any]:
-        return self._nursery.ask(state=self.pid)
-
     def wait(self, seconds: float = 60) -> int:
         """Wait for its end; the exit code."""
-        until = time.monotonic() + seconds
-        while self._code is None:
-            self._code = self._state()["code"]
-            if self._code is None:
-                assert time.monotonic() < until, f"the worker {self.pid} did not end within {seconds:g} s"
-                time.sleep(0.01)  # another process is waited for
+        if self._code is None:
+            self._code = self._nursery.code(self.pid, seconds)
         return self._code
 
     def wait_until_stopped(self) -> None:
         """Wait until it has stopped itself."""
-        while not (state := self._state())["stopped"]:
+        while not (state := self._nursery.state(self.pid))["stopped"]:
             assert state["code"] is None, f"the worker {self.pid} has ended: {state['code']}"
             time.sleep(0.01)
 
