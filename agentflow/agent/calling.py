@@ -53,7 +53,7 @@ from agentflow.ports.store import SessionInfo, Store
 from agentflow.reactive import CallMono
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import FullTool
-from agentflow.vocabulary.context import find_dep
+from agentflow.vocabulary.deps import find_dep
 from agentflow.vocabulary.messages import Msg, Reply, T_co
 
 __all__ = ["CallingAgent"]

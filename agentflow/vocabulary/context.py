@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar, cast, overload
 from agentflow._support.ids import new_id as fresh_id
 from agentflow._support.values import NamedTuple
 from agentflow.errors import UsageError
+from agentflow.vocabulary.deps import dep_in, find_dep
 from agentflow.vocabulary.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns_of
 from agentflow.vocabulary.messages import DataBlock, Msg, Reply
 from agentflow.vocabulary.specs import Clock, ModelOptions, ToolSpec, Usage, checked_options
@@ -27,7 +28,6 @@ __all__ = [
     "Shadow",
     "Trace",
     "called_from",
-    "find_dep",
     "note_caller",
     "port_of",
 ]
@@ -314,7 +314,7 @@ class RunContext:
 
     def has_dep(self, kind: type[object], name: str = "") -> bool:
         """Whether `deps` would find an object."""
-        return _dep_in(self._deps, kind, name) is not None
+        return dep_in(self._deps, kind, name) is not None
 
     def inject(self, *messages: Msg | str, keep: bool = True, source: str = "hook") -> None:
         """Add messages to the conversation, at the next legal position.
@@ -405,8 +405,8 @@ class RunContext:
             ModelError: The model failed, or (as an `OutputError`) gave no answer of that form.
         """
         if output is not None:
-            port, asked = self._port, as_messages(messages, self.new_id)
-            return await port.complete_typed(asked, model, source, checked_options(options), output)
+            port, question = self._port, as_messages(messages, self.new_id)
+            return await port.complete_typed(question, model, source, checked_options(options), output)
         return await self._port.complete(as_messages(messages, self.new_id), model, source, checked_options(options))
 
     def compact(self, until: int, messages: str | Msg | Sequence[Msg], *, by: str = "") -> None:
@@ -447,59 +447,6 @@ def port_of(context: RunContext) -> CallPort:
     return context._port  # pyright: ignore[reportPrivateUsage] - no subclass, as for other facades: it is made for each call
 
 
-def find_dep(deps: object, kind: type[T], name: str = "") -> T:
-    """Return the object of a type in `deps=`: the value itself, an item of a sequence, or a value of a mapping by type
-    or name.
-
-    Args:
-        deps: The value of `deps=`.
-        kind: The type.
-        name: The name of the parameter; an entry of a mapping with this name is preferred.
-
-    Raises:
-        UsageError: There is none, or there are several and the name selects none of them.
-    """
-    found = _dep_in(deps, kind, name)
-    if found is not None:
-        return found
-    given = "nothing" if deps is None else type(deps).__name__
-    raise UsageError(
-        f"A dependency of type {kind.__name__} is needed, but deps= holds {given}. Pass it with the call, "
-        f"agent.call(..., deps=my_{kind.__name__.lower()}), or with the turn, Turn(..., "
-        f"deps=my_{kind.__name__.lower()}) "
-        "(an object, a list of objects, or a mapping by type or by parameter name)."
-    )
-
-
-def _dep_in(deps: object, kind: type[T], name: str) -> T | None:
-    if isinstance(deps, kind):
-        return deps
-    if isinstance(deps, Mapping):
-        by_key = cast("Mapping[Any, Any]", deps)
-        for key in (name, kind):
-            if isinstance(found := by_key.get(key), kind):
-                return found
-        named = {key: value for key, value in by_key.items() if isinstance(key, str)}
-        return _only(kind, name, [value for value in named.values() if isinstance(value, kind)], tuple(named))
-    if isinstance(deps, list | tuple):
-        return _only(kind, name, [item for item in cast("Sequence[object]", deps) if isinstance(item, kind)], ())
-    return None
-
-
-def _only(kind: type[T], name: str, found: list[T], names: tuple[str, ...]) -> T | None:
-    """Return the only object of a type; of several, the one that is exactly of that type."""
-    if len(found) > 1:
-        found = [item for item in found if type(item) is kind] or found
-    if len(found) > 1:
-        asked = f"parameter {name!r}" if name else "it"
-        have = f" They are named {', '.join(map(repr, names))}." if names else ""
-        raise UsageError(
-            f"deps= holds {len(found)} objects of type {kind.__name__}, and {asked} asks for one of them. Pass them by "
-            f"parameter name: deps={{{name or 'the_parameter'!r}: my_{kind.__name__.lower()}, ...}}.{have}"
-        )
-    return found[0] if found else None
-
-
 def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str], str] = fresh_id) -> tuple[Msg, ...]:
     """Return a tuple of messages from a text (a user's), a message, or several of either.
 
@@ -510,24 +457,32 @@ def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str
         return (Msg.user(messages, id=new_id("msg_")),)
     if isinstance(messages, Msg):
         return (messages,)
-    if isinstance(messages, Awaitable | Mapping) or not isinstance(messages, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
-        given = cast("object", messages)
-        later = " Await it first." if isinstance(given, Awaitable) else " Write 'hello' or Msg.user('hello')."
-        if isinstance(given, DataBlock):
-            later = " Write Msg.user('What is this?', block)."
-        if isinstance(given, Mapping):
-            later = " Write Msg.user('hello'), or Msg.from_dict(...) for data that agentflow wrote."
-        raise UsageError(f"Messages are a str, a Msg or a sequence of them, not {type(messages).__name__}.{later}")
+    value = cast("object", messages)  # from outside: it may be anything
+    if isinstance(value, Awaitable | Mapping) or not isinstance(value, Iterable):
+        raise UsageError(
+            f"Messages are a str, a Msg or a sequence of them, not {type(messages).__name__}.{_how_to_write(messages)}"
+        )
     result: list[Msg] = []
-    for item in messages:
+    for item in cast("Iterable[object]", value):
         if isinstance(item, str):
             result.append(Msg.user(item, id=new_id("msg_")))
-        elif isinstance(item, Msg):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        elif isinstance(item, Msg):
             result.append(item)
         else:
-            given = cast("object", item)
-            fix = " Write Msg.user('What is this?', block)." if isinstance(given, DataBlock) else ""
-            if isinstance(given, Mapping):
-                fix = " Write Msg.user('hello'), or Msg.from_dict(...) for data that agentflow wrote."
-            raise UsageError(f"A message is a str or a Msg, not {type(item).__name__} ({item!r:.60}).{fix}")
+            raise UsageError(
+                f"A message is a str or a Msg, not {type(item).__name__} ({item!r:.60}).{_how_to_write(item)}"
+            )
     return tuple(result)
+
+
+def _how_to_write(value: object) -> str:
+    """Return the fix for a value that is not a message."""
+    match value:
+        case Awaitable():
+            return " Await it first."
+        case DataBlock():
+            return " Write Msg.user('What is this?', block)."
+        case Mapping():
+            return " Write Msg.user('hello'), or Msg.from_dict(...) for data that agentflow wrote."
+        case _:
+            return " Write 'hello' or Msg.user('hello')."

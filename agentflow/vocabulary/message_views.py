@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from operator import is_
-from typing import TYPE_CHECKING, NoReturn, overload
+from typing import TYPE_CHECKING, NoReturn, cast, overload
 
 from agentflow.vocabulary.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 
@@ -238,7 +238,7 @@ class MessageView(Sequence[Msg]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Sequence) and not isinstance(other, str):
-            return tuple(self) == tuple(other)  # pyright: ignore[reportUnknownArgumentType]
+            return tuple(self) == tuple(cast("Sequence[object]", other))
         return NotImplemented
 
     def __hash__(self) -> int:

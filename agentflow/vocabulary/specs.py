@@ -104,18 +104,18 @@ class Usage:
             >>> Usage.total([Usage(cost=0.5), Usage(model_calls=1), Usage(cost=0.25)]).cost
             0.75
         """
-        read = written = cached = kept = thought = calls = 0
+        read = written = cached = cache_written = thought = calls = 0
         cost: float | None = None
         for usage in usages:
             read += usage.input_tokens
             written += usage.output_tokens
             cached += usage.cache_read_tokens
-            kept += usage.cache_write_tokens
+            cache_written += usage.cache_write_tokens
             thought += usage.reasoning_tokens
             calls += usage.model_calls
             if usage.cost is not None:
                 cost = usage.cost if cost is None else cost + usage.cost
-        return _usage(read, written, cached, kept, thought, cost, calls)
+        return _usage(read, written, cached, cache_written, thought, cost, calls)
 
 
 _usage = maker(Usage, tuple(f.name for f in fields(Usage)))
@@ -277,19 +277,19 @@ class ModelOptions:
         return replace(self, **changes)
 
 
-def _check_thinking(given: object) -> None:
-    if isinstance(given, str):
-        if given in EFFORTS:
+def _check_thinking(value: object) -> None:
+    if isinstance(value, str):
+        if value in EFFORTS:
             return
-    elif isinstance(given, bool) or (isinstance(given, int) and given > 0):
+    elif isinstance(value, bool) or (isinstance(value, int) and value > 0):
         return
     raise UsageError(
-        f"ModelOptions(thinking={given!r:.60}): legal are True, False (off), a budget in tokens above 0, or an effort: "
+        f"ModelOptions(thinking={value!r:.60}): legal are True, False (off), a budget in tokens above 0, or an effort: "
         "'low', 'medium', 'high' for every model; 'minimal', 'xhigh' for OpenAI's; 'xhigh', 'max' for Claude."
     )
 
 
-def checked_options(given: object) -> ModelOptions:
+def checked_options(value: object) -> ModelOptions:
     """Return the value if it is a `ModelOptions`.
 
     Raises:
@@ -300,25 +300,25 @@ def checked_options(given: object) -> ModelOptions:
         Traceback (most recent call last):
         agentflow.errors.UsageError: options={'temperature': 0.3} is a dict. Write options=ModelOptions(temperature=0.3).
     """
-    if isinstance(given, ModelOptions):
-        return given
-    fix, kind = "", type(given).__name__
-    if isinstance(given, Mapping):
-        values = cast("Mapping[object, object]", given)
+    if isinstance(value, ModelOptions):
+        return value
+    fix, kind = "", type(value).__name__
+    if isinstance(value, Mapping):
+        values = cast("Mapping[object, object]", value)
         known = [f"{name}={value!r}" for name, value in values.items() if name in _OPTION_NAMES]
         other = {name: value for name, value in values.items() if name not in _OPTION_NAMES}
         fix = ", ".join([*known, f"extra={other!r}"] if other else known)
-    raise UsageError(f"options={given!r:.200} is a {kind}. Write options=ModelOptions({fix}).")
+    raise UsageError(f"options={value!r:.200} is a {kind}. Write options=ModelOptions({fix}).")
 
 
-def is_seconds(given: object) -> bool:
+def is_seconds(value: object) -> bool:
     """Whether a value is a time limit in seconds: a number above 0.
 
     Example:
         >>> [is_seconds(value) for value in (0.5, 0, "1", True, float("nan"))]
         [True, False, False, False, False]
     """
-    return isinstance(given, int | float) and not isinstance(given, bool) and given > 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 _OPTION_NAMES = tuple(f.name for f in fields(ModelOptions))

@@ -241,12 +241,12 @@ class Transcript:
         open_round = self.open_round
         if len(open_round) == 1 and len(results) == 1 and results[0].tool_use_id == open_round[0].id:
             return
-        given = [result.tool_use_id for result in results]
+        answered = [result.tool_use_id for result in results]
         if not open_round:
-            raise TranscriptError(f"Results {given} answer no open call: the last message asks for no tools.")
+            raise TranscriptError(f"Results {answered} answer no open call: the last message asks for no tools.")
         wanted = [use.id for use in open_round]
-        if sorted(given) != sorted(wanted):
-            raise TranscriptError(f"A round closes with exactly one result for each of {wanted}; got {given}.")
+        if sorted(answered) != sorted(wanted):
+            raise TranscriptError(f"A round closes with exactly one result for each of {wanted}; got {answered}.")
 
     @property
     def waiting(self) -> tuple[Msg, ...]:
@@ -301,13 +301,13 @@ def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -
     Returns:
         The legal conversation; messages that need no change are the same objects.
     """
-    given = tuple(messages)
-    if _is_legal(given):
-        return given
-    results = _results_by_call(given)
+    original = tuple(messages)
+    if _is_legal(original):
+        return original
+    results = _results_by_call(original)
     legal: list[Msg] = []
     used: set[str] = set()
-    for msg in given:
+    for msg in original:
         role = msg.role
         if role == "tool":
             continue
@@ -387,8 +387,8 @@ def _results_by_call(messages: Iterable[Msg]) -> dict[str, ToolResultBlock]:
 def _without(msg: Msg, *kinds: type[ContentBlock]) -> Msg:
     if not any(isinstance(block, kinds) for block in msg.content):
         return msg
-    kept = tuple(block for block in msg.content if not isinstance(block, kinds))
-    return message(msg.role, kept, msg.id, msg.metadata, msg.usage, msg.finish_reason)
+    remaining = tuple(block for block in msg.content if not isinstance(block, kinds))
+    return message(msg.role, remaining, msg.id, msg.metadata, msg.usage, msg.finish_reason)
 
 
 def _unique_calls(msg: Msg, used: set[str]) -> Msg:
@@ -402,5 +402,5 @@ def _unique_calls(msg: Msg, used: set[str]) -> Msg:
         content.append(block)
     if len(content) == len(msg.content):
         return msg
-    kept = tuple(content) or (TextBlock("(repeated)"),)
-    return message(msg.role, kept, msg.id, msg.metadata, msg.usage, msg.finish_reason)
+    remaining = tuple(content) or (TextBlock("(repeated)"),)
+    return message(msg.role, remaining, msg.id, msg.metadata, msg.usage, msg.finish_reason)

@@ -245,8 +245,8 @@ def _made_later(cls: type[Event], name: str, form: type[Event]) -> Callable[...,
     """Return a builder that is compiled on its first call and then replaces itself, since most are never called."""
 
     def first(*values: Any) -> Any:
-        given = tuple(name for name in _field_names(cls) if name != "decision")
-        made = maker(cls, given, form, packed=4)  # frame, iteration, seq, time
+        names = tuple(name for name in _field_names(cls) if name != "decision")
+        made = maker(cls, names, form, packed=4)  # frame, iteration, seq, time
         setattr(cls, name, staticmethod(made))
         return made(*values)
 

@@ -223,7 +223,7 @@ def decisions_from_dict(data: Mapping[str, Any]) -> dict[str, Resolution]:
     Raises:
         ValueError: The data is not a mapping of decisions.
     """
-    return {key: resolution_from_dict(said) for key, said in data.items()}
+    return {key: resolution_from_dict(encoded) for key, encoded in data.items()}
 
 
 def _verdict_out(verdict: AnyVerdict) -> dict[str, object]:
@@ -233,8 +233,8 @@ def _verdict_out(verdict: AnyVerdict) -> dict[str, object]:
 
 def _value_out(field: str, value: object) -> dict[str, object]:
     """Return the value of a verdict: messages, results and blocks with a tag, any other value as plain data."""
-    form, said = _form_of(value)
-    return {field: said} if form is None else {"form": form, field: said}
+    form, encoded = _form_of(value)
+    return {field: encoded} if form is None else {"form": form, field: encoded}
 
 
 def _form_of(value: object) -> tuple[str | None, object]:
@@ -304,9 +304,9 @@ def fact_from_json(text: str | bytes) -> Fact:
 def _fact_in(data: object) -> Fact:
     if not isinstance(data, dict):
         raise _damaged(f"it is a JSON {type(data).__name__} instead of an object with kind, version and fact")
-    given = cast("dict[str, Any]", data)
-    check_version("A stored fact", given.get("version"))
-    name, found = given.get("kind"), given.get("fact")
+    entry = cast("dict[str, Any]", data)
+    check_version("A stored fact", entry.get("version"))
+    name, found = entry.get("kind"), entry.get("fact")
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise StoreError(
@@ -318,8 +318,8 @@ def _fact_in(data: object) -> Fact:
     values = cast("dict[str, Any]", found)
     try:
         if kind is ToolDecided:
-            said = values.get("verdict")
-            values["verdict"] = None if said is None else verdict_from_dict(said)
+            encoded = values.get("verdict")
+            values["verdict"] = None if encoded is None else verdict_from_dict(encoded)
         elif "decisions" in values:
             values["decisions"] = {key: verdict_from_dict(decision) for key, decision in values["decisions"].items()}
         return adapter_of(kind).validate_python(values)
@@ -390,8 +390,10 @@ def reply_from_dict(data: object, label: str, wrong: Callable[[str], StoreError]
     Raises:
         StoreError: The data is not a reply, or was written by a newer agentflow.
     """
-    said = check_form(_ReplyData, data, label, wrong)
-    return Reply.of(msg_from_dict(said["message"]), said["outcome"], said["run_id"], said["usage"], said["pending"])
+    found = check_form(_ReplyData, data, label, wrong)
+    return Reply.of(
+        msg_from_dict(found["message"]), found["outcome"], found["run_id"], found["usage"], found["pending"]
+    )
 
 
 # ---- sessions
@@ -439,13 +441,14 @@ def session_to_dict(saved: SavedSession) -> dict[str, Any]:
     }
 
 
-def session_from_dict(data: Mapping[str, Any]) -> SavedSession:
+def session_from_dict(saved: object) -> SavedSession:
     """Read the data of `session_to_dict`.
 
     Raises:
         StoreError: The data is not a session, or was written by a newer agentflow.
     """
-    if not isinstance(data, Mapping) or data.get("format") != _FORMAT:  # pyright: ignore[reportUnnecessaryIsInstance] - data from outside
+    data = cast("Mapping[str, Any]", saved if isinstance(saved, Mapping) else {})
+    if data.get("format") != _FORMAT:
         raise StoreError(
             f"This is not a saved session: it must be an object with format={_FORMAT!r}, as written by "
             "session.to_dict() and store.export()."

@@ -64,8 +64,8 @@ def check_form(form: type[D], data: object, label: str, wrong: Callable[[str], S
         StoreError: The data is invalid, damaged, or newer than this code.
     """
     if isinstance(data, Mapping):
-        said = cast("Mapping[str, object]", data)
-        refuse_newer(label, said.get("version", said.get("form")))
+        fields = cast("Mapping[str, object]", data)
+        refuse_newer(label, fields.get("version", fields.get("form")))
     try:
         return adapter_of(form).validate_python(data)
     except ValidationError as error:

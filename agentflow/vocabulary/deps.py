@@ -1,0 +1,66 @@
+"""Finds a dependency in the value of `deps=`, by its type or the parameter's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from agentflow.errors import UsageError
+
+__all__ = ["dep_in", "find_dep"]
+
+T = TypeVar("T")
+
+
+def find_dep(deps: object, kind: type[T], name: str = "") -> T:
+    """Return the object of a type in `deps=`: the value itself, an item of a sequence, or a value of a mapping by type
+    or name.
+
+    Args:
+        deps: The value of `deps=`.
+        kind: The type.
+        name: The name of the parameter; an entry of a mapping with this name is preferred.
+
+    Raises:
+        UsageError: There is none, or there are several and the name selects none of them.
+    """
+    found = dep_in(deps, kind, name)
+    if found is not None:
+        return found
+    given_type = "nothing" if deps is None else type(deps).__name__
+    raise UsageError(
+        f"A dependency of type {kind.__name__} is needed, but deps= holds {given_type}. Pass it with the call, "
+        f"agent.call(..., deps=my_{kind.__name__.lower()}), or with the turn, Turn(..., "
+        f"deps=my_{kind.__name__.lower()}) "
+        "(an object, a list of objects, or a mapping by type or by parameter name)."
+    )
+
+
+def dep_in(deps: object, kind: type[T], name: str) -> T | None:
+    """Return the object that `find_dep` would return, or None if there is none."""
+    if isinstance(deps, kind):
+        return deps
+    if isinstance(deps, Mapping):
+        by_key = cast("Mapping[Any, Any]", deps)
+        for key in (name, kind):
+            if isinstance(found := by_key.get(key), kind):
+                return found
+        named = {key: value for key, value in by_key.items() if isinstance(key, str)}
+        return _only(kind, name, [value for value in named.values() if isinstance(value, kind)], tuple(named))
+    if isinstance(deps, list | tuple):
+        return _only(kind, name, [item for item in cast("Sequence[object]", deps) if isinstance(item, kind)], ())
+    return None
+
+
+def _only(kind: type[T], name: str, found: list[T], names: tuple[str, ...]) -> T | None:
+    """Return the only object of a type; of several, the one that is exactly of that type."""
+    if len(found) > 1:
+        found = [item for item in found if type(item) is kind] or found
+    if len(found) > 1:
+        wanted = f"parameter {name!r}" if name else "it"
+        have = f" They are named {', '.join(map(repr, names))}." if names else ""
+        raise UsageError(
+            f"deps= holds {len(found)} objects of type {kind.__name__}, and {wanted} asks for one of them. Pass them by "
+            f"parameter name: deps={{{name or 'the_parameter'!r}: my_{kind.__name__.lower()}, ...}}.{have}"
+        )
+    return found[0] if found else None
