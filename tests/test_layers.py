@@ -55,6 +55,7 @@ LAYERS: dict[str, int] = {
 ADAPTERS = {part for part, layer in LAYERS.items() if layer == 5}
 
 SUPPORT = {
+    "state.engine": "how a database is opened, for stores and for durable runs",
     "state.explain": "what databases say when they cannot: one text for stores and for durable runs",
     "recording": "the recorder is a plugin",
     "recording.keeping": "a store that keeps run logs",

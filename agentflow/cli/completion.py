@@ -102,47 +102,47 @@ def _places(shell: Shell) -> tuple[Path, Path | None]:
     home = Path.home()
     if shell == "fish":
         return _folder("XDG_CONFIG_HOME", home / ".config") / "fish" / "completions" / "agentflow.fish", None
-    kept = _folder("XDG_DATA_HOME", home / ".local" / "share") / "agentflow" / f"completion.{shell}"
+    script = _folder("XDG_DATA_HOME", home / ".local" / "share") / "agentflow" / f"completion.{shell}"
     zsh = Path(os.environ.get("ZDOTDIR") or home) / ".zshrc"
-    return kept, home / ".bashrc" if shell == "bash" else zsh
+    return script, home / ".bashrc" if shell == "bash" else zsh
 
 
 def _folder(variable: str, usual: Path) -> Path:
-    given = os.environ.get(variable, "")
-    return Path(given) if Path(given).is_absolute() else usual
+    value = os.environ.get(variable, "")
+    return Path(value) if Path(value).is_absolute() else usual
 
 
 def _install(shell: Shell) -> None:
-    kept, read_by = _places(shell)
+    script, read_by = _places(shell)
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(_script(shell) + "\n", "utf-8")
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text(_script(shell) + "\n", "utf-8")
         if read_by is not None:
             before = _lines(read_by)
             end = "" if not before or before[-1].endswith("\n") else "\n"
-            line = f". {_quoted(kept)}  {_MARK}\n"
+            line = f". {_quoted(script)}  {_MARK}\n"
             if line not in before:
                 others = [row for row in before if _MARK not in row]
                 _put(read_by, "".join([*others, end, line]))
     except OSError as error:
         raise CommandError(f"{error.filename} cannot be written: {error.strerror}.", FAILED) from error
     say(
-        f"Installed the completion for {shell} in {kept}{f', loaded by {read_by}' if read_by else ''}. Open a new shell."
+        f"Installed the completion for {shell} in {script}{f', loaded by {read_by}' if read_by else ''}. Open a new shell."
     )
 
 
 def _uninstall(shell: Shell) -> None:
-    kept, read_by = _places(shell)
+    script, read_by = _places(shell)
     try:
-        there = kept.exists()
-        kept.unlink(missing_ok=True)
+        existed = script.exists()
+        script.unlink(missing_ok=True)
         before = [] if read_by is None else _lines(read_by)
         if read_by is not None and any(_MARK in row for row in before):
-            there = True
+            existed = True
             _put(read_by, "".join(row for row in before if _MARK not in row))
     except OSError as error:
         raise CommandError(f"{error.filename} cannot be written: {error.strerror}.", FAILED) from error
-    say(f"Removed the completion for {shell}." if there else f"No completion for {shell} is installed.")
+    say(f"Removed the completion for {shell}." if existed else f"No completion for {shell} is installed.")
 
 
 def _lines(file: Path) -> list[str]:

@@ -155,22 +155,22 @@ def _check_outcome(screen: Screen, agent: Agent, folder: Folder, real: bool) -> 
     screen.summary()
     if outcome == "interrupted":
         return INTERRUPTED
-    said = agent.session().messages[-1].text.replace(",", "")
-    kept = [name for name, text in INVOICES.items() if _content(folder.path / name) == text]
-    if len(kept) < len(INVOICES):
+    answer = agent.session().messages[-1].text.replace(",", "")
+    remaining = [name for name, text in INVOICES.items() if _content(folder.path / name) == text]
+    if len(remaining) < len(INVOICES):
         raise CommandError(
-            f"The demo failed: the guard should have kept {', '.join(INVOICES)}, but only {kept} remain.", FAILED
+            f"The demo failed: the guard should have kept {', '.join(INVOICES)}, but only {remaining} remain.", FAILED
         )
     if real:
-        screen.say(f"A small model's reply varies ({outcome}). All {len(kept)} files still exist.", "green")
+        screen.say(f"A small model's reply varies ({outcome}). All {len(remaining)} files still exist.", "green")
         return 0
-    if outcome != "completed" or f"{TOTAL:.2f}".rstrip("0") not in said:
+    if outcome != "completed" or f"{TOTAL:.2f}".rstrip("0") not in answer:
         raise CommandError(
             f"The model did not do the job: the invoices add up to {TOTAL:.2f}, and its last reply ({outcome}) was "
-            f"{said[:200]!r}.",
+            f"{answer[:200]!r}.",
             FAILED,
         )
-    screen.say(f"The sum is right ({TOTAL:.2f}), and all {len(kept)} files still exist.", "green")
+    screen.say(f"The sum is right ({TOTAL:.2f}), and all {len(remaining)} files still exist.", "green")
     return 0
 
 

@@ -90,8 +90,12 @@ def bookkeeper(request: WireRequest, faults: Sequence[Fault] = ()) -> WireReply:
     if "delete_file" not in results:
         calls = [ToolCall("delete_file", {"name": name}) for name in files]
         return _calling(f"They add up to {total}. Now I delete them.", calls, faults, "The user wants them deleted.")
-    kept = [text for text in results["delete_file"] if text.startswith("Denied")]
-    end = f"I may not delete them: {len(kept)} of {len(files)} deletions were refused." if kept else "They are deleted."
+    refused = [text for text in results["delete_file"] if text.startswith("Denied")]
+    end = (
+        f"I may not delete them: {len(refused)} of {len(files)} deletions were refused."
+        if refused
+        else "They are deleted."
+    )
     return WireReply(f"The {len(files)} invoices add up to {total}.\n{end}", faults=faults)
 
 

@@ -18,7 +18,7 @@ from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import Model
 from agentflow.testing.real import LlamaServer
-from agentflow.vocabulary.events import PreReasoning
+from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.specs import ModelOptions
 
 __all__ = ["OneToolAtATime", "small_model"]
@@ -32,8 +32,9 @@ class OneToolAtATime(Hook):
 
     events = (PreReasoning,)
 
-    def on_event(self, event: PreReasoning) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: HookEvent) -> None:
         """Restrict the tools of one request."""
+        assert isinstance(event, PreReasoning)
         if event.iteration <= len(_ORDER):
             event.tools = (_ORDER[event.iteration - 1].spec,)
             event.options = ModelOptions(tool_choice="required")

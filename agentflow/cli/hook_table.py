@@ -53,16 +53,16 @@ def _row(event: str, role: str, hook: Hook) -> HookRow:
 
 
 def _options(hook: Hook) -> str:
-    said = [name for name in ("serial", "shadow", "in_thread") if getattr(hook, name)]
+    options = [name for name in ("serial", "shadow", "in_thread") if getattr(hook, name)]
     if hook.scope != "own":
-        said.append(f"scope={hook.scope}")
+        options.append(f"scope={hook.scope}")
     if hook.on_failure is not None:
-        said.append(f"on_failure={hook.on_failure}")
+        options.append(f"on_failure={hook.on_failure}")
     if hook.timeout is not None:
-        said.append(f"timeout={hook.timeout:g}")
+        options.append(f"timeout={hook.timeout:g}")
     if hook.tags:
-        said.append(f"tags={','.join(sorted(hook.tags))}")
-    return " ".join(said)
+        options.append(f"tags={','.join(sorted(hook.tags))}")
+    return " ".join(options)
 
 
 def print_hooks(console: Console, name: str, hooks: HookSet) -> None:

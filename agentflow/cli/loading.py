@@ -28,21 +28,7 @@ def load_agent(target: str) -> Agent:
     Raises:
         CommandError: The text is malformed, the import fails, or the name is missing or not an agent.
     """
-    module_name, colon, name = target.partition(":")
-    if not colon or not module_name or not name or module_name.endswith(".py") or set("/\\") & set(module_name):
-        raise CommandError(
-            f"{target!r} does not name an agent. Use module:name, such as shop.agents:assistant for the variable "
-            "assistant in shop/agents.py."
-        )
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    module = _module(module_name, target)
-    try:
-        found: object = attrgetter(name)(module)
-    except AttributeError:
-        agents = [key for key, value in vars(module).items() if isinstance(value, Agent)]
-        there = f"Its agents: {', '.join(agents)}." if agents else "It contains no agent."
-        raise CommandError(f"The module {module_name!r} has no {name!r}. {there}") from None
+    found = _variable(target, "an agent", "shop.agents:assistant for the variable assistant in shop/agents.py")
     if not isinstance(found, Agent):
         what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
         raise CommandError(
@@ -77,7 +63,7 @@ def load_output(target: str) -> OutputLike[Any]:
 
 def _variable(target: str, what: str, such_as: str) -> Any:
     module_name, colon, name = target.partition(":")
-    if not colon or not module_name or not name:
+    if not colon or not module_name or not name or module_name.endswith(".py") or set("/\\") & set(module_name):
         raise CommandError(f"{target!r} does not name {what}. Use module:name, such as {such_as}.")
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -85,7 +71,8 @@ def _variable(target: str, what: str, such_as: str) -> Any:
     try:
         return attrgetter(name)(module)
     except AttributeError:
-        raise CommandError(f"The module {module_name!r} has no {name!r}.") from None
+        agents = ", ".join([key for key, value in vars(module).items() if isinstance(value, Agent)])
+        raise CommandError(f"The module {module_name!r} has no {name!r}. Its agents: {agents or 'none'}.") from None
 
 
 def _module(name: str, target: str) -> object:
@@ -98,14 +85,12 @@ def _module(name: str, target: str) -> object:
                 f"There is no module {missing!r} (needed for {target!r}) in the current folder or the installed packages."
             ) from None
         raise _broken(name, error) from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # a user's module may raise anything, even SystemExit
+    except (Exception, SystemExit) as error:  # a user's module may raise anything
         raise _broken(name, error) from error
 
 
 def _broken(name: str, error: BaseException) -> CommandError:
-    said = one_line(str(error.msg if isinstance(error, SyntaxError) else error))
+    text = one_line(str(error.msg if isinstance(error, SyntaxError) else error))
     return CommandError(
-        f"The module {name!r} cannot be imported: {type(error).__name__}{': ' if said else ''}{said} ({place_of(error)})."
+        f"The module {name!r} cannot be imported: {type(error).__name__}{': ' if text else ''}{text} ({place_of(error)})."
     )

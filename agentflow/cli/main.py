@@ -34,8 +34,8 @@ from agentflow.vocabulary.events import HookEvent, PreCall
 __all__ = ["cli", "main"]
 
 
-def _version(context: click.Context, option: click.Parameter, asked: bool) -> None:
-    if not asked or context.resilient_parsing:
+def _version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
         return
     try:
         click.echo(f"agentflow {metadata.version('agentflow-hooks')}")
@@ -85,7 +85,7 @@ def run(
 ) -> int:
     """Call an agent once and show the call. With "-", the prompt is read from standard input."""
     loaded = load_agent(agent)
-    given = sys.stdin.read() if prompt == "-" else prompt
+    message = sys.stdin.read() if prompt == "-" else prompt
     place = loaded.session(session)
     screen = Screen(make_console(), events=events, quiet=quiet or as_json, children=children)
 
@@ -94,7 +94,7 @@ def run(
         click.echo(event_line(event))
 
     stream = loaded.stream(
-        given,
+        message,
         session=place,
         timeout=timeout,
         children=children or not as_json,

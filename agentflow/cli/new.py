@@ -13,6 +13,7 @@ import keyword
 import re
 import shutil
 import sys
+from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
 
@@ -105,17 +106,17 @@ def write_project(name: str, place: Path) -> Path:
     except OSError as error:
         raise CommandError(f"The folder {name} cannot be made: {error.strerror}.", FAILED) from error
     texts = resources.files("agentflow.cli") / "project"
-    try:
-        for path, text in _FILES.items():
-            file = folder / _filled(path, name, package)
-            file.parent.mkdir(exist_ok=True)
-            body = (texts / f"{text}.txt").read_text("utf-8") if text else f'"""{name}."""\n'
-            file.write_text(_filled(body, name, package), "utf-8", newline="\n")
-    except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, OSError):
+    with ExitStack() as undo:
+        undo.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            for path, text in _FILES.items():
+                file = folder / _filled(path, name, package)
+                file.parent.mkdir(exist_ok=True)
+                body = (texts / f"{text}.txt").read_text("utf-8") if text else f'"""{name}."""\n'
+                file.write_text(_filled(body, name, package), "utf-8", newline="\n")
+        except OSError as error:
             raise CommandError(f"{name} cannot be written: {error.strerror}. Nothing was created.", FAILED) from error
-        raise
+        undo.pop_all()
     return folder
 
 

@@ -107,10 +107,10 @@ def replay(
         raise CommandError(str(error)) from error
     found = done.divergence
     if as_json:
-        said = None if found is None else asdict(found)
+        divergence = None if found is None else asdict(found)
         text = None if done.reply is None else done.reply.text
         outcome = None if done.reply is None else done.reply.outcome
-        say(json_line({"divergence": said, "reply": text, "outcome": outcome}))
+        say(json_line({"divergence": divergence, "reply": text, "outcome": outcome}))
     else:
         if not (ask and found is not None):
             say(str(done))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from agentflow._support.shown import one_line
-from agentflow.cli.failures import EXIT_CODES, CommandError
+from agentflow.cli.failures import EXIT_CODES, FAILED, CommandError
 from agentflow.cli.say import say
 from agentflow.cli.worker_command import DATABASE_HELP
 from agentflow.durable.client import DurableClient
@@ -27,6 +27,9 @@ __all__ = ["runs"]
 T = TypeVar("T")
 
 
+_DATABASE = click.option("--database", metavar="URL", required=True, help=DATABASE_HELP)
+
+
 def _with_client(database: str, work: Callable[[DurableClient], Coroutine[Any, Any, T]]) -> T:
     async def connected() -> T:
         async with DurableClient(database) as client:
@@ -39,14 +42,21 @@ def _with_client(database: str, work: Callable[[DurableClient], Coroutine[Any, A
         raise CommandError(str(error)) from error
 
 
-def _as_dict(info: RunInfo) -> dict[str, object]:
-    return info._asdict()
+@click.group()
+def runs() -> None:
+    """List, show, cancel, resume and prune runs submitted to workers."""
 
 
-def list_runs(database: str, agent: str | None, limit: int, as_json: bool) -> None:
-    """Print the runs, the newest first."""
+@runs.command("list")
+@_DATABASE
+@click.option("--agent", metavar="NAME", help="Only runs of this agent.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+def runs_list(database: str, agent: str | None, limit: int, as_json: bool) -> int:
+    """List runs, the newest first."""
     for info in _with_client(database, lambda client: client.runs(agent=agent, limit=limit)):
-        say(json_line(_as_dict(info)) if as_json else one_line(_line(info)))
+        say(json_line(info._asdict()) if as_json else one_line(_line(info)))
+    return 0
 
 
 def _line(info: RunInfo) -> str:
@@ -63,12 +73,14 @@ def _when(seconds: float) -> str:
         return f"{'?':<19}"
 
 
-def show_run(database: str, run_id: str, follow: bool, since: int, as_json: bool) -> int:
-    """Print a run and its events.
-
-    Returns:
-        The exit code of its outcome; 0 if it has none yet.
-    """
+@runs.command("show")
+@click.argument("run_id")
+@_DATABASE
+@click.option("-f", "--follow", is_flag=True, help="Follow the events until the run ends.")
+@click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
+def runs_show(run_id: str, database: str, follow: bool, since: int, as_json: bool) -> int:
+    """Show a run and its events."""
 
     async def show(client: DurableClient) -> int:
         info = await client.run(run_id)
@@ -79,9 +91,9 @@ def show_run(database: str, run_id: str, follow: bool, since: int, as_json: bool
                 say(json_line({"seq": event.seq, **event.data}) if as_json else _event_line(event))
             info = await client.run(run_id)
         if info.status == "suspended" and not as_json:
-            for waits in (await client.result(run_id)).pending:
-                what = "a decision" if waits.tool_use is None else call_text(waits.tool_use, 1_000)
-                say(f"waits for {waits.id}: {what}")
+            for pending in (await client.result(run_id)).pending:
+                what = "a decision" if pending.tool_use is None else call_text(pending.tool_use, 1_000)
+                say(f"waits for {pending.id}: {what}")
         return 0 if info.outcome is None else EXIT_CODES[info.outcome]
 
     return _with_client(database, show)
@@ -92,82 +104,15 @@ def _event_line(event: RunEvent) -> str:
     return f"{event.seq:>6}  {event.type:<14} {one_line(text)}".rstrip()
 
 
-def cancel_run(database: str, run_id: str, reason: str) -> None:
-    """Cancel a run."""
-    if not _with_client(database, lambda client: client.cancel(run_id, reason)):
-        raise CommandError(f"Run {run_id!r} has already ended, so it cannot be cancelled.", 1)
-    say(f"run {run_id} is being cancelled")
-
-
-def resume_run(database: str, run_id: str, approve: tuple[str, ...], deny: tuple[str, ...], reason: str) -> None:
-    """Resume a suspended run with decisions, or put a lost run back into its queue."""
-    decisions: dict[str, Resolution] = {key: Approve() for key in approve}
-    decisions.update({key: Deny(reason) for key in deny})
-
-    async def resume(client: DurableClient) -> None:
-        info = await client.run(run_id)
-        if info.status == "suspended":
-            await client.decide(run_id, decisions)
-        elif decisions or not await client.resume(run_id):
-            raise UsageError(f"Run {run_id!r} is {info.status}. Only suspended and lost runs can be resumed.")
-
-    _with_client(database, resume)
-    say(f"run {run_id} is resumed")
-
-
-def prune_runs(database: str, days: float, keep_sessions: bool) -> None:
-    """Delete old finished runs."""
-
-    async def prune(client: DurableClient) -> Pruned:
-        older_than = timedelta(days=days)
-        if keep_sessions:
-            return await client.prune(older_than=older_than)
-        async with SqlStore(database) as store:
-            return await client.prune(older_than=older_than, store=store)
-
-    pruned = _with_client(database, prune)
-    say(f"{len(pruned.runs)} runs and {len(pruned.sessions)} sessions were deleted")
-
-
-# ---- the commands
-
-_DATABASE = click.option("--database", metavar="URL", required=True, help=DATABASE_HELP)
-
-
-@click.group()
-def runs() -> None:
-    """List, show, cancel, resume and prune runs submitted to workers."""
-
-
-@runs.command("list")
-@_DATABASE
-@click.option("--agent", metavar="NAME", help="Only runs of this agent.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-def runs_list(database: str, agent: str | None, limit: int, as_json: bool) -> int:
-    """List runs, the newest first."""
-    list_runs(database, agent, limit, as_json)
-    return 0
-
-
-@runs.command("show")
-@click.argument("run_id")
-@_DATABASE
-@click.option("-f", "--follow", is_flag=True, help="Follow the events until the run ends.")
-@click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
-def runs_show(run_id: str, database: str, follow: bool, since: int, as_json: bool) -> int:
-    """Show a run and its events."""
-    return show_run(database, run_id, follow, since, as_json)
-
-
 @runs.command("cancel")
 @click.argument("run_id")
 @_DATABASE
 @click.option("--reason", default="cancelled", show_default=True)
 def runs_cancel(run_id: str, database: str, reason: str) -> int:
     """Cancel a run, on whichever worker it runs."""
-    cancel_run(database, run_id, reason)
+    if not _with_client(database, lambda client: client.cancel(run_id, reason)):
+        raise CommandError(f"Run {run_id!r} has already ended, so it cannot be cancelled.", FAILED)
+    say(f"run {run_id} is being cancelled")
     return 0
 
 
@@ -184,7 +129,18 @@ def runs_cancel(run_id: str, database: str, reason: str) -> int:
 @click.option("--reason", default="denied", show_default=True, help="Reason for denials, shown to the model.")
 def runs_resume(run_id: str, database: str, approve: tuple[str, ...], deny: tuple[str, ...], reason: str) -> int:
     """Resume a run that waits for decisions, or that was given up as lost."""
-    resume_run(database, run_id, approve, deny, reason)
+    decisions: dict[str, Resolution] = {key: Approve() for key in approve}
+    decisions.update({key: Deny(reason) for key in deny})
+
+    async def resume(client: DurableClient) -> None:
+        info = await client.run(run_id)
+        if info.status == "suspended":
+            await client.decide(run_id, decisions)
+        elif decisions or not await client.resume(run_id):
+            raise UsageError(f"Run {run_id!r} is {info.status}. Only suspended and lost runs can be resumed.")
+
+    _with_client(database, resume)
+    say(f"run {run_id} is resumed")
     return 0
 
 
@@ -205,5 +161,14 @@ def runs_prune(database: str, days: float, keep_sessions: bool) -> int:
     Waiting, active and lost runs are kept, and so are unfinished and suspended sessions. A deleted run is forgotten: if
     its id is submitted again, it runs again.
     """
-    prune_runs(database, days, keep_sessions)
+
+    async def prune(client: DurableClient) -> Pruned:
+        older_than = timedelta(days=days)
+        if keep_sessions:
+            return await client.prune(older_than=older_than)
+        async with SqlStore(database) as store:
+            return await client.prune(older_than=older_than, store=store)
+
+    pruned = _with_client(database, prune)
+    say(f"{len(pruned.runs)} runs and {len(pruned.sessions)} sessions were deleted")
     return 0

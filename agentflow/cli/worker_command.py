@@ -25,35 +25,12 @@ from agentflow.errors import AgentFlowError
 from agentflow.models.clients import close_clients
 from agentflow.state.sql import SqlStore
 
-__all__ = ["DATABASE_HELP", "run_worker", "worker"]
+__all__ = ["DATABASE_HELP", "worker"]
 
 LATEST = 20.0
 """Seconds after the grace period until the process exits regardless of pending work."""
 
 DATABASE_HELP = "sqlite:///agentflow.db or postgresql+psycopg://user:password@host/db."
-
-
-def run_worker(
-    targets: Sequence[str], database: str, limits: Limits, lease_seconds: float, grace: float, poll: float
-) -> None:
-    """Work until SIGTERM or Ctrl-C.
-
-    Args:
-        targets: The agents as `module:name`.
-        database: The database's URL, also used for sessions of agents without a store.
-        limits: Concurrency and rate limits.
-        lease_seconds: Seconds of silence after which other workers take over.
-        grace: Seconds for calls to finish after a stop.
-        poll: Seconds between checks for requests.
-    """
-    agents = [load_agent(target) for target in targets]
-    names = [agent.name for agent in agents]
-    if len(set(names)) < len(names):
-        raise CommandError(f"Two agents have the same name ({', '.join(names)}). Their queues need unique names.")
-    try:
-        asyncio.run(_work(agents, database, limits, lease_seconds, grace, poll))
-    except AgentFlowError as error:
-        raise CommandError(str(error)) from error
 
 
 async def _work(
@@ -140,5 +117,12 @@ def worker(
     If a worker is silent for --lease seconds, others take over its calls. On SIGTERM it lets its calls finish for --grace
     seconds; other workers continue the rest. A second signal ends it at once.
     """
-    run_worker(agents, database, Limits(concurrency, everywhere, rate), lease, grace, poll)
+    loaded = [load_agent(target) for target in agents]
+    names = [agent.name for agent in loaded]
+    if len(set(names)) < len(names):
+        raise CommandError(f"Two agents have the same name ({', '.join(names)}). Their queues need unique names.")
+    try:
+        asyncio.run(_work(loaded, database, Limits(concurrency, everywhere, rate), lease, grace, poll))
+    except AgentFlowError as error:
+        raise CommandError(str(error)) from error
     return 0

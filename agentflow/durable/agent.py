@@ -57,17 +57,18 @@ class DurableAgent(Generic[T_co]):
         deps: object = None,
         poll: float = 0.1,
     ) -> None:
-        kept = agent.session(agent.name).store if store is None else store
-        if not isinstance(kept, SessionStore) or isinstance(kept, MemoryStore):
+        shared = agent.session(agent.name).store if store is None else store
+        if not isinstance(shared, SessionStore) or isinstance(shared, MemoryStore):
+            place = "the memory of one process" if shared is None else repr(shared)
             raise UsageError(
-                f"Agent {agent.name!r} keeps its sessions in {'the memory of one process' if kept is None else repr(kept)}, "
+                f"Agent {agent.name!r} keeps its sessions in {place}, "
                 "but a durable agent needs a store that all workers share. Use Agent(..., store=SqlStore(database_url)) or "
                 "DurableAgent(agent, database_url, store=SqlStore(database_url))."
             )
         self.agent = agent
         self.client = DurableClient(database_url, poll=poll)
         self._url = database_url
-        self.host = Host(agent, kept, deps)
+        self.host = Host(agent, shared, deps)
 
     @property
     def name(self) -> str:

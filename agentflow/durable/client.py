@@ -28,35 +28,41 @@ from agentflow.durable.records import (
     Pruned,
     Request,
     RunEvent,
-    RunFailedError,
     RunInfo,
-    RunStatus,
     decisions_out,
     events_in,
-    result_in,
     run_of,
     segment_id,
     segment_number,
 )
 from agentflow.durable.tables import Tables
 from agentflow.durable.tracing import carried
+from agentflow.durable.workflows import (
+    QUEUE,
+    by_run,
+    info_of,
+    is_suspended,
+    last_call,
+    number_of,
+    pending_of,
+    reply_of,
+    request_of,
+    session_of,
+)
 from agentflow.errors import AgentFlowError, StoreError, UsageError
 from agentflow.ports.store import SessionStore, length_of
 from agentflow.reactive import CallMono, Flux
 from agentflow.state.explain import explain
-from agentflow.vocabulary.messages import Msg, Pending, Reply
+from agentflow.vocabulary.messages import Msg, Reply
 from agentflow.vocabulary.verdicts import Resolution
 
-__all__ = ["APPLICATION", "QUEUE", "VERSION", "WORKFLOW", "DurableClient", "SubmitOptions", "connect"]
+__all__ = ["APPLICATION", "VERSION", "WORKFLOW", "DurableClient", "SubmitOptions", "connect"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 WORKFLOW: Final = "agentflow.call"
 """The name of the one workflow, for DBOS."""
-
-QUEUE: Final = "agentflow-"
-"""The prefix of an agent's queue; the agent's name follows."""
 
 VERSION: Final = "agentflow"
 """The program's version, for DBOS. It never changes, so no deploy strands a run; stored data has versions of its own."""
@@ -65,6 +71,7 @@ APPLICATION: Final = "agentflow"
 """The application, for DBOS."""
 
 _BATCH = 500
+_ENDED = ("SUCCESS", "ERROR")
 _CONNECTIONS = 5
 _LONGEST = 200
 _WAITING = ("ENQUEUED", "DELAYED", "PENDING")
@@ -177,11 +184,11 @@ class DurableClient:
         """
         check_timeout(timeout)
         segments = await self._segments(run_id)
-        waiting = next((one for one in reversed(segments) if _pending_of(one) is not None), None)
+        waiting = next((one for one in reversed(segments) if pending_of(one) is not None), None)
         if waiting is None or (waiting is not segments[-1] and segments[-1].status not in _WAITING):
-            raise UsageError(f"Run {run_id!r} does not wait for a decision: it is {_info(segments).status}.")
-        suspended = _request_of(waiting)
-        data = decisions_out(run_id, decisions, _pending_of(waiting) or ())
+            raise UsageError(f"Run {run_id!r} does not wait for a decision: it is {info_of(segments).status}.")
+        suspended = request_of(waiting)
+        data = decisions_out(run_id, decisions, pending_of(waiting) or ())
         tables, _ = await self._open()
         deadline = None if timeout is None else await asyncio.to_thread(tables.now) + timeout
         request = Request(run_id, suspended.agent, suspended.session, (), data, deadline, timeout, carried())
@@ -200,13 +207,13 @@ class DurableClient:
             UsageError: There is no such run.
         """
         newest = await self._newest(run_id)
-        pending = _pending_of(newest)
+        pending = pending_of(newest)
         if newest.status not in _WAITING and pending is None:
             return False
         tables, _ = await self._open()
         await asyncio.to_thread(tables.cancel, run_id, reason)
         if pending is not None:
-            last = _request_of(newest)
+            last = request_of(newest)
             request = Request(run_id, last.agent, last.session, (), {})
             await self._enqueue(segment_id(run_id, segment_number(newest.workflow_id) + 1), request)
         return True
@@ -221,7 +228,7 @@ class DurableClient:
         if newest.status not in ("MAX_RECOVERY_ATTEMPTS_EXCEEDED", "CANCELLED"):
             return False
         _, client = await self._open()
-        queue = QUEUE + _request_of(newest).agent
+        queue = QUEUE + request_of(newest).agent
         await self._in_thread(client.resume_workflow, newest.workflow_id, queue_name=queue)
         return True
 
@@ -241,7 +248,7 @@ class DurableClient:
             while newest.status in _WAITING:
                 await asyncio.sleep(self._poll)
                 newest = await self._newest(run_id)
-            return _reply_of(run_id, newest)
+            return reply_of(run_id, newest)
 
         return CallMono(work, f"client.result({run_id!r})")
 
@@ -261,14 +268,14 @@ class DurableClient:
         tables, _ = await self._open()
         last = since
         while True:
-            over = (await self._newest(run_id)).status not in _WAITING  # read before the events, so none is missed
+            ended = (await self._newest(run_id)).status not in _WAITING  # read before the events, so none is missed
             while batches := await asyncio.to_thread(tables.events, run_id, last):
                 for batch in batches:
                     for event in events_in(run_id, batch.first, batch.last, batch.body):
                         if event.seq > last:
                             last = event.seq
                             yield event
-            if over:
+            if ended:
                 return
             await asyncio.sleep(self._poll)
 
@@ -287,10 +294,7 @@ class DurableClient:
             limit=limit * 2,
             sort_desc=True,
         )
-        of: dict[str, list[WorkflowStatus]] = {}
-        for status in found:
-            of.setdefault(run_of(status.workflow_id), []).append(status)
-        return [_info(segments) for segments in list(of.values())[:limit]]
+        return [info_of(segments) for segments in list(by_run(found).values())[:limit]]
 
     async def run(self, run_id: str) -> RunInfo:
         """Return one run.
@@ -298,7 +302,7 @@ class DurableClient:
         Raises:
             UsageError: There is no such run.
         """
-        return _info(await self._segments(run_id))
+        return info_of(await self._segments(run_id))
 
     async def prune(self, *, older_than: timedelta, store: SessionStore | None = None) -> Pruned:
         """Delete the runs that ended some time ago, with their events.
@@ -316,33 +320,31 @@ class DurableClient:
         seconds = length_of(older_than)
         tables, client = await self._open()
         before = await asyncio.to_thread(tables.now) - seconds
-        of: dict[str, list[WorkflowStatus]] = {}
-        for status in await self._statuses(load_input=False, load_output=False):
-            of.setdefault(run_of(status.workflow_id), []).append(status)
-        over = {
+        of = by_run(await self._statuses(load_input=False, load_output=False))
+        ended = {
             run_id: segments
             for run_id, segments in of.items()
-            if all(one.status in _OVER and _number(one.updated_at) / 1000 <= before for one in segments)
+            if all(one.status in _ENDED and number_of(one.updated_at) / 1000 <= before for one in segments)
         }
-        for batch in _batches([_last(segments).workflow_id for segments in over.values()]):
+        for batch in _batches([last_call(segments).workflow_id for segments in ended.values()]):
             for status in await self._statuses(workflow_ids=batch, load_input=False):
-                if _waits(status):
-                    del over[run_of(status.workflow_id)]
-        for run_ids in _batches(over):
-            ids = [status.workflow_id for run_id in run_ids for status in over[run_id]]
+                if is_suspended(status):
+                    del ended[run_of(status.workflow_id)]
+        for run_ids in _batches(ended):
+            ids = [status.workflow_id for run_id in run_ids for status in ended[run_id]]
             await self._in_thread(client.delete_workflows, ids)
             await asyncio.to_thread(tables.forget_runs, run_ids)
-        used = {_session_of(one) for run_id, segments in of.items() if run_id not in over for one in segments}
-        for sessions in _batches({_session_of(one) for segments in over.values() for one in segments} - used):
+        used = {session_of(one) for run_id, segments in of.items() if run_id not in ended for one in segments}
+        for sessions in _batches({session_of(one) for segments in ended.values() for one in segments} - used):
             await asyncio.to_thread(tables.forget_lines, sessions)
         waiting = {
-            _session_of(one)
+            session_of(one)
             for run_id, segments in of.items()
             for one in segments
-            if run_id not in over and _last(segments).status != "SUCCESS"
+            if run_id not in ended and last_call(segments).status != "SUCCESS"
         }
-        gone = [] if store is None else await store.prune(older_than=older_than, keep=waiting)
-        return Pruned(list(over), gone)
+        pruned = [] if store is None else await store.prune(older_than=older_than, keep=waiting)
+        return Pruned(list(ended), pruned)
 
     # ---- the database
 
@@ -360,7 +362,7 @@ class DurableClient:
         }
         await self._in_thread(client.enqueue, options, request.to_dict())
         (stored,) = await self._statuses(workflow_ids=[workflow_id])
-        if not request.same_as(_request_of(stored)):
+        if not request.same_as(request_of(stored)):
             first = "was submitted with another call" if segment_number(workflow_id) == 1 else "was decided otherwise"
             raise UsageError(
                 f"Run {request.run_id!r} {first} before, which stays in force. A new run needs another id."
@@ -397,9 +399,9 @@ class DurableClient:
             shown = "the database of durable runs" if self._tables is None else self._tables.shown
             raise explain(error, shown, "Managing durable runs") from error
         except Exception as error:  # DBOS and the drivers have exceptions of their own
-            said = str(error).strip().splitlines() or [type(error).__name__]
+            lines = str(error).strip().splitlines() or [type(error).__name__]
             raise StoreError(
-                f"The database of durable runs failed: {said[0]} Check that it can be reached and written to."
+                f"The database of durable runs failed: {lines[0]} Check that it can be reached and written to."
             ) from error
 
     async def close(self) -> None:
@@ -443,109 +445,7 @@ def _checked(name: str, what: str) -> str:
     return name
 
 
-# ---- reading a DBOS workflow
-
-
-def _request_of(status: WorkflowStatus) -> Request:
-    """Return the stored request.
-
-    Raises:
-        StoreError: It is damaged, or not in the portable form.
-    """
-    stored: object = status.input  # text, if DBOS could not parse it
-    args: object = stored.get("args") if isinstance(stored, dict) else None
-    return Request.from_data(status.workflow_id, args[0] if isinstance(args, tuple) and len(args) == 1 else None)
-
-
-def _result_of(status: WorkflowStatus) -> Reply | AgentFlowError | None:
-    """Return the stored result; None if there is none yet.
-
-    Raises:
-        StoreError: It is damaged, or not in the portable form.
-    """
-    if status.status != "SUCCESS":
-        return None
-    return result_in(status.workflow_id, _agent_of(status), status.output)
-
-
-def _agent_of(status: WorkflowStatus) -> str:
-    return (status.queue_name or "").removeprefix(QUEUE)
-
-
-def _pending_of(status: WorkflowStatus) -> tuple[Pending, ...] | None:
-    """Return the pending calls of a suspended run; None if it is not suspended."""
-    result = _result_of(status)
-    return result.pending if isinstance(result, Reply) and result.outcome == "suspended" else None
-
-
-def _reply_of(run_id: str, status: WorkflowStatus) -> Reply:
-    result = _result_of(status)
-    if isinstance(result, Reply):
-        return result
-    if result is not None:
-        raise result
-    error: object = status.error
-    said = f"{status.status}: {error}" if isinstance(error, Exception) else f"its workflow is {status.status}"
-    raise RunFailedError(run_id, "WorkerError", said)
-
-
-def _session_of(status: WorkflowStatus) -> str:
-    return str(status.queue_partition_key or "")
-
-
-def _last(segments: Sequence[WorkflowStatus]) -> WorkflowStatus:
-    return max(segments, key=lambda status: segment_number(status.workflow_id))
-
-
-def _waits(status: WorkflowStatus) -> bool:
-    """Return whether a run is suspended."""
-    try:
-        return _pending_of(status) is not None
-    except StoreError:  # damaged: not resumable
-        return False
-
-
 def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
     left = iter(ids)
     while batch := list(islice(left, _BATCH)):
         yield batch
-
-
-_OVER = ("SUCCESS", "ERROR")
-_STATUSES: Final[Mapping[str, RunStatus]] = {
-    "ENQUEUED": "queued",
-    "DELAYED": "queued",
-    "PENDING": "running",
-    "SUCCESS": "ended",
-}
-
-
-def _info(segments: Sequence[WorkflowStatus]) -> RunInfo:
-    """Summarise a run from its calls, in any order. Damaged data becomes a status, so it does not hide other runs."""
-    newest = _last(segments)
-    outcome, damage = None, None
-    try:
-        _request_of(newest)
-        result = _result_of(newest)
-        outcome = result.outcome if isinstance(result, Reply) else None if result is None else "failed"
-    except StoreError as error:
-        damage = str(error)
-    status: RunStatus = _STATUSES.get(newest.status, "lost")
-    if damage is not None or outcome == "suspended":
-        status = "suspended" if damage is None else "damaged"
-    return RunInfo(
-        run_of(newest.workflow_id),
-        _agent_of(newest),
-        _session_of(newest),
-        status,
-        outcome,
-        min(_number(status.created_at) for status in segments) / 1000,
-        _number(newest.updated_at) / 1000,
-        newest.executor_id,
-        int(_number(newest.recovery_attempts)),
-        damage,
-    )
-
-
-def _number(stored: object) -> float:
-    return stored if isinstance(stored, int | float) else 0

@@ -18,20 +18,16 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from dbos import DBOSPortableJSONSerializer
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.pool import NullPool
 
 from agentflow.errors import StoreError
-from agentflow.state.explain import database_url, shown_url
+from agentflow.state.engine import Database, postgres_options
 
-__all__ = ["PORTABLE", "WRITING", "close_engine", "dbos_engine", "tables_engine"]
+__all__ = ["PORTABLE", "close_engine", "dbos_engine", "shared_database"]
 
-WRITING: Final = "agentflow_writing"
-"""The execution option of a transaction that writes."""
-
-_LEGAL = "'sqlite:///agentflow.db' (a file) or 'postgresql+psycopg://user:password@host/database'"
-_IDLE = 10_000
-"""Milliseconds that a transaction on PostgreSQL may be idle; ours take a few."""
+_TIMEOUT = 10.0
+"""Seconds to wait for a connection or a lock, and, on PostgreSQL, that a transaction may be idle."""
 
 _READ_AS: Final = {
     "serialization": DBOSPortableJSONSerializer().name(),
@@ -56,53 +52,19 @@ PORTABLE: Final = _Portable()
 # ---- our own tables
 
 
-def tables_engine(url: str) -> tuple[Engine, str]:
-    """Return the engine for our own tables, and the URL for DBOS.
+def shared_database(url: str, migrate: Callable[[Connection], None]) -> Database:
+    """Open the database for our own tables.
 
     Raises:
         StoreError: The URL is not a database that workers can share, or its driver is not installed.
     """
-    parsed = database_url(url, _LEGAL)
-    backend = "postgresql" if parsed.drivername == "postgres" else parsed.get_backend_name()
-    if backend not in ("sqlite", "postgresql") or (backend == "sqlite" and parsed.database in (None, "", ":memory:")):
+    database = Database(url, _TIMEOUT, power_safe=False, is_current=lambda _: False, migrate=migrate, text=_text)
+    if database.url.get_backend_name() == "sqlite" and database.url.database in (None, "", ":memory:"):
         raise StoreError(
-            f"Durable runs cannot be stored in {shown_url(parsed)!r}, because workers are separate processes. "
-            f"Use a file or a server: {_LEGAL}."
+            f"Durable runs cannot be stored in {database.shown!r}, because workers are separate processes. Use a file or a "
+            "server: 'sqlite:///agentflow.db' or 'postgresql+psycopg://user:password@host/database'."
         )
-    if backend == "postgresql":
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    try:
-        engine = create_engine(parsed, connect_args=_postgres_options(parsed) if backend == "postgresql" else {})
-    except ModuleNotFoundError as error:
-        raise StoreError(
-            f"The driver of that database is not installed ({error}): pip install psycopg[binary]."
-        ) from error
-    if backend == "sqlite":
-        event.listen(engine, "connect", _set_up_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-    return engine, parsed.render_as_string(hide_password=False)
-
-
-def _postgres_options(url: URL) -> dict[str, Any]:
-    options: dict[str, Any] = {} if "application_name" in url.query else {"application_name": "agentflow"}
-    if "connect_timeout" not in url.query:
-        options["connect_timeout"] = 10
-    if "options" not in url.query:
-        options["options"] = f"-c idle_in_transaction_session_timeout={_IDLE}"
-    return options
-
-
-def _set_up_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # `_begin_sqlite` begins the transactions
-    connection.text_factory = _text
-    connection.execute("PRAGMA busy_timeout = 30000")
-    connection.execute("PRAGMA journal_mode = WAL")  # the mode is stored in the file, so it applies to DBOS too
-    connection.execute("PRAGMA synchronous = NORMAL")  # a power failure may lose these rows; facts are in the store
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    writing = connection.get_execution_options().get(WRITING, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+    return database
 
 
 def _text(raw: bytes) -> str:
@@ -116,7 +78,7 @@ def dbos_engine(url: str, size: int) -> Engine:
     """Create the engine for DBOS; the caller closes it with `close_engine`.
 
     Args:
-        url: The URL that `tables_engine` returned.
+        url: The database's URL, with its password.
         size: The maximum number of connections (PostgreSQL).
     """
     if url.startswith("sqlite"):
@@ -125,7 +87,7 @@ def dbos_engine(url: str, size: int) -> Engine:
         return engine
     engine = create_engine(
         url,
-        connect_args={**_postgres_options(make_url(url)), "row_factory": _postgres_rows},
+        connect_args={**postgres_options(make_url(url), _TIMEOUT), "row_factory": _postgres_rows},
         pool_size=size,
         max_overflow=0,
         pool_pre_ping=True,

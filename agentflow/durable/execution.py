@@ -391,8 +391,8 @@ class _RunAttempt:
     def _suspended_reply(self, facts: Sequence[Fact], pending: tuple[Pending, ...]) -> Reply:
         """Return the reply of a call that was suspended before its worker could report it."""
         run_id = self._request.run_id
-        said = [fact.message for fact in facts if isinstance(fact, Reasoned) and fact.run_id == run_id]
-        final = said[-1] if said else _note("waits for a decision")
+        replies = [fact.message for fact in facts if isinstance(fact, Reasoned) and fact.run_id == run_id]
+        final = replies[-1] if replies else _note("waits for a decision")
         return Reply.of(final, "suspended", run_id, _usage(facts, run_id), pending)
 
 

@@ -256,7 +256,7 @@ def segment_number(workflow_id: str) -> int:
 # ---- decisions
 
 
-def decisions_out(run_id: str, decisions: Mapping[str, Resolution], pending: Sequence[Pending]) -> dict[str, Any]:
+def decisions_out(run_id: str, decisions: Mapping[str, object], pending: Sequence[Pending]) -> dict[str, Any]:
     """Return decisions as data.
 
     Raises:
@@ -272,7 +272,7 @@ def decisions_out(run_id: str, decisions: Mapping[str, Resolution], pending: Seq
         )
     found: dict[str, Any] = {}
     for key, decision in decisions.items():
-        if not isinstance(decision, Resolution):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        if not isinstance(decision, Resolution):
             raise UsageError(
                 f"The decision for {key!r} is {decision!r:.60}. Use Approve(), Approve(input=...), Deny(reason) or "
                 "Answer(value)."

@@ -16,9 +16,7 @@ from typing import NamedTuple, TypeVar
 from sqlalchemy import (
     BigInteger,
     Column,
-    ColumnElement,
     Connection,
-    Engine,
     Float,
     MetaData,
     Table,
@@ -26,16 +24,16 @@ from sqlalchemy import (
     delete,
     func,
     insert,
-    literal_column,
     select,
     text,
     update,
 )
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from agentflow.durable.connections import WRITING, tables_engine
+from agentflow.durable.connections import shared_database
 from agentflow.errors import StoreError
-from agentflow.state.explain import explain, shown_url
+from agentflow.state.engine import now_in
+from agentflow.state.explain import explain
 
 __all__ = ["Batch", "Tables", "TakenOver"]
 
@@ -43,10 +41,6 @@ T = TypeVar("T")
 
 _SCHEMA_VERSION = 1
 _LOCK = 0x61666C6F78  # next to the store's
-_NOW = {
-    "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
-    "postgresql": "EXTRACT(EPOCH FROM clock_timestamp())::double precision",
-}
 
 _metadata = MetaData()
 
@@ -114,14 +108,13 @@ class Tables:
     """
 
     def __init__(self, url: str) -> None:
-        self._engine, self.dbos_url = tables_engine(url)
-        self.shown = shown_url(self._engine.url)
-        self._writing = self._engine.execution_options(**{WRITING: True})
-        self._now: ColumnElement[float] = literal_column(_NOW[self._engine.dialect.name], Float)
+        self._database = shared_database(url, self._make)
+        self.dbos_url = self._database.url.render_as_string(hide_password=False)
+        self.shown = self._database.shown
         try:
-            self._write(self._make)
-        except BaseException:
-            self._engine.dispose()
+            self._write(lambda _: None)  # creates the tables
+        except BaseException:  # an interrupt too
+            self._database.dispose()
             raise
 
     def _make(self, connection: Connection) -> None:
@@ -138,14 +131,14 @@ class Tables:
             )
 
     def _write(self, work: Callable[[Connection], T]) -> T:
-        return self._in(self._writing, work)
+        return self._in(work, write=True)
 
     def _read(self, work: Callable[[Connection], T]) -> T:
-        return self._in(self._engine, work)
+        return self._in(work, write=False)
 
-    def _in(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+    def _in(self, work: Callable[[Connection], T], write: bool) -> T:
         try:
-            with engine.begin() as connection:
+            with self._database.begin(write) as connection:
                 return work(connection)
         except IntegrityError:
             raise
@@ -156,17 +149,17 @@ class Tables:
 
     def now(self) -> float:
         """Return the database's time, in seconds since the epoch."""
-        return self._read(lambda connection: float(connection.execute(select(self._now)).scalar_one()))
+        return self._read(lambda connection: float(connection.execute(select(now_in(connection))).scalar_one()))
 
     def beat(self, executor: str, seconds: float) -> None:
         """Mark a worker as alive for some seconds."""
-        until = self._now + seconds
 
         def work(connection: Connection) -> None:
+            until = now_in(connection) + seconds
             mine = _WORKERS.c.executor == executor
             if not connection.execute(update(_WORKERS).where(mine).values(expires=until)).rowcount:
                 connection.execute(insert(_WORKERS).values(executor=executor, expires=until))
-            connection.execute(delete(_WORKERS).where(_WORKERS.c.expires < self._now - 3600.0))
+            connection.execute(delete(_WORKERS).where(_WORKERS.c.expires < now_in(connection) - 3600.0))
 
         self._write(work)
 
@@ -176,8 +169,12 @@ class Tables:
 
     def alive(self) -> frozenset[str]:
         """Return the workers that are alive."""
-        query = select(_WORKERS.c.executor).where(_WORKERS.c.expires > self._now)
-        return self._read(lambda connection: frozenset(connection.execute(query).scalars()))
+
+        def work(connection: Connection) -> frozenset[str]:
+            query = select(_WORKERS.c.executor).where(_WORKERS.c.expires > now_in(connection))
+            return frozenset(connection.execute(query).scalars())
+
+        return self._read(work)
 
     def line_up(self, session_id: str) -> int:
         """Return the next number in a session's queue, from 1. (DBOS orders by submission time, in places to the second.)"""
@@ -281,9 +278,9 @@ class Tables:
 
     def forget_lines(self, session_ids: Sequence[str]) -> None:
         """Delete the queue numbers of sessions without queued calls."""
-        gone = delete(_LINES).where(_LINES.c.session_id.in_(session_ids))
-        self._write(lambda connection: connection.execute(gone))
+        query = delete(_LINES).where(_LINES.c.session_id.in_(session_ids))
+        self._write(lambda connection: connection.execute(query))
 
     def dispose(self) -> None:
         """Close the connections."""
-        self._engine.dispose()
+        self._database.dispose()

@@ -35,7 +35,7 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any, NamedTuple, Self
 
 from dbos import DBOS, DBOSConfig
@@ -45,12 +45,13 @@ from agentflow._support.daemon import in_daemon
 from agentflow._support.ids import new_id
 from agentflow._support.logs import log_failure, logger
 from agentflow._support.outage import Outage
-from agentflow.durable.client import APPLICATION, QUEUE, VERSION, WORKFLOW, connect
+from agentflow.durable.client import APPLICATION, VERSION, WORKFLOW, connect
 from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
 from agentflow.durable.execution import Host
 from agentflow.durable.publishing import EventPublisher
 from agentflow.durable.records import Request, error_out
 from agentflow.durable.tables import Tables
+from agentflow.durable.workflows import QUEUE
 from agentflow.errors import SessionConflictError, StoreError, UsageError
 from agentflow.ports.retry import RetryPolicy
 from agentflow.ports.store import Claim
@@ -161,24 +162,20 @@ class Worker:
 
     async def __aenter__(self) -> Self:
         _claim(self)
-        try:
+        async with AsyncExitStack() as undo:
+            undo.callback(_release, self)
             self._loop = asyncio.get_running_loop()
             self._context = contextvars.copy_context()
             self._tables = await in_daemon(Tables, self._url)
+            undo.callback(self._tables.dispose)
             self._engine = dbos_engine(self._tables.dbos_url, _CONNECTIONS)
+            undo.callback(close_engine, self._engine)
             for host in self._hosts.values():
                 host.open()
-            try:
-                self._dbos = await in_daemon(connect, self._tables.dbos_url, self._engine)
-                await in_daemon(self._launch)
-            except BaseException:
-                await in_daemon(DBOS.destroy)
-                close_engine(self._engine)
-                self._tables.dispose()
-                raise
-        except BaseException:
-            _release(self)
-            raise
+            undo.push_async_callback(in_daemon, DBOS.destroy)
+            self._dbos = await in_daemon(connect, self._tables.dbos_url, self._engine)
+            await in_daemon(self._launch)
+            undo.pop_all()
         self._watcher = threading.Thread(target=self._watch, name=f"agentflow {self.id}", daemon=True)
         self._watcher.start()
         return self
@@ -299,10 +296,12 @@ class Worker:
         except StoreError as error:  # not a request of ours
             _answer(done, error_out(error))
         except (_Abandoned, asyncio.CancelledError):
-            _answer(done, _Abandoned())
-        except BaseException as error:
+            pass
+        except Exception as error:
             log_failure("ERROR", error, "request {!r} could not be served", workflow_id)
-            _answer(done, error_out(error) if isinstance(error, Exception) else _Abandoned())
+            _answer(done, error_out(error))
+        finally:
+            _answer(done, _Abandoned())  # no effect if it has been answered
 
     async def _run(self, workflow_id: str, request: Request) -> dict[str, Any]:
         host, store = self._hosts[request.agent], self._stores[request.agent]
@@ -343,7 +342,7 @@ class Worker:
         try:
             while not (await asyncio.wait({waiting}, timeout=self._lease / 3))[0]:
                 await self._check(host, workflow_id)
-        except BaseException:
+        except BaseException:  # a cancellation too
             waiting.add_done_callback(_give_back)
             waiting.cancel()
             raise
@@ -428,13 +427,13 @@ def _give_back(claiming: asyncio.Future[Claim]) -> None:
         claiming.result().release()
 
 
-def _answer(done: concurrent.futures.Future[dict[str, Any]], said: dict[str, Any] | _Abandoned) -> None:
+def _answer(done: concurrent.futures.Future[dict[str, Any]], result: dict[str, Any] | _Abandoned) -> None:
     """Answer the waiting thread unless it has its answer."""
     with suppress(concurrent.futures.InvalidStateError):
-        if isinstance(said, _Abandoned):
-            done.set_exception(said)
+        if isinstance(result, _Abandoned):
+            done.set_exception(result)
         else:
-            done.set_result(said)
+            done.set_result(result)
 
 
 # ---- a process has one DBOS

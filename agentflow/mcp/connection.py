@@ -36,7 +36,7 @@ from agentflow.mcp.sdk import (
 from agentflow.mcp.settings import Link, Settings
 from agentflow.ports.retry import RetryPolicy
 
-__all__ = ["Connection", "ConnectionLost"]
+__all__ = ["Connection", "ConnectionLost", "all_pages"]
 
 T = TypeVar("T")
 
@@ -191,21 +191,16 @@ class Connection:
                     self._listing = None
                 if entered:
                     await client.__aexit__(None, None, None)
-        except asyncio.CancelledError:
-            if not opened.done():
-                opened.set_exception(
-                    ConnectionLost(f"MCP server {settings.name!r}: the event loop is ending.", may_pass=False)
-                )
-            raise
-        except BaseException as error:
-            if not opened.done():
-                opened.set_exception(self._opening_error(error))
-            elif not isinstance(error, Exception):
-                raise
-            else:
+        except (Exception, BaseExceptionGroup) as error:
+            if opened.done():
                 log_failure("DEBUG", error, "closing the MCP server {} failed", settings.name)
+            else:
+                opened.set_exception(self._opening_error(error))
         finally:
-            if opened.done() and not opened.cancelled():
+            if not opened.done():
+                ending = f"MCP server {settings.name!r}: the event loop is ending."
+                opened.set_exception(ConnectionLost(ending, may_pass=False))
+            if not opened.cancelled():
                 opened.exception()  # mark it as retrieved, even if no caller waits
 
     def _opening_error(self, error: BaseException) -> ConnectionLost:
@@ -221,11 +216,11 @@ class Connection:
         if isinstance(error, ValidationError):
             return ConnectionLost(f"{who} sent an invalid answer: {self._first(error)}", may_pass=False)
         lasting = isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError)
-        said = self._link.clean(str(error))[:1000] or "no message"
+        text = self._link.clean(str(error))[:1000] or "no message"
         if self._last_stderr:
-            said = f"{said}; the process wrote: {self._last_stderr}"
+            text = f"{text}; the process wrote: {self._last_stderr}"
         fix = " Is the command installed?" if isinstance(error, FileNotFoundError) else ""
-        return ConnectionLost(f"{who} cannot be reached: {type(error).__name__}: {said}.{fix}", may_pass=not lasting)
+        return ConnectionLost(f"{who} cannot be reached: {type(error).__name__}: {text}.{fix}", may_pass=not lasting)
 
     def _first(self, error: ValidationError) -> str:
         """Describe the first problem of an invalid answer."""
@@ -255,30 +250,23 @@ class Connection:
         name = self._settings.name
         if isinstance(error, ToolError):
             raise error
-        said = self._link.clean(str(error))[:2000]
+        text = self._link.clean(str(error))[:2000]
         if _is_lost(error):
             self.lose(client)
             raise ConnectionLost(
                 f"The MCP server {name!r} has ended or can no longer be reached ({purpose})."
             ) from error
         if isinstance(error, ValidationError):
-            said = self._first(error)
-            raise ToolError(f"The MCP server {name!r} sent an invalid answer ({purpose}): {said}") from error
-        raise ToolError(f"The MCP server {name!r} failed ({purpose}): {said or type(error).__name__}") from error
+            text = self._first(error)
+            raise ToolError(f"The MCP server {name!r} sent an invalid answer ({purpose}): {text}") from error
+        raise ToolError(f"The MCP server {name!r} failed ({purpose}): {text or type(error).__name__}") from error
 
     # ---- its tools
 
     async def _listed(self, client: Client) -> list[types.Tool]:
         if client.server_capabilities.tools is None:
             return []
-        found: list[types.Tool] = []
-        cursor: str | None = None
-        for _ in range(_MOST_PAGES):
-            page = await client.list_tools(cursor=cursor)
-            found += page.tools
-            cursor = page.next_cursor
-            if cursor is None or len(found) > _MOST_TOOLS:
-                break
+        found = await all_pages(client.list_tools, "tools", _MOST_TOOLS)
         if len(found) > _MOST_TOOLS:
             logger.warning("MCP server {}: only its first {} tools are used", self._settings.name, _MOST_TOOLS)
         return found[:_MOST_TOOLS]
@@ -396,6 +384,19 @@ class Connection:
         except Exception as error:
             log_failure("WARNING", error, "MCP server {}: it asked for the roots, which failed", self._settings.name)
             return types.ErrorData(code=types.INTERNAL_ERROR, message="The roots are not known.")
+
+
+async def all_pages(request: Callable[..., Awaitable[Any]], kind: str, most: int | None = None) -> list[Any]:
+    """Collect a server's list, page by page, until it has more than `most` items."""
+    found: list[Any] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await request(cursor=cursor)
+        found += getattr(page, kind)
+        cursor = page.next_cursor
+        if cursor is None or (most is not None and len(found) > most):
+            break
+    return found
 
 
 async def _unchecked(name: str, result: types.CallToolResult) -> None:

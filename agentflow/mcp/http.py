@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 from typing_extensions import override
@@ -13,9 +13,10 @@ from agentflow.mcp.sdk import httpx2, streamable_http_client
 __all__ = ["http_transport"]
 
 
-def http_transport(
+@asynccontextmanager
+async def http_transport(
     url: str, headers: Mapping[str, str], auth: Any, connect_timeout: float, most: int
-) -> AbstractAsyncContextManager[Any]:
+) -> AsyncGenerator[Any, None]:
     """Open the streams to a server at a URL.
 
     Args:
@@ -25,13 +26,6 @@ def http_transport(
         connect_timeout: Seconds to get a connection.
         most: The maximum number of bytes of an answer that is not a stream, and of one event of a stream.
     """
-    return _connected(url, headers, auth, connect_timeout, most)
-
-
-@asynccontextmanager
-async def _connected(
-    url: str, headers: Mapping[str, str], auth: Any, connect_timeout: float, most: int
-) -> AsyncGenerator[Any, None]:
     # No read timeout: a stream may be silent while a tool works, and the tool has a time limit of its own.
     timeout = httpx2.Timeout(connect_timeout, read=None)
 

@@ -158,8 +158,8 @@ class Prompts:
         function = self.functions.get(params.name)
         if function is None:
             raise _invalid(f"There is no prompt {one_line(params.name[:200])!r} here")
-        said = await function(params.arguments or {})
-        several = cast("Sequence[object]", said if isinstance(said, list | tuple) else [said])
+        content = await function(params.arguments or {})
+        several = cast("Sequence[object]", content if isinstance(content, list | tuple) else [content])
         return types.GetPromptResult(
             description=function.description,
             messages=[part for one in several for part in _prompt_messages(function.name, one)],
@@ -354,8 +354,8 @@ def _invalid(text: str) -> MCPError:
 # ---- results
 
 
-def _prompt_messages(name: str, said: object) -> list[types.PromptMessage]:
-    message = Msg.user(said) if isinstance(said, str) else said
+def _prompt_messages(name: str, content: object) -> list[types.PromptMessage]:
+    message = Msg.user(content) if isinstance(content, str) else content
     if not isinstance(message, Msg) or message.role not in ("user", "assistant"):
         raise MCPError(
             types.INTERNAL_ERROR,

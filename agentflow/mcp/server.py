@@ -27,7 +27,7 @@ from agentflow.errors import ToolError, UsageError
 from agentflow.loop.escalation import ToolSuspended
 from agentflow.mcp.active import ActiveCall, Progress, current_call
 from agentflow.mcp.config import ServerEntry, read_config
-from agentflow.mcp.connection import Connection, ConnectionLost
+from agentflow.mcp.connection import Connection, ConnectionLost, all_pages
 from agentflow.mcp.http import http_transport
 from agentflow.mcp.results import blocks_of, message_of, text_of, value_of
 from agentflow.mcp.sdk import MODERN_PROTOCOL_VERSIONS, Client, StdioServerParameters, types
@@ -44,7 +44,6 @@ from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock
 __all__ = ["MCPServer", "Progress", "ServerOptions", "with_instructions"]
 
 T = TypeVar("T")
-_MOST_PAGES = 100
 _ABANDONED = 6.0
 """Seconds to notify the server of a call's cancellation; a little more than the SDK's own limit."""
 
@@ -254,13 +253,7 @@ class MCPServer(LiveToolset):
         Raises:
             ToolError: The server is unreachable, or refuses.
         """
-
-        async def ask(client: Client) -> list[dict[str, Any]]:
-            if client.server_capabilities.resources is None:
-                return []
-            return [_data(one) for one in await _pages(client.list_resources, "resources")]
-
-        return await self._request("its resources", ask)
+        return await self._request("its resources", lambda client: _data_of(client, client.list_resources, "resources"))
 
     async def read(self, uri: str) -> list[TextBlock | DataBlock]:
         """Read a resource, as blocks.
@@ -285,13 +278,7 @@ class MCPServer(LiveToolset):
         Raises:
             ToolError: The server is unreachable, or refuses.
         """
-
-        async def ask(client: Client) -> list[dict[str, Any]]:
-            if client.server_capabilities.prompts is None:
-                return []
-            return [_data(one) for one in await _pages(client.list_prompts, "prompts")]
-
-        return await self._request("its prompts", ask)
+        return await self._request("its prompts", lambda client: _data_of(client, client.list_prompts, "prompts"))
 
     async def prompt(self, name: str, /, **arguments: str) -> tuple[Msg, ...]:
         """Fill in a prompt, as input for `agent.call`.
@@ -431,30 +418,20 @@ def with_instructions(system: str, *servers: MCPServer) -> Callable[[RunContext]
     """
 
     def prompt(context: RunContext) -> str:
-        said = [
+        texts = [
             f"The MCP server {server.name} says:\n{server.instructions}" for server in servers if server.instructions
         ]
-        return "\n\n".join([*([system] if system else []), *said])
+        return "\n\n".join([*([system] if system else []), *texts])
 
     return prompt
 
 
-async def _pages(ask: Callable[..., Awaitable[Any]], kind: str) -> list[Any]:
-    """Collect a server's list, page by page."""
-    found: list[Any] = []
-    cursor: str | None = None
-    for _ in range(_MOST_PAGES):
-        page = await ask(cursor=cursor)
-        found += getattr(page, kind)
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return found
-
-
-def _data(named: types.Resource | types.Prompt) -> dict[str, Any]:
-    keep = {"uri", "name", "description", "mime_type", "arguments"}
-    return named.model_dump(include=keep, exclude_none=True, mode="json")
+async def _data_of(client: Client, request: Callable[..., Awaitable[Any]], kind: str) -> list[dict[str, Any]]:
+    """List a server's resources or prompts, as data; empty if it has none."""
+    if getattr(client.server_capabilities, kind) is None:
+        return []
+    fields = {"uri", "name", "description", "mime_type", "arguments"}
+    return [one.model_dump(include=fields, exclude_none=True, mode="json") for one in await all_pages(request, kind)]
 
 
 def _secrets_in(url: str) -> list[str]:

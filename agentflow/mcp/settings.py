@@ -123,25 +123,25 @@ class Settings:
         )
 
 
-def checked(name: str, given: ServerOptions) -> Settings:
+def checked(name: str, options: ServerOptions) -> Settings:
     """Check options, and fill in the defaults.
 
     Raises:
         UsageError: An option is unknown or invalid.
     """
-    unknown = sorted(set(given) - set(ServerOptions.__annotations__))
+    unknown = sorted(set(options) - set(ServerOptions.__annotations__))
     if unknown:
         raise UsageError(
             f"MCPServer got unknown options {', '.join(unknown)}. Use {', '.join(sorted(ServerOptions.__annotations__))}."
         )
-    options = cast("dict[str, Any]", dict(given))
+    filled = cast("dict[str, Any]", dict(options))
     for key in ("allow", "deny"):
-        if key in options:
-            options[key] = (options[key],) if isinstance(options[key], str) else tuple(options[key])
-    roots = options.get("roots")
+        if key in filled:
+            filled[key] = (filled[key],) if isinstance(filled[key], str) else tuple(filled[key])
+    roots = filled.get("roots")
     if roots is not None and not callable(roots):
-        options["roots"] = tuple([str(root.uri) for root in folders_of(roots)])
-    settings = Settings(**cast("dict[str, Any]", {"name": name, **options}))
+        filled["roots"] = tuple([str(root.uri) for root in folders_of(roots)])
+    settings = Settings(**cast("dict[str, Any]", {"name": name, **filled}))
     timed = settings.timeout is None or is_seconds(settings.timeout)
     if not settings.name or not timed or not is_seconds(settings.connect_timeout):
         raise UsageError(

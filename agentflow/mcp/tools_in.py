@@ -138,15 +138,11 @@ def _left_out(settings: Settings, name: str, why: str) -> None:
 
 
 def _tool(one: types.Tool, name: str, output: JsonSchema | None, settings: Settings, runs: Runs) -> Tool[..., Any]:
-    said = one.annotations
-    hints = (
-        Hints(one.name)
-        if said is None
-        else Hints(one.name, said.read_only_hint, said.destructive_hint, said.idempotent_hint, said.open_world_hint)
-    )
+    notes = one.annotations or types.ToolAnnotations()
+    hints = Hints(one.name, notes.read_only_hint, notes.destructive_hint, notes.idempotent_hint, notes.open_world_hint)
     reads = hints.read_only is True
     repeatable = reads or hints.idempotent is True
-    text = one.description or one.title or (said.title if said is not None else None) or ""
+    text = one.description or one.title or notes.title or ""
     return schema_tool(
         name,
         readable(text),

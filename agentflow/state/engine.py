@@ -1,4 +1,4 @@
-"""A database connection: checks the URL, migrates the tables, runs one transaction at a time.
+"""A database connection: checks the URL, migrates the tables, begins transactions.
 
 SQLite runs in WAL mode, so readers and a writer do not block each other. A writing transaction takes its lock at once
 (`BEGIN IMMEDIATE`), so it never fails halfway while waiting for the lock. WAL mode needs two files beside the database: if
@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, ColumnElement, Connection, Engine, Float, create_engine, event, literal_column
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from agentflow._support.shown import printable, without_password
 from agentflow.errors import StoreError
 from agentflow.state.explain import database_url, explain, shown_url
-from agentflow.state.migrations import SCHEMA_VERSION, migrate, schema_version
 
-__all__ = ["Database"]
+__all__ = ["Database", "now_in", "postgres_options"]
 
 _LEGAL = "'sqlite:///agentflow.db' (a file) or 'postgresql+psycopg://user:password@host/database'"
 _DRIVERS = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
@@ -30,39 +30,59 @@ _WRITING = "agentflow_writing"
 
 
 class Database:
-    """One database; used by one thread.
+    """One database.
 
     Args:
         url: The database's URL.
         timeout: Seconds to wait for a connection or a lock.
         power_safe: If true, a commit waits for the disk.
+        is_current: Returns whether the tables need no migration.
+        migrate: Creates or migrates the tables.
+        text: SQLite's decoder of text.
+
+    Attributes:
+        url: The parsed URL.
+        shown: The URL without its password.
 
     Raises:
         StoreError: The URL is not a SQLite or PostgreSQL database, or its driver is not installed.
     """
 
-    def __init__(self, url: str, timeout: float, power_safe: bool) -> None:
-        self._url = _checked(url)
-        self.shown = shown_url(self._url)
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        power_safe: bool,
+        is_current: Callable[[Connection], bool],
+        migrate: Callable[[Connection], None],
+        text: Callable[[bytes], str] = str,
+    ) -> None:
+        self.url = _checked(url)
+        self.shown = shown_url(self.url)
         self._timeout = timeout
         self._power_safe = power_safe
+        self._is_current = is_current
+        self._migrate = migrate
+        self._text = text
         self._unchanging = False
         self._engine = self._make()
         self._ready = False
 
     def _make(self) -> Engine:
         try:
-            if self._url.get_backend_name() == "postgresql":
-                engine = create_engine(self._url, connect_args=self._postgres_options())
+            if self.url.get_backend_name() == "postgresql":
+                commit = "" if self._power_safe else " -c synchronous_commit=off"
+                more = f" -c lock_timeout={int(self._timeout * 1000)}{commit}"
+                engine = create_engine(self.url, connect_args=postgres_options(self.url, self._timeout, more))
             else:
-                engine = create_engine(self._url)
+                engine = create_engine(self.url)
         except ModuleNotFoundError as error:
             raise StoreError(
                 f"The driver of {self.shown} is not installed ({error}): pip install 'agentflow-hooks[postgres]'."
             ) from error
         except (SQLAlchemyError, ValueError, TypeError) as error:
-            said = without_password(printable(str(error).strip().partition("\n")[0])).rstrip(".:")
-            raise StoreError(f"{self.shown} cannot be used as a store: {said}. Use {_LEGAL}.") from error
+            problem = without_password(printable(str(error).strip().partition("\n")[0])).rstrip(".:")
+            raise StoreError(f"{self.shown} cannot be used as a store: {problem}. Use {_LEGAL}.") from error
         return self._listening(engine)
 
     def _listening(self, engine: Engine) -> Engine:
@@ -72,20 +92,9 @@ class Database:
         self._writing = engine.execution_options(**{_WRITING: True})
         return engine
 
-    def _postgres_options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {}
-        if "connect_timeout" not in self._url.query:
-            options["connect_timeout"] = max(2, round(self._timeout))
-        if "options" not in self._url.query:
-            commit = "" if self._power_safe else " -c synchronous_commit=off"
-            waits = int(
-                self._timeout * 1000
-            )  # a process that freezes inside a transaction releases its locks after this
-            options["options"] = f"-c lock_timeout={waits} -c idle_in_transaction_session_timeout={waits}{commit}"
-        return options
-
     def _set_up_sqlite(self, connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # `_begin_sqlite` begins the transactions
+        connection.text_factory = self._text
         connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
         connection.execute("PRAGMA foreign_keys = ON")
         try:
@@ -104,10 +113,10 @@ class Database:
         """Migrate the tables if they are out of date. Never writes otherwise: the database may be read-only."""
         try:
             with self._engine.begin() as connection:
-                version = schema_version(connection)
-            if version < SCHEMA_VERSION:
+                current = self._is_current(connection)
+            if not current:
                 with self._writing.begin() as connection:
-                    migrate(connection)
+                    self._migrate(connection)
         except SQLAlchemyError as error:
             if self._open_unchanging():
                 self._prepare()
@@ -120,11 +129,11 @@ class Database:
 
         Each transaction opens the file again. If a writer has arrived, its file is beside the database, and SQLite refuses.
         """
-        path = self._url.database
+        path = self.url.database
         if (
             self._unchanging
-            or self._url.get_backend_name() != "sqlite"
-            or self._url.query
+            or self.url.get_backend_name() != "sqlite"
+            or self.url.query
             or not path
             or not os.path.isfile(path)
         ):
@@ -139,7 +148,7 @@ class Database:
 
         self._engine.dispose()
         self._unchanging = True
-        self._engine = self._listening(create_engine(self._url, creator=connect, poolclass=NullPool))
+        self._engine = self._listening(create_engine(self.url, creator=connect, poolclass=NullPool))
         return True
 
     def dispose(self) -> None:
@@ -157,9 +166,34 @@ def _checked(url: str) -> URL:
     driver = _DRIVERS.get(parsed.drivername, parsed.drivername)
     if driver not in _DRIVERS.values():
         raise StoreError(
-            f"SqlStore does not support the database {parsed.drivername!r} of {shown_url(parsed)!r}. Use {_LEGAL}."
+            f"agentflow does not support the database {parsed.drivername!r} of {shown_url(parsed)!r}. Use {_LEGAL}."
         )
     return parsed.set(drivername=driver)
+
+
+def now_in(connection: Connection) -> ColumnElement[float]:
+    """Return the database's time, in seconds since the epoch."""
+    clocks = {
+        "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
+        "postgresql": "EXTRACT(EPOCH FROM clock_timestamp())::double precision",
+    }
+    return literal_column(clocks[connection.dialect.name], Float)
+
+
+def postgres_options(url: URL, timeout: float, more: str = "") -> dict[str, Any]:
+    """Return psycopg's options for a connection; options in the URL take precedence.
+
+    Args:
+        url: The database's URL.
+        timeout: Seconds to wait for a connection, and after which a process that froze in a transaction loses its locks.
+        more: Further settings of the server.
+    """
+    options: dict[str, Any] = {} if "application_name" in url.query else {"application_name": "agentflow"}
+    if "connect_timeout" not in url.query:
+        options["connect_timeout"] = max(2, round(timeout))
+    if "options" not in url.query:
+        options["options"] = f"-c idle_in_transaction_session_timeout={int(timeout * 1000)}{more}"
+    return options
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -9,26 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Float, case, delete, literal_column, select, update
+from sqlalchemy import Connection, case, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from agentflow.state.engine import now_in
 from agentflow.state.session_tables import LEASES
 
 __all__ = ["drop_lease", "forget_leases", "held_leases", "holds_lease", "renew_lease", "take_lease"]
 
 
-def _now(connection: Connection) -> ColumnElement[float]:
-    """Return the database's time, in seconds since the epoch."""
-    clocks = {
-        "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
-        "postgresql": "EXTRACT(EPOCH FROM clock_timestamp())::double precision",
-    }
-    return literal_column(clocks[connection.dialect.name], Float)
-
-
 def take_lease(connection: Connection, session_id: str, owner: str, seconds: float) -> int | None:
     """Take a session's lease, or renew a lease of `owner`. Returns its epoch, or None if another owner holds it."""
-    now = _now(connection)
+    now = now_in(connection)
     made: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(LEASES)
     until = now + seconds
     epoch = case((LEASES.c.owner == owner, LEASES.c.epoch), else_=LEASES.c.epoch + 1)
@@ -54,18 +46,18 @@ def drop_lease(connection: Connection, session_id: str, owner: str) -> bool:
 
 def held_leases(connection: Connection) -> frozenset[str]:
     """Return the sessions with a held lease."""
-    query = select(LEASES.c.session_id).where(LEASES.c.expires > _now(connection))
+    query = select(LEASES.c.session_id).where(LEASES.c.expires > now_in(connection))
     return frozenset(connection.execute(query).scalars())
 
 
 def forget_leases(connection: Connection, session_ids: Sequence[str]) -> None:
     """Delete the lease rows of deleted sessions, except leases that are held."""
-    free = LEASES.c.session_id.in_(session_ids) & (LEASES.c.expires <= _now(connection))
+    free = LEASES.c.session_id.in_(session_ids) & (LEASES.c.expires <= now_in(connection))
     connection.execute(delete(LEASES).where(free))
 
 
 def renew_lease(connection: Connection, session_id: str, owner: str, seconds: float) -> bool:
     """Renew a lease; return False if another owner has taken it."""
     mine = (LEASES.c.session_id == session_id) & (LEASES.c.owner == owner)
-    until = _now(connection) + seconds
+    until = now_in(connection) + seconds
     return connection.execute(update(LEASES).where(mine).values(expires=until)).rowcount > 0

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, inspect, text
 
 from agentflow.errors import StoreError
 
-__all__ = ["MIGRATIONS", "SCHEMA_VERSION", "migrate", "schema_version"]
+__all__ = ["MIGRATIONS", "SCHEMA_VERSION", "is_current", "migrate", "schema_version"]
 
 _LOCK = 0x61666C6F77  # "aflow"
 
@@ -99,6 +99,11 @@ def schema_version(connection: Connection) -> int:
             "agentflow has migrated it: upgrade agentflow here. Nothing was changed."
         )
     return version
+
+
+def is_current(connection: Connection) -> bool:
+    """Return whether the schema needs no migration; reads only."""
+    return schema_version(connection) == SCHEMA_VERSION
 
 
 def migrate(connection: Connection, upto: int = SCHEMA_VERSION) -> None:

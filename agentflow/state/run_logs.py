@@ -55,7 +55,7 @@ class KeepsLogs(ABC):
             except IntegrityError:  # an earlier attempt stored it, but its answer was lost
                 return
 
-        return self._ask(work).shielded()
+        return self._ask(work).future
 
     def log_lines(self, run_id: str, begin: int = 0) -> Future[KeptLines]:
         """Return the lines of a run's log; see `LogStore.log_lines`."""
@@ -68,11 +68,11 @@ class KeepsLogs(ABC):
             lines = [line for part in parts for line in part.lines.split("\n")]
             return KeptLines(lines, parts[-1].place if parts else begin)
 
-        return self._ask(work).shielded()
+        return self._ask(work).future
 
     def logs(self) -> Future[list[KeptLog]]:
         """List all run logs, the last written first."""
-        return self._ask(lambda: self._transact(_list_logs, "Listing the run logs", write=False)).shielded()
+        return self._ask(lambda: self._transact(_list_logs, "Listing the run logs", write=False)).future
 
     def prune_logs(self, *, max_bytes: int | None = None, max_age: timedelta | None = None) -> Future[list[KeptLog]]:
         """Delete the oldest run logs if they exceed a bound; see `LogStore.prune_logs`.
@@ -83,10 +83,10 @@ class KeepsLogs(ABC):
         check_bounds(max_bytes, max_age)
 
         def prune(connection: Connection) -> list[KeptLog]:
-            gone = too_many(_list_logs(connection), time.time(), max_bytes, max_age)
-            return [log for log in gone if _delete_log(connection, log)]
+            excess = too_many(_list_logs(connection), time.time(), max_bytes, max_age)
+            return [log for log in excess if _delete_log(connection, log)]
 
-        return self._ask(lambda: self._transact(prune, "Deleting old run logs")).shielded()
+        return self._ask(lambda: self._transact(prune, "Deleting old run logs")).future
 
 
 def _add_part(connection: Connection, run_id: str, writer: str, number: int, lines: str) -> None:

@@ -52,6 +52,7 @@ from agentflow.ports.store import (
 from agentflow.state.engine import Database
 from agentflow.state.explain import explain
 from agentflow.state.leases import drop_lease, forget_leases, holds_lease, renew_lease, take_lease
+from agentflow.state.migrations import is_current, migrate
 from agentflow.state.run_logs import KeepsLogs
 from agentflow.state.session_tables import FACTS, LEASES, SESSIONS
 from agentflow.state.statements import (
@@ -141,7 +142,7 @@ class SqlStore(KeepsLogs, SessionStore):
             raise UsageError(f"on_conflict={on_conflict!r} is not supported. Use 'fail' or 'wait'.")
         if not (lease_seconds > 0 and timeout > 0):
             raise UsageError(f"lease_seconds={lease_seconds} and timeout={timeout} must be above 0 seconds.")
-        self._database = Database(url, timeout, power_safe)
+        self._database = Database(url, timeout, power_safe, is_current, migrate)
         self._on_conflict = on_conflict
         self._lease_seconds = lease_seconds
         self._leases: dict[str, _Lease] = {}  # by owner; used by the worker's thread only
@@ -358,7 +359,7 @@ class SqlStore(KeepsLogs, SessionStore):
             while not await self._ask(work):
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, 0.25)
-        except BaseException:
+        except BaseException:  # a cancellation too
             lease.release()
             raise
         return lease
@@ -408,10 +409,10 @@ class SqlStore(KeepsLogs, SessionStore):
 
     def _renew(self) -> None:
         """Renew the leases that are held; the worker calls this between jobs."""
-        held = list(self._leases.values())
+        leases = list(self._leases.values())
 
         def renew(connection: Connection) -> list[_Lease]:
-            return [one for one in held if not renew_lease(connection, one.session_id, one.owner, one.seconds)]
+            return [one for one in leases if not renew_lease(connection, one.session_id, one.owner, one.seconds)]
 
         try:
             lost = self._transact(renew, "Renewing leases")

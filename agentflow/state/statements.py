@@ -165,16 +165,16 @@ def prune_sessions(
     connection: Connection, before: float, statuses: Collection[SessionStatus], keep: Collection[str]
 ) -> list[SessionInfo]:
     """Delete sessions without a write since a time, except those with a held lease."""
-    held = held_leases(connection)
-    going = [info for info in prunable(list_sessions(connection), before, statuses, keep) if info.id not in held]
-    gone: set[str] = set()
-    for n in range(0, len(going), _BATCH):
-        ids = [info.id for info in going[n : n + _BATCH]]
+    leased = held_leases(connection)
+    candidates = [info for info in prunable(list_sessions(connection), before, statuses, keep) if info.id not in leased]
+    deleted: set[str] = set()
+    for n in range(0, len(candidates), _BATCH):
+        ids = [info.id for info in candidates[n : n + _BATCH]]
         # Checked again in the statement: on PostgreSQL another process may have written meanwhile.
         still = SESSIONS.c.id.in_(ids) & SESSIONS.c.status.in_(list(statuses)) & (SESSIONS.c.updated <= before)
-        gone.update(connection.execute(delete(SESSIONS).where(still).returning(SESSIONS.c.id)).scalars())
+        deleted.update(connection.execute(delete(SESSIONS).where(still).returning(SESSIONS.c.id)).scalars())
         forget_leases(connection, ids)
-    return [info for info in going if info.id in gone]
+    return [info for info in candidates if info.id in deleted]
 
 
 def fork_session(connection: Connection, session_id: str, new_id: str, at: int | str | None) -> None:
@@ -192,10 +192,10 @@ def fork_session(connection: Connection, session_id: str, new_id: str, at: int |
         stop = at
     if not 1 <= stop <= version:
         raise no_point(session_id, version if at is None else at, version)
-    kept = (FACTS.c.session_id == session_id) & (FACTS.c.version <= stop)
-    telling = kept & FACTS.c.kind.in_(_STATUS_KINDS)
+    copied = (FACTS.c.session_id == session_id) & (FACTS.c.version <= stop)
+    deciding = copied & FACTS.c.kind.in_(_STATUS_KINDS)
     last = connection.execute(
-        select(FACTS.c.kind, FACTS.c.body).where(telling).order_by(FACTS.c.version.desc()).limit(1)
+        select(FACTS.c.kind, FACTS.c.body).where(deciding).order_by(FACTS.c.version.desc()).limit(1)
     ).first()
     connection.execute(
         insert(SESSIONS).values(
@@ -206,7 +206,7 @@ def fork_session(connection: Connection, session_id: str, new_id: str, at: int |
         )
     )
     columns = [FACTS.c.version, FACTS.c.run_id, FACTS.c.natural_key, FACTS.c.kind, FACTS.c.body, FACTS.c.time]
-    source = select(literal(new_id), *columns).where(kept)
+    source = select(literal(new_id), *columns).where(copied)
     connection.execute(insert(FACTS).from_select(["session_id", *[column.name for column in columns]], source))
 
 

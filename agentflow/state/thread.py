@@ -31,35 +31,20 @@ _PATIENCE = 10.0
 
 
 class Queued(Awaitable[T], Generic[T]):
-    """Queued work. Awaiting it returns its result; awaiting it is optional."""
+    """Queued work. Awaiting it returns its result; awaiting it is optional.
+
+    Attributes:
+        future: The result. It counts as running from the start, so cancelling a wait for it does not cancel the work.
+    """
 
     __slots__ = ("future",)
 
     def __init__(self) -> None:
         self.future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self.future.set_running_or_notify_cancel()
 
     def __await__(self) -> Generator[Any, None, T]:
-        return asyncio.wrap_future(self.shielded()).__await__()
-
-    def shielded(self) -> concurrent.futures.Future[T]:
-        """Return a future for waiting: cancelling it does not cancel the work."""
-        return _shielded(self.future)
-
-
-def _shielded(future: concurrent.futures.Future[T]) -> concurrent.futures.Future[T]:
-    mine: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-    def done(of: concurrent.futures.Future[T]) -> None:
-        if not mine.set_running_or_notify_cancel():
-            return
-        error = of.exception()
-        if error is not None:
-            mine.set_exception(error)
-        else:
-            mine.set_result(of.result())
-
-    future.add_done_callback(done)
-    return mine
+        return asyncio.wrap_future(self.future).__await__()
 
 
 class JobThread:
@@ -107,19 +92,19 @@ class JobThread:
                 last = time.monotonic()
             due = None if every is None else last + every
             try:
-                asked = self._queue.get(timeout=None if due is None else max(0.0, due - time.monotonic()))
+                job = self._queue.get(timeout=None if due is None else max(0.0, due - time.monotonic()))
             except Empty:
                 continue
-            if asked is None:
+            if job is None:
                 return
-            work, queued = asked
+            work, queued = job
             try:
                 result = work()
-            except BaseException as error:
+            except BaseException as error:  # of any kind: the caller gets it, and the thread continues
                 queued.future.set_exception(error)
             else:
                 queued.future.set_result(result)
-            del asked, work, queued
+            del job, work, queued
 
     async def close(self) -> None:
         """Finish the queued work, and stop the thread."""

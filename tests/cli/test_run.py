@@ -111,7 +111,7 @@ def test_a_suspended_call_says_what_it_waits_for(shop: Any) -> None:
         (("run", "shopp:clerk", "hi"), 2, "There is no module 'shopp' (needed for 'shopp:clerk')"),
         (("run", "shop.below:clerk", "hi"), 2, "There is no module 'shop.below'"),
         (("run", "shop:missing", "hi"), 2, "The module 'shop' has no 'missing'. Its agents: clerk, careful, shut"),
-        (("run", "json:loads2", "hi"), 2, "The module 'json' has no 'loads2'. It contains no agent."),
+        (("run", "json:loads2", "hi"), 2, "The module 'json' has no 'loads2'. Its agents: none."),
         (("run", "shop:number", "hi"), 2, "shop:number is of type int, not an Agent."),
         (("run", "shop:Agent", "hi"), 2, "shop:Agent is the class Agent, not an Agent."),
         (("run", "torn:clerk", "hi"), 2, "The module 'torn' cannot be imported: SyntaxError: '(' was never closed ("),
