@@ -18,6 +18,7 @@ sys.path.extend(
 )
 
 from memory import memory_folder
+from nursery import Nursery
 from postgres import Postgres, postgres_server
 from wired import WIRES, Wired
 
@@ -42,6 +43,14 @@ def postgres() -> Iterator[Postgres]:
     """The server, started once."""
     with postgres_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Nursery]:
+    """The process that commands and samples come from."""
+    made = Nursery("agentflow.cli.main", "agentflow.cli.demo", "agentflow.cli.run_logs", "agentflow.testing")
+    yield made
+    made.end()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -74,6 +83,12 @@ def quiet() -> Iterator[None]:
 def wired(request: pytest.FixtureRequest, closed_clients: None) -> Wired:
     """Each wire in turn, over its direct adapter; over every adapter by `parametrize("wired", EVERY, indirect=True)`."""
     return Wired(*([request.param] if isinstance(request.param, str) else request.param))
+
+
+def pytest_xdist_auto_num_workers() -> int | None:
+    """`-n auto`: one process more than there are cores, since some tests wait for others. `.ci/run` has enough to do."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return None if os.environ.get("CI") else cores + 1
 
 
 _BIG = {"dbos", "litellm", "sqlalchemy"}

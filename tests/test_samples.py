@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from nursery import Nursery
 
 ROOT = Path(__file__).parent.parent
 EXPECTED = Path(__file__).parent / "sample_output"
@@ -47,18 +48,9 @@ def name_of(sample: Path) -> str:
 
 
 @pytest.mark.parametrize("sample", [*SAMPLES, *HOOKS, *COOKBOOK], ids=name_of)
-def test_sample(sample: Path) -> None:
+def test_sample(sample: Path, commands: Nursery) -> None:
     """A sample succeeds without a warning and prints its text."""
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", str(sample)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
-        input=SAID.get(name_of(sample), ""),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
+    ran = commands.run([str(sample)], dict(os.environ), SAID.get(name_of(sample), ""), ignored=[])
     expected = (EXPECTED / f"{name_of(sample)}.txt").read_text("utf-8")
     assert (ran.returncode, DURATION.sub("TIME", ran.stdout), ran.stderr) == (0, DURATION.sub("TIME", expected), "")
 

@@ -47,8 +47,10 @@ async def _over_http(agent: Agent, tools: bool, sessions: bool, listening: socke
 def _listen(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
     try:
+        if int(port) > 65535:
+            raise ValueError("the port is above 65535")
         return socket.create_server((host or "127.0.0.1", int(port)))
-    except (OSError, ValueError, OverflowError) as error:
+    except (OSError, ValueError) as error:
         raise CommandError(f"--http {address!r}: expected HOST:PORT or PORT, with a free port ({error}).") from error
 
 

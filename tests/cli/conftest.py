@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -134,9 +133,9 @@ class Shop:
         environment: What the process sees.
     """
 
-    def __init__(self, folder: Path, nursery: Nursery) -> None:
+    def __init__(self, folder: Path, commands: Nursery) -> None:
         self.folder = folder
-        self._nursery = nursery
+        self._commands = commands
         self.environment = {
             name: value for name, value in os.environ.items() if not name.endswith("_API_KEY") and name != "FORCE_COLOR"
         }
@@ -153,29 +152,14 @@ class Shop:
 
     def __call__(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run it to its end, with its streams in files."""
-        with TemporaryFile("w+", encoding="utf-8") as given, TemporaryFile() as out, TemporaryFile() as err:
-            given.write(stdin)
-            given.seek(0)
-            files = {0: given.fileno(), 1: out.fileno(), 2: err.fileno()}
-            pid = self._nursery.start(["agentflow", *arguments], self.environment, files, str(self.folder))
-            code = self._nursery.code(pid)
-            for file in (out, err):
-                file.seek(0)
-            return subprocess.CompletedProcess(arguments, code, out.read().decode(), err.read().decode())
-
-
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    """The process that commands come from."""
-    made = Nursery("agentflow.cli.main", "agentflow.cli.demo", "agentflow.cli.run_logs", "agentflow.testing")
-    yield made
-    made.end()
+        start, cwd = ["agentflow", *arguments], str(self.folder)
+        return self._commands.run(start, self.environment, stdin, cwd=cwd, ignored=["DeprecationWarning"])
 
 
 @pytest.fixture
-def shop(tmp_path: Path, nursery: Nursery) -> Callable[..., subprocess.CompletedProcess[str]]:
+def shop(tmp_path: Path, commands: Nursery) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`agentflow` in a folder of its own."""
-    return Shop(tmp_path, nursery)
+    return Shop(tmp_path, commands)
 
 
 @pytest.fixture

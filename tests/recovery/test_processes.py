@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -25,6 +27,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.ci
 def test_twenty_kills() -> None:
     """Twenty processes are killed at random instants, on SQLite and PostgreSQL: no effect is repeated, none is lost."""
     ran = python("-m", "benchmarks.crash", "--kills", "20")

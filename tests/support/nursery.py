@@ -7,6 +7,7 @@ its folder, its arguments, and is run as `__main__`.
 
 from __future__ import annotations
 
+import builtins
 import gc
 import json
 import os
@@ -20,6 +21,7 @@ import time
 import warnings
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -43,17 +45,28 @@ class Nursery:
                 pass_fds=[theirs.fileno()],
             )
 
-    def start(self, start: list[str], env: dict[str, str], files: dict[int, int], cwd: str | None = None) -> int:
+    def start(self, start: list[str], env: dict[str, str], files: dict[int, int], **more: Any) -> int:
         """Start a program; its process id.
 
         Args:
             start: A file (`.py`) or a module, and arguments.
             env: Its environment.
             files: Open files, by the number that they have there: 1 is its standard output.
-            cwd: Its folder.
+            more: Its folder, `cwd`, and the warnings that are not errors there, `ignored`: otherwise no warning is an error.
         """
-        order = {"start": start, "env": env, "numbers": list(files), "cwd": cwd}
-        return self._ask(tuple(files.values()), **order)["pid"]
+        return self._ask(tuple(files.values()), start=start, env=env, numbers=list(files), **more)["pid"]
+
+    def run(
+        self, start: list[str], env: dict[str, str], stdin: str = "", **more: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program to its end; `more` as for `start`."""
+        with TemporaryFile("w+", encoding="utf-8") as typed, TemporaryFile() as out, TemporaryFile() as err:
+            typed.write(stdin)
+            typed.seek(0)
+            code = self.code(self.start(start, env, {0: typed.fileno(), 1: out.fileno(), 2: err.fileno()}, **more))
+            out.seek(0)
+            err.seek(0)
+            return subprocess.CompletedProcess(start, code, out.read().decode(), err.read().decode())
 
     def state(self, pid: int) -> dict[str, Any]:
         """Whether a program has ended, or has stopped since this was last asked."""
@@ -81,7 +94,14 @@ class Nursery:
 # ---- in the nursery's process
 
 
-def become(files: list[int], start: list[str], env: dict[str, str], numbers: list[int], cwd: str | None) -> None:
+def become(
+    files: list[int],
+    start: list[str],
+    env: dict[str, str],
+    numbers: list[int],
+    cwd: str | None = None,
+    ignored: list[str] | None = None,
+) -> None:
     """Be the program, to its end."""
     for file, number in zip(files, numbers, strict=True):
         os.dup2(file, number)
@@ -93,11 +113,14 @@ def become(files: list[int], start: list[str], env: dict[str, str], numbers: lis
     if cwd is not None:
         os.chdir(cwd)
         sys.path[0] = cwd
+    if ignored is not None:
+        warnings.simplefilter("error")
+        for name in ignored:
+            warnings.simplefilter("ignore", getattr(builtins, name))
     if start[0].endswith(".py"):
+        sys.path[0] = str(Path(start[0]).parent)
         runpy.run_path(start[0], run_name="__main__")
     else:
-        warnings.simplefilter("error")
-        warnings.simplefilter("ignore", DeprecationWarning)
         runpy.run_module(start[0], run_name="__main__", alter_sys=True)
 
 
