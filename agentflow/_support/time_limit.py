@@ -130,45 +130,31 @@ def drive(
         limit = TimeLimit(seconds)
     limit.start()
     task = asyncio.current_task()
-    before = 0 if task is None else task.cancelling()
-    cut: asyncio.CancelledError | None = None
+    before = 0 if task is None else task.cancelling()  # the caller may have survived earlier cancellations
+    cancelled: asyncio.CancelledError | None = None
     try:
         while True:
             try:
                 sent = yield yielded
-            except BaseException as error:
+            except BaseException as error:  # the work may handle any exception, GeneratorExit included
                 if isinstance(error, asyncio.CancelledError):
-                    cut = error
+                    cancelled = error
                 yielded = run(coro.throw, error)
             else:
                 yielded = run(coro.send, sent)
-    except StopIteration as stop:
-        if limit.expired and limit.uncancel():
-            raise LimitPassed(late=True) from None
-        if cut is not None and task is not None and task.cancelling() > before:  # a late result is dropped
-            raise cut from None
-        return stop.value
-    except asyncio.CancelledError:
-        if limit.expired and limit.uncancel():
-            raise LimitPassed from None
-        raise
-    except StopAsyncIteration:
-        if limit.expired and limit.uncancel():
-            raise LimitPassed(late=True) from None
-        if cut is not None and task is not None and task.cancelling() > before:  # ended because of the cancellation
-            raise cut from None
-        raise
-    except (GeneratorExit, KeyboardInterrupt, SystemExit):
-        if limit.expired:
-            limit.uncancel()
-        raise
-    except BaseException as error:
-        if limit.expired and limit.uncancel():  # a consequence of its cancellation
-            raise LimitPassed from error
+    except BaseException as error:  # every end of the work: its result, its end as a stream, or its failure
+        completed = isinstance(error, StopIteration | StopAsyncIteration)
+        if limit.expired and limit.uncancel() and not isinstance(error, GeneratorExit | KeyboardInterrupt | SystemExit):
+            consequence = completed or isinstance(error, asyncio.CancelledError)
+            raise LimitPassed(completed) from None if consequence else error
+        if completed and cancelled is not None and task is not None and task.cancelling() > before:
+            raise cancelled from None  # the work swallowed a cancellation
+        if isinstance(error, StopIteration):
+            return error.value
         raise
     finally:
         limit.stop()
-        task = cut = None  # a failing task keeps its traceback, which holds this frame
+        task = cancelled = None  # a failing task keeps its traceback, which holds this frame
 
 
 class LimitPassed(Exception):  # noqa: N818 - a signal between this module and its caller

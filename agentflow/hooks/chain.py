@@ -193,7 +193,7 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
     for call in editing:
         try:
             result = call(event)
-        except BaseException as error:
+        except BaseException as error:  # its policy decides
             return _rest(chain, event, faults, editing, None, error)
         if result is not event and result is not None:
             return _rest(chain, event, faults, editing, result, None)
@@ -267,7 +267,7 @@ async def _rest(
         if chain.guards and not (chain.pre and decided is not None):
             _put(event, "__class__", chain.kind)
             decided = await _run_guards(chain, event, faults, decided, chain.guards, None, None)
-    except BaseException as error:
+    except BaseException as error:  # the sealed event says who failed
         decided = event.decision  # a guard's, if it was one
         if decided is None or decided.error is not error:
             decided = Decided(None, _current(chain, editing).hook.name if chain.editors else "", error)
@@ -295,7 +295,7 @@ def _ask(
     for place, entry in enumerate(entries):
         try:
             result = entry.call(event)
-        except BaseException as error:
+        except BaseException as error:  # its policy decides
             return entries[place:], None, error
         if result is not event and result is not None:
             return entries[place:], result, None
@@ -330,7 +330,7 @@ async def _run_guards(
     for entry in left:
         try:
             verdict = await _answer(chain, entry, event, faults, answer, failure)
-        except BaseException as error:
+        except BaseException as error:  # the sealed event says who failed
             _put(event, "decision", Decided(None, entry.hook.name, error))
             raise
         finally:
@@ -355,9 +355,9 @@ async def _observe(
                 raise GeneratorExit("the run was abandoned")
             try:
                 await _answer(chain, entry, event, faults, answer, failure)
-            except GeneratorExit:
+            except GeneratorExit:  # the coroutine is being closed, so no further observer can be awaited
                 raise
-            except BaseException as error:
+            except BaseException as error:  # all observers are called, then the first failure is raised
                 first, by = (first, by) if first else (error, entry.hook.name)
             finally:
                 answer = failure = None

@@ -227,7 +227,7 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
             injecting.set(injections)
             try:
                 result = await settle(result)
-            except BaseException as error:
+            except BaseException as error:  # recorded, then handled by the chain
                 tell(None, error)
                 raise
             finally:
@@ -240,7 +240,7 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
         injecting.set(injections)
         try:
             result = call(event)
-        except BaseException as error:
+        except BaseException as error:  # recorded, then handled by the chain
             tell(None, error)
             raise
         finally:

@@ -122,7 +122,7 @@ class Call(RunBase):
                 reply = await respond(self, final, started)
             except Halted:
                 failure = await halted(self)
-            except BaseException as error:
+            except BaseException as error:  # every call ends with CallEnded
                 reply, failure = await wind_up(self, error, started)
             else:
                 await end(self, reply.outcome, None, reply)
@@ -212,7 +212,7 @@ class Call(RunBase):
                 reply, failure = await wind_up(self, asyncio.CancelledError(), self.monotonic())
             if reply is not None and self.typed is not None:
                 reply = await self.typed(reply)
-        except BaseException as error:
+        except BaseException as error:  # the caller gets it
             failure = error
         self._finish_late(reply, failure, said)
         failure = None  # its traceback holds this frame
@@ -222,7 +222,7 @@ class Call(RunBase):
         reply, failure = given_up(self)
         try:
             await end(self, "interrupted", failure, reply)
-        except BaseException as error:
+        except BaseException as error:  # the caller gets it
             failure = failure or error
         self._finish_late(reply, failure, said)
         failure = None

@@ -337,7 +337,7 @@ class Events:
     def cut_off(self) -> str:
         """See `Faults.cut_off`."""
         scope, task = self.scope, asyncio.current_task()
-        if task is None or not task.cancelling() or not scope.cleans():
+        if task is None or not task.cancelling() or not scope.cleans():  # cleanup was uncancelled when it began
             return ""
         forget_cancellations(task)
         return f"cleanup took longer than {scope.cleanup_timeout:g} s" if scope.late else "its task was cancelled"

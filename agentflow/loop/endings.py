@@ -26,7 +26,7 @@ from typing import Any, Never, TypeVar, assert_never, cast
 from agentflow._support.logs import ids_of, log_failure, logger
 from agentflow.errors import CallTimeoutError, ShutdownError
 from agentflow.loop.emitting import Events
-from agentflow.loop.escalation import Halted, attach
+from agentflow.loop.escalation import Halted, attach, noted_on
 from agentflow.loop.journal import Journal, StoredJournal, written
 from agentflow.loop.reasoning import as_reply
 from agentflow.loop.run import RunBase
@@ -118,10 +118,8 @@ async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
     """
     reply, error = run.scope.settled
     usage = run.usage
-    try:
+    with noted_on(error):
         await end(run, run.outcome, error, reply)
-    except BaseException as problem:
-        attach(error, problem)
     if reply is None and error is None:
         reply = _interrupted(run, usage)
     return reply, error
@@ -171,10 +169,8 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[R
             cut_short(run)
         usage = run.usage  # the same as in `CallEnded`
         interrupted = cause is not None and cause.kind == "interrupted"
-        try:
+        with noted_on(ended):
             await end(run, outcome, None if interrupted and ended is error else ended)
-        except BaseException as problem:
-            attach(ended, problem)
     if interrupted and ended is error and isinstance(error, Exception | asyncio.CancelledError):
         return _interrupted(run, usage), None
     return None, ended
@@ -214,7 +210,8 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
     """Report a failure that was not reported yet. A hook may recover with a reply, which then passes `PostCall`."""
     if not isinstance(error, Exception):
         return None
-    try:
+    reply: Reply | None = None
+    with noted_on(error):
         verdict = await run.events.report(error, ErrorPhase.CALL, fatal=True)
         if verdict is None:
             return None
@@ -225,10 +222,8 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
         else:
             await run.journal.announce(run.events)
             reply = _reply(run, final, run.usage)
-    except BaseException as problem:
-        attach(error, problem)
-        return None
-    await end(run, "completed", None, reply)
+    if reply is not None:
+        await end(run, "completed", None, reply)
     return reply
 
 
@@ -285,7 +280,7 @@ async def _closed_and_told(run: RunBase, close: Callable[[], Awaitable[None]], e
                 closed = True
                 await close()
             await run.journal.announce(run.events)
-        except BaseException as problem:
+        except BaseException as problem:  # such as a signal in a hook; there may be more to close
             attach(error, problem)
             well = False
             if isinstance(problem, asyncio.CancelledError):  # that fact was written; there may be more to close

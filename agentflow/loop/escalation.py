@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from agentflow.errors import Aside
 from agentflow.vocabulary.messages import Pending, ToolUseBlock
 
-__all__ = ["Halted", "ToolSuspended", "attach"]
+__all__ = ["Halted", "ToolSuspended", "attach", "noted_on"]
 
 
 class Halted(BaseException):
@@ -41,12 +43,21 @@ class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to its
         )
 
 
-def attach(error: BaseException | None, problem: BaseException) -> None:
+@contextmanager
+def noted_on(error: BaseException | None) -> Generator[None]:
+    """Run cleanup. Its failure is noted on the original error, if there is one; see `attach`."""
+    try:
+        yield
+    except BaseException as problem:  # the original error is the one to raise
+        attach(problem if error is None else error, problem)
+
+
+def attach(error: BaseException, problem: BaseException) -> None:
     """Note a failure during cleanup on the original error, which is the one to raise.
 
     `GeneratorExit` is raised again, since a coroutine that is being closed must not await.
     """
     if isinstance(problem, GeneratorExit):
         raise problem
-    if error is not None and problem is not error:
+    if problem is not error:
         error.add_note(Aside(f"while the call was being closed: {type(problem).__name__}: {problem}"))

@@ -89,7 +89,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     except Veto as veto:  # from a wrapping hook; equivalent to Deny
         await _decided(run, Deny(veto.reason), "around", purpose)
         return
-    except BaseException as error:
+    except BaseException as error:  # a signal or a cancellation is raised again by `_without_reply`'s None
         put = await _without_reply(run, asked.model, error)
         if put is None:
             raise
@@ -263,7 +263,7 @@ async def _pull(
             scope.check()
     except GeneratorExit:  # the coroutine is being closed, so the stream cannot be awaited
         raise
-    except BaseException as error:
+    except BaseException as error:  # cancelled or failed: bill it, and keep what was said
         _bill(run, chunks)
         try:
             if not isinstance(error, Exception) and (

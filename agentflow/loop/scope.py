@@ -403,12 +403,12 @@ class RunScope:
         if self.stopped and not self.cleans():
             return True
         task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
+        return task is not None and task.cancelling() > 0  # a time limit of a hook or tool, or a shutdown
 
     def adopt(self) -> None:
         """Treat a cancellation of the task from outside (a shutdown of the event loop) as a cancellation of the run."""
         task = self.task
-        if self.cause is None and task is not None and task.cancelling():
+        if self.cause is None and task is not None and task.cancelling():  # nothing else cancels it without a cause
             self.cause = Cause("cancelled", "its task was cancelled")
             self.stopped = True
 
@@ -469,7 +469,7 @@ class RunScope:
 
 def forget_cancellations(task: asyncio.Task[Any] | None) -> None:
     """Uncancel a task, after its cancellations were handled, so that time limits and task groups count from 0 again."""
-    while task is not None and task.cancelling():
+    while task is not None and task.cancelling():  # one request may have been counted several times
         task.uncancel()
 
 

@@ -311,7 +311,7 @@ class FullSession(Session, FullConversation):
             return
         try:
             await self.keeping.begin(self)
-        except BaseException:
+        except BaseException:  # the next call may begin
             self.release()
             raise
 

@@ -114,7 +114,7 @@ class Stage:
     def check_end(self, task: asyncio.Task[Any] | None) -> None:
         """Raise if a stream ended because its reader was cancelled: the reply is incomplete."""
         self._scope.check()
-        if task is not None and task.cancelling():
+        if task is not None and task.cancelling():  # a time limit in a hook, which is no cancellation of the run
             raise asyncio.CancelledError("a model swallowed the cancellation")
 
     async def do(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -183,7 +183,7 @@ class Stage:
                 except asyncio.CancelledError as error:  # from `throw`
                     await raise_in(stream, error)
                     raise
-        except BaseException:
+        except BaseException:  # any failure, or the reader closed this
             await stream.aclose()
             raise
         self.check_end(asyncio.current_task())
@@ -209,7 +209,7 @@ class Stage:
         except GeneratorExit:  # the event loop is closed
             self.over = True
             raise
-        except BaseException as error:
+        except BaseException as error:  # the stage closes its streams on every path
             await self.close()
             if not isinstance(error, asyncio.CancelledError) or self._scope.is_cancelled():
                 raise
@@ -373,7 +373,7 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
                 raise
             task = stage.check_reader(task)
         stage.check_end(task)
-    except BaseException:
+    except BaseException:  # any failure, or the reader closed this
         await close_quietly(stream)
         raise
     if getattr(stream, "ag_frame", stream) is not None:  # an iterator of another type may hold a connection

@@ -164,17 +164,14 @@ class StoreLink:
         writes = self._writes
         if writes is not None and not writes.try_acquire():
             return self._in_turn(writes, session, facts)
+        kept: Awaitable[None] | None = None
         try:
             written, kept = self._written(session, facts)
-        except BaseException:
-            if writes is not None:
+            if kept is None:
+                return self._taken(session, written)[-len(facts) :]
+        finally:
+            if kept is None and writes is not None:
                 writes.release()
-            raise
-        if kept is None:
-            landed = self._taken(session, written)
-            if writes is not None:
-                writes.release()
-            return landed if written is facts else landed[-len(facts) :]
         if writes is None:
             self._writes = writes = FairLock()
             writes.try_acquire()
@@ -217,7 +214,7 @@ class StoreLink:
             if claim is None:
                 return facts, versioned.append(session.id, facts, expected=self.version)
             return facts, versioned.append(session.id, facts, expected=self.version, claim=claim)
-        except BaseException as error:
+        except BaseException as error:  # failed or cancelled: the stored state is unknown
             self._fail(session, error)
             raise
 
@@ -231,7 +228,7 @@ class StoreLink:
         try:
             await kept
             return self._taken(session, facts)[-count:]
-        except BaseException as error:
+        except BaseException as error:  # failed or cancelled: the stored state is unknown
             self._fail(session, error)
             raise
         finally:
@@ -246,17 +243,15 @@ class StoreLink:
     async def _in_turn(self, writes: FairLock, session: FullConversation, facts: tuple[Fact, ...]) -> Landed:
         """Write after the previous write, as its version or its failure must be known."""
         await writes.acquire()
+        kept: Awaitable[None] | None = None
         try:
             written, kept = self._written(session, facts)
-        except BaseException:
-            writes.release()
-            raise
-        if kept is not None:
-            return await self._finished(writes, session, written, kept, len(facts))
-        try:
-            return self._taken(session, written)[-len(facts) :]
+            if kept is None:
+                return self._taken(session, written)[-len(facts) :]
         finally:
-            writes.release()
+            if kept is None:
+                writes.release()
+        return await self._finished(writes, session, written, kept, len(facts))
 
     def _state_values(self, session: FullConversation) -> dict[str, Any]:
         values, refused = session.state.saved()

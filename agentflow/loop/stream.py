@@ -191,7 +191,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         self._current = asyncio.current_task() or True
         try:
             run = await self._start(self._buffer)
-        except BaseException:
+        except BaseException:  # the run never began
             self._closed = True
             raise
         finally:
@@ -217,7 +217,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
                 if run.scope.state == "done":
                     break
                 await buffer.changed()
-        except BaseException:
+        except BaseException:  # only this read was cancelled
             buffer.withdraw()
             raise
         finally:

@@ -328,7 +328,7 @@ class ToolChunks:
                 await self._queue.put(())  # pyright: ignore[reportArgumentType] - the empty tuple ends the stream
                 if (failure := await asyncio.shield(self._pump)) is not None:
                     raise failure
-        except BaseException:
+        except BaseException:  # no task outlives the attempt
             if self._pump is not None:
                 await _dropped(self._pump)
             raise

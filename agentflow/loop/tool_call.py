@@ -276,7 +276,7 @@ class ToolCall:
                             self.result = await self._through_arounds()
                         else:
                             self.result = await self.work(None)
-                    except BaseException as error:
+                    except BaseException as error:  # most failures become a result
                         self.result = await self._result_of(error)
                         if self.result is None:
                             raise

@@ -26,7 +26,7 @@ from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.bound_tool import FullBoundTool, StopReason
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.endings import abandon_tasks, detached
-from agentflow.loop.escalation import attach
+from agentflow.loop.escalation import noted_on
 from agentflow.loop.journal import Journal
 from agentflow.loop.run import RunBase, TurnPlace
 from agentflow.loop.session import FullSession
@@ -107,7 +107,7 @@ class TurnRun(RunBase):
             if not self.events.abandoned:
                 self._drop(values)
             raise
-        except BaseException as error:
+        except BaseException as error:  # the caller gets it
             failure = error
         if self.events.abandoned:  # already finished by another task
             return
@@ -323,7 +323,7 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
     """
     try:
         turn.begin(run.config.clock.now())
-    except BaseException:
+    except BaseException:  # it never began
         run.end()
         raise
     try:
@@ -349,7 +349,7 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
         turn.finish("completed", run.config.clock.now(), value)
         try:
             await run.events.emit(PostTurn, (turn.view, None))
-        except BaseException as error:
+        except BaseException as error:  # its hooks failed, or were cancelled
             if not run.events.abandoned:
                 turn.finish(_reason(turn, run, error), run.config.clock.now(), None)
             run.last = None
@@ -410,7 +410,5 @@ def _reason(turn: FullBoundTool, run: TurnRun, error: BaseException) -> StopReas
 
 async def _told(turn: FullBoundTool, run: TurnRun, error: BaseException) -> None:
     """Emit `PostTurn` for a failed turn. Failures in its hooks are noted on the error."""
-    try:
+    with noted_on(error):
         await run.events.emit(PostTurn, (turn.view, error))
-    except BaseException as problem:
-        attach(error, problem)
