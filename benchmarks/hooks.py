@@ -9,6 +9,7 @@ import reactivex as rx
 
 from agentflow import Agent, Hook, HookEvent, Mono, PreActing, Session, ToolUseBlock
 from agentflow.loop.call import Call
+from agentflow.loop.run import RunSettings
 from benchmarks.bare import Script, answer
 from benchmarks.measure import Body, Effort, measure
 from benchmarks.report import Figure
@@ -55,7 +56,7 @@ def _run_with(hooks: Sequence[Hook]) -> Any:
     """Return a call of an agent with these hooks that has not begun, to fire events of."""
     agent = Agent("benchmark", Script(answer()), hooks=list(hooks), default_hooks=())
     config = agent.config
-    return Call(config, agent.hooks, Session.fresh(), "run_1", config.options, None, None, "", None, None, False)
+    return Call(config, agent.hooks, Session.fresh(), "run_1", RunSettings(config.options))
 
 
 def fired(kind: type[Hook], count: int) -> Body:

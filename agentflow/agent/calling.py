@@ -42,7 +42,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.call import Call
 from agentflow.loop.config import LoopConfig
-from agentflow.loop.run import RunBase, current_turn
+from agentflow.loop.run import RunBase, RunSettings, current_turn
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
 from agentflow.loop.stream import BUFFER, EventBuffer, EventStream
@@ -346,7 +346,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             owner, request = outer_request(given, session)
             assert isinstance(owner, CallingAgent)
             run = await cast("CallingAgent[Any]", owner)._open_stream(request, buffer)
-            run.typed = partial(self._own_reply, session)
+            run.settings.typed = partial(self._own_reply, session)
             return run
         return await self._start(given, session, buffer)
 
@@ -426,24 +426,17 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
                 caller is not None and buffer is None and caller.run.shows_children()
             ):  # the caller's reader gets its events
                 buffer, children = caller.run.events.buffer, True
-            run = Call(  # by position: keywords cost 0.6 µs, because calling a class with them builds a dict
-                config,
-                hooks,
-                session,
-                run_id,
-                config.options if changed is None else config.options.merge(changed),
-                deps,
-                options.get("timeout"),
-                source,
-                None if caller is None else caller.run,
-                buffer,
-                children,
+            merged = config.options if changed is None else config.options.merge(changed)
+            above = None if caller is None else caller.run
+            # By position: keywords cost 0.6 µs, because calling a class with them builds a dict.
+            settings = RunSettings(
+                merged, deps, options.get("timeout"), source, above, buffer, children, given.messages
             )
+            run = Call(config, hooks, session, run_id, settings)
             if caller is not None:
-                run.scope.waits = Waits(run.monotonic, caller.waits)
+                run.scope.waits = Waits(config.clock.monotonic, caller.waits)
             if asked is not None:
-                run.typed = asked.reader_of(run.context.state)
-            run.input_messages = given.messages
+                settings.typed = asked.reader_of(run.context.state)
             if decisions is not None:
                 run.continuing(decisions)
         except BaseException:
@@ -455,11 +448,11 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         """Return the parts of a sub-agent's call that come from its caller: the tree-wide hooks, the source and the
         dependencies.
         """
-        above = caller.source
+        above = caller.settings.source
         return (
             hooks.with_hooks([hook for hook in caller.hooks if hook.scope == "tree"]),
             f"{above}/{self.name}" if above else self.name,
-            caller.deps if deps is None else deps,
+            caller.settings.deps if deps is None else deps,
         )
 
     def _prepare(self) -> None:

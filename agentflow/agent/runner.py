@@ -120,7 +120,7 @@ class Runner:
         return run
 
     async def _read(self, scope: RunScope, values: EventBuffer, deps: object, wait: bool) -> None:
-        scope.begin()
+        scope.state = "running"
         self._scope = scope
         failure: BaseException | None = None
         try:
@@ -280,7 +280,7 @@ class Runner:
             if turn.tool is not owner.asking:  # its sender does not wait for it
                 run.scope.waits = None
             run.route = self._follow
-            run.inherits = ((inside, (*inside.get(), entry)),)
+            run.settings.inherits = ((inside, (*inside.get(), entry)),)
             entry.run = run
             if entry.cancelled:  # cancelled in the meantime
                 raise TurnDeniedError(turn.tool.name, CANCELLED)

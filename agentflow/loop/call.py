@@ -37,7 +37,7 @@ from agentflow.loop.journal import written
 from agentflow.loop.machine import Machine
 from agentflow.loop.reasoning import as_reply, reason
 from agentflow.loop.round import act, close_open_round
-from agentflow.loop.run import RunBase
+from agentflow.loop.run import Resumption, RunBase
 from agentflow.loop.stage import Stage, wrap
 from agentflow.loop.states import State
 from agentflow.reactive import EMPTY, Mono
@@ -72,27 +72,25 @@ class Call(RunBase):
     def continuing(self, decisions: Mapping[str, Resolution]) -> Call:
         """Make this call continue a run: a suspended one, with decisions; or one interrupted by a crash, with its
         earlier decisions."""
-        machine = self.machine
-        self.given = decisions
+        machine, given = self.machine, decisions
         suspended = machine.state is State.SUSPENDED
         answered = suspended or machine.answers is not None
         if not suspended and machine.answers is not None:
             decisions = machine.answers
-        self.resuming = answered and bool(machine.transcript.open_round)
-        self.decisions = decisions
         inside: dict[str, dict[str, Resolution]] = {}
         for waits in machine.pending if answered else ():
             if waits.within is not None:
                 theirs = inside.setdefault(waits.within, {})
                 if waits.id in decisions:
                     theirs[waits.id.removeprefix(f"{waits.within}/")] = decisions[waits.id]
-        self.decided_inside = inside
+        self.resumption = Resumption(given, decisions, inside, answered and bool(machine.transcript.open_round))
         self.events.iteration = machine.iteration
         self.outcome = _outcome_so_far(machine)
         carried = self.session.carried
         if carried is not None and carried.run_id == self.run_id:
-            self.events.seq, self._state = carried.seq, carried.state
+            self.events.seq = carried.seq
             self.journal.go_on(carried.facts)
+            self.make_context(carried.state)
         self.session.carried = None
         return self
 
@@ -109,8 +107,9 @@ class Call(RunBase):
 
     async def _execute(self) -> None:
         """Run the call from its first event to its last. It raises nothing; `scope.result` does."""
-        self.scope.begin()
-        started = self.monotonic()
+        scope = self.scope
+        scope.state = "running"
+        started = self.config.clock.monotonic()
         reply: Reply | None = None
         failure: BaseException | None = None
         try:
@@ -126,8 +125,8 @@ class Call(RunBase):
                 reply, failure = await wind_up(self, error, started)
             else:
                 await end(self, reply.outcome, None, reply)
-            if reply is not None and self.typed is not None:
-                reply = await self.typed(reply)
+            if reply is not None and (typed := self.settings.typed) is not None:
+                reply = await typed(reply)
         except GeneratorExit:  # the event loop is closed, or the call was abandoned
             if not self.events.abandoned and self.scope.state != "done":  # a later call may have finished it already
                 cut_short(self)
@@ -155,7 +154,7 @@ class Call(RunBase):
             (scope.halting or (scope.cause is not None and scope.cause.kind == "shutdown"))
             and where is not State.USER_INPUT
         ):
-            state = self._state if self._context is None else self._context.state
+            state = None if self._context is None else self._context.state
             session.carried = Carried(self.run_id, self.events.seq, self.journal.facts, state)
         scope.finish(reply, failure)
         self.release()
@@ -209,9 +208,9 @@ class Call(RunBase):
             else:
                 with self.scope.cleanup():
                     await close_open_round(self)
-                reply, failure = await wind_up(self, asyncio.CancelledError(), self.monotonic())
-            if reply is not None and self.typed is not None:
-                reply = await self.typed(reply)
+                reply, failure = await wind_up(self, asyncio.CancelledError(), self.config.clock.monotonic())
+            if reply is not None and (typed := self.settings.typed) is not None:
+                reply = await typed(reply)
         except BaseException as error:  # the caller gets it
             failure = error
         self._finish_late(reply, failure, said)
@@ -245,12 +244,12 @@ class Call(RunBase):
         """Open or resume the call. Return the final message if a verdict supplied it."""
         events, journal = self.events, self.journal
         if self.config.system is not None:
-            self.head = await self._system()
-        if self.given is not None:
-            await written(journal.append(CallResumed(self.run_id, self.call_id, self.given)))
+            self.additions.head = await self._system()
+        if self.resumption is not None:
+            await written(journal.append(CallResumed(self.run_id, self.call_id, self.resumption.given)))
             journal.holding = False
             return None
-        messages = self.input_messages
+        messages = self.settings.messages
         event: PreCall | None = None
         answer: Msg | None = None
         if events.buffer is None and events.chains[PreCall] is None:
@@ -283,7 +282,8 @@ class Call(RunBase):
             await events.hand_over(event)
         if answer is not None:
             return answer
-        return await self._through_arounds(event) if self.hooks.wraps and self.hooks.arounds(PreCall) else None
+        hooks = events.hooks
+        return await self._through_arounds(event) if hooks.wraps and hooks.arounds(PreCall) else None
 
     async def _system(self) -> tuple[Msg, ...]:
         system: Any = self.config.system
@@ -297,7 +297,7 @@ class Call(RunBase):
 
     async def _through_arounds(self, event: PreCall | None) -> Msg | None:
         if event is None:
-            event = self.events.sealed(PreCall, (self.input_messages, self.machine.transcript.messages))
+            event = self.events.sealed(PreCall, (self.settings.messages, self.machine.transcript.messages))
         stage = Stage(self, PreCall)
 
         async def rest() -> Msg:
@@ -342,13 +342,14 @@ class Call(RunBase):
             if scope.stopped:  # a tool may have swallowed the cancellation
                 scope.check()
             action = machine.next()
-            if (scope.halting or self.parent is not None) and action in _WORK and scope.halts():
+            if (scope.halting or scope.parent is not None) and action in _WORK and scope.halts():
                 raise Halted
             if action == "reason" or action == "summary":
                 await reason(self, action)
             elif action == "act":
                 await act(self)
-                self.resuming = False
+                if self.resumption is not None:
+                    self.resumption.in_round = False
             else:
                 break
         if journal.landed:

@@ -50,7 +50,10 @@ Emitted: TypeAlias = E | Awaitable[E | None] | None
 class Owner(Protocol):
     """The run that emits the events."""
 
-    resuming: bool
+    @property
+    def resuming(self) -> bool:
+        """Whether the open round was resumed with decisions."""
+        ...
 
     def make_frame(self) -> Frame:
         """Return the values that its events share."""

@@ -26,7 +26,7 @@ from typing import Any, Never, TypeVar, assert_never, cast
 from agentflow._support.logs import ids_of, log_failure, logger
 from agentflow.errors import CallTimeoutError, ShutdownError
 from agentflow.loop.emitting import Events
-from agentflow.loop.escalation import Halted, attach, noted_on
+from agentflow.loop.escalation import Halted, NotedOn, attach
 from agentflow.loop.journal import Journal, StoredJournal, written
 from agentflow.loop.reasoning import as_reply
 from agentflow.loop.run import RunBase
@@ -63,7 +63,7 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         run.machine.state is State.ASSISTANT
     ):  # no fact has the reply yet, so messages that hooks of PostCall add are stored after it
         journal.holding = True
-    duration = (run.monotonic() - started) * 1000
+    duration = (run.config.clock.monotonic() - started) * 1000
     usage = run.usage
     emitted = events.decide(PostCall, (final, run.outcome, usage, duration))
     event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
@@ -118,7 +118,7 @@ async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
     """
     reply, error = run.scope.settled
     usage = run.usage
-    with noted_on(error):
+    with NotedOn(error):
         await end(run, run.outcome, error, reply)
     if reply is None and error is None:
         reply = _interrupted(run, usage)
@@ -169,7 +169,7 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[R
             cut_short(run)
         usage = run.usage  # the same as in `CallEnded`
         interrupted = cause is not None and cause.kind == "interrupted"
-        with noted_on(ended):
+        with NotedOn(ended):
             await end(run, outcome, None if interrupted and ended is error else ended)
     if interrupted and ended is error and isinstance(error, Exception | asyncio.CancelledError):
         return _interrupted(run, usage), None
@@ -178,7 +178,7 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[R
 
 def _interrupted(run: RunBase, usage: Usage) -> Reply:
     assert run.scope.cause is not None
-    final = run.partial or run.say(f"(interrupted: {run.scope.cause.reason})", "interrupted")
+    final = run.additions.partial or run.say(f"(interrupted: {run.scope.cause.reason})", "interrupted")
     return Reply.of(final, "interrupted", run.run_id, usage, run.session.pending, run.session.id)
 
 
@@ -211,7 +211,7 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
     if not isinstance(error, Exception):
         return None
     reply: Reply | None = None
-    with noted_on(error):
+    with NotedOn(error):
         verdict = await run.events.report(error, ErrorPhase.CALL, fatal=True)
         if verdict is None:
             return None

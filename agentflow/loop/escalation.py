@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from agentflow.errors import Aside
 from agentflow.vocabulary.messages import Pending, ToolUseBlock
 
-__all__ = ["Halted", "ToolSuspended", "attach", "noted_on"]
+__all__ = ["Halted", "NotedOn", "ToolSuspended", "attach"]
 
 
 class Halted(BaseException):
@@ -43,13 +41,22 @@ class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to its
         )
 
 
-@contextmanager
-def noted_on(error: BaseException | None) -> Generator[None]:
-    """Run cleanup. Its failure is noted on the original error, if there is one; see `attach`."""
-    try:
-        yield
-    except BaseException as problem:  # the original error is the one to raise
-        attach(problem if error is None else error, problem)
+class NotedOn:
+    """Runs cleanup after an error. Failures are not raised, but noted on the error, if there is one; see `attach`."""
+
+    __slots__ = ("_error",)
+
+    def __init__(self, error: BaseException | None) -> None:
+        self._error = error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, problem: BaseException | None, _traceback: object) -> bool:
+        if problem is None:
+            return False
+        attach(problem if self._error is None else self._error, problem)
+        return True
 
 
 def attach(error: BaseException, problem: BaseException) -> None:

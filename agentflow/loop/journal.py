@@ -64,7 +64,7 @@ class Journal:
         self._session = session
         self._scope = scope
         self.machine = session.machine
-        self._facts: list[Fact] = []
+        self._facts: list[Fact] | None = None
         self._unmade: list[Any] = []  # later facts as kind and fields, created when read
         self.holding = True
         self.held: tuple[Injected, ...] = ()
@@ -76,6 +76,8 @@ class Journal:
     def facts(self) -> list[Fact]:
         """The facts of the run, including calls that were suspended."""
         facts, unmade = self._facts, self._unmade
+        if facts is None:
+            facts = self._facts = []
         if unmade:
             pairs = iter(unmade)
             facts.extend([new_fact(kind, fields) for kind, fields in zip(pairs, pairs, strict=True)])
@@ -216,7 +218,7 @@ class StoredJournal(Journal):
 
     def _took(self, facts: Sequence[Fact], landed: Sequence[tuple[Msg, ...]], fact: Fact, origin: Origin) -> None:
         """Apply facts that were written."""
-        self._facts.extend(facts)  # `_unmade` is always empty here
+        self.facts.extend(facts)
         if any(landed) or fact.__class__ is Reasoned or origin is not _INJECTED:
             for one, messages in zip(facts, landed, strict=True):
                 self._land(one, messages, origin if one is fact else _INJECTED)

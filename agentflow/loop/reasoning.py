@@ -36,18 +36,18 @@ _NO_CALLS = ModelOptions(tool_choice="none")
 
 async def reason(run: RunBase, purpose: Purpose) -> None:
     """Get one reply, from the model or a verdict, and make it a fact."""
-    machine, config, events, journal = run.machine, run.config, run.events, run.journal
+    machine, config, events, journal, additions = run.machine, run.config, run.events, run.journal, run.additions
     events.iteration = machine.iteration + 1
     transcript = machine.transcript
     compacted = machine.compacted is not None
-    base = machine.request_view(run.head) if compacted else transcript.view(run.head)
+    base = machine.request_view(additions.head) if compacted else transcript.view(additions.head)
     messages: Sequence[Msg] = base
     legal = not compacted and transcript.sendable
-    options = run.options
+    options = run.settings.options
     if purpose == "summary":
         messages, options = with_appended(messages, summary_prompt(run)), without_calls(run, options)
-    if run.transient:
-        messages, run.transient = with_appended(messages, *run.transient), ()
+    if additions.transient:
+        messages, additions.transient = with_appended(messages, *additions.transient), ()
     model = config.model
     asked = ModelRequest(messages, config.specs, options, model if isinstance(model, str) else model.name)
     event: PreReasoning | None = None
@@ -55,10 +55,10 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         events.seq += 1
     else:
         stored = len(transcript)
-        run.repeatable, run.injections = "reasoning", 0
+        additions.repeatable, additions.injections = "reasoning", 0
         emitted = events.fire(PreReasoning, (messages, asked.tools, asked.model, options, purpose))
         event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
-        run.repeatable = ""
+        additions.repeatable = ""
         if journal.landed or journal.asked:  # announce injections of its hooks first
             await journal.announce(events)
         if event is not None:
@@ -68,9 +68,9 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
                 model = event.model
             options = event.options if purpose == "reason" else without_calls(run, event.options)
             asked = ModelRequest(event.input_messages, tuple(event.tools), options, event.model)
-        if len(transcript) > stored or run.transient:  # injections by the chain are part of this request
-            asked.messages = with_appended(asked.messages, *transcript.since(stored), *run.transient)
-            run.transient = ()
+        if len(transcript) > stored or additions.transient:  # injections by the chain are part of this request
+            asked.messages = with_appended(asked.messages, *transcript.since(stored), *additions.transient)
+            additions.transient = ()
     if asked.messages is not base:
         legal = legal and isinstance(asked.messages, MessageView) and asked.messages.lays_over(base)
     if not legal:
@@ -78,10 +78,10 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     if run.scope.stopped:
         run.scope.check()
     journal.holding = True
-    started = run.monotonic()
+    started = config.clock.monotonic()
     answered = asked.model
     try:
-        if run.hooks.wraps and run.hooks.arounds(PreReasoning):
+        if events.hooks.wraps and events.hooks.arounds(PreReasoning):
             chunks, answered = await _through_arounds(run, model, asked, event, purpose)
         else:
             source = resolve_model(model) if isinstance(model, str) else model
@@ -98,7 +98,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         reply = fold(chunks, used_ids=transcript.used_ids, new_id=config.new_id)
     used = one_call(reply.usage)
     run.add_usage(used)
-    await _accept(run, reply, purpose, (run.monotonic() - started) * 1000, used, answered)
+    await _accept(run, reply, purpose, (config.clock.monotonic() - started) * 1000, used, answered)
 
 
 async def _accept(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str) -> None:
@@ -352,7 +352,7 @@ async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
     if not any(getattr(b, "text", "").strip() for b in content):
         return
     kept = with_metadata(message("assistant", content, said.id, usage=said.usage), interrupted=True)
-    run.partial = kept
+    run.additions.partial = kept
     injected = Injected(run.run_id, (kept,), None, None, run.call_id, run.next_number())
     await written(run.journal.append(injected, origin="interrupted"))
 

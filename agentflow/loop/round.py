@@ -158,13 +158,13 @@ class _Round:
         tool_call = self.tool_call(call, index)
         inline = len(self.run.machine.transcript.open_round) > 1 and current_turn.get() is not tool_call
         if inline:
-            self.run.inline = index
+            self.run.additions.inline = index
         try:
             return await tool_call.run_to_end(waits)
         finally:
             self.note(call, tool_call)
             if inline:
-                self.run.inline = None
+                self.run.additions.inline = None
 
     def clone_for(self, run: RunBase) -> _Round:
         """Return the round for the clone of its run."""
@@ -212,10 +212,11 @@ async def act(run: RunBase) -> None:
         return
     try:
         hook = ""
-        run.repeatable, run.injections = "round", 0
+        additions = run.additions
+        additions.repeatable, additions.injections = "round", 0
         emitted = run.events.fire(PreToolRound, (calls,))
         event: PreToolRound | None = emitted if emitted is None or isinstance(emitted, Event) else await emitted
-        run.repeatable = ""
+        additions.repeatable = ""
         verdict = None
         if event is not None and event.decision is not None:
             verdict, hook = event.verdict, event.decision.hook
@@ -229,7 +230,7 @@ async def act(run: RunBase) -> None:
                 for call in calls:
                     round_.suspended[call.id] = (Pending(call.id, "approval", request, call, hook),)
             case None | Suspend():  # a Suspend was resolved by resuming
-                if run.hooks.wraps and run.hooks.arounds(PreToolRound):
+                if run.events.hooks.wraps and run.events.hooks.arounds(PreToolRound):
                     await _through_arounds(run, round_, event)
                 elif len(machine.transcript.open_round) == 1 and round_.stop is None:
                     call = calls[0]  # fast path for the common case

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
-from agentflow._support.frozen import EMPTY
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
@@ -41,7 +40,7 @@ from agentflow.vocabulary.transcript import legalise
 from agentflow.vocabulary.typed_state import StateMap
 from agentflow.vocabulary.verdicts import Resolution
 
-__all__ = ["RunBase", "TurnPlace", "current_turn"]
+__all__ = ["Resumption", "RunBase", "RunSettings", "TurnPlace", "current_turn"]
 
 
 class TurnPlace(Protocol):
@@ -74,122 +73,196 @@ NOTHING = Usage()
 current_turn: ContextVar[TurnPlace | None] = ContextVar("agentflow_turn", default=None)
 
 
-class RunBase:
-    """One call, or one turn.
+class RunSettings:
+    """The values with which a run begins.
 
     Attributes:
-        events: Emits its events.
-        journal: Stores its facts.
-        scope: Its task, and its cancellation.
-        input_messages: The user's messages.
-        given: The decisions of a call that continues the run; None if it begins one.
-        head: The system prompt, the start of each request.
-        transient: Messages injected for the next request only.
-        decisions: The decisions that resume it, by tool-use id; `decided_inside` contains those for sub-agents.
-        resuming: Whether the open round was resumed with decisions.
-        partial: The partial reply of the model, if it was interrupted.
-        round: The running tool round.
-        repeatable: The position in the run, while a chain is running that may run again after a crash.
-        injections: The number of injections by that chain.
-        added: The number of additions by hooks and tools in this call.
-        inline: The position in its round of the call that runs in the driver's task, if the round has several calls.
+        options: The options of the model.
+        deps: The dependencies of its tools.
+        timeout: The limit for the whole run in seconds; None: no limit.
+        source: The path of sub-agent names; empty at the top.
+        parent: The run that called it.
+        buffer: Hands its events to a reader; None: there is no reader.
+        children: Whether its reader receives the events of sub-agents.
+        messages: The user's messages.
         typed: Adds the typed output to its reply, if one was requested.
         inherits: Context variables to set for the work of each tool.
     """
 
     __slots__ = (
-        "__weakref__",
-        "_approved",
-        "_bills",
-        "_context",
-        "_state",
-        "added",
-        "call_id",
+        "buffer",
         "children",
-        "config",
-        "decided_inside",
-        "decisions",
         "deps",
-        "events",
-        "given",
-        "head",
-        "hooks",
         "inherits",
+        "messages",
+        "options",
+        "parent",
+        "source",
+        "timeout",
+        "typed",
+    )
+
+    def __init__(
+        self,
+        options: ModelOptions,
+        deps: object = None,
+        timeout: float | None = None,
+        source: str = "",
+        parent: RunBase | None = None,
+        buffer: EventBuffer | None = None,
+        children: bool = False,
+        messages: tuple[Msg, ...] = (),
+    ) -> None:
+        self.options = options
+        self.deps = deps
+        self.timeout = timeout
+        self.source = source
+        self.parent = parent
+        self.buffer = buffer
+        self.children = children
+        self.messages = messages
+        self.typed: Callable[[Reply], Awaitable[Reply]] | None = None
+        self.inherits: tuple[tuple[ContextVar[Any], Any], ...] = ()
+
+
+class Resumption:
+    """The decisions with which a call continues a run.
+
+    Args:
+        given: The decisions passed to this call.
+        decisions: The decisions on calls of the open round by tool-use id: the given ones, or after a crash earlier ones.
+        in_subagents: The decisions on calls of suspended sub-agents, by the tool call that they run in.
+        in_round: Whether the open round was resumed with decisions; false once it has run.
+    """
+
+    __slots__ = ("decisions", "given", "in_round", "in_subagents")
+
+    def __init__(
+        self,
+        given: Mapping[str, Resolution],
+        decisions: Mapping[str, Resolution],
+        in_subagents: Mapping[str, Mapping[str, Resolution]],
+        in_round: bool,
+    ) -> None:
+        self.given = given
+        self.decisions = decisions
+        self.in_subagents = in_subagents
+        self.in_round = in_round
+
+
+class Additions:
+    """What a run's requests contain besides its history, and what its hooks and tools have added.
+
+    Attributes:
+        head: The system prompt, the start of each request.
+        transient: Messages injected for the next request only.
+        partial: The partial reply of the model, if it was interrupted.
+        repeatable: The position in the run, while a chain is running that may run again after a crash.
+        injections: The number of injections by that chain.
+        count: The number of additions by hooks and tools in this call.
+        inline: The position in its round of the call that runs in the driver's task, if the round has several calls.
+        approved: The tool calls for which a hook has obtained a person's approval.
+        bills: The usage of each model call; all but the last may be summed.
+    """
+
+    __slots__ = (
+        "approved",
+        "bills",
+        "count",
+        "head",
         "injections",
         "inline",
-        "input_messages",
-        "journal",
-        "machine",
-        "monotonic",
-        "options",
-        "outcome",
-        "parent",
         "partial",
         "repeatable",
-        "resuming",
+        "transient",
+    )
+
+    def __init__(self) -> None:
+        self.head: tuple[Msg, ...] = ()
+        self.transient: tuple[Msg, ...] = ()
+        self.partial: Msg | None = None
+        self.repeatable = ""
+        self.injections = 0
+        self.count = 0
+        self.inline: int | None = None
+        self.approved: frozenset[str] = frozenset()
+        self.bills: list[Usage] | None = None
+
+
+class RunBase:
+    """One call, or one turn.
+
+    Args:
+        config: The configuration of its agent.
+        hooks: Its hooks.
+        session: Its session.
+        run_id: The id of the run that it begins or continues.
+        settings: The values with which it begins.
+
+    Attributes:
+        events: Emits its events.
+        journal: Stores its facts.
+        scope: Its task, and its cancellation.
+        additions: What hooks and tools have added.
+        resumption: The decisions with which it continues the run; None if it begins one.
+        round: The running tool round.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_context",
+        "additions",
+        "call_id",
+        "config",
+        "events",
+        "journal",
+        "machine",
+        "outcome",
+        "resumption",
         "round",
         "run_id",
         "scope",
         "session",
-        "source",
-        "transient",
-        "typed",
+        "settings",
     )
 
     can_halt: ClassVar[bool] = True
     """Whether it can be stopped and continued later."""
 
     def __init__(
-        self,
-        config: LoopConfig,
-        hooks: FullHookSet,
-        session: FullSession,
-        run_id: str,
-        options: ModelOptions,
-        deps: object,
-        timeout: float | None,
-        source: str,
-        parent: RunBase | None,
-        buffer: EventBuffer | None,
-        children: bool,
+        self, config: LoopConfig, hooks: FullHookSet, session: FullSession, run_id: str, settings: RunSettings
     ) -> None:
-        clock = config.clock
         self.config = config
-        self.hooks = hooks
         self.session = session
         self.machine: Machine = session.machine
-        self.options = options
-        self.deps = deps
-        self.source = source
-        self.parent = parent
-        self.children = children
         self.run_id = run_id
         self.call_id = config.new_id("call_")
-        self.monotonic = clock.monotonic
-        scope = RunScope(None if parent is None else parent.scope, timeout, config.cleanup_timeout)
+        self.settings = settings
+        parent = settings.parent
+        scope = RunScope(None if parent is None else parent.scope, settings.timeout, config.cleanup_timeout)
         self.scope = scope
-        self.events = Events(self, hooks, clock.now, scope, buffer)
+        self.events = Events(self, hooks, config.clock.now, scope, settings.buffer)
         self.journal = Journal(session, scope) if session.store is None else StoredJournal(session, scope, self.place)
-        self.input_messages: tuple[Msg, ...] = ()
-        self.given: Mapping[str, Resolution] | None = None
-        self.head: tuple[Msg, ...] = ()
-        self.transient: tuple[Msg, ...] = ()
-        self.decisions: Mapping[str, Resolution] = EMPTY
-        self.decided_inside: Mapping[str, Mapping[str, Resolution]] = EMPTY
-        self.resuming = False
+        self.additions = Additions()
+        self.resumption: Resumption | None = None
         self.outcome: Outcome = "completed"
-        self.partial: Msg | None = None
         self.round: object = None
-        self.repeatable = ""
-        self.injections = 0
-        self.added = 0
-        self.inline: int | None = None
-        self.typed: Callable[[Reply], Awaitable[Reply]] | None = None
-        self.inherits: tuple[tuple[ContextVar[Any], Any], ...] = ()
-        self._approved: frozenset[str] = frozenset()
-        self._bills: list[Usage] | None = None
         self._context: RunContext | None = None
-        self._state: StateMap | None = None
+
+    @property
+    def hooks(self) -> FullHookSet:
+        """Its hooks."""
+        return self.events.hooks
+
+    @property
+    def parent(self) -> RunBase | None:
+        """The run that called it."""
+        return self.settings.parent
+
+    @property
+    def resuming(self) -> bool:
+        """Whether the open round was resumed with decisions."""
+        return self.resumption is not None and self.resumption.in_round
 
     def abandoned_by_reader(self) -> None:
         """Make the next call on the session wait for cleanup, after the stream was dropped."""
@@ -198,27 +271,29 @@ class RunBase:
     @property
     def context(self) -> RunContext:
         """The context for hooks and tools; created on first use."""
-        context = self._context
-        if context is None:
-            config, session = self.config, self.session
-            context = self._context = RunContext(
-                self,
-                self.run_id,
-                self.call_id,
-                session.id,
-                self.source,
-                config.view,
-                config.clock,
-                config.new_id,
-                self.deps,
-                session.state,
-                self._state,
-            )
+        return self._context or self.make_context(None)
+
+    def make_context(self, state: StateMap | None) -> RunContext:
+        """Create the context, with the typed state of a run that it continues."""
+        config, session, settings = self.config, self.session, self.settings
+        context = self._context = RunContext(
+            self,
+            self.run_id,
+            self.call_id,
+            session.id,
+            settings.source,
+            config.view,
+            config.clock,
+            config.new_id,
+            settings.deps,
+            session.state,
+            state,
+        )
         return context
 
     def make_frame(self) -> Frame:
         """Return the values that all its events share."""
-        return Frame(self.run_id, self.call_id, self.session.id, self.source, self.config.view, self.context)
+        return Frame(self.run_id, self.call_id, self.session.id, self.settings.source, self.config.view, self.context)
 
     @property
     def turn(self) -> TurnView | None:
@@ -248,7 +323,7 @@ class RunBase:
     def release(self) -> None:
         """Break the reference cycles of a finished run, its parts and its context."""
         self.round = None
-        buffer, parent = self.events.buffer, self.parent
+        buffer, parent = self.events.buffer, self.settings.parent
         if buffer is not None and (parent is None or parent.events.buffer is not buffer):
             buffer.end()
         self.events.release()
@@ -259,7 +334,7 @@ class RunBase:
     def shows_children(self) -> bool:
         """Whether events of sub-agents called here are passed to its reader."""
         task = self.scope.task
-        return self.children and task is not None and task.get_loop() is asyncio.get_running_loop()
+        return self.settings.children and task is not None and task.get_loop() is asyncio.get_running_loop()
 
     def hooks_of(self, tool: FullTool[..., Any] | None) -> FullHookSet | None:
         """Return the hooks for one tool, or None if they equal the run's."""
@@ -268,8 +343,8 @@ class RunBase:
         narrower, process = tool.hooks, self.config.process
         if not narrower and not (tool.tags and process.hooks):
             return None
-        found = self.hooks.inside(narrower, process.matching(self.config.tags | tool.tags))
-        return None if found is self.hooks else found
+        found = self.events.hooks.inside(narrower, process.matching(self.config.tags | tool.tags))
+        return None if found is self.events.hooks else found
 
     # ---- the position of the running code
 
@@ -320,7 +395,7 @@ class RunBase:
     @property
     def usage(self) -> Usage:
         """The usage of the run so far, summed when read."""
-        bills = self._bills
+        bills = self.additions.bills
         if bills is None:
             return NOTHING
         if len(bills) == 1:
@@ -332,41 +407,43 @@ class RunBase:
 
     def add_usage(self, usage: Usage) -> None:
         """Add usage to this run and its parents."""
-        if self._bills is None:
-            self._bills = [usage]
+        additions, parent = self.additions, self.settings.parent
+        if additions.bills is None:
+            additions.bills = [usage]
         else:
-            self._bills.append(usage)
-        if self.parent is not None:
-            self.parent.add_usage(usage)
+            additions.bills.append(usage)
+        if parent is not None:
+            parent.add_usage(usage)
 
     def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
         """See `RunContext.inject`."""
         marked = injected(messages, source, self.over, self.journal.telling)
         key: str | None = None
-        if keep and self.repeatable:
-            key = f"{self.events.iteration}:{self.repeatable}:{self.injections}"
-            self.injections += 1
+        additions = self.additions
+        if keep and additions.repeatable:
+            key = f"{self.events.iteration}:{additions.repeatable}:{additions.injections}"
+            additions.injections += 1
             if key in self.machine.injected:
                 return
         note_injection(self, marked, keep)
         if not keep:
-            self.transient = (*self.transient, *marked)
+            additions.transient = (*additions.transient, *marked)
             return
-        at = self.inline if (place := self.place()) is None else place
+        at = additions.inline if (place := self.place()) is None else place
         self.journal.hold(Injected(self.run_id, marked, at, key, self.call_id, self.next_number()))
 
     def next_number(self) -> int:
         """Return the number of the next addition by hooks and tools in this call."""
-        self.added += 1
-        return self.added
+        self.additions.count += 1
+        return self.additions.count
 
     def approve(self, tool_use_id: str) -> None:
         """See `RunContext.approve`."""
-        self._approved |= {tool_use_id}
+        self.additions.approved |= {tool_use_id}
 
     def approved(self, tool_use_id: str) -> bool:
         """Whether a hook has obtained a person's approval for a call."""
-        return tool_use_id in self._approved
+        return tool_use_id in self.additions.approved
 
     def waiting(self) -> AbstractContextManager[object]:
         """Count the block as waiting in the tool calls that the running code is part of, instead of as their work."""
@@ -387,11 +464,10 @@ class RunBase:
         config = self.config
         name = config.model if isinstance(config.model, str) else config.model.name
         asked = legalise(self._next_request() if messages is None else messages, config.new_id)
-        return await measured(ModelRequest(asked, config.specs, self.options, name), config.model)
+        return await measured(ModelRequest(asked, config.specs, self.settings.options, name), config.model)
 
     def _next_request(self) -> Sequence[Msg]:
-        machine = self.machine
-        return machine.transcript.view(self.head) if machine.compacted is None else machine.request_view(self.head)
+        return self.machine.request_view(self.additions.head)
 
     @property
     def history(self) -> Sequence[Msg]:

@@ -217,7 +217,10 @@ def _pictures(block: ContentBlock) -> int:
 class Asker(Protocol):
     """The run that makes a side call."""
 
-    hooks: FullHookSet
+    @property
+    def hooks(self) -> FullHookSet:
+        """Its hooks."""
+        ...
 
     @property
     def context(self) -> RunContext:

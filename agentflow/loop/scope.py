@@ -69,8 +69,8 @@ class RunScope:
         caller: The task that started it, if it has a parent run. A weak reference: a cancelled task keeps its
             traceback, and with it the stream of events that it abandoned.
         tasks: The tasks of parallel tool calls, by group.
-        state: `new` until its driver starts; `ending` once the outcome is settled and only hooks of the last event are
-            running.
+        state: `new` until its driver starts (from then on it ends with its last events, even if cancelled); `ending` once
+            the outcome is settled and only hooks of the last event are running.
         cause: The cause of its cancellation, or None.
         stopped: Whether its work should stop: it was cancelled, or one of several parallel tool calls has failed.
         cleaning: The tasks in which library code cleans up. Hooks run in them although the run is stopped.
@@ -132,7 +132,7 @@ class RunScope:
         """Run the driver in a new task, with a copy of the caller's context.
 
         Args:
-            driver: Executes the run: calls `begin` first and `finish` last, and raises nothing.
+            driver: Executes the run: sets `state` to `running` first, calls `finish` last, and raises nothing.
             abandon: Called if cleanup never finishes; must finish the run without the driver.
         """
         loop = asyncio.get_running_loop()
@@ -154,10 +154,6 @@ class RunScope:
             loop.call_soon(self._deliver)
         elif self.timeout is not None:
             self._timer = loop.call_later(self.timeout, self._expire)
-
-    def begin(self) -> None:
-        """Mark the driver as started: from now on the run ends with its last events, even if cancelled."""
-        self.state = "running"
 
     def finish(self, value: object, error: BaseException | None) -> None:
         """Settle the result, and wake the waiting tasks."""

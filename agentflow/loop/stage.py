@@ -281,7 +281,7 @@ def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHook
         source: The work.
         scope: The hooks, if they differ from the run's.
     """
-    for around, hook in reversed((run.hooks if scope is None else scope).arounds(kind)):
+    for around, hook in reversed((run.events.hooks if scope is None else scope).arounds(kind)):
         if kind is PreActing and hook.only_tools and not concerns_tool(hook, event.tool_use):
             continue
         source = layered(around, hook, event, source)

@@ -164,14 +164,17 @@ class StoreLink:
         writes = self._writes
         if writes is not None and not writes.try_acquire():
             return self._in_turn(writes, session, facts)
-        kept: Awaitable[None] | None = None
         try:
             written, kept = self._written(session, facts)
-            if kept is None:
-                return self._taken(session, written)[-len(facts) :]
-        finally:
-            if kept is None and writes is not None:
+        except BaseException:  # nothing was written
+            if writes is not None:
                 writes.release()
+            raise
+        if kept is None:
+            landed = self._taken(session, written)
+            if writes is not None:
+                writes.release()
+            return landed if written is facts else landed[-len(facts) :]
         if writes is None:
             self._writes = writes = FairLock()
             writes.try_acquire()
@@ -243,15 +246,17 @@ class StoreLink:
     async def _in_turn(self, writes: FairLock, session: FullConversation, facts: tuple[Fact, ...]) -> Landed:
         """Write after the previous write, as its version or its failure must be known."""
         await writes.acquire()
-        kept: Awaitable[None] | None = None
         try:
             written, kept = self._written(session, facts)
-            if kept is None:
-                return self._taken(session, written)[-len(facts) :]
+        except BaseException:  # nothing was written
+            writes.release()
+            raise
+        if kept is not None:
+            return await self._finished(writes, session, written, kept, len(facts))
+        try:
+            return self._taken(session, written)[-len(facts) :]
         finally:
-            if kept is None:
-                writes.release()
-        return await self._finished(writes, session, written, kept, len(facts))
+            writes.release()
 
     def _state_values(self, session: FullConversation) -> dict[str, Any]:
         values, refused = session.state.saved()

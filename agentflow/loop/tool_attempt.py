@@ -167,7 +167,7 @@ async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, tra
     place.run(current_turn.set, call)
     if progress.holding:
         place.run(held_locks.set, progress.holding)
-    for variable, value in run.inherits:
+    for variable, value in run.settings.inherits:
         place.run(variable.set, value)
     try:
         if chunks is None:

@@ -95,7 +95,7 @@ class ToolCall:
         self.approval: Resolution | None = None
         self.recovers = False
         attempt = 0
-        if run.resuming or run.machine.started:
+        if run.resumption is not None or run.machine.started:
             attempt = self._restore()
         self.progress = ToolProgress(attempt)
         self.phase: Literal["new", "opened", "vetted", "closed"] = "new"
@@ -111,9 +111,12 @@ class ToolCall:
         """Restore the decision on the call, and the number of attempts before its agent's call was continued."""
         run, call = self.run, self.original.id
         started = run.machine.started
-        if run.resuming:
-            self.approval = run.decisions.get(call)
-            if call in run.decided_inside and call not in started:  # a sub-agent in it has decisions, so it continues
+        resumption = run.resumption
+        if resumption is not None and resumption.in_round:
+            self.approval = resumption.decisions.get(call)
+            if (
+                call in resumption.in_subagents and call not in started
+            ):  # a sub-agent in it has decisions, so it continues
                 self.approval = Approve()
         self.recovers = call in started
         return started.get(call, 0)
@@ -121,7 +124,8 @@ class ToolCall:
     @property
     def inner_decisions(self) -> Mapping[str, Resolution] | None:
         """The decisions for the calls of a sub-agent that is suspended in this one."""
-        return self.run.decided_inside.get(self.original.id) if self.run.resuming else None
+        resumption = self.run.resumption
+        return None if resumption is None or not resumption.in_round else resumption.in_subagents.get(self.original.id)
 
     def next_subagent(self) -> int:
         """Count a sub-agent that its tool calls, and return its number."""
@@ -133,7 +137,7 @@ class ToolCall:
         """The waits of its work."""
         waits = self.progress.waits
         if waits is None:
-            waits = self.progress.waits = Waits(self.run.monotonic, self.run.scope.waits)
+            waits = self.progress.waits = Waits(self.run.config.clock.monotonic, self.run.scope.waits)
         return waits
 
     @property
@@ -264,13 +268,13 @@ class ToolCall:
                         return False
                 if run.scope.stopped:
                     run.scope.check()
-                progress.began = run.monotonic()
+                progress.began = run.config.clock.monotonic()
                 if progress.waits is not None:
                     progress.began -= progress.waits.seconds
                 if self.verdict is not None or (self.recovers and not self._repeatable()):
                     self.result = self._decided()
                 else:
-                    hooks = run.hooks if self.hooks is None else self.hooks
+                    hooks = run.events.hooks if self.hooks is None else self.hooks
                     try:
                         if hooks.wraps and hooks.arounds(PreActing):
                             self.result = await self._through_arounds()
@@ -442,7 +446,7 @@ class ToolCall:
         assert result is not None
         progress.before_hooks = result
         waited = 0.0 if progress.waits is None else progress.waits.seconds * 1000
-        duration = 0.0 if progress.began is None else (run.monotonic() - progress.began) * 1000 - waited
+        duration = 0.0 if progress.began is None else (run.config.clock.monotonic() - progress.began) * 1000 - waited
         self.phase = "closed"
         event: PostActing | None = None
         try:

@@ -20,15 +20,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from agentflow._support.frozen import EMPTY
 from agentflow._support.ids import new_id as fresh_id
 from agentflow.errors import Aside, TurnDeniedError, TurnTimeoutError, UsageError
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.bound_tool import FullBoundTool, StopReason
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.endings import abandon_tasks, detached
-from agentflow.loop.escalation import noted_on
+from agentflow.loop.escalation import NotedOn
 from agentflow.loop.journal import Journal
-from agentflow.loop.run import RunBase, TurnPlace
+from agentflow.loop.run import Resumption, RunBase, TurnPlace
 from agentflow.loop.session import FullSession
 from agentflow.loop.stream import EventBuffer
 from agentflow.loop.tool_call import ToolCall
@@ -98,7 +99,7 @@ class TurnRun(RunBase):
         self.scope.start(self._drive(work, values), partial(self._abandon, values))
 
     async def _drive(self, work: Coroutine[Any, Any, Any], values: EventBuffer | None) -> None:
-        self.scope.begin()
+        self.scope.state = "running"
         value: Any = None
         failure: BaseException | None = None
         try:
@@ -179,7 +180,7 @@ class TurnRun(RunBase):
     def end(self) -> None:
         """Break reference cycles after the turn."""
         self.release()
-        self.inherits = ()
+        self.settings.inherits = ()
 
 
 async def _put(values: EventBuffer, event: Event) -> None:
@@ -281,8 +282,8 @@ def make_run(
     run = make_host(replace(config, tools=tools, tags=tags, system=None), scoped, deps, name, place)
     run.bound = turn
     if turn.approval is not None:
-        run.resuming = True
-        run.decisions = {turn.id: turn.approval}
+        decisions = {turn.id: turn.approval}
+        run.resumption = Resumption(decisions, decisions, EMPTY, True)
     return run
 
 
@@ -292,16 +293,16 @@ def make_host(config: LoopConfig, hooks: FullHookSet, deps: object, name: str, p
     parent = None if outer is None else outer.run
     source = ""
     if parent is not None:
-        above = parent.source
+        above = parent.settings.source
         source = f"{above}/{name}" if above and name else above or name
         hooks = hooks.with_hooks([hook for hook in parent.hooks if hook.scope == "tree"])
         if deps is None:
-            deps = parent.deps
+            deps = parent.settings.deps
     session = FullSession(fresh_id("session_"))
     run_id = config.new_id("run_")
     run = TurnRun(config, hooks, session, run_id, config.options, deps, None, source, parent, None, False)
     if outer is not None:
-        run.scope.waits = Waits(run.monotonic, outer.waits)
+        run.scope.waits = Waits(run.config.clock.monotonic, outer.waits)
     run.journal = _TurnJournal(session, run.scope)
     run.stop = run.route = run.bound = run.last = None
     return run
@@ -410,5 +411,5 @@ def _reason(turn: FullBoundTool, run: TurnRun, error: BaseException) -> StopReas
 
 async def _told(turn: FullBoundTool, run: TurnRun, error: BaseException) -> None:
     """Emit `PostTurn` for a failed turn. Failures in its hooks are noted on the error."""
-    with noted_on(error):
+    with NotedOn(error):
         await run.events.emit(PostTurn, (turn.view, error))

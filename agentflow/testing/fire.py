@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from agentflow.agent.agent import Agent
 from agentflow.agent.as_tool import full_agent
@@ -11,6 +11,7 @@ from agentflow.hooks.chain import NoRun, run_chain
 from agentflow.hooks.hook_set import FullHookSet, full_hooks
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.loop.call import Call
+from agentflow.loop.run import RunSettings
 from agentflow.loop.session import Session, full_session
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.vocabulary.context import RunContext
@@ -89,18 +90,6 @@ def run_context(
     agent = agent or Agent("test", ScriptedModel(lambda request: "ok"))
     config = full_agent(agent).config
     session = full_session(Session.fresh(messages=tuple(history)))
-    none: Any = None
-    run = Call(
-        config,
-        full_hooks(agent.hooks),
-        session,
-        config.new_id("run_"),
-        config.options,
-        deps,
-        none,
-        "",
-        none,
-        none,
-        False,
-    )
+    settings = RunSettings(config.options, deps)
+    run = Call(config, full_hooks(agent.hooks), session, config.new_id("run_"), settings)
     return run.context

@@ -342,10 +342,10 @@ class Recorder(ChangeListener, SideWrapper):
         line.update({"source": frame.source, "agent": view.name, "description": view.description})
         line.update({"model": view.model_name, "time": event.time, "timeout": run.scope.timeout})
         line["hooks"] = [hook.name for hook in run.hooks.hooks if hook is not self]
-        line["resumes"] = run.given is not None
+        line["resumes"] = run.resumption is not None
         line["streamed"] = run.events.buffer is not None and run.parent is None
-        if run.options is not run.config.options:
-            line["options"] = set_fields(run.options)
+        if run.settings.options is not run.config.options:
+            line["options"] = set_fields(run.settings.options)
         above = None
         if run.parent is not None and turn is not None:
             above = self._places.get(turn.run.call_id)
