@@ -99,7 +99,7 @@ async def end(run: RunBase, outcome: Outcome, error: BaseException | None, reply
     if events.abandoned:
         raise GeneratorExit("the run was abandoned")
     run.outcome = outcome
-    scope.settle(reply, error)
+    scope.state, scope.settled = "ending", (reply, error)
     if events.buffer is None and events.chains[CallEnded] is None:
         events.seq += 1
         return

@@ -71,6 +71,7 @@ class RunScope:
         tasks: The tasks of parallel tool calls, by group.
         state: `new` until its driver starts (from then on it ends with its last events, even if cancelled); `ending` once
             the outcome is settled and only hooks of the last event are running.
+        settled: The reply and the error, once its outcome is fixed.
         cause: The cause of its cancellation, or None.
         stopped: Whether its work should stop: it was cancelled, or one of several parallel tool calls has failed.
         cleaning: The tasks in which library code cleans up. Hooks run in them although the run is stopped.
@@ -84,7 +85,6 @@ class RunScope:
         "_caller",
         "_inner",
         "_noticed",
-        "_result",
         "_timer",
         "_tries",
         "_waiters",
@@ -95,6 +95,7 @@ class RunScope:
         "halting",
         "listener",
         "parent",
+        "settled",
         "state",
         "stopped",
         "task",
@@ -121,7 +122,7 @@ class RunScope:
         self._abandon: Callable[[], object] | None = None
         self._inner: list[RunScope] | None = None
         self._noticed: tuple[asyncio.Task[Any] | None, ...] = ()
-        self._result: tuple[Any, BaseException | None] = (None, None)
+        self.settled: tuple[Any, BaseException | None] = (None, None)
         self._timer: asyncio.TimerHandle | None = None
         self._tries = 0  # number of cancellations of the task
         self._waiters: list[asyncio.Future[None]] | None = None
@@ -160,9 +161,9 @@ class RunScope:
         self.state = "done"
         closed = self.cause is not None and self.cause.kind == "closed"
         if not closed or isinstance(error, KeyboardInterrupt | SystemExit):
-            self._result = (value, error)
+            self.settled = (value, error)
         else:  # never read, and its traceback would create a reference cycle
-            self._result = (None, None)
+            self.settled = (None, None)
         self.task = self._abandon = self.listener = None
         self._noticed = ()
         if self._timer is not None:
@@ -209,24 +210,14 @@ class RunScope:
         """
         if self.state != "done":
             await self.wait("cancelled", "its caller was cancelled")
-        value, error = self._result
-        self._result = (value, None)
+        value, error = self.settled
+        self.settled = (value, None)
         if error is not None:
             try:
                 raise error
             finally:
                 del error  # its traceback holds this frame
         return value
-
-    def settle(self, value: object, error: BaseException | None) -> None:
-        """Fix the result. Only hooks of the last event are still running."""
-        self.state = "ending"
-        self._result = (value, error)
-
-    @property
-    def settled(self) -> tuple[Any, BaseException | None]:
-        """The settled result; see `settle`."""
-        return self._result
 
     async def wait(self, kind: CauseKind, reason: str) -> None:
         """Wait until the run is finished. If this task is cancelled, cancel the run with this cause and keep waiting.
@@ -251,13 +242,13 @@ class RunScope:
             except GeneratorExit:  # the event loop was closed
                 self.drop_lost()
                 raise
-        error = self._result[1]
+        error = self.settled[1]
         signal = error if isinstance(error, KeyboardInterrupt | SystemExit) else None
         raised = signal if cut is not None or kind == "closed" else None
         if raised is None:
             raised = cut
         if raised is not None:
-            self._result = (None, None)
+            self.settled = (None, None)
             try:
                 raise raised
             finally:

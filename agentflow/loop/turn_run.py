@@ -29,7 +29,7 @@ from agentflow.loop.config import LoopConfig
 from agentflow.loop.endings import abandon_tasks, detached
 from agentflow.loop.escalation import NotedOn
 from agentflow.loop.journal import Journal
-from agentflow.loop.run import Resumption, RunBase, TurnPlace
+from agentflow.loop.run import Resumption, RunBase, RunSettings, TurnPlace
 from agentflow.loop.session import FullSession
 from agentflow.loop.stream import EventBuffer
 from agentflow.loop.tool_call import ToolCall
@@ -300,9 +300,9 @@ def make_host(config: LoopConfig, hooks: FullHookSet, deps: object, name: str, p
             deps = parent.settings.deps
     session = FullSession(fresh_id("session_"))
     run_id = config.new_id("run_")
-    run = TurnRun(config, hooks, session, run_id, config.options, deps, None, source, parent, None, False)
+    run = TurnRun(config, hooks, session, run_id, RunSettings(config.options, deps, None, source, parent))
     if outer is not None:
-        run.scope.waits = Waits(run.config.clock.monotonic, outer.waits)
+        run.scope.waits = Waits(config.clock.monotonic, outer.waits)
     run.journal = _TurnJournal(session, run.scope)
     run.stop = run.route = run.bound = run.last = None
     return run
