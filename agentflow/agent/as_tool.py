@@ -14,7 +14,7 @@ from agentflow.errors import ToolError
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.escalation import ToolSuspended
 from agentflow.loop.run import TurnPlace, current_turn
-from agentflow.loop.session import FullSession, Outer, Session
+from agentflow.loop.session import FullSession, OuterCall, Session
 from agentflow.loop.states import State
 from agentflow.output.output import Output, OutputLike, output_of
 from agentflow.output.replying import text_of, with_output
@@ -179,7 +179,7 @@ class FullToolAgent(ToolAgent[T_co]):
         caller = place.run
         caller.session.keep_inner(place.use.id, session)
         owner = caller.config.running.owner
-        session.outer = None if owner is None else Outer(owner, ref(caller.session), place.use.id)
+        session.outer = None if owner is None else OuterCall(owner, ref(caller.session), place.use.id)
         self._sessions.keep_within(session)
         return ToolSuspended(self.name, session.machine.pending)
 

@@ -87,7 +87,7 @@ class Faults(Protocol):
         further hook is called."""
         ...
 
-    def cut_off(self) -> str:
+    def why_cancelled(self) -> str:
         """Return why a hook was cancelled although the run continues (its cleanup took too long), or "" if it was not."""
         ...
 
@@ -117,8 +117,8 @@ class NoRun:
     def check(self) -> None:
         """See `Faults.check`."""
 
-    def cut_off(self) -> str:
-        """See `Faults.cut_off`."""
+    def why_cancelled(self) -> str:
+        """See `Faults.why_cancelled`."""
         return ""
 
     def is_cancelled(self) -> bool:
@@ -443,7 +443,7 @@ async def _stray(
     """Handle a `CancelledError` in a hook: re-raise a cancellation of the run, and report any other as a failure of the
     hook."""
     kind = chain.kind.__name__
-    if why := faults.cut_off():
+    if why := faults.why_cancelled():
         failure = HookError(f"Hook {label_of(entry.hook)!r} was cancelled while handling {kind}: {why}.")
     elif faults.is_cancelled():
         raise error

@@ -18,16 +18,16 @@ from typing import Any, Self, assert_never, cast
 
 from agentflow.errors import Aside, Veto
 from agentflow.hooks.answers import check_final
-from agentflow.loop.conversation import Carried
+from agentflow.loop.conversation import OpenRun
 from agentflow.loop.endings import (
     abandon_tasks,
+    abandoned_result,
     answer_all,
-    cut_short,
     detached,
     end,
     end_again,
-    given_up,
-    halted,
+    end_halted,
+    end_now,
     keep_in_memory,
     respond,
     wind_up,
@@ -86,12 +86,12 @@ class Call(RunBase):
         self.resumption = Resumption(given, decisions, inside, answered and bool(machine.transcript.open_round))
         self.events.iteration = machine.iteration
         self.outcome = _outcome_so_far(machine)
-        carried = self.session.carried
-        if carried is not None and carried.run_id == self.run_id:
-            self.events.seq = carried.seq
-            self.journal.go_on(carried.facts)
-            self.make_context(carried.state)
-        self.session.carried = None
+        open_run = self.session.open_run
+        if open_run is not None and open_run.run_id == self.run_id:
+            self.events.seq = open_run.seq
+            self.journal.continue_with(open_run.facts)
+            self.make_context(open_run.state)
+        self.session.open_run = None
         return self
 
     def start(self) -> None:
@@ -120,7 +120,7 @@ class Call(RunBase):
                     final = self._final()
                 reply = await respond(self, final, started)
             except Halted:
-                failure = await halted(self)
+                failure = await end_halted(self)
             except BaseException as error:  # every call ends with CallEnded
                 reply, failure = await wind_up(self, error, started)
             else:
@@ -129,7 +129,7 @@ class Call(RunBase):
                 reply = await typed(reply)
         except GeneratorExit:  # the event loop is closed, or the call was abandoned
             if not self.events.abandoned and self.scope.state != "done":  # a later call may have finished it already
-                cut_short(self)
+                end_now(self)
                 self._finish(None, None)
             raise
         except BaseException as error:  # such as KeyboardInterrupt in a hook of the last events
@@ -155,7 +155,7 @@ class Call(RunBase):
             and where is not State.USER_INPUT
         ):
             state = None if self._context is None else self._context.state
-            session.carried = Carried(self.run_id, self.events.seq, self.journal.facts, state)
+            session.open_run = OpenRun(self.run_id, self.events.seq, self.journal.facts, state)
         scope.finish(reply, failure)
         self.release()
         session.release()
@@ -166,7 +166,7 @@ class Call(RunBase):
         if task is None or task.done():
             self._drop()
             return
-        alive, said = self._taken_from(task)
+        alive, said = self._detach_from(task)
         self.scope.hand_to(alive._end_without_driver(said), alive._abandon_store)
 
     def _abandon_store(self) -> None:
@@ -176,7 +176,7 @@ class Call(RunBase):
         if task is None or task.done() or self.over:
             self._drop()
             return
-        alive, said = self._taken_from(task)
+        alive, said = self._detach_from(task)
         keep_in_memory(alive)
         self.scope.hand_to(alive._end_without_driver(said), alive._abandon_hooks)
 
@@ -186,10 +186,10 @@ class Call(RunBase):
         if task is None or task.done() or self.over:
             self._drop()
             return
-        alive, said = self._taken_from(task)
+        alive, said = self._detach_from(task)
         self.scope.hand_to(alive._end_at_once(said), alive._drop)
 
-    def _taken_from(self, task: asyncio.Task[Any]) -> tuple[Self, str]:
+    def _detach_from(self, task: asyncio.Task[Any]) -> tuple[Self, str]:
         """Detach the call from its driver's task. Return the clone, and a message that says where the tasks are."""
         scope, running = self.scope, self.config.running
         said = abandon_tasks(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
@@ -217,8 +217,8 @@ class Call(RunBase):
         failure = None  # its traceback holds this frame
 
     async def _end_at_once(self, said: str) -> None:
-        cut_short(self)
-        reply, failure = given_up(self)
+        end_now(self)
+        reply, failure = abandoned_result(self)
         try:
             await end(self, "interrupted", failure, reply)
         except BaseException as error:  # the caller gets it
@@ -235,8 +235,8 @@ class Call(RunBase):
 
     def _drop(self) -> None:
         """Finish the call at once, without awaiting."""
-        cut_short(self)
-        self._finish(*given_up(self))
+        end_now(self)
+        self._finish(*abandoned_result(self))
 
     # ---- the beginning
 
@@ -247,7 +247,7 @@ class Call(RunBase):
             self.additions.head = await self._system()
         if self.resumption is not None:
             await written(journal.append(CallResumed(self.run_id, self.call_id, self.resumption.given)))
-            journal.holding = False
+            journal.awaits_place = False
             return None
         messages = self.settings.messages
         event: PreCall | None = None
@@ -337,7 +337,7 @@ class Call(RunBase):
         """Execute the machine's next action until it has a reply."""
         machine, journal, scope = self.machine, self.journal, self.scope
         while True:
-            if journal.landed or journal.asked:
+            if journal.unannounced or journal.requested:
                 await journal.announce(self.events)
             if scope.stopped:  # a tool may have swallowed the cancellation
                 scope.check()
@@ -352,7 +352,7 @@ class Call(RunBase):
                     self.resumption.in_round = False
             else:
                 break
-        if journal.landed:
+        if journal.unannounced:
             await journal.announce(self.events)
 
     def _final(self) -> Msg:
@@ -398,7 +398,7 @@ class Call(RunBase):
         self.scope.halting = True
         self.scope.cancel("shutdown", reason)
 
-    def cut(self) -> None:
+    def finish_lost(self) -> None:
         """Make the session legal at once, after the call's event loop was closed."""
-        cut_short(self)
+        end_now(self)
         self._finish(None, None)

@@ -14,7 +14,7 @@ from agentflow.vocabulary.facts import CallOpened, Fact
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.typed_state import StateMap
 
-__all__ = ["Carried", "Conversation", "FullConversation", "Interruptible", "SessionStatus"]
+__all__ = ["Conversation", "FullConversation", "Interruptible", "OpenRun", "SessionStatus"]
 
 SessionStatus: TypeAlias = Literal["ready", "running", "suspended", "unfinished"]
 """The status of a session."""
@@ -34,12 +34,12 @@ class Interruptible(Protocol):
         """Whether its event loop was closed while it was running."""
         ...
 
-    def cut(self) -> None:
+    def finish_lost(self) -> None:
         """Finish a lost call at once, so that the session is legal and free again."""
         ...
 
 
-class Carried(NamedTuple):
+class OpenRun(NamedTuple):
     """The data of a suspended run for the call that resumes it, in addition to the facts."""
 
     run_id: str
@@ -98,10 +98,10 @@ class FullConversation(Conversation):
         closing: Whether it is being cleaned up or loaded: the next call waits, even on an implicit session.
         run: The call that runs on it.
         interrupted: The reason to interrupt a call that has the session but has not begun.
-        carried: Data for the call that continues its open run.
+        open_run: Data for the call that continues its open run.
     """
 
-    __slots__ = ("carried", "closing", "implicit", "interrupted", "machine", "run")
+    __slots__ = ("closing", "implicit", "interrupted", "machine", "open_run", "run")
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class FullConversation(Conversation):
         self.closing = False
         self.run: Interruptible | None = None
         self.interrupted: str | None = None
-        self.carried: Carried | None = None
+        self.open_run: OpenRun | None = None
 
     def check_known(self, what: str) -> None:
         """Refuse an access if the session has not been loaded from a store."""
@@ -129,9 +129,9 @@ class FullConversation(Conversation):
         """Whether its state should be stored with the next fact."""
         return self._state is not None and self._state.unsaved
 
-    def carry(self, facts: Sequence[Fact], seq: int, state: StateMap | None) -> None:
+    def keep_open_run(self, facts: Sequence[Fact], seq: int, state: StateMap | None) -> None:
         """Keep data for the call that continues an open run, if there is one."""
-        self.carried = None
+        self.open_run = None
         if self.machine.state is not State.USER_INPUT:
             start = max((n for n, fact in enumerate(facts) if isinstance(fact, CallOpened)), default=0)
-            self.carried = Carried(self.machine.run_id, seq, list(facts[start:]), state)
+            self.open_run = OpenRun(self.machine.run_id, seq, list(facts[start:]), state)

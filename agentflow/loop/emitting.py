@@ -88,7 +88,7 @@ class Events:
         seq: The number of the last emission point, counted even if the event was not built. Code that skips an event
             because it has no hook and no reader must count it.
         iteration: The current round of reasoning.
-        judging: The events for which hooks are running.
+        in_chain: The events for which hooks are running.
     """
 
     __slots__ = (
@@ -100,8 +100,8 @@ class Events:
         "buffer",
         "chains",
         "hooks",
+        "in_chain",
         "iteration",
-        "judging",
         "scope",
         "seq",
     )
@@ -123,7 +123,7 @@ class Events:
         self._frame: Frame | None = None
         self._reported: tuple[BaseException, ...] = ()
         self._disabled: tuple[tuple[type[Event], Hook], ...] = ()
-        self.judging: tuple[Event, ...] = ()
+        self.in_chain: tuple[Event, ...] = ()
         self.seq = 0
         self.iteration = 0
 
@@ -133,7 +133,7 @@ class Events:
     def of(self, owner: Owner) -> Events:
         """Return the same events for another owner."""
         other = copy(self)
-        other._owner, other.judging = owner, ()
+        other._owner, other.in_chain = owner, ()
         return other
 
     @property
@@ -174,7 +174,7 @@ class Events:
         event: E = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
         waits = run_chain(chain, event, self)
         if waits is not None:
-            return self._passed_on(event, waits)
+            return self._after_hooks(event, waits)
         if buffer is not None:
             full = buffer.put(event)
             if full is not None and self._waits():
@@ -190,7 +190,7 @@ class Events:
         emitted = self.fire(kind, values, hooks)
         return emitted if emitted is None or isinstance(emitted, Event) else await emitted
 
-    async def _passed_on(self, event: E, waits: Coroutine[Any, Any, None]) -> E:
+    async def _after_hooks(self, event: E, waits: Coroutine[Any, Any, None]) -> E:
         try:
             await waits
         except BaseException as error:  # failed or cancelled: the reader still expects what completes a Pre event
@@ -225,23 +225,23 @@ class Events:
                 return None
             return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
         event: E = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
-        judging = self.judging
-        self.judging = (*judging, event)
+        in_chain = self.in_chain
+        self.in_chain = (*in_chain, event)
         waits = run_chain(chain, event, self)
         if waits is not None:
             return self._decided(event, waits, shown)
-        self.judging = judging
+        self.in_chain = in_chain
         return event
 
     async def _decided(self, event: E, waits: Coroutine[Any, Any, None], shown: bool) -> E:
         try:
             await waits
-        except BaseException as error:  # as in `_passed_on`
+        except BaseException as error:  # as in `_after_hooks`
             if self.buffer is not None and shown and not isinstance(error, GeneratorExit):
                 self.buffer.put(event)
             raise
         finally:
-            self.judging = tuple([other for other in self.judging if other is not event])
+            self.in_chain = tuple([other for other in self.in_chain if other is not event])
         return event
 
     def sealed(self, kind: type[E], values: tuple[object, ...]) -> E:
@@ -337,15 +337,15 @@ class Events:
         """See `Faults.is_cancelled`."""
         return not self.scope.cleans() and self.scope.is_cancelled()
 
-    def cut_off(self) -> str:
-        """See `Faults.cut_off`."""
+    def why_cancelled(self) -> str:
+        """See `Faults.why_cancelled`."""
         scope, task = self.scope, asyncio.current_task()
         if task is None or not task.cancelling() or not scope.cleans():  # cleanup was uncancelled when it began
             return ""
         forget_cancellations(task)
         return f"cleanup took longer than {scope.cleanup_timeout:g} s" if scope.late else "its task was cancelled"
 
-    def judged(self, mine: str | None) -> list[PostActing | PostReasoning]:
+    def post_events_in_chain(self, mine: str | None) -> list[PostActing | PostReasoning]:
         """Return the Post events for which hooks are running; the event of the caller's own tool call last."""
-        found = [event for event in self.judging if isinstance(event, PostActing | PostReasoning)]
+        found = [event for event in self.in_chain if isinstance(event, PostActing | PostReasoning)]
         return sorted(found, key=lambda e: isinstance(e, PostActing) and e.original_tool_use.id == mine)

@@ -40,13 +40,13 @@ from agentflow.vocabulary.specs import Usage
 
 __all__ = [
     "abandon_tasks",
+    "abandoned_result",
     "answer_all",
-    "cut_short",
     "detached",
     "end",
     "end_again",
-    "given_up",
-    "halted",
+    "end_halted",
+    "end_now",
     "keep_in_memory",
     "respond",
     "stuck_in",
@@ -57,12 +57,12 @@ __all__ = [
 async def respond(run: RunBase, final: Msg, started: float) -> Reply:
     """Pass the final message through the Post chain, and close the call."""
     events, journal = run.events, run.journal
-    if journal.landed or journal.asked:
+    if journal.unannounced or journal.requested:
         await journal.announce(events)
     if (
         run.machine.state is State.ASSISTANT
     ):  # no fact has the reply yet, so messages that hooks of PostCall add are stored after it
-        journal.holding = True
+        journal.awaits_place = True
     duration = (run.config.clock.monotonic() - started) * 1000
     usage = run.usage
     emitted = events.decide(PostCall, (final, run.outcome, usage, duration))
@@ -78,9 +78,9 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         await events.hand_over(event)
     if run.scope.stopped:
         run.scope.check()
-    if journal.held and not denied:
+    if journal.unplaced and not denied:
         await journal.flush()
-    if journal.landed or journal.asked:
+    if journal.unannounced or journal.requested:
         await journal.announce(events)
     return _reply(run, final, usage if event is None else run.usage)
 
@@ -125,7 +125,7 @@ async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
     return reply, error
 
 
-def given_up(run: RunBase) -> tuple[Reply | None, BaseException | None]:
+def abandoned_result(run: RunBase) -> tuple[Reply | None, BaseException | None]:
     """Return the result of a run that could not be awaited: the settled result, or the result for its cause."""
     reply, error = run.scope.settled
     if reply is not None or error is not None:
@@ -136,7 +136,7 @@ def given_up(run: RunBase) -> tuple[Reply | None, BaseException | None]:
     return None, _ending(run, error, cause)[0]
 
 
-async def halted(run: RunBase) -> BaseException:
+async def end_halted(run: RunBase) -> BaseException:
     """End a call that stopped at a safe point: keep the finished work, and leave the rest to a later process.
 
     Returns:
@@ -144,7 +144,7 @@ async def halted(run: RunBase) -> BaseException:
     """
     error = ShutdownError(run.config.view.name, run.session.id, stopped=True)
     with run.scope.cleanup():
-        await _closed_and_told(run, run.journal.flush, error)
+        await _close_and_announce(run, run.journal.flush, error)
         await end(run, "interrupted", error)
     return error if run.parent is None else Halted()
 
@@ -165,8 +165,8 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[R
             if recovered is not None:
                 return recovered, None
         ended, outcome = _ending(run, error, cause)
-        if not scope.leaves() and not await _closed_and_told(run, partial(_close_history, run, outcome), error):
-            cut_short(run)
+        if not scope.leaves() and not await _close_and_announce(run, partial(_close_history, run, outcome), error):
+            end_now(run)
         usage = run.usage  # the same as in `CallEnded`
         interrupted = cause is not None and cause.kind == "interrupted"
         with NotedOn(ended):
@@ -232,7 +232,7 @@ async def answer_all(run: RunBase) -> bool:
     machine = run.machine
     mine = machine.run_id == run.run_id
     if not mine:
-        run.journal.held = ()
+        run.journal.unplaced = ()
     await run.journal.flush()
     if machine.state is State.USER_INPUT or not mine or _waits(run):
         return False
@@ -267,14 +267,14 @@ async def _close_history(run: RunBase, outcome: Outcome) -> None:
     await written(run.journal.append(closed) if told else run.journal.append(closed, origin="closing"))
 
 
-async def _closed_and_told(run: RunBase, close: Callable[[], Awaitable[None]], error: BaseException) -> bool:
+async def _close_and_announce(run: RunBase, close: Callable[[], Awaitable[None]], error: BaseException) -> bool:
     """Close the history and announce all messages that are not part of another event. Failures are noted on the error.
 
     Returns:
         True if nothing failed.
     """
     closed, well = False, True
-    while not closed or run.journal.landed or run.journal.asked:
+    while not closed or run.journal.unannounced or run.journal.requested:
         try:
             if not closed:
                 closed = True
@@ -302,7 +302,7 @@ def _closing_round(run: RunBase) -> RoundClosed:
     return RoundClosed(run.run_id, run.config.new_id("msg_"), tuple(results))
 
 
-def cut_short(run: RunBase) -> None:
+def end_now(run: RunBase) -> None:
     """End the call without awaiting, after its event loop was closed. The history becomes legal; no hooks are called."""
     machine = run.machine
     if machine.state in (State.USER_INPUT, State.SUSPENDED) or machine.run_id != run.run_id or run.scope.leaves():
@@ -332,7 +332,7 @@ class _DeadEvents(Events):
     def _gone(self, *_: object, **__: object) -> Never:
         raise GeneratorExit("the run was abandoned")
 
-    fire = decide = hand_over = _passed_on = _decided = report = _gone  # pyright: ignore[reportAssignmentType] - none returns
+    fire = decide = hand_over = _after_hooks = _decided = report = _gone  # pyright: ignore[reportAssignmentType] - none returns
 
 
 class _DeadJournal(Journal):
@@ -343,13 +343,13 @@ class _DeadJournal(Journal):
     def _gone(self, *_: object, **__: object) -> Never:
         raise GeneratorExit("the run was abandoned")
 
-    append = append_new = hold = flush = announce = _gone  # pyright: ignore[reportAssignmentType] - none returns
+    append = append_new = request = flush = announce = _gone  # pyright: ignore[reportAssignmentType] - none returns
 
 
 class _DeadStoredJournal(StoredJournal):
     __slots__ = ()
 
-    append = append_new = hold = flush = announce = _DeadJournal._gone  # pyright: ignore[reportAssignmentType, reportPrivateUsage]
+    append = append_new = request = flush = announce = _DeadJournal._gone  # pyright: ignore[reportAssignmentType, reportPrivateUsage]
 
 
 def detached(run: R) -> R:

@@ -1,6 +1,6 @@
 """The facts of a call: applied to the machine, and written to a store if there is one, before they take effect.
 
-`append` adds facts (`append_new` adds one with all fields given); `hold` keeps the requests of synchronous functions
+`append` adds facts (`append_new` adds one with all fields given); `request` keeps the requests of synchronous functions
 until they can be written; `flush` writes held facts; `announce` emits events for stored messages that are not part of
 another event.
 
@@ -40,11 +40,11 @@ class Journal:
         scope: Whether the call was cancelled.
 
     Attributes:
-        holding: Whether injected messages have no place yet.
-        held: Injections without a place.
-        asked: Facts requested by synchronous functions and not written yet.
-        landed: Stored messages that are not part of another event, with their origins.
-        telling: The number of `MessagesAdded` events in a row.
+        awaits_place: Whether injected messages have no place yet.
+        unplaced: Injections without a place.
+        requested: Facts requested by synchronous functions and not written yet.
+        unannounced: Stored messages that are not part of another event, with their origins.
+        announcements: The number of `MessagesAdded` events in a row.
     """
 
     __slots__ = (
@@ -52,12 +52,12 @@ class Journal:
         "_scope",
         "_session",
         "_unmade",
-        "asked",
-        "held",
-        "holding",
-        "landed",
+        "announcements",
+        "awaits_place",
         "machine",
-        "telling",
+        "requested",
+        "unannounced",
+        "unplaced",
     )
 
     def __init__(self, session: FullSession, scope: RunScope) -> None:
@@ -66,11 +66,11 @@ class Journal:
         self.machine = session.machine
         self._facts: list[Fact] | None = None
         self._unmade: list[Any] = []  # later facts as kind and fields, created when read
-        self.holding = True
-        self.held: tuple[Injected, ...] = ()
-        self.asked: tuple[Fact, ...] = ()
-        self.landed: tuple[tuple[tuple[Msg, ...], Origin], ...] = ()
-        self.telling = 0
+        self.awaits_place = True
+        self.unplaced: tuple[Injected, ...] = ()
+        self.requested: tuple[Fact, ...] = ()
+        self.unannounced: tuple[tuple[tuple[Msg, ...], Origin], ...] = ()
+        self.announcements = 0
 
     @property
     def facts(self) -> list[Fact]:
@@ -84,7 +84,7 @@ class Journal:
             unmade.clear()
         return facts
 
-    def go_on(self, facts: list[Fact]) -> None:
+    def continue_with(self, facts: list[Fact]) -> None:
         """Continue a run with these facts."""
         self._facts = facts
 
@@ -93,10 +93,10 @@ class Journal:
 
         The machine folds the bare fields. Without a store the fact object is created only if it is read.
         """
-        if self.holding and (kind is Reasoned or kind is CallOpened):
-            if self.held:
+        if self.awaits_place and (kind is Reasoned or kind is CallOpened):
+            if self.unplaced:
                 return self.append(new_fact(kind, fields))
-            self.holding = False
+            self.awaits_place = False
         machine = self.machine
         fold = machine.state.row.get(kind)
         if fold is None:
@@ -106,7 +106,7 @@ class Journal:
         unmade.append(kind)
         unmade.append(fields)
         if landed:
-            self.landed = (*self.landed, (landed, _INJECTED))
+            self.unannounced = (*self.unannounced, (landed, _INJECTED))
         return None
 
     def append(self, fact: Fact, *also: Fact, origin: Origin = _INJECTED) -> Awaitable[None] | None:
@@ -125,50 +125,50 @@ class Journal:
             UsageError: The machine refuses a fact; none is added.
             StoreError: The store failed to write them.
         """
-        if self.holding and fact.__class__ in _PLACES:
-            self.holding = False
-            if self.held:
-                also, self.held = (*also, *self.held), ()
+        if self.awaits_place and fact.__class__ in _PLACES:
+            self.awaits_place = False
+            if self.unplaced:
+                also, self.unplaced = (*also, *self.unplaced), ()
         if also:
             self.machine.check(fact, *also)
         for one in (fact, *also):
-            self._land(one, self.machine.apply(one), origin if one is fact else _INJECTED)
+            self._note_stored(one, self.machine.apply(one), origin if one is fact else _INJECTED)
             self.facts.append(one)
         return None
 
-    def _land(self, fact: Fact, landed: tuple[Msg, ...], origin: Origin) -> None:
+    def _note_stored(self, fact: Fact, landed: tuple[Msg, ...], origin: Origin) -> None:
         if origin is not _INJECTED and isinstance(fact, RoundClosed | CallClosed):
-            self.landed = (*self.landed, *[((msg,), origin) for msg in _stored_by(fact, self.machine)])
+            self.unannounced = (*self.unannounced, *[((msg,), origin) for msg in _stored_by(fact, self.machine)])
             origin = _INJECTED  # held injections are stored after it
         if landed:
-            self.landed = (*self.landed, (landed, origin))
+            self.unannounced = (*self.unannounced, (landed, origin))
         if isinstance(fact, Reasoned) and fact.follow_up:
-            self.landed = (*self.landed, (fact.follow_up, "again"))
+            self.unannounced = (*self.unannounced, (fact.follow_up, "again"))
 
-    def hold(self, fact: Fact) -> None:
+    def request(self, fact: Fact) -> None:
         """Add a fact for a synchronous function: at once if possible, otherwise with the next write."""
-        if self.holding and isinstance(fact, Injected):
-            self.held = (*self.held, fact)
+        if self.awaits_place and isinstance(fact, Injected):
+            self.unplaced = (*self.unplaced, fact)
         else:
             self.append(fact)
 
     async def flush(self) -> None:
         """Write held facts, which have a place now."""
-        self.holding = False
-        while self.held:
-            fact, *rest = self.held
-            self.held = tuple(rest)
+        self.awaits_place = False
+        while self.unplaced:
+            fact, *rest = self.unplaced
+            self.unplaced = tuple(rest)
             await written(self.append(fact))
 
     async def announce(self, events: Events) -> None:
         """Emit `MessagesAdded` for stored messages that are not part of another event."""
-        while self.landed:
-            (messages, origin), *rest = self.landed
-            self.landed = tuple(rest)
-            self.telling += 1
+        while self.unannounced:
+            (messages, origin), *rest = self.unannounced
+            self.unannounced = tuple(rest)
+            self.announcements += 1
             await events.emit(MessagesAdded, (messages, origin))
-        if not self.asked:
-            self.telling = 0
+        if not self.requested:
+            self.announcements = 0
 
     def release(self) -> None:
         """Break reference cycles after the call."""
@@ -196,32 +196,32 @@ class StoredJournal(Journal):
     def append(self, fact: Fact, *also: Fact, origin: Origin = _INJECTED) -> Awaitable[None] | None:
         """Write and apply facts, all or none; see `Journal.append`."""
         facts = (fact, *also)
-        placing = self.holding and fact.__class__ in _PLACES
-        if placing and self.held:
-            facts, self.held = (*facts, *self.held), ()
-        if self.asked:
-            facts = (*self._asked_for(), *facts)
+        placing = self.awaits_place and fact.__class__ in _PLACES
+        if placing and self.unplaced:
+            facts, self.unplaced = (*facts, *self.unplaced), ()
+        if self.requested:
+            facts = (*self._take_requested(), *facts)
         kept = self._session.record(*facts)
         if not isinstance(kept, list):
             return self._written(facts, kept, fact, origin, placing)
-        self._took(facts, kept, fact, origin)
+        self._applied(facts, kept, fact, origin)
         if placing:
-            self.holding = False
+            self.awaits_place = False
         return None
 
-    def _asked_for(self) -> tuple[Fact, ...]:
+    def _take_requested(self) -> tuple[Fact, ...]:
         """Remove and return requested facts that belong to the running code."""
         mine = self._place()
-        asked = [fact for fact in self.asked if mine is None or getattr(fact, "at", None) in (None, mine)]
-        self.asked = tuple([fact for fact in self.asked if fact not in asked])
+        asked = [fact for fact in self.requested if mine is None or getattr(fact, "at", None) in (None, mine)]
+        self.requested = tuple([fact for fact in self.requested if fact not in asked])
         return tuple(asked)
 
-    def _took(self, facts: Sequence[Fact], landed: Sequence[tuple[Msg, ...]], fact: Fact, origin: Origin) -> None:
+    def _applied(self, facts: Sequence[Fact], landed: Sequence[tuple[Msg, ...]], fact: Fact, origin: Origin) -> None:
         """Apply facts that were written."""
         self.facts.extend(facts)
         if any(landed) or fact.__class__ is Reasoned or origin is not _INJECTED:
             for one, messages in zip(facts, landed, strict=True):
-                self._land(one, messages, origin if one is fact else _INJECTED)
+                self._note_stored(one, messages, origin if one is fact else _INJECTED)
 
     async def _written(
         self,
@@ -243,7 +243,7 @@ class StoredJournal(Journal):
                 await asyncio.wait([writing])
             except asyncio.CancelledError as error:
                 cut = error
-        self._took(facts, writing.result(), fact, origin)
+        self._applied(facts, writing.result(), fact, origin)
         task = asyncio.current_task()
         if cut is not None and task is not None and not self._scope.stopped:
             task.uncancel()
@@ -251,27 +251,27 @@ class StoredJournal(Journal):
         if placing:
             await self.flush()
 
-    def hold(self, fact: Fact) -> None:
-        """Add a fact for a synchronous function; see `Journal.hold`."""
-        if self.holding and isinstance(fact, Injected):
-            self.held = (*self.held, fact)
+    def request(self, fact: Fact) -> None:
+        """Add a fact for a synchronous function; see `Journal.request`."""
+        if self.awaits_place and isinstance(fact, Injected):
+            self.unplaced = (*self.unplaced, fact)
         elif type(self._session.store) is MemoryStore:  # exactly: a subclass may be slow
             self.append(fact)
         else:
-            self.asked = (*self.asked, fact)
+            self.requested = (*self.requested, fact)
 
     async def flush(self) -> None:
         """Write held and requested facts."""
         await super().flush()
-        while self.asked:
-            *_, fact = self.asked
-            self.asked = self.asked[:-1]
+        while self.requested:
+            *_, fact = self.requested
+            self.requested = self.requested[:-1]
             await written(self.append(fact))  # with earlier requests
 
     async def announce(self, events: Events) -> None:
         """Write requested facts, and announce stored messages that are not part of another event."""
-        while self.landed or self.asked:
-            if self.asked:
+        while self.unannounced or self.requested:
+            if self.requested:
                 await self.flush()
             await super().announce(events)
 

@@ -59,7 +59,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         emitted = events.fire(PreReasoning, (messages, asked.tools, asked.model, options, purpose))
         event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
         additions.repeatable = ""
-        if journal.landed or journal.asked:  # announce injections of its hooks first
+        if journal.unannounced or journal.requested:  # announce injections of its hooks first
             await journal.announce(events)
         if event is not None:
             if event.decision is not None and await _decided(run, event.verdict, event.decision.hook, purpose):
@@ -77,7 +77,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         asked.messages = legalise(asked.messages, config.new_id)
     if run.scope.stopped:
         run.scope.check()
-    journal.holding = True
+    journal.awaits_place = True
     started = config.clock.monotonic()
     answered = asked.model
     try:
@@ -153,7 +153,7 @@ def _judged(
             run.outcome = "stopped"
             return run.journal.append(reasoned._replace(stop=reason))
         case Suspend():
-            return run.journal.append(reasoned, _parked(run, reasoned, verdict, hook))
+            return run.journal.append(reasoned, _suspension(run, reasoned, verdict, hook))
         case _:
             assert_never(verdict)
 
@@ -164,7 +164,7 @@ async def _without_reply(run: RunBase, model: str, error: BaseException) -> Msg 
         return await _recovered(run, error)
     if not isinstance(error, asyncio.CancelledError) or run.scope.is_cancelled():
         return None
-    return await _strayed(run, model, error)
+    return await _model_cancelled(run, model, error)
 
 
 def summary_prompt(run: RunBase) -> Msg:
@@ -184,7 +184,7 @@ async def _decided(run: RunBase, verdict: Deny | Answer | Stop | None, hook: str
             return False
         case Answer(value=value):
             chunk = ModelChunk.of(as_reply(value, hook, "PreReasoning", run.config.new_id))
-            run.journal.holding = True
+            run.journal.awaits_place = True
             await _stream_one(run, chunk)
             reply = fold((chunk,), used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
             journal_reply = message(*_parts(reply), Usage(), reply.finish_reason)
@@ -312,13 +312,13 @@ async def _through_arounds(
             stage.over = True
             return await _pull(run, resolve_model(model).stream(request), [], None), request.model
         flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
-        chunks = await stage.ended(_pull(run, stage.open(flux), [], attempts), partial(_keep_whole, run))
+        chunks = await stage.ended(_pull(run, stage.open(flux), [], attempts), partial(_keep_complete, run))
         return chunks, attempts.model
     finally:
         stage.over = True
 
 
-async def _strayed(run: RunBase, model: str, error: asyncio.CancelledError) -> Msg:
+async def _model_cancelled(run: RunBase, model: str, error: asyncio.CancelledError) -> Msg:
     """Handle a `CancelledError` that the model raised itself like any other failure of a model."""
     try:
         raise ModelError(f"Model {model!r} raised CancelledError, but the run was not cancelled.") from error
@@ -337,7 +337,7 @@ async def _recovered(run: RunBase, error: Exception) -> Msg | None:
     return as_reply(recovered.value, "Recover", "Error", run.config.new_id)
 
 
-async def _keep_whole(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
+async def _keep_complete(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
     """Keep the reply if the call was cancelled after the last chunk."""
     _bill(run, chunks)
     await keep_partial(run, chunks)
@@ -364,7 +364,7 @@ def _without_calls(msg: Msg) -> Msg:
     return message("assistant", content, msg.id, msg.metadata, msg.usage, msg.finish_reason)
 
 
-def _parked(run: RunBase, reasoned: Reasoned, verdict: Suspend, hook: str) -> RoundSuspended:
+def _suspension(run: RunBase, reasoned: Reasoned, verdict: Suspend, hook: str) -> RoundSuspended:
     uses = () if reasoned.summary else reasoned.message.tool_uses
     pending = tuple([Pending(use.id, "approval", verdict.request, use, hook) for use in uses])
     parked = Pending("call", "parked", verdict.request, None, hook)

@@ -316,7 +316,7 @@ class RunBase:
         """Whether its event loop was closed while it was running."""
         return self.scope.lost
 
-    def cut(self) -> None:
+    def finish_lost(self) -> None:
         """Finish a run after its event loop was closed."""
         self.scope.finish(None, None)
 
@@ -369,7 +369,7 @@ class RunBase:
         """
         turn = current_turn.get()
         mine = turn.use.id if turn is not None and turn.run is self else None
-        return (*self.journal.facts, *map(self._fact_of, self.events.judged(mine)))
+        return (*self.journal.facts, *map(self._fact_of, self.events.post_events_in_chain(mine)))
 
     def _fact_of(self, event: PostActing | PostReasoning) -> Fact:
         """Return the fact for a Post event if its hooks do not change it."""
@@ -417,7 +417,7 @@ class RunBase:
 
     def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
         """See `RunContext.inject`."""
-        marked = injected(messages, source, self.over, self.journal.telling)
+        marked = injected(messages, source, self.over, self.journal.announcements)
         key: str | None = None
         additions = self.additions
         if keep and additions.repeatable:
@@ -430,7 +430,7 @@ class RunBase:
             additions.transient = (*additions.transient, *marked)
             return
         at = additions.inline if (place := self.place()) is None else place
-        self.journal.hold(Injected(self.run_id, marked, at, key, self.call_id, self.next_number()))
+        self.journal.request(Injected(self.run_id, marked, at, key, self.call_id, self.next_number()))
 
     def next_number(self) -> int:
         """Return the number of the next addition by hooks and tools in this call."""
@@ -491,5 +491,5 @@ class RunBase:
     def compact(self, until: int, messages: tuple[Msg, ...]) -> Compaction:
         """See `RunContext.compact`."""
         done = compacted(self.machine, self.events.iteration, until, messages)
-        self.journal.hold(Compacted(self.run_id, until, messages, self.call_id, self.next_number()))
+        self.journal.request(Compacted(self.run_id, until, messages, self.call_id, self.next_number()))
         return done

@@ -44,14 +44,14 @@ __all__ = ["ask_beside", "compacted", "estimated", "injected", "measured", "note
 _MOST_IN_A_ROW: Final = 100
 
 
-def injected(messages: Sequence[Msg], source: str, over: bool, telling: int) -> tuple[Msg, ...]:
+def injected(messages: Sequence[Msg], source: str, over: bool, announcements: int) -> tuple[Msg, ...]:
     """Return the messages of `context.inject`, marked with their source.
 
     Args:
         messages: The messages, as passed.
         source: The name of the caller.
         over: Whether the call has ended.
-        telling: The number of `MessagesAdded` events since the last step of the call.
+        announcements: The number of `MessagesAdded` events since the last step of the call.
 
     Raises:
         UsageError: The call has ended, hooks inject in an infinite loop, or a message has an illegal role or tool
@@ -59,7 +59,7 @@ def injected(messages: Sequence[Msg], source: str, over: bool, telling: int) -> 
     """
     if over:
         raise UsageError("This call has ended, so no message can be injected into it.")
-    if telling > _MOST_IN_A_ROW:
+    if announcements > _MOST_IN_A_ROW:
         raise UsageError(
             f"Infinite injection loop: a hook of MessagesAdded injected {_MOST_IN_A_ROW} messages in a row in response to its "
             "own. Skip events with the origin 'injected'."

@@ -84,7 +84,7 @@ class RunScope:
         "_abandon",
         "_caller",
         "_inner",
-        "_noticed",
+        "_raised_in",
         "_timer",
         "_tries",
         "_waiters",
@@ -121,7 +121,7 @@ class RunScope:
         self.listener: Callable[[], object] | None = None
         self._abandon: Callable[[], object] | None = None
         self._inner: list[RunScope] | None = None
-        self._noticed: tuple[asyncio.Task[Any] | None, ...] = ()
+        self._raised_in: tuple[asyncio.Task[Any] | None, ...] = ()
         self.settled: tuple[Any, BaseException | None] = (None, None)
         self._timer: asyncio.TimerHandle | None = None
         self._tries = 0  # number of cancellations of the task
@@ -165,7 +165,7 @@ class RunScope:
         else:  # never read, and its traceback would create a reference cycle
             self.settled = (None, None)
         self.task = self._abandon = self.listener = None
-        self._noticed = ()
+        self._raised_in = ()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -277,19 +277,19 @@ class RunScope:
             by_caller = not inside and self.parent is not None and self.parent.includes(running)
             self.cause = Cause(kind, reason, inside, by_caller)
             self.stopped = True
-            if not inside and not by_caller and self._here():
+            if not inside and not by_caller and self._in_own_thread():
                 self.at = self.positions()
             if self.listener is not None:
                 self.listener()
         task = self.task
         if task is None or (loop := task.get_loop()).is_closed():
             return
-        if not inside and self._here() and self.state != "new":
+        if not inside and self._in_own_thread() and self.state != "new":
             self._deliver()
         else:  # a task that cancels itself would raise at its next await, possibly during its cleanup
             loop.call_soon_threadsafe(self._deliver)
 
-    def _here(self) -> bool:
+    def _in_own_thread(self) -> bool:
         """Whether this is the thread of its event loop."""
         task = self.task
         return task is None or asyncio._get_running_loop() is task.get_loop()
@@ -315,7 +315,7 @@ class RunScope:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = task.get_loop().call_later(self.cleanup_timeout, self._hurry)
-        if task not in self.cleaning and task not in self._noticed:
+        if task not in self.cleaning and task not in self._raised_in:
             task.cancel()
 
     def limit_time(self, limited: bool) -> None:
@@ -352,7 +352,7 @@ class RunScope:
     def hand_to(self, driver: Coroutine[Any, Any, object], abandon: Callable[[], object]) -> None:
         """Continue the run with another driver in a new task. If that blocks too, it is abandoned."""
         loop = asyncio.get_running_loop()
-        self.tasks = self.cleaning = self._noticed = ()
+        self.tasks = self.cleaning = self._raised_in = ()
         self._abandon = abandon
         self._tries = 1
         self._timer = loop.call_later(self.cleanup_timeout / 5, self._hurry)
@@ -371,14 +371,14 @@ class RunScope:
         """Raise `CancelledError` if the run should stop."""
         if self.stopped:
             task = asyncio.current_task()
-            if task not in self._noticed:
-                self._noticed = (*self._noticed, task)
+            if task not in self._raised_in:
+                self._raised_in = (*self._raised_in, task)
             raise asyncio.CancelledError("" if self.cause is None else self.cause.reason)
 
     def cancel_tasks(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
         """Cancel tasks of parallel tool calls, except those in which a checkpoint has raised already."""
         for task in tasks:
-            if task not in self._noticed or self.late:
+            if task not in self._raised_in or self.late:
                 task.cancel()
 
     def cleans(self) -> bool:

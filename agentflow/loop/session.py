@@ -24,7 +24,7 @@ from agentflow.errors import StoreError, UsageError
 from agentflow.loop.conversation import Conversation, FullConversation
 from agentflow.loop.machine import Machine
 from agentflow.loop.states import State
-from agentflow.loop.store_link import Landed, SessionCheck, StoreLink, check_session
+from agentflow.loop.store_link import SessionCheck, StoredMessages, StoreLink, check_session
 from agentflow.ports.store import Store, inner_sessions
 from agentflow.vocabulary.facts import Compacted, Fact
 from agentflow.vocabulary.messages import Msg, Pending
@@ -32,10 +32,10 @@ from agentflow.vocabulary.saving.codec import SavedSession, session_from_dict, s
 from agentflow.vocabulary.saving.plain import read_json
 from agentflow.vocabulary.typed_state import StateMap
 
-__all__ = ["FullSession", "Outer", "Session", "full_session"]
+__all__ = ["FullSession", "OuterCall", "Session", "full_session"]
 
 
-class Outer(NamedTuple):
+class OuterCall(NamedTuple):
     """The tool call in which a sub-agent's session is suspended.
 
     `owner`: the calling agent; `session`: the calling agent's session; `use_id`: the tool call.
@@ -167,25 +167,25 @@ class Session(Conversation):
                 f"Session {self.id!r} is running a call. Save it after the call has ended, or interrupt it first."
             )
         own = full_session(self)
-        if own.keeping is not None and not own.keeping.loaded:
+        if own.link is not None and not own.link.loaded:
             raise UsageError(
                 f"Session {self.id!r} has not been loaded from its store yet. Save it there: "
                 f"await store.export({self.id!r})."
             )
-        machine, carried = own.machine, own.carried
+        machine, open_run = own.machine, own.open_run
         state = _saved_state(self.id, self.state)
         messages: Sequence[Msg] = tuple(machine.transcript.messages)
         facts: Sequence[Fact] = ()
         seq, run_state = 0, EMPTY
         if machine.state is not State.USER_INPUT:
-            if carried is None:
+            if open_run is None:
                 raise UsageError(
                     f"Session {self.id!r} contains an interrupted call (state {machine.state.name}). Continue it with "
                     "agent.resume(session) before saving."
                 )
-            made = len(Machine.from_facts(carried.facts).transcript)
-            messages, facts, seq = messages[: len(messages) - made], carried.facts, carried.seq
-            run_state = EMPTY if carried.state is None else _saved_state(self.id, carried.state)
+            made = len(Machine.from_facts(open_run.facts).transcript)
+            messages, facts, seq = messages[: len(messages) - made], open_run.facts, open_run.seq
+            run_state = EMPTY if open_run.state is None else _saved_state(self.id, open_run.state)
         if machine.compacted is not None and not any(isinstance(fact, Compacted) for fact in facts):
             facts = (Compacted(machine.run_id, *machine.compacted), *facts)
         data = session_to_dict(SavedSession(self.id, tuple(messages), tuple(facts), state, seq, run_state))
@@ -225,7 +225,7 @@ class Session(Conversation):
         session.state.restore({**session.machine.state_kept, **saved.state})
         run_state = StateMap()
         run_state.restore(saved.run_state)
-        session.carry(saved.facts, saved.seq, run_state)
+        session.keep_open_run(saved.facts, saved.seq, run_state)
         if inner:
             session.inner = {use_id: full_session(Session.from_dict(one)) for use_id, one in inner.items()}
         return session
@@ -252,12 +252,12 @@ class FullSession(Session, FullConversation):
         new_id: Creates ids.
 
     Attributes:
-        keeping: The link to its store.
+        link: The link to its store.
         inner: The sessions of sub-agents that are suspended in its calls, by tool-use id.
         outer: The tool call in which it is suspended, if it belongs to a sub-agent.
     """
 
-    __slots__ = ("inner", "keeping", "outer", "store")
+    __slots__ = ("inner", "link", "outer", "store")
 
     def __init__(
         self,
@@ -270,12 +270,12 @@ class FullSession(Session, FullConversation):
     ) -> None:
         super().__init__(id, messages, implicit, new_id)
         self.inner: dict[str, FullSession] | None = None
-        self.outer: Outer | None = None
+        self.outer: OuterCall | None = None
         self.store = store
-        self.keeping = None if store is None else StoreLink(store)
+        self.link = None if store is None else StoreLink(store)
 
     def check_known(self, what: str) -> None:
-        if self.keeping is not None and self.keeping.unknown:
+        if self.link is not None and self.link.unknown:
             raise UsageError(
                 f"Session {self.id!r} has not been loaded from its store yet, so its {what} unknown. Load it with "
                 f"await agent.history({self.id!r}), which returns its messages; a call on it loads it too."
@@ -285,7 +285,7 @@ class FullSession(Session, FullConversation):
 
     def try_acquire(self) -> bool:
         """Acquire the session if it is free and no call waits for it."""
-        if self._line or (self.keeping is not None and not self.keeping.ready):
+        if self._line or (self.link is not None and not self.link.ready):
             return False
         return self._lock.acquire(False)
 
@@ -296,7 +296,7 @@ class FullSession(Session, FullConversation):
             UsageError: It is an agent's implicit session and a call is running on it.
         """
         if self.run is not None and self.run.lost:
-            self.run.cut()
+            self.run.finish_lost()
         with self._guard:
             if self.implicit and self._held and not self.closing:
                 raise UsageError(
@@ -307,10 +307,10 @@ class FullSession(Session, FullConversation):
             place = self._join_line()
         if place is not None:
             await self._wait(place)
-        if self.keeping is None:
+        if self.link is None:
             return
         try:
-            await self.keeping.begin(self)
+            await self.link.begin(self)
         except BaseException:  # the next call may begin
             self.release()
             raise
@@ -321,8 +321,8 @@ class FullSession(Session, FullConversation):
         Raises:
             StoreError: It cannot be read.
         """
-        keeping = self.keeping
-        if keeping is None or (self._held and keeping.loaded):
+        link = self.link
+        if link is None or (self._held and link.loaded):
             return
         with self._guard:
             place = self._join_line()
@@ -330,7 +330,7 @@ class FullSession(Session, FullConversation):
             await self._wait(place)
         self.closing = True  # another call waits meanwhile, even on the implicit session
         try:
-            await keeping.load(self)
+            await link.load(self)
         finally:
             self.release()
 
@@ -338,8 +338,8 @@ class FullSession(Session, FullConversation):
         """Let the next waiting call begin, in order of arrival."""
         self.run = self.interrupted = None
         self.closing = False
-        if self.keeping is not None:
-            self.keeping.release()
+        if self.link is not None:
+            self.link.release()
         self._pass_on()
 
     def keep_inner(self, tool_use_id: str, session: FullSession) -> None:
@@ -350,7 +350,7 @@ class FullSession(Session, FullConversation):
 
     # ---- facts
 
-    def record(self, *facts: Fact) -> Landed | Awaitable[Landed]:
+    def record(self, *facts: Fact) -> StoredMessages | Awaitable[StoredMessages]:
         """Store facts and changes of the session's state, all or none, and apply them. Return an awaitable only if the
         store needs time.
 
@@ -361,15 +361,15 @@ class FullSession(Session, FullConversation):
             UsageError: The machine refuses a fact; none is stored.
             StoreError: The store failed to write them; the next call loads the session again.
         """
-        if self.keeping is not None:
-            return self.keeping.record(self, facts)
+        if self.link is not None:
+            return self.link.record(self, facts)
         self.machine.check(*facts)
         return [self.machine.apply(fact) for fact in facts]
 
     def reload(self) -> None:
         """Make the next call load the stored facts."""
-        if self.keeping is not None:
-            self.keeping.stale = True
+        if self.link is not None:
+            self.link.stale = True
 
     def record_now(self, fact: Fact) -> None:
         """Apply a fact, and request a write without awaiting it (the event loop is closed). The next call loads the
@@ -380,10 +380,10 @@ class FullSession(Session, FullConversation):
             StoreError: The store failed to write it.
         """
         self.machine.check(fact)
-        if self.keeping is None:
+        if self.link is None:
             self.machine.apply(fact)
         else:
-            self.keeping.record_now(self, fact)
+            self.link.record_now(self, fact)
 
 
 def full_session(session: Session) -> FullSession:

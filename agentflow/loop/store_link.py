@@ -25,9 +25,9 @@ from agentflow.ports.store import Claim, SessionStatus, SessionStore, Store, no_
 from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, RoundClosed, RoundSuspended, StateKept
 from agentflow.vocabulary.messages import Msg, Pending
 
-__all__ = ["Landed", "SessionCheck", "StoreLink", "check_session", "fold_fitting"]
+__all__ = ["SessionCheck", "StoreLink", "StoredMessages", "check_session", "fold_fitting"]
 
-Landed: TypeAlias = list[tuple[Msg, ...]]
+StoredMessages: TypeAlias = list[tuple[Msg, ...]]
 """For each fact, the messages that were stored with it."""
 
 
@@ -138,7 +138,7 @@ class StoreLink:
                 ) from problem
             session.machine = machine
             session.state.restore(machine.state_kept, replace=again)
-            session.carry(facts, 0, None)
+            session.keep_open_run(facts, 0, None)
         self.version = len(facts)
         self.loaded = True
         self.stale = False
@@ -154,7 +154,7 @@ class StoreLink:
 
     # ---- writing
 
-    def record(self, session: FullConversation, facts: tuple[Fact, ...]) -> Landed | Awaitable[Landed]:
+    def record(self, session: FullConversation, facts: tuple[Fact, ...]) -> StoredMessages | Awaitable[StoredMessages]:
         """Write facts, and changes of the session's state, all or none; then apply them.
 
         Raises:
@@ -171,7 +171,7 @@ class StoreLink:
                 writes.release()
             raise
         if kept is None:
-            landed = self._taken(session, written)
+            landed = self._apply(session, written)
             if writes is not None:
                 writes.release()
             return landed if written is facts else landed[-len(facts) :]
@@ -188,7 +188,7 @@ class StoreLink:
             if self.loaded:
                 facts, kept = self._written(session, facts)
         finally:
-            self._taken(session, facts)
+            self._apply(session, facts)
         if kept is None:
             return
         self.stale = True
@@ -221,16 +221,16 @@ class StoreLink:
             self._fail(session, error)
             raise
 
-    def _taken(self, session: FullConversation, facts: tuple[Fact, ...]) -> Landed:
+    def _apply(self, session: FullConversation, facts: tuple[Fact, ...]) -> StoredMessages:
         self.version += len(facts)
         return [session.machine.apply(fact) for fact in facts]
 
     async def _finished(
         self, writes: FairLock, session: FullConversation, facts: tuple[Fact, ...], kept: Awaitable[None], count: int
-    ) -> Landed:
+    ) -> StoredMessages:
         try:
             await kept
-            return self._taken(session, facts)[-count:]
+            return self._apply(session, facts)[-count:]
         except BaseException as error:  # failed or cancelled: the stored state is unknown
             self._fail(session, error)
             raise
@@ -243,7 +243,7 @@ class StoreLink:
         unknown = f"It is unknown whether a fact of session {session.id!r} was stored; the next call loads it again."
         self._failure = error if isinstance(error, Exception) else StoreError(unknown)
 
-    async def _in_turn(self, writes: FairLock, session: FullConversation, facts: tuple[Fact, ...]) -> Landed:
+    async def _in_turn(self, writes: FairLock, session: FullConversation, facts: tuple[Fact, ...]) -> StoredMessages:
         """Write after the previous write, as its version or its failure must be known."""
         await writes.acquire()
         try:
@@ -254,7 +254,7 @@ class StoreLink:
         if kept is not None:
             return await self._finished(writes, session, written, kept, len(facts))
         try:
-            return self._taken(session, written)[-len(facts) :]
+            return self._apply(session, written)[-len(facts) :]
         finally:
             writes.release()
 

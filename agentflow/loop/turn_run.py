@@ -133,10 +133,10 @@ class TurnRun(RunBase):
             self._drop(values)
             return
         self.scope.adopt()
-        shown = _shown(turn, self, error)
+        shown = _caller_error(turn, self, error)
         with self.scope.cleanup():
             turn.finish(_reason(turn, self, shown), self.config.clock.now(), None)
-            await _told(turn, self, shown)
+            await _report_end(turn, self, shown)
         shown.add_note(Aside(said))
         self.end()
         turn.rest()
@@ -148,7 +148,7 @@ class TurnRun(RunBase):
         """Finish the turn at once, without awaiting."""
         error: BaseException = asyncio.CancelledError("the turn was abandoned")
         if self.bound is not None:
-            error = _shown(self.bound, self, error)
+            error = _caller_error(self.bound, self, error)
             self.bound.finish("interrupted", self.config.clock.now(), None)
             self.bound.rest()
         self.scope.finish(None, error)
@@ -336,9 +336,9 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
             if isinstance(error, asyncio.CancelledError):
                 run.scope.adopt()
             with run.scope.cleanup(error):
-                shown = _shown(turn, run, error)
+                shown = _caller_error(turn, run, error)
                 turn.finish(_reason(turn, run, shown), run.config.clock.now(), None)
-                await _told(turn, run, shown)
+                await _report_end(turn, run, shown)
             try:
                 if shown is error:
                     raise
@@ -389,7 +389,7 @@ def _missing(pending: tuple[Pending, ...]) -> str:
     return "it needs an approval. Set turn.approval = Approve() and run it again."
 
 
-def _shown(turn: FullBoundTool, run: TurnRun, error: BaseException) -> BaseException:
+def _caller_error(turn: FullBoundTool, run: TurnRun, error: BaseException) -> BaseException:
     """Return the error for the caller: the error itself, or a `TurnDeniedError` for an interrupt, which must not cancel
     the caller."""
     cause = run.scope.cause
@@ -409,7 +409,7 @@ def _reason(turn: FullBoundTool, run: TurnRun, error: BaseException) -> StopReas
     return "failed"
 
 
-async def _told(turn: FullBoundTool, run: TurnRun, error: BaseException) -> None:
+async def _report_end(turn: FullBoundTool, run: TurnRun, error: BaseException) -> None:
     """Emit `PostTurn` for a failed turn. Failures in its hooks are noted on the error."""
     with NotedOn(error):
         await run.events.emit(PostTurn, (turn.view, error))

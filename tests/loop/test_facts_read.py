@@ -105,11 +105,11 @@ async def test_a_suspended_session_in_memory_is_saved_with_the_facts_that_nobody
     _, session, _ = await _facts(False, False, suspends=True)
     again = Session.from_dict(session.to_dict())
     _, kept, store = await _facts(True, False, suspends=True)
-    assert session.carried is not None
-    assert again.carried is not None
+    assert session.open_run is not None
+    assert again.open_run is not None
     assert (
-        _untimed(tuple(session.carried.facts))
-        == _untimed(tuple(again.carried.facts))
+        _untimed(tuple(session.open_run.facts))
+        == _untimed(tuple(again.open_run.facts))
         == _untimed(tuple(store.load("s")))
     )
     assert [p.id for p in again.pending] == [p.id for p in kept.pending] == ["t3"]
