@@ -18,7 +18,6 @@ from typing import Any, Self, assert_never, cast
 
 from agentflow.errors import Aside, Veto
 from agentflow.hooks.answers import check_final
-from agentflow.loop.conversation import OpenRun
 from agentflow.loop.endings import (
     abandon_tasks,
     abandoned_result,
@@ -38,6 +37,7 @@ from agentflow.loop.machine import Machine
 from agentflow.loop.reasoning import as_reply, reason
 from agentflow.loop.round import act, close_open_round
 from agentflow.loop.run import Resumption, RunBase
+from agentflow.loop.session import OpenRun
 from agentflow.loop.stage import Stage, wrap
 from agentflow.loop.states import State
 from agentflow.reactive import EMPTY, Mono
@@ -160,34 +160,21 @@ class Call(RunBase):
         self.release()
         session.release()
 
-    def _abandon(self) -> None:
-        """Finish the call if its driver never started, or its cleanup does not finish."""
-        task = self.scope.task
-        if task is None or task.done():
-            self._drop()
-            return
-        alive, said = self._detach_from(task)
-        self.scope.hand_to(alive._end_without_driver(said), alive._abandon_store)
+    def _abandon(self, step: int = 0) -> None:
+        """Finish the call if its driver never started, or its cleanup does not finish.
 
-    def _abandon_store(self) -> None:
-        """Continue without the store if the second driver blocks too, since the store may hang. The next call loads the
-        stored facts."""
+        Another driver ends it. If that blocks too, a second one does without the store, since the store may hang (the next
+        call loads the stored facts), a third fires only the last event, and then it is finished without awaiting.
+        """
         task = self.scope.task
-        if task is None or task.done() or self.over:
+        if task is None or task.done() or step == 3 or (step and self.over):
             self._drop()
             return
         alive, said = self._detach_from(task)
-        keep_in_memory(alive)
-        self.scope.hand_to(alive._end_without_driver(said), alive._abandon_hooks)
-
-    def _abandon_hooks(self) -> None:
-        """Fire only the last event if a hook still blocks."""
-        task = self.scope.task
-        if task is None or task.done() or self.over:
-            self._drop()
-            return
-        alive, said = self._detach_from(task)
-        self.scope.hand_to(alive._end_at_once(said), alive._drop)
+        if step == 1:
+            keep_in_memory(alive)
+        driver = alive._end_at_once(said) if step == 2 else alive._end_without_driver(said)
+        self.scope.hand_to(driver, partial(alive._abandon, step + 1))
 
     def _detach_from(self, task: asyncio.Task[Any]) -> tuple[Self, str]:
         """Detach the call from its driver's task. Return the clone, and a message that says where the tasks are."""

@@ -377,9 +377,9 @@ class _UnstoredJournal(StoredJournal):
 
 def keep_in_memory(run: RunBase) -> None:
     """Stop using the store of a run. The next call on the session loads the stored facts."""
-    if isinstance(run.journal, StoredJournal):
-        run.journal.__class__ = _UnstoredJournal
-        run.session.reload()
+    if run.session.link is not None:
+        cast("Any", run.journal).__class__ = _UnstoredJournal
+        run.session.link.stale = True
 
 
 def stuck_in(tasks: list[asyncio.Task[Any]]) -> str:

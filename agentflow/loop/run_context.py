@@ -11,10 +11,10 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Final, Protocol
 
 from agentflow._support.frozen import FrozenDict
+from agentflow._support.ids import new_id as fresh_id
 from agentflow.errors import UsageError
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.injections import injecting
@@ -39,7 +39,16 @@ from agentflow.vocabulary.messages import (
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage, one_call
 from agentflow.vocabulary.transcript import legalise
 
-__all__ = ["ask_beside", "compacted", "estimated", "injected", "measured", "note_injection", "window_of"]
+__all__ = [
+    "ask_beside",
+    "changed_request",
+    "compacted",
+    "estimated",
+    "injected",
+    "measured",
+    "note_injection",
+    "window_of",
+]
 
 _MOST_IN_A_ROW: Final = 100
 
@@ -130,16 +139,16 @@ def window_of(messages: Sequence[Msg], tools: Iterable[ToolSpec], model: str | M
         model: The model.
     """
     limit = context_limit(model)
-    place, told = _last_report(messages)
-    if told is None:
+    place, reported = _last_report(messages)
+    if reported is None:
         specs = sum(len(spec.name) + len(spec.description) + len(str(spec.parameters)) for spec in tools)
         return ContextWindow(_estimate(messages, _USUAL_RATE) + int(specs / _USUAL_RATE), limit, "estimate")
-    behind = [messages[index] for index in range(place + 1, len(messages))]
-    if not behind:
-        return ContextWindow(told.used, limit, "reported")
+    used, prompt = reported.total_tokens, reported.input_tokens
+    later = [messages[index] for index in range(place + 1, len(messages))]
+    if not later:
+        return ContextWindow(used, limit, "reported")
     seen = sum(_characters(messages[index]) for index in range(place))
-    rate = min(_MOST, max(1.0, seen / told.prompt)) if told.prompt else _USUAL_RATE
-    return ContextWindow(told.used + _estimate(behind, rate), limit, "estimate")
+    return ContextWindow(used + _estimate(later, min(_MOST, max(1.0, seen / prompt))), limit, "estimate")
 
 
 async def measured(request: ModelRequest, model: str | Model) -> ContextWindow:
@@ -156,24 +165,14 @@ def estimated(messages: Iterable[Msg]) -> int:
     return _estimate(messages, _USUAL_RATE)
 
 
-class _Report:
-    """The usage that a reply reported for its request and itself."""
-
-    __slots__ = ("prompt", "used")
-
-    def __init__(self, prompt: int, used: int) -> None:
-        self.prompt = prompt
-        self.used = used
-
-
-def _last_report(messages: Sequence[Msg]) -> tuple[int, _Report | None]:
-    """Return the last reply with a usage of all messages before it. Replies before a compaction do not count."""
+def _last_report(messages: Sequence[Msg]) -> tuple[int, Usage | None]:
+    """Return the place of the last reply that reported its usage, and the usage. Replies before a compaction do not count."""
     first = next((n for n, msg in enumerate(messages) if msg.role != "system"), 0)
     fresh = first if not messages else _first_after_summary(messages[first], first)
     for place in range(len(messages) - 1, fresh, -1):
         msg = messages[place]
         if msg.role == "assistant" and msg.usage is not None and msg.usage.input_tokens:
-            return place, _Report(msg.usage.input_tokens, msg.usage.total_tokens)
+            return place, msg.usage
     return 0, None
 
 
@@ -280,29 +279,31 @@ def _bill(run: Asker, received: Sequence[ModelChunk]) -> None:
 
 def _work(model: str | Model, request: ModelRequest, new_id: Callable[[str], str]) -> ModelSource:
     """Return the model call, which can be repeated with another request."""
-    return ModelSource(
-        Flux(lambda: resolve_model(model).stream(request)), request, partial(_other, model, request, new_id), opens=None
-    )
+
+    def using(
+        *, model: str | Model | None, input_messages: Sequence[Msg] | None, options: ModelOptions | None
+    ) -> ModelSource:
+        changed = changed_request(request, model, input_messages, options, new_id)
+        return _work(current if model is None else model, changed, new_id)
+
+    current = model
+    return ModelSource(Flux(lambda: resolve_model(current).stream(request)), request, using, opens=None)
 
 
-def _other(
-    current: str | Model,
-    before: ModelRequest,
-    new_id: Callable[[str], str],
-    /,
-    *,
+def changed_request(
+    request: ModelRequest,
     model: str | Model | None,
     input_messages: Sequence[Msg] | None,
     options: ModelOptions | None,
-) -> ModelSource:
-    """Return the same call with another request; see `ModelSource.using`."""
-    request = ModelRequest(
-        before.messages if input_messages is None else legalise(input_messages, new_id),
-        before.tools,
-        before.options.merge(options),
-        before.model if model is None else model if isinstance(model, str) else model.name,
+    new_id: Callable[[str], str] = fresh_id,
+) -> ModelRequest:
+    """Return a request with other values; see `ModelSource.using`."""
+    return ModelRequest(
+        request.messages if input_messages is None else legalise(input_messages, new_id),
+        request.tools,
+        request.options.merge(options),
+        request.model if model is None else model if isinstance(model, str) else model.name,
     )
-    return _work(current if model is None else model, request, new_id)
 
 
 def _wrapped(hook: SideWrapper, context: RunContext, side: str, work: ModelSource) -> ModelSource:

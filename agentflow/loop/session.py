@@ -11,28 +11,61 @@ Rules:
 from __future__ import annotations
 
 import json
+from _thread import allocate_lock
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, Literal, Protocol, TypeAlias
 from weakref import ReferenceType
 
 from agentflow._support.facade import objects_of
 from agentflow._support.frozen import EMPTY
 from agentflow._support.ids import CONVERSATION
 from agentflow._support.ids import new_id as fresh_id
+from agentflow._support.locks import FairLine
 from agentflow._support.values import NamedTuple
 from agentflow.errors import StoreError, UsageError
-from agentflow.loop.conversation import Conversation, FullConversation
 from agentflow.loop.machine import Machine
 from agentflow.loop.states import State
 from agentflow.loop.store_link import SessionCheck, StoredMessages, StoreLink, check_session
 from agentflow.ports.store import Store, inner_sessions
-from agentflow.vocabulary.facts import Compacted, Fact
+from agentflow.vocabulary.facts import CallOpened, Compacted, Fact
 from agentflow.vocabulary.messages import Msg, Pending
 from agentflow.vocabulary.saving.codec import SavedSession, session_from_dict, session_to_dict
 from agentflow.vocabulary.saving.plain import read_json
 from agentflow.vocabulary.typed_state import StateMap
 
-__all__ = ["FullSession", "OuterCall", "Session", "full_session"]
+__all__ = ["FullSession", "OpenRun", "OuterCall", "Session", "SessionStatus", "full_session"]
+
+
+SessionStatus: TypeAlias = Literal["ready", "running", "suspended", "unfinished"]
+"""The status of a session."""
+
+_STATUSES: Final[Mapping[State, SessionStatus]] = {State.USER_INPUT: "ready", State.SUSPENDED: "suspended"}
+
+
+class Interruptible(Protocol):
+    """A run, as its session uses it."""
+
+    def interrupt(self, reason: str = "interrupted") -> None:
+        """Interrupt the call."""
+        ...
+
+    @property
+    def lost(self) -> bool:
+        """Whether its event loop was closed while it was running."""
+        ...
+
+    def finish_lost(self) -> None:
+        """Finish a lost call at once, so that the session is legal and free again."""
+        ...
+
+
+class OpenRun(NamedTuple):
+    """The data of a suspended run for the call that resumes it, in addition to the facts."""
+
+    run_id: str
+    seq: int
+    facts: list[Fact]
+    state: StateMap | None
 
 
 class OuterCall(NamedTuple):
@@ -55,7 +88,7 @@ class OuterCall(NamedTuple):
         return session if any(one.within == self.use_id for one in waits) else None
 
 
-class Session(Conversation):
+class Session(FairLine):
     """One conversation: an agent's own, `agent.session(id)`, or `Session.fresh()`.
 
     Attributes:
@@ -63,9 +96,11 @@ class Session(Conversation):
         store: Its store; None: in memory.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__", "_state", "id")
 
+    id: str
     store: Store | None
+    _state: StateMap | None
 
     @staticmethod
     def fresh(messages: Iterable[Msg] = (), id: str | None = None) -> Session:  # noqa: A002
@@ -99,6 +134,34 @@ class Session(Conversation):
             True
         """
         return await check_session(store, id)
+
+    @property
+    def state(self) -> StateMap:
+        """The typed state that is stored with the session."""
+        if self._state is None:
+            self._state = StateMap()
+        return self._state
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is running on it."""
+        return self._held
+
+    @property
+    def status(self) -> SessionStatus:
+        """The status of the session.
+
+        `"ready"` for a call; `"running"` a call, or loading for one; `"suspended"` until a decision is made;
+        `"unfinished"` if a crash or a shutdown interrupted its call, which `agent.resume(session)` continues.
+
+        Raises:
+            UsageError: It is in a store and has not been loaded yet.
+        """
+        if self.busy:
+            return "running"
+        own = full_session(self)
+        own.check_known("status is")
+        return _STATUSES.get(own.machine.state, "unfinished")
 
     @property
     def messages(self) -> Sequence[Msg]:
@@ -241,7 +304,7 @@ class Session(Conversation):
 
 
 @objects_of(Session)
-class FullSession(Session, FullConversation):
+class FullSession(Session):
     """The interface of a session for calls: the queue of calls, and its facts.
 
     Args:
@@ -252,12 +315,28 @@ class FullSession(Session, FullConversation):
         new_id: Creates ids.
 
     Attributes:
+        machine: The state folded from its facts.
+        closing: Whether it is being cleaned up or loaded: the next call waits, even on an implicit session.
+        run: The call that runs on it.
+        interrupted: The reason to interrupt a call that has the session but has not begun.
+        open_run: Data for the call that continues its open run.
         link: The link to its store.
         inner: The sessions of sub-agents that are suspended in its calls, by tool-use id.
         outer: The tool call in which it is suspended, if it belongs to a sub-agent.
     """
 
-    __slots__ = ("inner", "link", "outer", "store")
+    __slots__ = (
+        "closing",
+        "implicit",
+        "inner",
+        "interrupted",
+        "link",
+        "machine",
+        "open_run",
+        "outer",
+        "run",
+        "store",
+    )
 
     def __init__(
         self,
@@ -268,18 +347,40 @@ class FullSession(Session, FullConversation):
         implicit: bool = False,
         new_id: Callable[[str], str] = fresh_id,
     ) -> None:
-        super().__init__(id, messages, implicit, new_id)
+        self._lock = allocate_lock()  # inlined from `FairLine`, which saves a call
+        self._line = None
+        self.id = id
+        self.machine = Machine(messages, new_id)
+        self._state = None
+        self.implicit = implicit
+        self.closing = False
+        self.run: Interruptible | None = None
+        self.interrupted: str | None = None
+        self.open_run: OpenRun | None = None
         self.inner: dict[str, FullSession] | None = None
         self.outer: OuterCall | None = None
         self.store = store
         self.link = None if store is None else StoreLink(store)
 
     def check_known(self, what: str) -> None:
+        """Refuse an access if the session has not been loaded from its store."""
         if self.link is not None and self.link.unknown:
             raise UsageError(
                 f"Session {self.id!r} has not been loaded from its store yet, so its {what} unknown. Load it with "
                 f"await agent.history({self.id!r}), which returns its messages; a call on it loads it too."
             )
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether its state should be stored with the next fact."""
+        return self._state is not None and self._state.unsaved
+
+    def keep_open_run(self, facts: Sequence[Fact], seq: int, state: StateMap | None) -> None:
+        """Keep data for the call that continues an open run, if there is one."""
+        self.open_run = None
+        if self.machine.state is not State.USER_INPUT:
+            start = max((n for n, fact in enumerate(facts) if isinstance(fact, CallOpened)), default=0)
+            self.open_run = OpenRun(self.machine.run_id, seq, list(facts[start:]), state)
 
     # ---- the queue of calls
 
@@ -365,11 +466,6 @@ class FullSession(Session, FullConversation):
             return self.link.record(self, facts)
         self.machine.check(*facts)
         return [self.machine.apply(fact) for fact in facts]
-
-    def reload(self) -> None:
-        """Make the next call load the stored facts."""
-        if self.link is not None:
-            self.link.stale = True
 
     def record_now(self, fact: Fact) -> None:
         """Apply a fact, and request a write without awaiting it (the event loop is closed). The next call loads the

@@ -28,6 +28,7 @@ from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.options import concerns_tool
 from agentflow.hooks.wrapping import ModelSource, ToolSource, Transform, Work, layered
 from agentflow.loop.run import RunBase
+from agentflow.loop.run_context import changed_request
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close, closing, raise_in
@@ -36,7 +37,6 @@ from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import Event, PreActing, PreCall, PreToolRound
 from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.specs import ModelOptions
-from agentflow.vocabulary.transcript import legalise
 
 __all__ = ["Attempts", "Stage", "close_quietly", "model_source", "tool_source", "wrap"]
 
@@ -334,7 +334,7 @@ def model_source(attempts: Attempts, model: str | Model, request: ModelRequest) 
 def _using(
     attempts: Attempts,
     current: str | Model,
-    before: ModelRequest,
+    request: ModelRequest,
     /,
     *,
     model: str | Model | None,
@@ -342,13 +342,8 @@ def _using(
     options: ModelOptions | None,
 ) -> ModelSource:
     """Return the same work with another request; see `ModelSource.using`."""
-    request = ModelRequest(
-        before.messages if input_messages is None else legalise(input_messages),
-        before.tools,
-        before.options.merge(options),
-        before.model if model is None else model if isinstance(model, str) else model.name,
-    )
-    return model_source(attempts, current if model is None else model, request)
+    changed = changed_request(request, model, input_messages, options)
+    return model_source(attempts, current if model is None else model, changed)
 
 
 async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest) -> AsyncIterator[ModelChunk]:

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from agentflow._support.ids import new_id as fresh_id
 from agentflow._support.locks import FairLock
 from agentflow._support.logs import logger
 from agentflow._support.values import NamedTuple
 from agentflow.errors import StoreError, UsageError
-from agentflow.loop.conversation import FullConversation
 from agentflow.loop.machine import Machine
 from agentflow.loop.states import State
 from agentflow.ports.store import Claim, SessionStatus, SessionStore, Store, no_session
 from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, RoundClosed, RoundSuspended, StateKept
 from agentflow.vocabulary.messages import Msg, Pending
+from agentflow.vocabulary.typed_state import StateMap
 
 __all__ = ["SessionCheck", "StoreLink", "StoredMessages", "check_session", "fold_fitting"]
 
@@ -53,6 +53,27 @@ _ENDS = (RoundClosed, RoundSuspended, CallClosed)
 
 State that is explicitly `unsaved` is written with any fact, since facts refer to it and it must survive a crash.
 """
+
+
+class StoredSession(Protocol):
+    """The session of a link."""
+
+    id: str
+    machine: Machine
+
+    @property
+    def state(self) -> StateMap:
+        """The typed state that is stored with it."""
+        ...
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether its state should be stored with the next fact."""
+        ...
+
+    def keep_open_run(self, facts: Sequence[Fact], seq: int, state: StateMap | None) -> None:
+        """Keep data for the call that continues an open run, if there is one."""
+        ...
 
 
 class StoreLink:
@@ -102,7 +123,7 @@ class StoreLink:
 
     # ---- reading
 
-    async def begin(self, session: FullConversation) -> None:
+    async def begin(self, session: StoredSession) -> None:
         """Synchronize with the store, for a call that holds the session.
 
         Raises:
@@ -117,7 +138,7 @@ class StoreLink:
         if self.stale or not self.loaded:
             await self.load(session)
 
-    async def load(self, session: FullConversation) -> None:
+    async def load(self, session: StoredSession) -> None:
         """Read the stored facts.
 
         Raises:
@@ -154,7 +175,7 @@ class StoreLink:
 
     # ---- writing
 
-    def record(self, session: FullConversation, facts: tuple[Fact, ...]) -> StoredMessages | Awaitable[StoredMessages]:
+    def record(self, session: StoredSession, facts: tuple[Fact, ...]) -> StoredMessages | Awaitable[StoredMessages]:
         """Write facts, and changes of the session's state, all or none; then apply them.
 
         Raises:
@@ -180,7 +201,7 @@ class StoreLink:
             writes.try_acquire()
         return self._finished(writes, session, written, kept, len(facts))
 
-    def record_now(self, session: FullConversation, fact: Fact) -> None:
+    def record_now(self, session: StoredSession, fact: Fact) -> None:
         """Request a write that cannot be awaited, and apply the fact. The next call loads the result."""
         facts: tuple[Fact, ...] = (fact,)
         kept: Awaitable[None] | None = None
@@ -197,7 +218,7 @@ class StoreLink:
             close()
 
     def _written(
-        self, session: FullConversation, facts: tuple[Fact, ...]
+        self, session: StoredSession, facts: tuple[Fact, ...]
     ) -> tuple[tuple[Fact, ...], Awaitable[None] | None]:
         """Request a write of legal facts at the known version.
 
@@ -221,12 +242,12 @@ class StoreLink:
             self._fail(session, error)
             raise
 
-    def _apply(self, session: FullConversation, facts: tuple[Fact, ...]) -> StoredMessages:
+    def _apply(self, session: StoredSession, facts: tuple[Fact, ...]) -> StoredMessages:
         self.version += len(facts)
         return [session.machine.apply(fact) for fact in facts]
 
     async def _finished(
-        self, writes: FairLock, session: FullConversation, facts: tuple[Fact, ...], kept: Awaitable[None], count: int
+        self, writes: FairLock, session: StoredSession, facts: tuple[Fact, ...], kept: Awaitable[None], count: int
     ) -> StoredMessages:
         try:
             await kept
@@ -237,13 +258,13 @@ class StoreLink:
         finally:
             writes.release()
 
-    def _fail(self, session: FullConversation, error: BaseException) -> None:
+    def _fail(self, session: StoredSession, error: BaseException) -> None:
         """Mark the session to be loaded again, since the stored state is unknown."""
         self.loaded = False
         unknown = f"It is unknown whether a fact of session {session.id!r} was stored; the next call loads it again."
         self._failure = error if isinstance(error, Exception) else StoreError(unknown)
 
-    async def _in_turn(self, writes: FairLock, session: FullConversation, facts: tuple[Fact, ...]) -> StoredMessages:
+    async def _in_turn(self, writes: FairLock, session: StoredSession, facts: tuple[Fact, ...]) -> StoredMessages:
         """Write after the previous write, as its version or its failure must be known."""
         await writes.acquire()
         try:
@@ -258,7 +279,7 @@ class StoreLink:
         finally:
             writes.release()
 
-    def _state_values(self, session: FullConversation) -> dict[str, Any]:
+    def _state_values(self, session: StoredSession) -> dict[str, Any]:
         values, refused = session.state.saved()
         if refused and refused != self._refused:
             self._refused = refused

@@ -256,43 +256,38 @@ class ToolCall:
         if part:
             self.waits.enter()
         try:
-            try:
-                if self.phase != "vetted":
-                    await self.vet()
-                    if (
-                        waits is not None
-                        and self.use is not self.original
-                        and self.verdict is None
-                        and waits(self.type)
-                    ):
-                        return False
-                if run.scope.stopped:
-                    run.scope.check()
-                progress.began = run.config.clock.monotonic()
-                if progress.waits is not None:
-                    progress.began -= progress.waits.seconds
-                if self.verdict is not None or (self.recovers and not self._repeatable()):
-                    self.result = self._decided()
-                else:
-                    hooks = run.events.hooks if self.hooks is None else self.hooks
-                    try:
-                        if hooks.wraps and hooks.arounds(PreActing):
-                            self.result = await self._through_arounds()
-                        else:
-                            self.result = await self.work(None)
-                    except BaseException as error:  # most failures become a result
-                        self.result = await self._result_of(error)
-                        if self.result is None:
-                            raise
-                if progress.chunk_error is not None:
-                    self._raise_chunk_error()
-            except BaseException as error:  # every call has its PostActing
-                with run.scope.cleanup(error):
-                    try:
-                        await self.abort(error)
-                    except Exception as problem:
-                        attach(error, problem)
-                raise
+            if self.phase != "vetted":
+                await self.vet()
+                if waits is not None and self.use is not self.original and self.verdict is None and waits(self.type):
+                    return False
+            if run.scope.stopped:
+                run.scope.check()
+            progress.began = run.config.clock.monotonic()
+            if progress.waits is not None:
+                progress.began -= progress.waits.seconds
+            if self.verdict is not None or (self.recovers and not self._repeatable()):
+                self.result = self._decided()
+            else:
+                hooks = run.events.hooks if self.hooks is None else self.hooks
+                try:
+                    if hooks.wraps and hooks.arounds(PreActing):
+                        self.result = await self._through_arounds()
+                    else:
+                        self.result = await self.work(None)
+                except BaseException as error:  # most failures become a result
+                    self.result = await self._result_of(error)
+                    if self.result is None:
+                        raise
+            if progress.chunk_error is not None:
+                self._raise_chunk_error()
+        except BaseException as error:  # every call has its PostActing
+            with run.scope.cleanup(error):
+                try:
+                    await self.abort(error)
+                except Exception as problem:
+                    attach(error, problem)
+            raise
+        else:
             await self.close()
             return True
         finally:
