@@ -43,9 +43,9 @@ async def read(agent: Agent) -> None:
 
 
 WAYS: dict[str, tuple[Callable[[Agent], Awaitable[Any]], int]] = {
-    "call": (lambda agent: agent.call("go"), 22),
-    "call in a named session": (lambda agent: agent.call("go", session="s"), 24),
-    "stream": (read, 31),
+    "call": (lambda agent: agent.call("go"), 23),
+    "call in a named session": (lambda agent: agent.call("go", session="s"), 26),
+    "stream": (read, 33),
 }
 
 
