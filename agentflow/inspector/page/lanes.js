@@ -2,7 +2,7 @@
 /** Lanes of a timeline. Parallel work of one lane is in separate rows; idle times are omitted. */
 
 /** @typedef {import("./log.js").Log} Log */
-/** @typedef {import("./log.js").Span} Span */
+/** @typedef {import("./log.js").Group} Group */
 /** @typedef {import("./log.js").Entry} Entry */
 /**
  * @typedef {object} Lane
@@ -10,7 +10,7 @@
  * @property {string} label
  * @property {string} kind "call", "model", "side", "tool", "hooks"
  * @property {number} depth
- * @property {Span[]} spans
+ * @property {Group[]} spans
  * @property {number[]} places the row of each span
  * @property {number} rows
  * @property {Entry[]} marks the effects of hooks

@@ -19,10 +19,11 @@
  * @property {Group | null} group the group that it belongs to
  */
 /**
- * @typedef {object} Group a node of the tree: a call, a model's reply, a round of tools, a tool; its events and the work inside
- * @property {"call" | "model" | "round" | "tool"} kind
+ * @typedef {object} Group work that takes time: a call, a model's reply, a round of tools, a tool, a side call; its events and the work inside
+ * @property {"call" | "model" | "round" | "tool" | "side"} kind
  * @property {string} name
  * @property {string} call
+ * @property {string} source
  * @property {number} iteration
  * @property {Group | null} above
  * @property {(Row | Group)[]} items
@@ -30,23 +31,11 @@
  * @property {Row | null} last the event that ended it
  * @property {number} start
  * @property {number} end NaN while it runs
- * @property {string} state
- * @property {boolean} open whether its items are shown
- */
-/**
- * @typedef {object} Span something that takes time
- * @property {"call" | "model" | "tool" | "side"} kind
- * @property {string} name
- * @property {string} call
- * @property {string} source
- * @property {number} start
- * @property {number} end NaN while it runs
  * @property {number} work the start of the work itself, after the hooks
  * @property {number} done when it ends
- * @property {string} state
- * @property {Row | null} row
- * @property {Row | null} last
  * @property {Entry[]} chunks
+ * @property {string} state
+ * @property {boolean} open whether its items are shown
  */
 
 const LISTS = ["input_messages", "history"];
@@ -55,7 +44,7 @@ export class Log {
   constructor() {
     /** @type {Row[]} */
     this.rows = [];
-    /** @type {Span[]} */
+    /** @type {Group[]} all groups but the rounds */
     this.spans = [];
     /** @type {Entry[]} */
     this.hooks = [];
@@ -78,14 +67,14 @@ export class Log {
     this._hooksAt = new Map();
     /** @type {Map<string, MessageList>} */
     this._last = new Map();
-    /** @type {Map<string, Span>} */
-    this._open = new Map();
     /** @type {Map<string, MessageList>} the lists after hooks changed them, by entry */
     this._changed = new Map();
     /** @type {(Row | Group)[]} the top of the tree */
     this.tree = [];
     /** @type {Map<string, Group>} */
     this._groups = new Map();
+    /** @type {Map<string, Group>} tools whose work has started */
+    this._working = new Map();
     /** how many lines a killed process has left half written; they were left out */
     this.torn = 0;
     /** why the log cannot be read any further */
@@ -121,7 +110,6 @@ export class Log {
       case "call":
         this.calls.set(entry.call, entry);
         this._seen(entry.time);
-        this._begin(`call ${entry.call}`, "call", entry.agent || "call", entry, null);
         this._openGroup(`call ${entry.call}`, "call", entry.agent || "call", entry, entry.parent ? this._groups.get(`tool ${entry.parent.call} ${entry.parent.tool_use}`) : undefined);
         break;
       case "hook":
@@ -138,7 +126,7 @@ export class Log {
         this._request(entry);
         break;
       case "answered":
-        this._end(`side ${entry.call} ${entry.n}`, entry.time, entry.end === "done" ? "success" : entry.end, null);
+        this._closeGroup(`side ${entry.call} ${entry.n}`, entry.time, entry.end === "done" ? "success" : entry.end, null);
         break;
       case "started":
         this._work(entry);
@@ -203,7 +191,6 @@ export class Log {
     else if (entry.decision?.verdict) row.level = "veto";
     const state = fields.tool_result && this.results.get(fields.tool_result)?.state;
     if (state && state !== "success") row.level = state === "denied" || state === "suspended" ? "veto" : "error";
-    this._spans(row, fields, use, state);
     this._place(row, fields, use, state);
   }
 
@@ -225,13 +212,13 @@ export class Log {
     else if (type === "PreActing") this._openGroup(tool, "tool", use?.name ?? "tool", entry, this._groups.get(round) ?? above);
     const key = type === "PreReasoning" || type === "PostReasoning" || (type === "Error" && fields.phase === "reasoning") ? model : type === "PreToolRound" || type === "PostToolRound" ? round : tool;
     this._into(row, this._groups.get(key) ?? this._groups.get(round) ?? above);
-    if (type === "PostReasoning") this._closeGroup(model, row, entry.decision ? "veto" : "success");
-    else if (type === "PostToolRound") this._closeGroup(round, row, "success");
-    else if (type === "PostActing") this._closeGroup(tool, row, state ?? "success");
-    else if (type === "Error" && fields.phase === "reasoning" && fields.fatal) this._closeGroup(model, row, "error");
+    if (type === "PostReasoning") this._closeGroup(model, row.time, entry.decision ? "veto" : "success", row);
+    else if (type === "PostToolRound") this._closeGroup(round, row.time, "success", row);
+    else if (type === "PostActing") this._closeGroup(tool, row.time, state ?? "success", row);
+    else if (type === "Error" && fields.phase === "reasoning" && fields.fatal) this._closeGroup(model, row.time, "error", row);
     else if (type === "CallEnded") {
-      for (const [name, group] of this._groups) if (group.call === call && group.kind !== "call") this._closeGroup(name, row, "interrupted");
-      this._closeGroup(`call ${call}`, row, fields.outcome ?? "completed");
+      for (const [name, group] of this._groups) if (group.call === call && group.kind !== "call") this._closeGroup(name, row.time, "interrupted", row);
+      this._closeGroup(`call ${call}`, row.time, fields.outcome ?? "completed", row);
     }
   }
 
@@ -243,19 +230,22 @@ export class Log {
    * @param {Group | undefined} above
    */
   _openGroup(key, kind, name, entry, above) {
-    const group = { kind, name, call: entry.call, iteration: entry.iteration ?? 0, above: above ?? null, items: [], first: null, last: null, start: entry.time, end: NaN, state: "running", open: kind === "call" || kind === "round" };
+    const source = this.calls.get(entry.call)?.source ?? "";
+    const group = { kind, name, call: entry.call, source, iteration: entry.iteration ?? 0, above: above ?? null, items: [], first: null, last: null, start: entry.time, end: NaN, work: NaN, done: NaN, chunks: [], state: "running", open: kind === "call" || kind === "round" };
     this._groups.set(key, group);
-    (above ? above.items : this.tree).push(group);
+    if (kind !== "round") this.spans.push(group);
+    if (kind !== "side") (above ? above.items : this.tree).push(group);
   }
 
-  /** @param {string} key @param {Row} row @param {string} state */
-  _closeGroup(key, row, state) {
+  /** @param {string} key @param {number} time @param {string} state @param {Row | null} row */
+  _closeGroup(key, time, state, row) {
     const group = this._groups.get(key);
     if (!group) return;
     this._groups.delete(key);
     group.last = row;
-    group.end = row.time;
+    group.end = time;
     group.state = state;
+    this._seen(time);
   }
 
   /** @param {Row} row @param {Group | undefined} group */
@@ -287,28 +277,6 @@ export class Log {
     return shown;
   }
 
-  /**
-   * @param {Row} row
-   * @param {Record<string, any>} fields
-   * @param {any} use
-   * @param {string} state
-   */
-  _spans(row, fields, use, state) {
-    const { entry, type } = row;
-    const model = `model ${entry.call}`;
-    const tool = use ? `tool ${entry.call} ${use.id}` : "";
-    if (type === "PreReasoning") this._begin(model, "model", fields.model || "model", entry, row);
-    else if (type === "PostReasoning") this._end(model, entry.time, entry.decision ? "veto" : "success", row);
-    else if (type === "PreActing") this._begin(tool, "tool", use?.name ?? "tool", entry, row);
-    else if (type === "PostActing") this._end(tool, entry.time, state ?? "success", row);
-    else if (type === "Error" && fields.phase === "reasoning" && fields.fatal) this._end(model, entry.time, "error", row);
-    else if (type === "CallEnded") {
-      for (const [key, span] of this._open)
-        if (span.call === entry.call && span.kind !== "call") this._end(key, entry.time, "interrupted", row);
-      this._end(`call ${entry.call}`, entry.time, fields.outcome ?? "completed", row);
-    }
-  }
-
   /** @param {Entry} entry */
   _hook(entry) {
     this.hooks.push(entry);
@@ -329,8 +297,9 @@ export class Log {
     const row = this._row(entry, model ? "ReasoningChunk" : "ActingChunk", entry.pieces?.length ?? 0);
     const id = model ? "" : (this.uses.get(entry.tool_use)?.id ?? entry.tool_use);
     row.tool = id;
-    this._into(row, this._groups.get(model ? `model ${entry.call}` : `tool ${entry.call} ${id}`) ?? this._groups.get(`call ${entry.call}`));
-    this._open.get(model ? `model ${entry.call}` : `tool ${entry.call} ${id}`)?.chunks.push(entry);
+    const group = this._groups.get(model ? `model ${entry.call}` : `tool ${entry.call} ${id}`);
+    this._into(row, group ?? this._groups.get(`call ${entry.call}`));
+    group?.chunks.push(entry);
     const last = entry.at?.[entry.at.length - 1];
     if (last !== undefined) this._seen(entry.time + last / 1000);
   }
@@ -339,72 +308,28 @@ export class Log {
   _request(entry) {
     if (entry.messages) entry.list = this._list(entry.call, entry.messages);
     if (entry.side) {
-      this._begin(`side ${entry.call} ${entry.n}`, "side", entry.side, entry, null);
+      this._openGroup(`side ${entry.call} ${entry.n}`, "side", entry.side, entry, undefined);
       return;
     }
-    const span = this._open.get(`model ${entry.call}`);
-    if (span && Number.isNaN(span.work)) span.work = entry.time;
-    if (span?.row) (span.row.entry.requests ??= []).push(entry);
+    const group = this._groups.get(`model ${entry.call}`);
+    if (group && Number.isNaN(group.work)) group.work = entry.time;
+    if (group?.first) (group.first.entry.requests ??= []).push(entry);
   }
 
   /** @param {Entry} entry */
   _work(entry) {
-    const id = this.uses.get(entry.tool_use)?.id ?? entry.tool_use;
-    const span = this._open.get(`tool ${entry.call} ${id}`);
-    if (!span) return;
-    span.work = entry.time;
-    this._open.set(`work ${entry.call} ${entry.n}`, span);
+    const group = this._groups.get(`tool ${entry.call} ${this.uses.get(entry.tool_use)?.id ?? entry.tool_use}`);
+    if (!group) return;
+    group.work = entry.time;
+    this._working.set(`${entry.call} ${entry.n}`, group);
   }
 
   /** @param {Entry} entry */
   _done(entry) {
-    const key = `work ${entry.call} ${entry.n}`;
-    const span = this._open.get(key);
-    this._open.delete(key);
-    if (span) span.done = entry.time;
-  }
-
-  /**
-   * @param {string} key
-   * @param {Span["kind"]} kind
-   * @param {string} name
-   * @param {Entry} entry
-   * @param {Row | null} row
-   */
-  _begin(key, kind, name, entry, row) {
-    const span = {
-      kind,
-      name,
-      call: entry.call,
-      source: this.calls.get(entry.call)?.source ?? "",
-      start: entry.time,
-      end: NaN,
-      work: NaN,
-      done: NaN,
-      state: "running",
-      row,
-      last: null,
-      chunks: [],
-    };
-    this._open.set(key, span);
-    this.spans.push(span);
-  }
-
-  /**
-   * @param {string} key
-   * @param {number} time
-   * @param {string} state
-   * @param {Row | null} row
-   */
-  _end(key, time, state, row) {
-    const span = this._open.get(key);
-    if (!span) return;
-    this._open.delete(key);
-    span.end = time;
-    span.state = state;
-    span.last = row;
-    if (span.kind === "call" && !span.row) span.row = row;
-    this._seen(time);
+    const key = `${entry.call} ${entry.n}`;
+    const group = this._working.get(key);
+    this._working.delete(key);
+    if (group) group.done = entry.time;
   }
 
   // ---- references of entries

@@ -7,7 +7,7 @@ import { waited } from "./words.js";
 
 /** @typedef {import("./log.js").Log} Log */
 /** @typedef {import("./log.js").Row} Row */
-/** @typedef {import("./log.js").Span} Span */
+/** @typedef {import("./log.js").Group} Group */
 /** @typedef {import("./lanes.js").Lane} Lane */
 
 const AXIS = 24;
@@ -177,7 +177,7 @@ export class Timeline {
       const span = lane.spans[n];
       const [start, end] = this._ends(span);
       if (lane.places[n] === row && at >= start - near && at <= end + near)
-        return { text: `${span.name} · ${Number.isNaN(span.end) ? "running" : duration(span.end - span.start)}${waited(span.last) && ` (waited ${waited(span.last)})`} · ${span.state}`, row: span.row };
+        return { text: `${span.name} · ${Number.isNaN(span.end) ? "running" : duration(span.end - span.start)}${waited(span.last) && ` (waited ${waited(span.last)})`} · ${span.state}`, row: span.kind === "call" ? (span.last ?? span.first) : span.first };
     }
     return null;
   }
@@ -213,7 +213,7 @@ export class Timeline {
       });
   }
 
-  /** @param {Span} span @returns {[number, number]} */
+  /** @param {Group} span @returns {[number, number]} */
   _ends(span) {
     const end = Number.isNaN(span.end) ? (this.log?.ends ?? span.start) : span.end;
     return [this.scale.place(span.start), this.scale.place(end)];
@@ -350,7 +350,7 @@ export class Timeline {
     }
   }
 
-  /** @param {CanvasRenderingContext2D} pen @param {Span} span @param {(at: number) => number} x @param {number} top @param {number} from @param {number} to @param {(name: string) => string} colour */
+  /** @param {CanvasRenderingContext2D} pen @param {Group} span @param {(at: number) => number} x @param {number} top @param {number} from @param {number} to @param {(name: string) => string} colour */
   _density(pen, span, x, top, from, to, colour) {
     const buckets = new Uint16Array(Math.max(1, Math.ceil(to - from)));
     for (const entry of span.chunks)
