@@ -19,18 +19,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["LOOPBACK", "Guard", "policy"]
+from agentflow.inspector.one_file import policy
+
+__all__ = ["LOOPBACK", "Guard"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _COOKIE = "agentflow_inspector"
-
-
-def policy(script: str = "'self'", style: str = "'self'", connect: str = "'self'") -> str:
-    """Return a content security policy that allows only the given sources."""
-    return (
-        f"default-src 'none'; script-src {script}; style-src {style}; img-src 'self' data:; connect-src {connect}; "
-        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
-    )
 
 
 class Guard:

@@ -21,7 +21,7 @@ from agentflow.inspector.logs import Logs
 from agentflow.inspector.stored_runs import HOW_TO_GET_ONE, is_store, nothing_in
 from agentflow.recording.keeping import LogStore
 
-__all__ = ["PAGE", "bundle", "export", "page_with"]
+__all__ = ["PAGE", "bundle", "export", "page_with", "policy"]
 
 PAGE: Final = Path(__file__).parent / "page"
 _MOST_NAMED: Final = 10
@@ -48,6 +48,14 @@ def bundle(entry: str = "app") -> str:
     return '"use strict";\n' + "".join(parts.values())
 
 
+def policy(script: str = "'self'", style: str = "'self'", images: str = "'self' data:", connect: str = "'self'") -> str:
+    """Return a content security policy that allows only the given sources."""
+    return (
+        f"default-src 'none'; script-src {script}; style-src {style}; img-src {images}; connect-src {connect}; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
 def page_with(runs: Sequence[tuple[str, bytes, int]]) -> str:
     """Return the page with runs in it.
 
@@ -61,10 +69,7 @@ def page_with(runs: Sequence[tuple[str, bytes, int]]) -> str:
     diff = compare(*[lines for _, lines, _ in runs]) if len(runs) == 2 else None
     script, style = bundle(), (PAGE / "page.css").read_text("utf-8")
     data = json.dumps({"runs": told, "diff": diff}).replace("<", "\\u003c")
-    rules = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; "
-        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
-    )
+    rules = policy(_hash(script), _hash(style), "data:", "'none'")
     page = (PAGE / "index.html").read_text("utf-8")
     head, body = page.split("</head>")
     head = head.partition('    <link rel="icon"')[0].replace(
