@@ -64,12 +64,12 @@ def render(value: object) -> str | tuple[TextBlock | DataBlock, ...]:
 
 
 def read_back(text: str, hint: object, *, strict: bool = False) -> object:
-    """Return the value that `render` turned into this text; the text itself if it cannot be parsed.
+    """Return the value that `render` turned into this text; the text itself if it is not such a value.
 
     Args:
         text: The text of a result that did not come from the tool itself: from a cache, or changed by a hook.
         hint: The tool's return annotation. If text is legal, the text is the value.
-        strict: Whether to raise if it cannot be parsed.
+        strict: Whether to raise instead of returning the text.
 
     Raises:
         ValueError: With `strict`, the text is not a value of that type.
