@@ -44,8 +44,8 @@ from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.turn import Turn
 from agentflow.output.output import Output
+from agentflow.ports.memory_store import MemoryStore
 from agentflow.ports.model import Model, ModelRequest
-from agentflow.ports.store import MemoryStore
 from agentflow.reactive import Flux, Mono, threads
 from agentflow.tools import Dep, ToolContext, ToolEmitter, Toolset, external_tool, tool
 from agentflow.vocabulary.chunks import ModelChunk

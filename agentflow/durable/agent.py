@@ -14,7 +14,8 @@ from agentflow.durable.records import Pruned, RunEvent, RunInfo
 from agentflow.durable.worker import Limits, Worker
 from agentflow.errors import UsageError
 from agentflow.output.replying import with_output
-from agentflow.ports.store import MemoryStore, SessionStore, Store
+from agentflow.ports.memory_store import MemoryStore
+from agentflow.ports.store import SessionStore, Store
 from agentflow.reactive import CallMono, Flux
 from agentflow.vocabulary.messages import Msg, Reply, T_co
 from agentflow.vocabulary.verdicts import Resolution

@@ -22,7 +22,7 @@ from agentflow.loop.emitting import Events
 from agentflow.loop.machine import Machine, is_blank
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
-from agentflow.ports.store import MemoryStore
+from agentflow.ports.memory_store import MemoryStore
 from agentflow.vocabulary.events import MessagesAdded, Origin
 from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, Injected, Reasoned, RoundClosed, new_fact
 from agentflow.vocabulary.messages import Msg

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from agentflow._support.lazy import lazily
-from agentflow.ports.store import MemoryStore, SessionInfo, SessionStore, Store
+from agentflow.ports.memory_store import MemoryStore
+from agentflow.ports.store import SessionInfo, SessionStore, Store
 from agentflow.ports.store_wrapper import StoreWrapper
 
 if TYPE_CHECKING:

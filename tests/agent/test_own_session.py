@@ -27,7 +27,7 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import UsageError
-from agentflow.ports.store import MemoryStore
+from agentflow.ports.memory_store import MemoryStore
 from agentflow.testing.scripted import ScriptedModel
 
 REFUSED = (

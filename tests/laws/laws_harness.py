@@ -21,8 +21,8 @@ from agentflow.errors import HookError, ModelError, UsageError, Veto
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.states import State
+from agentflow.ports.memory_store import MemoryStore
 from agentflow.ports.model import ModelRequest
-from agentflow.ports.store import MemoryStore
 from agentflow.reactive import Flux, Mono, SourceTimeoutError
 from agentflow.testing import ScriptedModel, VirtualClockLoop
 from agentflow.tools.tool_context import ToolContext, ToolEmitter

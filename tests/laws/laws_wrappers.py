@@ -15,8 +15,8 @@ from laws_checks import check_history
 from agentflow import Agent, Flux, Hook, ModelChunk, Mono, PreActing, PreReasoning, tool
 from agentflow.errors import CallTimeoutError, HookError, UsageError
 from agentflow.loop.history import fold_events, fold_facts
+from agentflow.ports.memory_store import MemoryStore
 from agentflow.ports.model import ModelRequest
-from agentflow.ports.store import MemoryStore
 from agentflow.reactive.signals import EMPTY
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.chunks import ToolUseDelta

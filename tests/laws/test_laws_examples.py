@@ -16,7 +16,7 @@ from agentflow import Agent, Answer, Deny, Hook, Msg, ToolUseBlock, on, tool
 from agentflow.errors import CallTimeoutError, UsageError, Veto
 from agentflow.loop.history import fold_events, fold_facts
 from agentflow.loop.schedule import ToolSchedule
-from agentflow.ports.store import MemoryStore
+from agentflow.ports.memory_store import MemoryStore
 from agentflow.reactive import Mono
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.chunks import ModelChunk

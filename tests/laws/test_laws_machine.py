@@ -18,7 +18,7 @@ from agentflow.loop.history import fold_facts
 from agentflow.loop.machine import Machine
 from agentflow.loop.session import Session
 from agentflow.loop.states import TRANSITIONS, State
-from agentflow.ports.store import MemoryStore
+from agentflow.ports.memory_store import MemoryStore
 from agentflow.vocabulary.events import PreActing
 from agentflow.vocabulary.facts import (
     CallClosed,

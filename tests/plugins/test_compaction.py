@@ -24,8 +24,8 @@ from agentflow.plugins.goal import JUDGE, GoalJudge
 from agentflow.plugins.offload import OffloadResults
 from agentflow.plugins.react import ChainOfThought, ReActThoughts
 from agentflow.plugins.reflection import Reflection
+from agentflow.ports.memory_store import MemoryStore
 from agentflow.ports.model import ModelRequest
-from agentflow.ports.store import MemoryStore
 from agentflow.terminal import Console
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Fault, Say, ToolCall, UseTool, WireReply, WireRequest

@@ -58,7 +58,7 @@ from agentflow.plugins import ModelFallback, ModelRetry, OpenTelemetry, Redactio
 from agentflow.plugins.opentelemetry import attributes as semconv
 from agentflow.plugins.opentelemetry.attributes import model_and_provider
 from agentflow.ports.answer_origin import AnswerOrigin, answer_origin, noting_origin
-from agentflow.ports.store import MemoryStore
+from agentflow.ports.memory_store import MemoryStore
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Say

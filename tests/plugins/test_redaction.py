@@ -22,7 +22,7 @@ from agentflow.plugins.redaction import Redaction
 from agentflow.plugins.redaction.detectors import DETECTORS, Detector
 from agentflow.plugins.redaction.text import Scanner, StreamScanner, scan
 from agentflow.plugins.redaction.vault import Vault
-from agentflow.ports.store import MemoryStore
+from agentflow.ports.memory_store import MemoryStore
 from agentflow.recording.entries import RequestEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel

@@ -23,7 +23,8 @@ from agentflow.plugins.redaction.detectors import DETECTORS
 from agentflow.plugins.redaction.seal import KEYS_VARIABLE, Seal
 from agentflow.plugins.redaction.text import Scanner
 from agentflow.plugins.redaction.vault import Vault
-from agentflow.ports.store import MemoryStore, Store
+from agentflow.ports.memory_store import MemoryStore
+from agentflow.ports.store import Store
 from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.testing.faults import Crash, ProcessDied

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from agentflow.ports.store import MemoryStore, SessionStore
+from agentflow.ports.memory_store import MemoryStore
+from agentflow.ports.store import SessionStore
 from agentflow.state.sql import SqlStore
 
 OpenStore: TypeAlias = Callable[..., SqlStore]

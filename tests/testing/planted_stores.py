@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from agentflow.errors import SessionConflictError, StoreError
-from agentflow.ports.store import MemoryStore, SessionStore, Store
+from agentflow.ports.memory_store import MemoryStore
+from agentflow.ports.store import SessionStore, Store
 from agentflow.ports.store_wrapper import StoreWrapper
 from agentflow.state.sql import SqlStore
 from agentflow.testing.store_checks.trial import StoreFlaw

@@ -11,7 +11,8 @@ from planted_stores import DEFECTS, Lines, Newest
 
 from agentflow.errors import UsageError
 from agentflow.plugins.redaction.store import redacted_store
-from agentflow.ports.store import MemoryStore, Store
+from agentflow.ports.memory_store import MemoryStore
+from agentflow.ports.store import Store
 from agentflow.ports.store_wrapper import StoreWrapper
 from agentflow.state.sql import SqlStore
 from agentflow.testing import FindingsError, check_store, check_store_async

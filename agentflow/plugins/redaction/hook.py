@@ -223,7 +223,7 @@ class Redaction(SideWrapper):
         does.
 
         Example:
-            >>> from agentflow.ports.store import MemoryStore
+            >>> from agentflow.ports.memory_store import MemoryStore
             >>> redaction, store = Redaction(), MemoryStore()
             >>> agent = Agent("a", ScriptedModel(["Noted."]), hooks=[redaction], store=redaction.store(store))
             >>> (await agent.call("I am ada@example.com", session="s")).text
