@@ -1,6 +1,6 @@
 """Name the tools and hooks in a saved turn, queue or agent, and find them again when it is loaded.
 
-Code that cannot be found by its name (a closure, a lambda) is refused on saving, with the reason.
+Code that is not importable by its name (a closure, a lambda) is refused on saving, with the reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def found_by_name(function: F) -> F:
 
 
 def named_function(what: str, function: object) -> None:
-    """Refuse a function that cannot be found by its name.
+    """Refuse a function that is not importable by its name.
 
     Raises:
         UsageError: It is a lambda, or it closes over variables.
