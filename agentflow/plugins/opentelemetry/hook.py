@@ -280,8 +280,8 @@ class OpenTelemetry(VerdictListener):
                 noted = {"exception.type": semconv.error_type(event.error), semconv.PHASE: event.phase.value}
                 if event.hook is not None:
                     noted[semconv.HOOK] = event.hook
-                if (said := self._text_of(event.error, event.run_id)) is not None:
-                    noted["exception.message"] = said
+                if (text := self._text_of(event.error, event.run_id)) is not None:
+                    noted["exception.message"] = text
                 span.note("exception", noted)
             case MessagesAdded():
                 span.note(

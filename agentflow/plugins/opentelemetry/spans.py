@@ -86,16 +86,15 @@ class OpenSpan:
     @staticmethod
     def unseen(parent: OpenSpan, clock: Clock) -> OpenSpan:
         """Return a placeholder for a span below one that is not recorded: it measures time only."""
-        here = OpenSpan.__new__(OpenSpan)
-        here.span, here.recording, here.context, here.error_type, here.over = (
-            parent.span,
-            False,
-            parent.context,
-            "",
-            True,
-        )
-        here._clock, here._began = clock, clock.monotonic()
-        return here
+        unseen = OpenSpan.__new__(OpenSpan)
+        unseen.span = parent.span
+        unseen.recording = False
+        unseen.context = parent.context
+        unseen.error_type = ""
+        unseen.over = True
+        unseen._clock = clock
+        unseen._began = clock.monotonic()
+        return unseen
 
     @property
     def seconds(self) -> float:
@@ -112,17 +111,17 @@ class OpenSpan:
         if self.recording:
             self.span.add_event(name, attributes, _nanoseconds(self._clock))
 
-    def fail(self, error_type: str, said: str | None = None) -> None:
+    def fail(self, error_type: str, text: str | None = None) -> None:
         """Mark the span as failed.
 
         Args:
             error_type: The type of the error.
-            said: The text of the error, if content is recorded.
+            text: The text of the error, if content is recorded.
         """
         self.error_type = error_type
         if self.recording:
             self.span.set_attribute("error.type", error_type)
-            self.span.set_status(Status(StatusCode.ERROR, said))
+            self.span.set_status(Status(StatusCode.ERROR, text))
 
     def end(self) -> None:
         """End the span, once."""

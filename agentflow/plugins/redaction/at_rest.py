@@ -77,10 +77,10 @@ def message_at_rest(msg: Msg, cleaning: Cleaning) -> Msg:
     msg = cleaning.message(msg)
     if not any(isinstance(block, ThinkingBlock) for block in msg.content):
         return msg
-    found = cleaning.masking(by_model=True)
+    replacer = cleaning.masking(by_model=True)
     content: list[ContentBlock] = []
     for block in msg.content:
-        if isinstance(block, ThinkingBlock) and (text := cleaning.text(block.text, found)) != block.text:
+        if isinstance(block, ThinkingBlock) and (text := cleaning.text(block.text, replacer)) != block.text:
             block = replace(block, text=text, signature=None)
         content.append(block)
     return msg if content == list(msg.content) else replace(msg, content=tuple(content))
@@ -88,16 +88,16 @@ def message_at_rest(msg: Msg, cleaning: Cleaning) -> Msg:
 
 def at_rest(value: Any, cleaning: Cleaning) -> Any:
     """Return a value of a fact for a store."""
-    found = cleaning.masking(by_model=True)
+    replacer = cleaning.masking(by_model=True)
     match value:
         case str():
-            return cleaning.text(value, found)
+            return cleaning.text(value, replacer)
         case Msg():
             return message_at_rest(value, cleaning)
         case ToolUseBlock():
             return cleaning.use(value)
         case ToolResultBlock():
-            return cleaning.result(value, found)
+            return cleaning.result(value, replacer)
         case Pending():
             use = None if value.tool_use is None else cleaning.use(value.tool_use)
             return replace(value, request=at_rest(value.request, cleaning), tool_use=use)
@@ -108,7 +108,7 @@ def at_rest(value: Any, cleaning: Cleaning) -> Any:
         case Mapping():  # also of verdicts: the decisions of a resume
             mapping = cast("Mapping[str, Any]", value)
             items = {key: at_rest(item, cleaning) for key, item in mapping.items()}
-            return renamed_keys(items, {key: cleaning.text(key, found) for key in mapping})
+            return renamed_keys(items, {key: cleaning.text(key, replacer) for key in mapping})
         case list():
             return [at_rest(item, cleaning) for item in cast("list[Any]", value)]
         case _:
@@ -143,7 +143,7 @@ class Restoring:
 
     def __init__(self, cleaning: Cleaning, original: bool, trusts: Callable[[str], bool]) -> None:
         self._cleaning = cleaning
-        self._found = cleaning.resolving()
+        self._replacer = cleaning.resolving()
         self._all = cleaning.restoring([])
         self._original = original
         self._trusts = trusts
@@ -189,23 +189,23 @@ class Restoring:
         return use if changed == use.input else use.replace(input=changed)
 
     def _restored_reply(self, msg: Msg) -> Msg:
-        return self._message(msg, self._found)
+        return self._message(msg, self._replacer)
 
     def _restored_input(self, messages: tuple[Msg, ...]) -> tuple[Msg, ...]:
         return tuple([self._message(msg, self._all) for msg in messages])
 
-    def _message(self, msg: Msg, found: Replacer) -> Msg:
-        content = tuple([self._block(block, found) for block in msg.content])
+    def _message(self, msg: Msg, replacer: Replacer) -> Msg:
+        content = tuple([self._block(block, replacer) for block in msg.content])
         return msg if content == msg.content else replace(msg, content=content)
 
-    def _block(self, block: ContentBlock, found: Replacer) -> ContentBlock:
+    def _block(self, block: ContentBlock, replacer: Replacer) -> ContentBlock:
         match block:
             case TextBlock() | DataBlock():
-                return self._cleaning.block(block, found)
+                return self._cleaning.block(block, replacer)
             case ThinkingBlock(text=text):
-                return replace(block, text=self._cleaning.text(text, found))
+                return replace(block, text=self._cleaning.text(text, replacer))
             case ToolResultBlock():
-                return self._cleaning.result(block, found) if self._original else block
+                return self._cleaning.result(block, replacer) if self._original else block
             case ToolUseBlock():
                 return block
             case _:

@@ -64,8 +64,8 @@ class RedactedFlux(PrivateFlux):
 
 async def redacted_chunks(chunks: Flux[Any], cleaning: Cleaning, *, whole: bool) -> AsyncIterator[Any]:
     """Redact a tool's chunks; adjacent texts are one text, or separate values with `whole` (a turn that no model requested)."""
-    found = cleaning.masking()
-    text = StreamScanner(cleaning.scanner, found)
+    replacer = cleaning.masking()
+    text = StreamScanner(cleaning.scanner, replacer)
     stream = chunks.open()
     try:
         async for chunk in stream:
@@ -77,7 +77,7 @@ async def redacted_chunks(chunks: Flux[Any], cleaning: Cleaning, *, whole: bool)
             rest = text.end()
             if rest:
                 yield rest
-            changed = cleaning.walk(chunk, found)
+            changed = cleaning.walk(chunk, replacer)
             yield chunk if changed == chunk else changed
         rest = text.end()
         if rest:

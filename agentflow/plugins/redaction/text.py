@@ -141,23 +141,23 @@ class Scanner:
         """Return whether a text, or any part of it, must be searched."""
         return self._gates is None or not self._gates.floating or self.may_find(text)
 
-    def replace(self, text: str, found: Replacer) -> str:
+    def replace(self, text: str, replacer: Replacer) -> str:
         """Replace all finds in a whole text."""
-        return "".join(scan(lambda: self, text, 0, True, found)[0])
+        return "".join(scan(lambda: self, text, 0, True, replacer)[0])
 
-    def next(self, text: str, look: int, final: bool, found: Searches) -> tuple[int, str, int]:
+    def next(self, text: str, look: int, final: bool, matches: Searches) -> tuple[int, str, int]:
         """Return the next find from `look` on: its start, kind and length (0: a false match).
 
-        `found` is the last match of each pattern in this text; no part is searched twice for the same pattern. If no find is
+        `matches` is the last match of each pattern in this text; no part is searched twice for the same pattern. If no find is
         certain yet, the length is -1, and the text before the start is clean.
         """
         match: Match | None = None
         limit = len(text)
         patterns = self._patterns
-        if self._started is not None and _first(self._starts, text, look, found) is not None:
+        if self._started is not None and _first(self._starts, text, look, matches) is not None:
             patterns = [*patterns, self._started]
         for complete, _ in patterns:
-            other = _first(complete, text, look, found)
+            other = _first(complete, text, look, matches)
             if other is not None and (match is None or other.start() < match.start()):
                 match = other
         if not final:
@@ -190,13 +190,13 @@ def _pair(parts: Sequence[tuple[str, str]]) -> tuple[Pattern, Pattern]:
     return compiled(complete), compiled(f"(?:{'|'.join(f'(?:{pattern})' for _, pattern in parts)})(?!)")
 
 
-def _first(pattern: Pattern, text: str, look: int, found: Searches) -> Match | None:
+def _first(pattern: Pattern, text: str, look: int, matches: Searches) -> Match | None:
     """Return the first match from a position on; a known match after it is not searched again."""
-    known = found.get(id(pattern))
+    known = matches.get(id(pattern))
     if known is not None and (known[1] is None or known[1].start() >= look):
         return known[1]
     match = pattern.search(text, look)
-    found[id(pattern)] = pattern, match
+    matches[id(pattern)] = pattern, match
     return match
 
 
@@ -231,7 +231,9 @@ def _literals(values: Sequence[str]) -> tuple[Pattern, Pattern]:
     return _pair([(_VALUE, "|".join(escaped))])
 
 
-def scan(scanner: Callable[[], Scanner], text: str, start: int, final: bool, found: Replacer) -> tuple[list[str], int]:
+def scan(
+    scanner: Callable[[], Scanner], text: str, start: int, final: bool, replacer: Replacer
+) -> tuple[list[str], int]:
     """Scan a text.
 
     Args:
@@ -239,7 +241,7 @@ def scan(scanner: Callable[[], Scanner], text: str, start: int, final: bool, fou
         text: The text; the part before `start` is context.
         start: Where to begin.
         final: Whether the text is complete.
-        found: Returns the replacement of a find.
+        replacer: Returns the replacement of a find.
 
     Returns:
         The parts that can be released, and the position in `text` after them.
@@ -258,7 +260,7 @@ def scan(scanner: Callable[[], Scanner], text: str, start: int, final: bool, fou
             continue
         out.append(text[position:at])
         position = look = at + length
-        out.append(found(kind, text[at:position]))
+        out.append(replacer(kind, text[at:position]))
         current = scanner()
     return out, position
 
@@ -268,7 +270,7 @@ class StreamScanner:
 
     Args:
         scanner: Returns the current scanner.
-        found: Returns the replacement of a find.
+        replacer: Returns the replacement of a find.
 
     Example:
         >>> from agentflow.plugins.redaction.detectors import EMAIL
@@ -277,11 +279,11 @@ class StreamScanner:
         ['write to ', '', '<email>, ', 'soon']
     """
 
-    __slots__ = ("_context", "_found", "_pending", "_scanner")
+    __slots__ = ("_context", "_pending", "_replacer", "_scanner")
 
-    def __init__(self, scanner: Callable[[], Scanner], found: Replacer) -> None:
+    def __init__(self, scanner: Callable[[], Scanner], replacer: Replacer) -> None:
         self._scanner = scanner
-        self._found = found
+        self._replacer = replacer
         self._context = ""
         self._pending = ""
 
@@ -299,7 +301,7 @@ class StreamScanner:
         if not pending:
             return ""
         text = self._context + pending
-        out, reached = scan(self._scanner, text, len(self._context), final, self._found)
+        out, reached = scan(self._scanner, text, len(self._context), final, self._replacer)
         self._pending = text[reached:]
         self._context = text[max(0, reached - _CONTEXT) : reached]
         return "".join(out)

@@ -60,24 +60,24 @@ class Cleaning:
         """Replace all finds by placeholders."""
         vault = self.vault
 
-        def found(kind: str, text: str, /) -> str:
+        def replacer(kind: str, text: str, /) -> str:
             if not kind:
                 vault.original(text)
                 return text
             return vault.hide(text, kind, self._base, by_model=by_model)
 
-        return found
+        return replacer
 
     def restoring(self, lost: list[str]) -> Replacer:
         """Replace placeholders by originals; placeholders with a lost value are added to `lost`."""
         vault = self.vault
 
-        def found(kind: str, text: str, /) -> str:
+        def replacer(kind: str, text: str, /) -> str:
             if not kind and vault.is_lost(text):
                 lost.append(text)
             return text if kind else vault.original(text) or text
 
-        return found
+        return replacer
 
     def showing(self) -> Replacer:
         """Replace finds for readers: their own values stay, the model's own are hidden."""
@@ -85,13 +85,13 @@ class Cleaning:
             return self.masking(by_model=True)
         vault = self.vault
 
-        def found(kind: str, text: str, /) -> str:
+        def replacer(kind: str, text: str, /) -> str:
             placeholder = vault.hide(text, kind, self._base, by_model=True) if kind else text
             if vault.is_models_own(placeholder):
                 return placeholder
             return vault.original(placeholder) or text
 
-        return found
+        return replacer
 
     def resolving(self) -> Replacer:
         """Replace placeholders by originals, except for values that only the model wrote."""
@@ -145,34 +145,34 @@ class Cleaning:
 
     # ---- texts and JSON-like values
 
-    def text(self, text: str, found: Replacer) -> str:
+    def text(self, text: str, replacer: Replacer) -> str:
         """Replace the finds in a text."""
         if self.is_clean(text):
             return text
-        parts, _ = scan(self.scanner, text, 0, True, found)
+        parts, _ = scan(self.scanner, text, 0, True, replacer)
         if len(parts) != 1:
             return "".join(parts)
         self._spotless.add(text)  # one part: nothing was found
         return text
 
-    def walk(self, value: Any, found: Replacer) -> Any:
+    def walk(self, value: Any, replacer: Replacer) -> Any:
         """Replace the finds in JSON-like data: in texts, and in integers that are secrets."""
         if isinstance(value, str):
-            return self.text(value, found)
+            return self.text(value, replacer)
         if isinstance(value, int) and not isinstance(value, bool):
             digits = str(value)
-            text = self.text(digits, found)
+            text = self.text(digits, replacer)
             return value if text == digits else text
         if isinstance(value, Mapping):
             mapping = cast("Mapping[Any, Any]", value)
-            items = {key: self.walk(item, found) for key, item in mapping.items()}
-            keys = {key: self.walk(key, found) if isinstance(key, str) else key for key in mapping}
+            items = {key: self.walk(item, replacer) for key, item in mapping.items()}
+            keys = {key: self.walk(key, replacer) if isinstance(key, str) else key for key in mapping}
             if all(items[key] is item and keys[key] == key for key, item in mapping.items()):
                 return cast("object", value)
             return renamed_keys(items, keys)
         if isinstance(value, list | tuple):
             before = cast("Sequence[Any]", value)
-            after = [self.walk(item, found) for item in before]
+            after = [self.walk(item, replacer) for item in before]
             return cast("object", value) if all(map(is_, after, before)) else after
         return value
 
@@ -183,14 +183,14 @@ class Cleaning:
         masked = ("masked", raw)  # it may contain placeholders, but nothing else
         if masked in self._spotless or self.are_clean_arguments(raw):
             return raw
-        found = self.masking(by_model=True)
+        replacer = self.masking(by_model=True)
         try:
             value = read_json_text(raw)
-            cleaned = self.walk(value, found)
+            cleaned = self.walk(value, replacer)
         except ValueError:  # not JSON, or nested too deeply: treat it as text
-            return self.text(raw, found)
+            return self.text(raw, replacer)
         # A duplicate key is in the text, but not in the value.
-        if cleaned == value and self.text(raw, found) == raw:
+        if cleaned == value and self.text(raw, replacer) == raw:
             self._spotless.add(masked)
             return raw
         return json.dumps(cleaned, ensure_ascii=False)
@@ -200,52 +200,52 @@ class Cleaning:
         raw, name = self.arguments(use.raw), self.text(use.name, self.masking(by_model=True))
         return use if raw == use.raw and name == use.name else ToolUseBlock.from_json(use.id, name, raw)
 
-    def result(self, result: ToolResultBlock, found: Replacer) -> ToolResultBlock:
+    def result(self, result: ToolResultBlock, replacer: Replacer) -> ToolResultBlock:
         """Redact a tool's result."""
-        content, name = result.content, self.text(result.name, found)
+        content, name = result.content, self.text(result.name, replacer)
         if name != result.name:
             result = replace(result, name=name)
         if isinstance(content, str):
-            text = self.text(content, found)
+            text = self.text(content, replacer)
             return result if text == content else replace(result, content=text)
         blocks = tuple(
-            self.data(block, found)
+            self.data(block, replacer)
             if isinstance(block, DataBlock)
-            else replace(block, text=self.text(block.text, found))
+            else replace(block, text=self.text(block.text, replacer))
             for block in content
         )
         return replace(result, content=blocks)
 
-    def block(self, block: ContentBlock, found: Replacer) -> ContentBlock:
+    def block(self, block: ContentBlock, replacer: Replacer) -> ContentBlock:
         """Redact a part of a message; a sealed thought is replaced by the model's original."""
         match block:
             case TextBlock(text=before):
-                text = self.text(before, found)
-                cited = tuple(self.citation(one, found) for one in block.citations)
+                text = self.text(before, replacer)
+                cited = tuple(self.citation(one, replacer) for one in block.citations)
                 same = text == before and cited == block.citations
                 return block if same else replace(block, text=text, citations=cited)
             case ToolUseBlock():
                 return self.use(block)
             case ToolResultBlock():
-                return self.result(block, found)
+                return self.result(block, replacer)
             case ThinkingBlock():
                 thought = self.vault.thoughts.get(block.signature or "")
-                return replace(block, text=self.text(block.text, found) if thought is None else thought)
+                return replace(block, text=self.text(block.text, replacer) if thought is None else thought)
             case DataBlock():
-                return self.data(block, found)
+                return self.data(block, replacer)
             case _:
                 assert_never(block)
 
-    def data(self, block: DataBlock, found: Replacer) -> DataBlock:
+    def data(self, block: DataBlock, replacer: Replacer) -> DataBlock:
         """Redact a file: its name, its URL, and its content if it is text (UTF-8)."""
-        name, url = (part and self.text(part, found) for part in (block.name, block.url))
+        name, url = (part and self.text(part, replacer) for part in (block.name, block.url))
         data = block.data
         if data is not None and (block.kind in ("text", "file") or block.media_type.endswith("+xml")):
-            data = self._content(data, found)
+            data = self._content(data, replacer)
         same = name == block.name and url == block.url and data is block.data
         return block if same else replace(block, name=name, url=url, data=data)
 
-    def _content(self, data: str, found: Replacer) -> str:
+    def _content(self, data: str, replacer: Replacer) -> str:
         key = ("data", data)
         if key in self._spotless:
             return data
@@ -253,12 +253,12 @@ class Cleaning:
             before = b64decode(data, validate=True).decode()
         except ValueError:  # not base64, or not text
             before = ""
-        parts, _ = scan(self.scanner, before, 0, True, found) if self.scanner().may_find(before) else ([before], 0)
+        parts, _ = scan(self.scanner, before, 0, True, replacer) if self.scanner().may_find(before) else ([before], 0)
         after = "".join(parts)
         if "\\" in after:  # JSON may contain a secret with escapes
             try:
                 value = read_json_text(after)
-                cleaned = self.walk(value, found)
+                cleaned = self.walk(value, replacer)
             except ValueError:
                 value = cleaned = None
             if cleaned is not value:
@@ -268,10 +268,10 @@ class Cleaning:
         self._spotless.add(key)
         return data
 
-    def citation(self, cited: Citation, found: Replacer) -> Citation:
+    def citation(self, cited: Citation, replacer: Replacer) -> Citation:
         """Redact a citation: its quotation may contain a secret."""
-        url, title, text = (part and self.text(part, found) for part in (cited.url, cited.title, cited.text))
-        return Citation(url, title, text, self.walk(cited.raw, found), cited.model)
+        url, title, text = (part and self.text(part, replacer) for part in (cited.url, cited.title, cited.text))
+        return Citation(url, title, text, self.walk(cited.raw, replacer), cited.model)
 
     # ---- messages
 
@@ -294,12 +294,12 @@ class Cleaning:
                 not msg.metadata or self._is_clean_metadata(msg.metadata)
             ):
                 return msg
-        found = self.masking(by_model=msg.role == "assistant")
-        content = tuple(self.block(block, found) for block in msg.content)
+        replacer = self.masking(by_model=msg.role == "assistant")
+        content = tuple(self.block(block, replacer) for block in msg.content)
         cleaned = msg if content == msg.content else replace(msg, content=content)
-        if msg.name and (name := self.text(msg.name, found)) != msg.name:
+        if msg.name and (name := self.text(msg.name, replacer)) != msg.name:
             cleaned = replace(cleaned, name=name)
-        if msg.metadata and (metadata := self.walk(msg.metadata, found)) is not msg.metadata:
+        if msg.metadata and (metadata := self.walk(msg.metadata, replacer)) is not msg.metadata:
             cleaned = replace(cleaned, metadata=metadata)
         return cleaned
 
