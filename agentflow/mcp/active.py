@@ -4,7 +4,8 @@ Rules:
 
 1. The tool's own task passes the server's progress on: a slow reader slows no other call. If progress arrives faster than it is
    read, the oldest reports are dropped.
-2. A question for a person is answered by the function `elicitation`, or suspends the call. Then it stays unanswered, and the
+2. A question for a person is answered by the function `elicitation`, or by the user of the client that calls an agent as a
+   server, or suspends the call. Then it stays unanswered, and the
    call is cancelled at the server. When the call is resumed, the tool runs again from its start, and the server gets the
    answers to the questions that it asks again. Answers are kept until the call has ended.
 3. The server gets a model's answers only if `sampling` allows it, and no more than that in one call.
@@ -29,13 +30,13 @@ from agentflow._support.shown import one_line
 from agentflow.loop.run import current_turn
 from agentflow.mcp.results import message_of
 from agentflow.mcp.sdk import types
-from agentflow.mcp.settings import Link, Settings
+from agentflow.mcp.settings import Answering, Link, Settings
 from agentflow.tools.tool_context import ToolContext
 from agentflow.vocabulary.messages import Msg, Pending
 from agentflow.vocabulary.specs import ModelOptions
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
-__all__ = ["ActiveCall", "ElicitationAnswers", "Progress", "call_of_question", "current_call"]
+__all__ = ["ActiveCall", "ElicitationAnswers", "Progress", "call_of_question", "client_user", "current_call"]
 _MOST_REPORTS = 64
 _MOST_SAMPLED_TOKENS = 4096
 
@@ -95,6 +96,7 @@ class ActiveCall:
         self._sampled = 0
         self._side: set[asyncio.Task[Any]] = set()
         self._ended = asyncio.Event()
+        self._user = client_user.get()
         turn = self._turn = current_turn.get()
         self._answers: dict[str, dict[str, Any]] = {}
         if turn is not None and (
@@ -133,6 +135,8 @@ class ActiveCall:
         found = self._answers.get(key)
         if found is None:
             pending = Pending(key, "approval", request, self.context.tool_use, f"mcp:{self._settings.name}")
+            if ask == "suspend" and self._user is not None:
+                ask = self._user
             if ask == "suspend":
                 self.waits[key] = pending
                 self.wakeup.set()
@@ -196,6 +200,9 @@ class ActiveCall:
         if side:
             await asyncio.wait(side)
 
+
+client_user: ContextVar[Answering | None] = ContextVar("agentflow_mcp_client_user", default=None)
+"""Asks the user of the client that calls an agent as a server, if that is possible during a call."""
 
 current_call: ContextVar[ActiveCall | None] = ContextVar("agentflow_mcp_call", default=None)
 """The call that a request of the server belongs to, if the SDK knows it."""

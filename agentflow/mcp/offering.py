@@ -28,6 +28,7 @@ from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.session import Session
 from agentflow.loop.turn import Turn, full_turn
 from agentflow.loop.turn_run import make_run, run_turn
+from agentflow.mcp.active import client_user
 from agentflow.mcp.offers import PromptFunction, Prompts, Resources, ResourceSource, apart, completed, content_of
 from agentflow.mcp.sdk import (
     MODERN_PROTOCOL_VERSIONS,
@@ -41,7 +42,7 @@ from agentflow.mcp.sdk import Server as LowLevelServer
 from agentflow.tools.results import render
 from agentflow.tools.tool import Tool
 from agentflow.vocabulary.events import ActingChunk, CallEnded, Error, HookEvent, PostActing, PreActing, PreReasoning
-from agentflow.vocabulary.messages import DataBlock, Pending, Reply, TextBlock
+from agentflow.vocabulary.messages import DataBlock, Pending, Reply, TextBlock, ToolUseBlock
 from agentflow.vocabulary.verdicts import Approve, Deny, Resolution
 
 __all__ = ["agent_server"]
@@ -183,6 +184,7 @@ class _Offer:
     ) -> types.CallToolResult | types.InputRequiredResult:
         arguments = params.arguments or {}
         reporter = _Reporter(context, self._agent.name, self._log)
+        client_user.set(reporter.ask if reporter.can_ask() and reporter.session.can_send_request else None)
         if params.name == self._agent.name:
             return await apart(self._call_agent(params, arguments, reporter))
         await self._agent.open()
@@ -228,7 +230,7 @@ class _Offer:
                 )
             if not reporter.session.can_send_request:  # the protocol of 2026: the client calls again, with the answers
                 return self._put_off(session, waits)
-            decisions = {one.id: _decision(await reporter.ask(_question(one))) for one in waits}
+            decisions = {one.id: await reporter.ask(one) for one in waits}
             reply = await self._reply(self._agent.resume_stream(session, decisions), reporter)
         blocks = [block for block in reply.content if isinstance(block, TextBlock | DataBlock)]
         content: list[types.ContentBlock] = list(map(content_of, blocks)) or [types.TextContent(text=reply.text)]
@@ -241,7 +243,7 @@ class _Offer:
             self._waiting.popitem(last=False)
         requests: dict[str, types.InputRequest] = {
             one.id: types.ElicitRequest(
-                params=types.ElicitRequestFormParams(message=_question(one), requested_schema=_DECISION)
+                params=types.ElicitRequestFormParams(message=_question(one), requested_schema=_form(one))
             )
             for one in waits
         }
@@ -254,7 +256,7 @@ class _Offer:
         if session is None:
             return _failed("The conversation that this answers is no longer here.")
         waits = [one for one in session.pending if one.kind != "parked"]
-        decisions = {one.id: _decision(answers.get(one.id)) for one in waits}
+        decisions = {one.id: _decision(one, answers.get(one.id)) for one in waits}
         try:
             reply = await self._reply(self._agent.resume_stream(session, decisions), reporter)
             return await self._outcome(reply, session, reporter)
@@ -281,8 +283,8 @@ class _Offer:
             if tool.requires_approval:
                 if not reporter.can_ask() or not reporter.session.can_send_request:
                     return _failed(f"{tool.name} needs an approval, but this client cannot ask its user.")
-                use = f"{tool.name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
-                turn.approval = _decision(await reporter.ask(f"May {one_line(use)[:1000]} run?"))
+                use = ToolUseBlock(turn.id, tool.name, arguments)
+                turn.approval = await reporter.ask(Pending(turn.id, "approval", {}, use))
             run = make_run(turn, full_agent(agent).config, full_hooks(agent.hooks), None, agent.name, None)
             await reporter.log("info", f"calls {tool.name}")
             run.start(run_turn(turn, run, None))
@@ -370,20 +372,34 @@ class _Reporter:
         can = self.session.client_capabilities
         return can is not None and can.elicitation is not None
 
-    async def ask(self, message: str) -> types.ElicitResult:
-        """Ask the client's user, and wait for the answer."""
-        return await self.session.elicit_form(message, _DECISION)
+    async def ask(self, waits: Pending) -> Resolution:
+        """Ask the client's user, and wait for the decision."""
+        return _decision(waits, await self.session.elicit_form(_question(waits), _form(waits)))
 
 
 def _question(waits: Pending) -> str:
     use = waits.tool_use
+    if _asked_schema(waits) is not None:
+        return one_line(f"{waits.request['server']}: {waits.request['message']}")[:2000]
     if use is None or waits.hook.startswith("mcp:"):
         return one_line(str(waits.request))[:2000]
     return one_line(f"May {use.name}({', '.join(f'{key}={value!r}' for key, value in use.input.items())}) run?")[:2000]
 
 
-def _decision(answer: object) -> Resolution:
+def _asked_schema(waits: Pending) -> types.ElicitRequestedSchema | None:
+    """Return the form that an MCP server of the agent requests; None if it is another question."""
+    return waits.request.get("schema") if waits.hook.startswith("mcp:") else None
+
+
+def _form(waits: Pending) -> types.ElicitRequestedSchema:
+    """Return the form for a question."""
+    return _asked_schema(waits) or _DECISION
+
+
+def _decision(waits: Pending, answer: object) -> Resolution:
     """Return a user's decision; anything but a clear yes is a no."""
+    if _asked_schema(waits) is not None and isinstance(answer, types.ElicitResult) and answer.action == "accept":
+        return Approve(input=answer.content or {})
     if (
         isinstance(answer, types.ElicitResult)
         and answer.action == "accept"

@@ -33,7 +33,7 @@ CLIENT = (
     *("auth/resource-mismatch", "auth/offline-access-scope", "auth/offline-access-not-supported"),
     *("auth/client-credentials-jwt", "auth/client-credentials-basic", "auth/cross-app-access-complete-flow"),
 )
-"""All of the suite's but `auth/2025-03-26-oauth-metadata-backcompat`, whose metadata the SDK refuses (another issuer)."""
+"""All of the suite's but `auth/2025-03-26-oauth-metadata-backcompat`; see `docs/mcp-server.md`."""
 SERVER = (
     *("server-initialize", "ping", "tools-list", "tools-call-simple-text", "tools-call-image", "tools-call-audio"),
     *("tools-call-error", "tools-call-with-progress", "json-schema-2020-12", "server-sse-multiple-streams"),
@@ -41,9 +41,9 @@ SERVER = (
     *("logging-set-level", "completion-complete", "dns-rebinding-protection"),
     *("resources-list", "resources-read-text", "resources-read-binary", "resources-templates-read"),
     *("prompts-list", "prompts-get-simple", "prompts-get-with-args", "prompts-get-embedded-resource"),
-    *("prompts-get-with-image",),
+    *("prompts-get-with-image", "elicitation-sep1034-defaults", "elicitation-sep1330-enums"),
 )
-"""Those that concern what an agent offers; `docs/mcp.md` says which do not, and why."""
+"""Those that concern what an agent offers; `docs/mcp-server.md` says which do not, and why."""
 
 
 @pytest.fixture(scope="module")

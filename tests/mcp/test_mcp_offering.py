@@ -15,13 +15,14 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import ElicitResult, TextContent
 from offered import agent, log
-from ways import HERE, results, served
+from ways import HERE, demo, results, served
 
 from agentflow import Agent, ToolUseBlock, tool
 from agentflow.cli.failures import CommandError
 from agentflow.cli.mcp_command import mcp
 from agentflow.errors import UsageError
 from agentflow.mcp import MCPServer, agent_server
+from agentflow.ports.model import ModelRequest
 from agentflow.testing import ScriptedModel
 
 WAYS = ("memory", "memory-legacy", "stdio", "http", "http-legacy")
@@ -270,3 +271,35 @@ async def test_many_clients_list_the_tools_at_once(way: str) -> None:
         async with served(server.streamable_http_app()) as address:
             listed = await asyncio.gather(*[names(f"{address}/mcp") for _ in range(MANY)])
     assert (len(listed), set(listed)) == (MANY, {("clerk", "look")})
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_question_of_the_agents_own_server_is_passed_on(mode: str) -> None:
+    """The client's user fills in the form of the agent's MCP server, with its schema; a decline reaches the server."""
+    forms: list[tuple[str, list[str]]] = []
+
+    def answering(answer: ElicitResult) -> Callable[..., Any]:
+        async def asked(context: Any, params: Any) -> ElicitResult:
+            forms.append((params.message, sorted(params.requested_schema["properties"])))
+            return answer
+
+        return asked
+
+    async with demo("memory-legacy", approve="never") as server:
+        brain = ScriptedModel(lambda request: text_of(request) or ToolUseBlock("t", "ask_name"))
+        offered = agent_server(Agent("desk", brain, tools=[server]), tools=["ask_name"])
+        filled = answering(ElicitResult(action="accept", content={"name": "Ada"}))
+        async with Client(offered, mode=mode, elicitation_callback=filled) as made:
+            by_agent = await made.call_tool("desk", {"message": "Go"})
+            directly = await made.call_tool("ask_name", {}) if mode == "legacy" else None
+        asked = [("demo: What is your name?", ["name"]), ("demo: Is it Ada?", ["name"])]
+        assert forms == asked * (2 if mode == "legacy" else 1)
+        assert text(by_agent) == "Ada, Ada"
+        assert directly is None or text(directly) == "Ada, Ada"
+        async with Client(offered, mode=mode, elicitation_callback=answering(ElicitResult(action="decline"))) as made:
+            assert text(await made.call_tool("desk", {"message": "Go"})) == "nobody said: decline"
+
+
+def text_of(request: ModelRequest) -> str:
+    """The last tool result in a request."""
+    return "".join(result.text for result in request.messages[-1].tool_results)

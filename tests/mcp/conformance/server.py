@@ -8,10 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
+import mcp_types as types
 import uvicorn
+from mcp.server import Server
 
 from agentflow import Agent, DataBlock, Msg, TextBlock, ToolContext, ToolEmitter, tool
-from agentflow.mcp import Suggest, agent_server
+from agentflow.mcp import MCPServer, Suggest, agent_server
 from agentflow.testing import ScriptedModel
 from agentflow.tools import schema_tool
 
@@ -133,6 +135,48 @@ def template(id: str) -> dict[str, object]:  # noqa: A002 - the suite's name
     return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
 
 
+def choice(**rest: Any) -> dict[str, Any]:
+    return {"type": "string", **rest}
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "test_elicitation_sep1034_defaults": {
+        "name": {"type": "string", "default": "John Doe"},
+        "age": {"type": "integer", "default": 30},
+        "score": {"type": "number", "default": 95.5},
+        "status": choice(enum=["active", "inactive", "pending"], default="active"),
+        "verified": {"type": "boolean", "default": True},
+    },
+    "test_elicitation_sep1330_enums": {
+        "untitledSingle": choice(enum=["option1", "option2", "option3"]),
+        "titledSingle": choice(oneOf=[{"const": f"value{n}", "title": f"Option {n}"} for n in (1, 2, 3)]),
+        "legacyEnum": choice(enum=["opt1", "opt2"], enumNames=["Option One", "Option Two"]),
+        "untitledMulti": {"type": "array", "items": choice(enum=["option1", "option2", "option3"])},
+        "titledMulti": {
+            "type": "array",
+            "items": {"anyOf": [{"const": f"value{n}", "title": f"Choice {n}"} for n in (1, 2, 3)]},
+        },
+    },
+}
+"""The forms that the tools of the agent's own MCP server request from a person, by tool."""
+
+
+async def list_forms(context: Any, params: Any) -> types.ListToolsResult:
+    tools = [types.Tool(name=name, description="Ask a person.", input_schema={"type": "object"}) for name in FORMS]
+    return types.ListToolsResult(tools=tools)
+
+
+async def ask_form(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    form = {"type": "object", "properties": FORMS[params.name]}
+    answer = await context.session.elicit_form("Please fill this in.", form)
+    text = f"Elicitation completed: action={answer.action}, content={answer.content}"
+    return types.CallToolResult(content=[types.TextContent(text=text)])
+
+
+forms = MCPServer.in_memory(
+    Server("forms", on_list_tools=list_forms, on_call_tool=ask_form), protocol="legacy", approve="never"
+)
+
 PROMPTS = [
     test_simple_prompt,
     test_prompt_with_arguments,
@@ -150,6 +194,7 @@ TOOLS = [
     test_error_handling,
     test_tool_with_progress,
     json_schema_2020_12_tool,
+    forms,
 ]
 
 if __name__ == "__main__":
