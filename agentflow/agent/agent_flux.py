@@ -80,12 +80,12 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
             >>> async for text in agent.stream("Hello").text():
             ...     print(text, end="")
         """
-        return Flux(self._words)
+        return Flux(self._texts)
 
-    async def _words(self) -> AsyncGenerator[str]:
-        async with aclosing(self.open()) as events, aclosing(text_chunks(events)) as pieces:
-            async for piece in pieces:
-                yield piece
+    async def _texts(self) -> AsyncGenerator[str]:
+        async with aclosing(self.open()) as events, aclosing(text_chunks(events)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     def partials(self) -> Flux[Partial[T_co]]:
         """Yield the fields of the typed output while the model streams them: a growing mapping; the last one has the

@@ -320,7 +320,7 @@ def check_decisions(
         raise UsageError(f"Session {session.id!r}: no call {unknown} waits for a decision; waiting: {list(pending)}.")
     for key, decision in decisions.items():
         waits = pending[key]
-        if not isinstance(decision, Approve | Deny | Answer):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(cast("object", decision), Approve | Deny | Answer):
             raise UsageError(
                 f"The decision for {key!r} is {decision!r:.60}; legal are Approve(), Approve(input=...), Deny(reason), "
                 "Answer(value)."

@@ -76,7 +76,7 @@ class Entries:
         finally:
             self._asking.release()
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release a reserved slot."""
         with self.guard:
             self._coming -= 1

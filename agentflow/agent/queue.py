@@ -162,7 +162,7 @@ class TurnQueue:
         try:
             run = await self._evaluate(own)
         except BaseException:
-            self._entries.give_back()
+            self._entries.release()
             raise
         return await self._enter(own, run, sent, reserved=True)
 

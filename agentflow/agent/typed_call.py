@@ -27,13 +27,13 @@ class TypedOutput:
         output: The same as an `Output`.
     """
 
-    __slots__ = ("_config", "_hooks", "_laid", "_set", "given", "output")
+    __slots__ = ("_config", "_extended", "_hooks", "_set", "given", "output")
 
     def __init__(self, given: object, output: Output[Any]) -> None:
         self.given = given
         self.output = output
         self._config: LoopConfig | None = None
-        self._laid: LoopConfig | None = None
+        self._extended: LoopConfig | None = None
         self._hooks: FullHookSet | None = None
         self._set: FullHookSet | None = None
 
@@ -46,7 +46,7 @@ class TypedOutput:
         """
         if self.output.is_text:
             return config
-        if self._laid is None or self._config is not config:
+        if self._extended is None or self._config is not config:
             tool = self.output.tool
             if tool.name in config.tools:
                 raise UsageError(
@@ -55,12 +55,12 @@ class TypedOutput:
                 )
             deps = dict.fromkeys((*config.dep_types, *tool.dep_types.items()))
             self._config = config
-            self._laid = replace(config, tools={**config.tools, tool.name: tool}, dep_types=tuple(deps))
-        return self._laid
+            self._extended = replace(config, tools={**config.tools, tool.name: tool}, dep_types=tuple(deps))
+        return self._extended
 
     def move(self, old: LoopConfig, new: LoopConfig) -> None:
         """Update running calls after the agent's tools have changed; they keep the final tool."""
-        before = self._laid
+        before = self._extended
         if before is None or self._config is not old:
             return
         after = self.over(new)

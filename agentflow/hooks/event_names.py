@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from agentflow.errors import UsageError, close_to
 from agentflow.vocabulary.events import (
@@ -91,7 +91,7 @@ def event_named(name: str) -> type[Event]:
         >>> event_named("after_llm").__name__
         'PostReasoning'
     """
-    kind = EVENT_NAMES.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance] - from outside
+    kind = EVENT_NAMES.get(name) if isinstance(cast("object", name), str) else None
     if kind is not None:
         return kind
     close = _meant(str(name))

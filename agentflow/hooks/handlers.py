@@ -66,8 +66,9 @@ def check_handler(function: object) -> None:
         name = getattr(function, "name", "it")
         raise UsageError(f"{name!r} is a tool, not a function of an event. Pass it as tools=[{name}].")
     if not callable(function) or isinstance(function, Observable | Awaitable):
+        kind = type(cast("object", function))
         raise UsageError(
-            f"{function!r:.80} is not a function but a {type(function).__name__}. Pass a function of one event; several "  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+            f"{function!r:.80} is not a function but a {kind.__name__}. Pass a function of one event; several "
             "functions are separate arguments: after_llm(f, g)."
         )
     inner = plain(function)

@@ -305,5 +305,4 @@ def _wrong(hook: Hook, option: str) -> UsageError:
 
 
 def _name(hook: Hook) -> str:
-    name = hook.name
-    return name if isinstance(name, str) else type(hook).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
+    return hook.name if _is_str(hook.name) else type(hook).__name__

@@ -39,7 +39,7 @@ def recorded_around(around: Around, hook: Hook, listeners: Listeners) -> Around:
         finally:
             injecting.set(outer)
         if wrapped is inner:
-            layer.tell_injections()
+            layer.report_injections()
             return source
         return layer.outside(wrapped) if hasattr(wrapped, "subscribe") else wrapped
 
@@ -49,12 +49,12 @@ def recorded_around(around: Around, hook: Hook, listeners: Listeners) -> Around:
 class Side:
     """One side of a wrapper: the chunks of the last run, or one value."""
 
-    __slots__ = ("_value", "chunks", "ended")
+    __slots__ = ("chunks", "ended", "value")
 
     def __init__(self) -> None:
         self.chunks: list[ModelChunk] = []
-        self.ended = False
-        self._value: Any = None
+        self.ended = False  # if so, the next chunk belongs to another run
+        self.value: Any = None
 
     def take_chunk(self, chunk: ModelChunk) -> None:
         """Add the next chunk. A restart discards the chunks before it."""
@@ -62,22 +62,14 @@ class Side:
             self.chunks, self.ended = [], False
         self.chunks.append(chunk)
 
-    def take_value(self, value: Any) -> None:
-        """Set the value."""
-        self._value = value
-
-    def end(self) -> None:
-        """Mark the stream as finished: the next chunk belongs to another run."""
-        self.ended = True
-
     def seen(self) -> Any:
         """Return the message folded from the chunks, or the value."""
-        return fold(self.chunks, id="") if self.chunks else self._value
+        return fold(self.chunks, id="") if self.chunks else self.value
 
     def same(self, other: Side) -> bool:
         """Whether identical objects passed both sides."""
         return (
-            self._value is other._value
+            self.value is other.value
             and len(self.chunks) == len(other.chunks)
             and all(map(is_, self.chunks, other.chunks))
         )
@@ -110,10 +102,10 @@ class _WatchedModel(Flux[ModelChunk]):
         finally:
             await close(chunks)
             if layer is not None:
-                layer.tell_injections()
-        self.side.end()
+                layer.report_injections()
+        self.side.ended = True
         if layer is not None:
-            layer.tell()
+            layer.report()
 
 
 class _WatchedWork(Mono[Any]):
@@ -135,11 +127,11 @@ class _WatchedWork(Mono[Any]):
                 value = await self._watched.resolve()
             finally:
                 injecting.set(outer)
-                layer.tell_injections()
+                layer.report_injections()
         if value is not EMPTY:
-            self.side.take_value(value)
+            self.side.value = value
             if layer is not None:
-                layer.tell()
+                layer.report()
         return value
 
 
@@ -203,17 +195,17 @@ class _Layer:
         finally:
             await close(chunks)
 
-    def tell_injections(self) -> None:
+    def report_injections(self) -> None:
         """Report the messages that the wrapper has injected so far. Called however its work ends."""
         added, self.injections.added = tuple(self.injections.added), []
         if added:
-            told = HookCall(self.hook, self.event, injected=added, via="around")
-            notify_all(self.listeners, lambda listener: listener.on_call(told))
+            made = HookCall(self.hook, self.event, injected=added, via="around")
+            notify_all(self.listeners, lambda listener: listener.on_call(made))
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Report both sides if they differ."""
         if self.before.same(self.after) and skip_unchanged(self.listeners):
             return
         duration = (self.clock() - self.began) * 1000
-        told = LayerRun(self.hook, self.event, self.before.seen(), self.after.seen(), duration)
-        notify_all(self.listeners, lambda listener: listener.on_layer(told))
+        made = LayerRun(self.hook, self.event, self.before.seen(), self.after.seen(), duration)
+        notify_all(self.listeners, lambda listener: listener.on_layer(made))

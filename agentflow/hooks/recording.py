@@ -210,14 +210,14 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
         shadows = len(event.context.shadows) if hook.shadow else 0
         injections = marking.injections(event)
 
-        def tell(result: Any, error: BaseException | None) -> None:
+        def report(result: Any, error: BaseException | None) -> None:
             if observes:
                 if injections.added:
-                    told = HookCall(hook, event, injected=tuple(injections.added))
-                    notify_all(listeners, lambda listener: listener.on_call(told))
+                    made = HookCall(hook, event, injected=tuple(injections.added))
+                    notify_all(listeners, lambda listener: listener.on_call(made))
                 return
             watch = _Watch(hook, kind, event, dict(zip(names, before, strict=True)), listeners, injections)
-            watch.tell(result, error, began, shadows)
+            watch.report(result, error, began, shadows)
 
         def unchanged() -> bool:
             return quiet and not injections.added and (observes or all(map(is_, before, values_of(event))))
@@ -228,12 +228,12 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
             try:
                 result = await settle(result)
             except BaseException as error:  # recorded, then handled by the chain
-                tell(None, error)
+                report(None, error)
                 raise
             finally:
                 injecting.set(outer)
             if not ((result is None or result is event) and unchanged()):
-                tell(result, None)
+                report(result, None)
             return result
 
         outer = injecting.get()
@@ -241,17 +241,17 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
         try:
             result = call(event)
         except BaseException as error:  # recorded, then handled by the chain
-            tell(None, error)
+            report(None, error)
             raise
         finally:
             injecting.set(outer)
         if result is None or result is event:
             if not unchanged():
-                tell(result, None)
+                report(result, None)
             return result
         if is_later(result):
             return later(result)
-        tell(result, None)
+        report(result, None)
         return result
 
     return marking.around(watching)
@@ -318,11 +318,11 @@ class _Watch:
         self.listeners = listeners
         self.injections = injections
 
-    def tell(self, result: Any, error: BaseException | None, began: float, shadows: int) -> None:
+    def report(self, result: Any, error: BaseException | None, began: float, shadows: int) -> None:
         """Report the call, given the time it began and the number of shadows before it."""
         duration = (clock_of(self.event)() - began) * 1000
         if self.hook.shadow:
-            self._tell_shadow(duration, shadows)
+            self._report_shadow(duration, shadows)
             return
         after, verdict, error = outcome_of(self.hook, self.kind, self.event, result, error)
         changes = tuple(
@@ -333,10 +333,10 @@ class _Watch:
         injected = tuple(self.injections.added)
         if not (changes or injected or verdict is not None or error is not None) and skip_unchanged(self.listeners):
             return
-        told = HookCall(self.hook, self.event, changes, verdict, error, duration, injected=injected)
-        notify_all(self.listeners, lambda listener: listener.on_call(told))
+        made = HookCall(self.hook, self.event, changes, verdict, error, duration, injected=injected)
+        notify_all(self.listeners, lambda listener: listener.on_call(made))
 
-    def _tell_shadow(self, duration: float, shadows: int) -> None:
+    def _report_shadow(self, duration: float, shadows: int) -> None:
         changes: tuple[FieldChange, ...] = ()
         verdict: Any = None
         error: BaseException | None = None
@@ -348,8 +348,8 @@ class _Watch:
                 error = shadow.verdict
             else:
                 verdict = shadow.verdict
-        told = HookCall(self.hook, self.event, changes, verdict, error, duration, True)
-        notify_all(self.listeners, lambda listener: listener.on_call(told))
+        made = HookCall(self.hook, self.event, changes, verdict, error, duration, True)
+        notify_all(self.listeners, lambda listener: listener.on_call(made))
 
 
 def notify_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> None:

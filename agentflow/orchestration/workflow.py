@@ -105,7 +105,7 @@ def workflow(
         >>> (await article.call("Bees")).output
         'Bees buzz.'
     """
-    wrong = next((one for one in participants if not isinstance(one, Agent | Tool)), None)  # pyright: ignore[reportUnnecessaryIsInstance] - such as the function, without parentheses
+    wrong = next((one for one in participants if not isinstance(cast("object", one), Agent | Tool)), None)
     if wrong is not None:
         raise UsageError(
             f"@workflow(...) takes agents and tools, not {wrong!r:.60}. Write @workflow(writer, my_tool), with "

@@ -162,6 +162,9 @@ class Tool(HookedTool, Generic[P, R_co]):
             blueprint = Blueprint(function, name, description, in_thread, external, fixed or {}, contract)
         if plain is not None and "<locals>" in plain.__qualname__:
             blueprint.names = local_names(plain)
+        call = (
+            partial(_in_thread, name, function) if in_thread else partial(_never_runs, name) if external else function
+        )
         labels = frozenset((tags,) if isinstance(tags, str) else tags)
         spec = ToolSpec(
             name,
@@ -187,11 +190,7 @@ class Tool(HookedTool, Generic[P, R_co]):
             streaming=streaming,
             function=function,
             _blueprint=blueprint,
-            _call=partial(_in_thread, name, function)
-            if in_thread
-            else partial(_never_runs, name)
-            if external
-            else function,
+            _call=call,
             _bound=False,
             __wrapped__=function,
             __doc__=plain.__doc__ if plain is not None else None,
