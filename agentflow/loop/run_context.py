@@ -277,7 +277,7 @@ def _bill(run: Asker, received: Sequence[ModelChunk]) -> None:
         run.add_usage(one_call(usage))
 
 
-def _work(model: str | Model, request: ModelRequest, new_id: Callable[[str], str]) -> ModelSource:
+def _work(current: str | Model, request: ModelRequest, new_id: Callable[[str], str]) -> ModelSource:
     """Return the model call, which can be repeated with another request."""
 
     def using(
@@ -286,7 +286,6 @@ def _work(model: str | Model, request: ModelRequest, new_id: Callable[[str], str
         changed = changed_request(request, model, input_messages, options, new_id)
         return _work(current if model is None else model, changed, new_id)
 
-    current = model
     return ModelSource(Flux(lambda: resolve_model(current).stream(request)), request, using, opens=None)
 
 

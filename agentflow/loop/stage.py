@@ -386,25 +386,23 @@ def tool_source(
         transform: Changes the chunks.
         instead: Runs instead of the tool.
     """
+
+    def changed(further: Transform) -> ToolSource:
+        if transform is None:
+            return tool_source(stage, work, further, instead)
+        before = transform
+
+        def both(chunks: Flux[Any]) -> Any:
+            made = before(chunks)
+            return further(chunks.over(made) if isinstance(chunks, ChunkSource) else made)
+
+        return tool_source(stage, work, both, instead)
+
     return ToolSource(
         Mono(partial(stage.do, partial(work, transform, instead))),
-        partial(_changed, stage, work, transform, instead),
+        changed,
         lambda other: tool_source(stage, work, transform, other),
     )
-
-
-def _changed(
-    stage: Stage, work: ToolWork, before: Transform | None, instead: Work | None, transform: Transform
-) -> ToolSource:
-    """Return the same work with another transform of its chunks, after the existing ones."""
-    if before is None:
-        return tool_source(stage, work, transform, instead)
-
-    def both(chunks: Flux[Any]) -> Any:
-        made = before(chunks)
-        return transform(chunks.over(made) if isinstance(chunks, ChunkSource) else made)
-
-    return tool_source(stage, work, both, instead)
 
 
 def generator(stream: AsyncIterator[T]) -> AsyncGeneratorType[T, None]:
