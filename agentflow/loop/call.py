@@ -56,9 +56,9 @@ _WORK = ("reason", "summary", "act")
 def _outcome_so_far(machine: Machine) -> Outcome:
     """Return the outcome of an interrupted run so far: its last facts may have stopped it."""
     if machine.state is not State.ASSISTANT and machine.final is not None:
-        said = machine.final.metadata.get("synthetic")
-        if said == "denied" or said == "stopped":
-            return said
+        mark = machine.final.metadata.get("synthetic")
+        if mark == "denied" or mark == "stopped":
+            return mark
         if machine.stop is not None:
             return "stopped"
     return "completed"
@@ -170,23 +170,23 @@ class Call(RunBase):
         if task is None or task.done() or step == 3 or (step and self.over):
             self._drop()
             return
-        alive, said = self._detach_from(task)
+        clone, notice = self._detach_from(task)
         if step == 1:
-            keep_in_memory(alive)
-        driver = alive._end_at_once(said) if step == 2 else alive._end_without_driver(said)
-        self.scope.hand_to(driver, partial(alive._abandon, step + 1))
+            keep_in_memory(clone)
+        driver = clone._end_at_once(notice) if step == 2 else clone._end_without_driver(notice)
+        self.scope.hand_to(driver, partial(clone._abandon, step + 1))
 
     def _detach_from(self, task: asyncio.Task[Any]) -> tuple[Self, str]:
         """Detach the call from its driver's task. Return the clone, and a message that says where the tasks are."""
         scope, running = self.scope, self.config.running
-        said = abandon_tasks(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
+        notice = abandon_tasks(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
         running.runs.discard(self)
-        alive = detached(self)
-        running.runs.add(alive)
-        self.session.run = alive
-        return alive, said
+        clone = detached(self)
+        running.runs.add(clone)
+        self.session.run = clone
+        return clone, notice
 
-    async def _end_without_driver(self, said: str) -> None:
+    async def _end_without_driver(self, notice: str) -> None:
         reply: Reply | None = None
         failure: BaseException | None = None
         try:
@@ -200,24 +200,24 @@ class Call(RunBase):
                 reply = await typed(reply)
         except BaseException as error:  # the caller gets it
             failure = error
-        self._finish_late(reply, failure, said)
+        self._finish_late(reply, failure, notice)
         failure = None  # its traceback holds this frame
 
-    async def _end_at_once(self, said: str) -> None:
+    async def _end_at_once(self, notice: str) -> None:
         end_now(self)
         reply, failure = abandoned_result(self)
         try:
             await end(self, "interrupted", failure, reply)
         except BaseException as error:  # the caller gets it
             failure = failure or error
-        self._finish_late(reply, failure, said)
+        self._finish_late(reply, failure, notice)
         failure = None
 
-    def _finish_late(self, reply: Reply | None, failure: BaseException | None, said: str) -> None:
+    def _finish_late(self, reply: Reply | None, failure: BaseException | None, notice: str) -> None:
         if self.events.abandoned or self.scope.state == "done":  # already finished by another task
             return
         if failure is not None:
-            failure.add_note(Aside(said))
+            failure.add_note(Aside(notice))
         self._finish(reply, failure)
 
     def _drop(self) -> None:

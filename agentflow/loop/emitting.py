@@ -286,8 +286,8 @@ class Events:
         self._reported = (*self._reported, error)
         owner = self._owner
         purpose = owner.purpose if phase is ErrorPhase.REASONING else None
-        told = (error, phase, fatal, hook, tool_use, purpose, owner.turn)
-        event = await self.emit(Error, told, hooks)
+        values = (error, phase, fatal, hook, tool_use, purpose, owner.turn)
+        event = await self.emit(Error, values, hooks)
         return None if event is None else event.verdict
 
     # ---- hooks that fail (`Faults`)
@@ -297,16 +297,16 @@ class Events:
         if not fatal:
             where = self._frame or self.frame
             if not warn_skipped(hook, kind.__name__, error, where):
-                said = "hook {} (priority {}) failed on {} and was skipped"
-                log_failure("WARNING", error, said, hook.name, hook.priority, kind.__name__, where=where)
+                text = "hook {} (priority {}) failed on {} and was skipped"
+                log_failure("WARNING", error, text, hook.name, hook.priority, kind.__name__, where=where)
             if issubclass(kind, Error | CallEnded) or not kind.verdicts:
                 self._disable(kind, hook)
         if kind is Error or kind is CallEnded:  # never report a failure of reporting by an event
             if fatal:
                 log_failure("ERROR", error, "hook {} failed while a failure was reported", hook.name, where=self.frame)
             for reported in self._reported[-1:]:
-                said = f"while this was reported, hook {hook.name!r} failed: {type(error).__name__}: {error}"
-                reported.add_note(Aside(said))
+                text = f"while this was reported, hook {hook.name!r} failed: {type(error).__name__}: {error}"
+                reported.add_note(Aside(text))
             return True
         if not fatal:
             await self.report(error, ErrorPhase.HOOK, fatal=False, hook=hook.name)

@@ -263,8 +263,8 @@ async def _close_history(run: RunBase, outcome: Outcome) -> None:
         return
     final = _accepted(run)
     closed = CallClosed(run.run_id, run.call_id, outcome, final)
-    told = final is None or "synthetic" not in final.metadata  # a reply of the model is part of another event
-    await written(run.journal.append(closed) if told else run.journal.append(closed, origin="closing"))
+    announced = final is None or "synthetic" not in final.metadata  # a reply of the model is part of another event
+    await written(run.journal.append(closed) if announced else run.journal.append(closed, origin="closing"))
 
 
 async def _close_and_announce(run: RunBase, close: Callable[[], Awaitable[None]], error: BaseException) -> bool:
@@ -358,12 +358,12 @@ def detached(run: R) -> R:
     Returns:
         The clone that continues instead.
     """
-    alive = copy(run)
-    alive.events, alive.journal = run.events.of(alive), copy(run.journal)
+    clone = copy(run)
+    clone.events, clone.journal = run.events.of(clone), copy(run.journal)
     run.events.__class__ = _DeadEvents
     stored = isinstance(run.journal, StoredJournal)
     cast("Any", run.journal).__class__ = _DeadStoredJournal if stored else _DeadJournal
-    return alive
+    return clone
 
 
 class _UnstoredJournal(StoredJournal):
@@ -394,10 +394,10 @@ def abandon_tasks(run: RunBase, seconds: float, tasks: list[asyncio.Task[Any]]) 
     Returns:
         A message that says where the tasks are.
     """
-    said = f"cleanup of the cancelled call took longer than {seconds:g} s and was abandoned; it is still in {stuck_in(tasks)}"
-    logger.bind(**ids_of(run.events.frame)).warning(said)
+    notice = f"cleanup of the cancelled call took longer than {seconds:g} s and was abandoned; it is still in {stuck_in(tasks)}"
+    logger.bind(**ids_of(run.events.frame)).warning(notice)
     for task in tasks:
         # `asyncio.run` waits for all registered tasks, so Ctrl-C would not end the program.
         task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue] - no public API
         asyncio._unregister_task(task)  # pyright: ignore[reportPrivateUsage] - documented for extensions of asyncio
-    return said
+    return notice

@@ -101,12 +101,12 @@ class Journal:
         fold = machine.state.row.get(kind)
         if fold is None:
             return self.append(new_fact(kind, fields))  # which raises the error
-        landed = fold(machine, fields)
+        added = fold(machine, fields)
         unmade = self._unmade
         unmade.append(kind)
         unmade.append(fields)
-        if landed:
-            self.unannounced = (*self.unannounced, (landed, _INJECTED))
+        if added:
+            self.unannounced = (*self.unannounced, (added, _INJECTED))
         return None
 
     def append(self, fact: Fact, *also: Fact, origin: Origin = _INJECTED) -> Awaitable[None] | None:
@@ -136,12 +136,12 @@ class Journal:
             self.facts.append(one)
         return None
 
-    def _note_stored(self, fact: Fact, landed: tuple[Msg, ...], origin: Origin) -> None:
+    def _note_stored(self, fact: Fact, added: tuple[Msg, ...], origin: Origin) -> None:
         if origin is not _INJECTED and isinstance(fact, RoundClosed | CallClosed):
             self.unannounced = (*self.unannounced, *[((msg,), origin) for msg in _stored_by(fact, self.machine)])
             origin = _INJECTED  # held injections are stored after it
-        if landed:
-            self.unannounced = (*self.unannounced, (landed, origin))
+        if added:
+            self.unannounced = (*self.unannounced, (added, origin))
         if isinstance(fact, Reasoned) and fact.follow_up:
             self.unannounced = (*self.unannounced, (fact.follow_up, "again"))
 
@@ -212,15 +212,15 @@ class StoredJournal(Journal):
     def _take_requested(self) -> tuple[Fact, ...]:
         """Remove and return requested facts that belong to the running code."""
         mine = self._place()
-        asked = [fact for fact in self.requested if mine is None or getattr(fact, "at", None) in (None, mine)]
-        self.requested = tuple([fact for fact in self.requested if fact not in asked])
-        return tuple(asked)
+        taken = [fact for fact in self.requested if mine is None or getattr(fact, "at", None) in (None, mine)]
+        self.requested = tuple([fact for fact in self.requested if fact not in taken])
+        return tuple(taken)
 
-    def _applied(self, facts: Sequence[Fact], landed: Sequence[tuple[Msg, ...]], fact: Fact, origin: Origin) -> None:
+    def _applied(self, facts: Sequence[Fact], added: Sequence[tuple[Msg, ...]], fact: Fact, origin: Origin) -> None:
         """Apply facts that were written."""
         self.facts.extend(facts)
-        if any(landed) or fact.__class__ is Reasoned or origin is not _INJECTED:
-            for one, messages in zip(facts, landed, strict=True):
+        if any(added) or fact.__class__ is Reasoned or origin is not _INJECTED:
+            for one, messages in zip(facts, added, strict=True):
                 self._note_stored(one, messages, origin if one is fact else _INJECTED)
 
     async def _written(
@@ -237,17 +237,17 @@ class StoredJournal(Journal):
         time limit inside the run cancelled the task, its next await does.
         """
         writing = asyncio.ensure_future(kept)
-        cut: asyncio.CancelledError | None = None
+        cancellation: asyncio.CancelledError | None = None
         while not writing.done():
             try:
                 await asyncio.wait([writing])
             except asyncio.CancelledError as error:
-                cut = error
+                cancellation = error
         self._applied(facts, writing.result(), fact, origin)
         task = asyncio.current_task()
-        if cut is not None and task is not None and not self._scope.stopped:
+        if cancellation is not None and task is not None and not self._scope.stopped:
             task.uncancel()
-            task.cancel(*cut.args)
+            task.cancel(*cancellation.args)
         if placing:
             await self.flush()
 

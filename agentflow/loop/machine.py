@@ -197,8 +197,8 @@ class Machine(Folded):
             self.transcript.append(fact.message)
             if uses := fact.message.tool_uses:
                 results = [tool_result(use.id, use.name, SUPERSEDED, "denied") for use in uses]
-                closed, landed = self.transcript.close_round(results, f"{fact.message.id}-superseded"[:40])
-                added = [closed, *landed]
+                closed, moved = self.transcript.close_round(results, f"{fact.message.id}-superseded"[:40])
+                added = [closed, *moved]
         for msg in fact.follow_up:
             self.transcript.inject(msg)
         self.state = AFTER_REPLY["rejected"]
@@ -238,7 +238,7 @@ class Machine(Folded):
         run_id, message_id, results, stop = fact
         if run_id != self.run_id:
             raise self.of_another_run(RoundClosed._make(fact))
-        _, landed = self.transcript.close_round(results, message_id)
+        _, moved = self.transcript.close_round(results, message_id)
         self.decided = self.started = self.finished = EMPTY
         self.unfinished = NO_CALLS
         self.pending = ()
@@ -251,7 +251,7 @@ class Machine(Folded):
             self.state = AFTER_ROUND["with a Stop"]
         else:
             self.state = AFTER_ROUND["without a Stop"]
-        return landed
+        return moved
 
     def _answer_with(self, reason: str, source: str) -> None:
         """Set the answer to a synthetic message of the assistant."""

@@ -49,14 +49,14 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     if additions.transient:
         messages, additions.transient = with_appended(messages, *additions.transient), ()
     model = config.model
-    asked = ModelRequest(messages, config.specs, options, model if isinstance(model, str) else model.name)
+    request = ModelRequest(messages, config.specs, options, model if isinstance(model, str) else model.name)
     event: PreReasoning | None = None
     if events.buffer is None and events.chains[PreReasoning] is None:
         events.seq += 1
     else:
         stored = len(transcript)
         additions.repeatable, additions.injections = "reasoning", 0
-        emitted = events.fire(PreReasoning, (messages, asked.tools, asked.model, options, purpose))
+        emitted = events.fire(PreReasoning, (messages, request.tools, request.model, options, purpose))
         event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
         additions.repeatable = ""
         if journal.unannounced or journal.requested:  # announce injections of its hooks first
@@ -64,41 +64,41 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         if event is not None:
             if event.decision is not None and await _decided(run, event.verdict, event.decision.hook, purpose):
                 return
-            if event.model != asked.model:
+            if event.model != request.model:
                 model = event.model
             options = event.options if purpose == "reason" else without_calls(run, event.options)
-            asked = ModelRequest(event.input_messages, tuple(event.tools), options, event.model)
+            request = ModelRequest(event.input_messages, tuple(event.tools), options, event.model)
         if len(transcript) > stored or additions.transient:  # injections by the chain are part of this request
-            asked.messages = with_appended(asked.messages, *transcript.since(stored), *additions.transient)
+            request.messages = with_appended(request.messages, *transcript.since(stored), *additions.transient)
             additions.transient = ()
-    if asked.messages is not base:
-        legal = legal and isinstance(asked.messages, MessageView) and asked.messages.lays_over(base)
+    if request.messages is not base:
+        legal = legal and isinstance(request.messages, MessageView) and request.messages.lays_over(base)
     if not legal:
-        asked.messages = legalise(asked.messages, config.new_id)
+        request.messages = legalise(request.messages, config.new_id)
     if run.scope.stopped:
         run.scope.check()
     journal.awaits_place = True
     started = config.clock.monotonic()
-    answered = asked.model
+    model_name = request.model
     try:
         if events.hooks.wraps and events.hooks.arounds(PreReasoning):
-            chunks, answered = await _through_arounds(run, model, asked, event, purpose)
+            chunks, model_name = await _through_arounds(run, model, request, event, purpose)
         else:
             source = resolve_model(model) if isinstance(model, str) else model
-            chunks = await _pull(run, source.stream(asked), [], None)
+            chunks = await _pull(run, source.stream(request), [], None)
     except Veto as veto:  # from a wrapping hook; equivalent to Deny
         await _decided(run, Deny(veto.reason), "around", purpose)
         return
     except BaseException as error:  # a signal or a cancellation is raised again by `_without_reply`'s None
-        put = await _without_reply(run, asked.model, error)
-        if put is None:
+        recovered = await _without_reply(run, request.model, error)
+        if recovered is None:
             raise
-        reply, answered = put, ""
+        reply, model_name = recovered, ""
     else:
         reply = fold(chunks, used_ids=transcript.used_ids, new_id=config.new_id)
     used = one_call(reply.usage)
     run.add_usage(used)
-    await _accept(run, reply, purpose, (config.clock.monotonic() - started) * 1000, used, answered)
+    await _accept(run, reply, purpose, (config.clock.monotonic() - started) * 1000, used, model_name)
 
 
 async def _accept(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str) -> None:
@@ -347,11 +347,11 @@ async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
     """Store the partial reply of an interrupted call, marked as such; incomplete tool calls are dropped."""
     if not chunks or run.scope.leaves():  # a resumed call asks the model again
         return
-    said = fold(chunks, new_id=run.config.new_id)
-    content = tuple(b for b in said.content if not isinstance(b, ToolUseBlock))
+    partial_reply = fold(chunks, new_id=run.config.new_id)
+    content = tuple(b for b in partial_reply.content if not isinstance(b, ToolUseBlock))
     if not any(getattr(b, "text", "").strip() for b in content):
         return
-    kept = with_metadata(message("assistant", content, said.id, usage=said.usage), interrupted=True)
+    kept = with_metadata(message("assistant", content, partial_reply.id, usage=partial_reply.usage), interrupted=True)
     run.additions.partial = kept
     injected = Injected(run.run_id, (kept,), None, None, run.call_id, run.next_number())
     await written(run.journal.append(injected, origin="interrupted"))

@@ -372,9 +372,9 @@ async def _interrupt(run: RunBase, round_: _Round, error: BaseException) -> None
         try:
             await round_.abort_waiting(error)
         finally:
-            cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
+            interrupted = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
             round_.answer_interrupted(
-                "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
+                "Interrupted." if interrupted else f"Not finished: the call failed ({type(error).__name__})."
             )
             try:
                 run.round = None
@@ -403,26 +403,26 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
     before, scope.tasks = scope.tasks, (*scope.tasks, tasks.running.keys())
     for _ in range(min(limit, len(works))):
         tasks.begin()
-    cut: BaseException | None = None
+    cancellation: BaseException | None = None
     try:
         while tasks.running:
             try:
                 await tasks.changed()
             except asyncio.CancelledError as error:
-                cut = cut or error
+                cancellation = cancellation or error
                 tasks.cancel()
     finally:
         scope.tasks = before
         if scope.cause is None:
             scope.stopped = False
     signals = [error for error in tasks.failures if isinstance(error, KeyboardInterrupt | SystemExit)]
-    failure = signals[0] if signals else cut or (tasks.failures[0] if tasks.failures else None)
+    failure = signals[0] if signals else cancellation or (tasks.failures[0] if tasks.failures else None)
     if failure is not None:
         try:
             raise failure
         finally:
             tasks.failures.clear()
-            del cut, failure, signals  # their tracebacks hold this frame
+            del cancellation, failure, signals  # their tracebacks hold this frame
 
 
 class _Tasks:

@@ -463,8 +463,8 @@ class RunBase:
         """See `RunContext.measure`."""
         config = self.config
         name = config.model if isinstance(config.model, str) else config.model.name
-        asked = legalise(self._next_request() if messages is None else messages, config.new_id)
-        return await measured(ModelRequest(asked, config.specs, self.settings.options, name), config.model)
+        request = legalise(self._next_request() if messages is None else messages, config.new_id)
+        return await measured(ModelRequest(request, config.specs, self.settings.options, name), config.model)
 
     def _next_request(self) -> Sequence[Msg]:
         return self.machine.request_view(self.additions.head)
@@ -476,16 +476,21 @@ class RunBase:
 
     async def complete(self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions) -> Msg:
         """See `RunContext.complete`."""
-        asked = self.config.model if model is None else model
-        return await ask_beside(self, asked, messages, options, source, self.config.new_id)
+        chosen = self.config.model if model is None else model
+        return await ask_beside(self, chosen, messages, options, source, self.config.new_id)
 
     async def complete_typed(
         self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions, output: Any
     ) -> Reply[Any]:
         """See `RunContext.complete`."""
-        asked = self.config.model if model is None else model
+        chosen = self.config.model if model is None else model
         return await ask_aside(
-            output, asked, messages, options, lambda told, with_: self.complete(told, model, source, with_), self.run_id
+            output,
+            chosen,
+            messages,
+            options,
+            lambda sent, changed: self.complete(sent, model, source, changed),
+            self.run_id,
         )
 
     def compact(self, until: int, messages: tuple[Msg, ...]) -> Compaction:

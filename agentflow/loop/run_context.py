@@ -249,8 +249,8 @@ async def ask_beside(
         source: The name of the caller.
         new_id: Creates ids.
     """
-    asked = resolve_model(model)
-    work = _work(asked, ModelRequest(legalise(messages, new_id), (), options, asked.name), new_id)
+    resolved = resolve_model(model)
+    work = _work(resolved, ModelRequest(legalise(messages, new_id), (), options, resolved.name), new_id)
     for hook in run.hooks.side_wrappers:
         work = _wrapped(hook, run.context, source, work)
     received: list[ModelChunk] = []

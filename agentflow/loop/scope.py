@@ -226,7 +226,7 @@ class RunScope:
             asyncio.CancelledError: This task was cancelled.
             KeyboardInterrupt: It, or `SystemExit`, was raised in the run, and its result will not be read.
         """
-        cut: asyncio.CancelledError | None = None
+        cancellation: asyncio.CancelledError | None = None
         loop = asyncio.get_running_loop()
         while self.state != "done":
             waiter: asyncio.Future[None] = loop.create_future()
@@ -237,22 +237,22 @@ class RunScope:
             try:
                 await waiter
             except asyncio.CancelledError as error:
-                cut = error
+                cancellation = error
                 self.cancel(kind, reason)
             except GeneratorExit:  # the event loop was closed
                 self.drop_lost()
                 raise
         error = self.settled[1]
         signal = error if isinstance(error, KeyboardInterrupt | SystemExit) else None
-        raised = signal if cut is not None or kind == "closed" else None
+        raised = signal if cancellation is not None or kind == "closed" else None
         if raised is None:
-            raised = cut
+            raised = cancellation
         if raised is not None:
             self.settled = (None, None)
             try:
                 raise raised
             finally:
-                del cut, error, signal, raised  # their tracebacks hold this frame
+                del cancellation, error, signal, raised  # their tracebacks hold this frame
 
     @property
     def lost(self) -> bool:
@@ -335,11 +335,11 @@ class RunScope:
         if task is None:
             return
         loop = task.get_loop()
-        inner = [one for one in self.inner if not one.lost]
+        inner = [child for child in self.inner if not child.lost]
         if inner:  # a cancelled child run always ends, since it has its own limit
             self._tries = 2
-            for one in inner:
-                one.cancel("cancelled", "the cleanup of its caller took too long")
+            for child in inner:
+                child.cancel("cancelled", "the cleanup of its caller took too long")
             self._timer = loop.call_later(self.cleanup_timeout / 20, self._hurry)
             return
         self._tries += 1

@@ -231,14 +231,14 @@ class Stage:
         A read of an inner stream during this is refused, and does not complete a reply.
         """
         self.over = True
-        cut: asyncio.CancelledError | None = None
+        cancellation: asyncio.CancelledError | None = None
         opened, self.opened = self.opened, []
         for stream in opened:
             try:
                 await close(stream)
             except asyncio.CancelledError as error:
                 if self._scope.is_cancelled():
-                    cut = error
+                    cancellation = error
                 else:
                     self._cleanup_failed(error)
             except BaseExceptionGroup as group:  # raised by a generator that is closed inside a task group
@@ -247,8 +247,8 @@ class Stage:
                 self._cleanup_failed(group)
             except Exception as error:
                 self._cleanup_failed(error)
-        if cut is not None:
-            raise cut
+        if cancellation is not None:
+            raise cancellation
 
     def _cleanup_failed(self, error: BaseException) -> None:
         """Log that closing a stream failed, which does not change the stage's outcome."""

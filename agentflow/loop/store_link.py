@@ -192,10 +192,10 @@ class StoreLink:
                 writes.release()
             raise
         if kept is None:
-            landed = self._apply(session, written)
+            stored = self._apply(session, written)
             if writes is not None:
                 writes.release()
-            return landed if written is facts else landed[-len(facts) :]
+            return stored if written is facts else stored[-len(facts) :]
         if writes is None:
             self._writes = writes = FairLock()
             writes.try_acquire()

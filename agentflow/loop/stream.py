@@ -42,14 +42,14 @@ class EventBuffer:
         closed: Whether the reader has closed the stream or the run is finished, so that events are dropped.
     """
 
-    __slots__ = ("_asked", "_capacity", "_events", "_getter", "_limit", "_put", "_putters", "_rounds", "closed")
+    __slots__ = ("_capacity", "_events", "_getter", "_limit", "_put", "_putters", "_rounds", "_wanted", "closed")
 
     def __init__(self, capacity: int) -> None:
         self._capacity = self._limit = capacity
         self._rounds = 0  # running parallel rounds, including those of sub-agents
         self._events: deque[Event] = deque()
         self._put = 0  # number of events put, and requested by the reader
-        self._asked = 0
+        self._wanted = 0
         self._getter: asyncio.Future[None] | None = None
         self._putters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.closed = False
@@ -62,7 +62,7 @@ class EventBuffer:
         self._put = number = self._put + 1
         if self._getter is not None:
             self.wake()
-        if number - self._asked < self._limit:
+        if number - self._wanted < self._limit:
             return None
         putter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._putters.append((number, putter))
@@ -85,9 +85,9 @@ class EventBuffer:
 
     def ask(self) -> Event | None:
         """Request the next event. If None is returned, wait with `changed`."""
-        self._asked = asked = self._asked + 1
+        self._wanted = wanted = self._wanted + 1
         putters = self._putters
-        while putters and putters[0][0] - asked < self._limit:
+        while putters and putters[0][0] - wanted < self._limit:
             _, putter = putters.popleft()
             if not putter.done():
                 putter.set_result(None)
@@ -99,7 +99,7 @@ class EventBuffer:
 
     def withdraw(self) -> None:
         """Withdraw a request after the read was cancelled."""
-        self._asked -= 1
+        self._wanted -= 1
 
     def changed(self) -> Awaitable[None]:
         """Return an awaitable that completes when an event may be available or the run is finished."""
@@ -112,8 +112,8 @@ class EventBuffer:
 
         The reader may have requested more since; the waiting tasks have not resumed yet then.
         """
-        asked = self._asked
-        return (min(asked, self._put - self._capacity - waiting + 1) if waiting else asked), self._capacity
+        wanted = self._wanted
+        return (min(wanted, self._put - self._capacity - waiting + 1) if waiting else wanted), self._capacity
 
     def wake(self) -> None:
         """Wake the reader: there is an event, or the run is finished."""
@@ -303,8 +303,8 @@ async def text_chunks(events: AsyncIterator[HookEvent]) -> AsyncGenerator[str]:
     Args:
         events: The call's events.
     """
-    said = False  # whether text of this reply was yielded
-    before = False  # whether text of an earlier reply was
+    streamed = False  # whether text of this reply was yielded
+    earlier = False  # whether text of an earlier reply was
     known = ""  # the text of the last reply
     async for event in events:
         if event.source:
@@ -312,21 +312,21 @@ async def text_chunks(events: AsyncIterator[HookEvent]) -> AsyncGenerator[str]:
         text = ""
         match event:
             case ReasoningChunk(incremental_chunk=chunk, restart=restart):
-                said = said and not restart
+                streamed = streamed and not restart
                 text = _text(chunk)
             case PostReasoning(reasoning_result=reply):
-                text = "" if said else reply.text
-                known, said = reply.text, False
+                text = "" if streamed else reply.text
+                known, streamed = reply.text, False
             case PostCall(final_message=final):
                 text = "" if final.text == known else final.text
             case _:
                 pass
         if text:
-            if before and not said:
+            if earlier and not streamed:
                 yield "\n\n"
             yield text
-            before = True
-            said = isinstance(event, ReasoningChunk)
+            earlier = True
+            streamed = isinstance(event, ReasoningChunk)
 
 
 def _text(chunk: ModelChunk) -> str:

@@ -490,8 +490,8 @@ class ToolCall:
             if self._waits_inside():
                 self.result = self._result("Suspended: waits for a decision.", "suspended")
             else:
-                cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
-                text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
+                interrupted = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
+                text = "Interrupted." if interrupted else f"Not finished: the call failed ({type(error).__name__})."
                 self.result = self._result(text, "interrupted")
                 self.pending = ()
         if open_:

@@ -123,24 +123,24 @@ class TurnRun(RunBase):
         if task is None or task.done():
             self._drop(values)
             return
-        said = abandon_tasks(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
-        alive = detached(self)
-        scope.hand_to(alive._end_without_driver(said, values), partial(alive._drop, values))
+        notice = abandon_tasks(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
+        clone = detached(self)
+        scope.hand_to(clone._end_without_driver(notice, values), partial(clone._drop, values))
 
-    async def _end_without_driver(self, said: str, values: EventBuffer | None) -> None:
+    async def _end_without_driver(self, notice: str, values: EventBuffer | None) -> None:
         turn, error = self.bound, asyncio.CancelledError("the turn was abandoned")
         if turn is None:
             self._drop(values)
             return
         self.scope.adopt()
-        shown = _caller_error(turn, self, error)
+        raised = _caller_error(turn, self, error)
         with self.scope.cleanup():
-            turn.finish(_reason(turn, self, shown), self.config.clock.now(), None)
-            await _report_end(turn, self, shown)
-        shown.add_note(Aside(said))
+            turn.finish(_reason(turn, self, raised), self.config.clock.now(), None)
+            await _report_end(turn, self, raised)
+        raised.add_note(Aside(notice))
         self.end()
         turn.rest()
-        self.scope.finish(None, shown)
+        self.scope.finish(None, raised)
         if values is not None:
             values.wake()
 
@@ -336,15 +336,15 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
             if isinstance(error, asyncio.CancelledError):
                 run.scope.adopt()
             with run.scope.cleanup(error):
-                shown = _caller_error(turn, run, error)
-                turn.finish(_reason(turn, run, shown), run.config.clock.now(), None)
-                await _report_end(turn, run, shown)
+                raised = _caller_error(turn, run, error)
+                turn.finish(_reason(turn, run, raised), run.config.clock.now(), None)
+                await _report_end(turn, run, raised)
             try:
-                if shown is error:
+                if raised is error:
                     raise
-                raise shown from error
+                raise raised from error
             finally:
-                del shown  # its traceback holds this frame
+                del raised  # its traceback holds this frame
         if run.events.abandoned:
             raise GeneratorExit("the turn was abandoned")
         turn.finish("completed", run.config.clock.now(), value)
