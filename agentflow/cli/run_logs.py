@@ -23,8 +23,8 @@ from agentflow.recording.diffing import RunDiff, diff_runs
 from agentflow.recording.recorder.records import Explanation, Recording, records_of
 from agentflow.recording.replay import Divergence, Replay, ReplayOptions
 from agentflow.recording.replay.player import Reaction
+from agentflow.terminal.phrases import cost_text, shorten
 from agentflow.vocabulary.event_json import json_line
-from agentflow.vocabulary.specs import Usage
 
 __all__ = ["diff", "explain", "replay"]
 
@@ -163,20 +163,17 @@ def _print_diff(found: RunDiff) -> None:
 
 
 def _short(value: object) -> str:
-    text = "(nothing)" if value is None or value == "" else one_line(value if isinstance(value, str) else repr(value))
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    if value is None or value == "":
+        return "(nothing)"
+    return shorten(value if isinstance(value, str) else repr(value), _SHOWN)
 
 
 def _totals(found: RunDiff) -> list[str]:
     one, other = found.usage
     return [
         f"rounds {found.rounds[0]} and {found.rounds[1]}",
-        f"tokens {one.total_tokens} and {other.total_tokens}, cost {_cost(one)} and {_cost(other)}",
+        f"tokens {one.total_tokens} and {other.total_tokens}, cost {cost_text(one)} and {cost_text(other)}",
     ]
-
-
-def _cost(usage: Usage) -> str:
-    return "unknown" if usage.cost is None else f"${usage.cost:.4f}"
 
 
 # ---- explain

@@ -267,7 +267,8 @@ def _facts_that_differ(where: str, one: RunPart, other: RunPart, names: Sequence
     for name in names:
         a, b = one.facts.get(name), other.facts.get(name)
         if a != b and name == "request":  # the first message that differs
-            a, b = next((a, b) for a, b in _aligned(a or [], b or [], repr) if a != b)
+            pairs = _aligned(a or [], b or [], repr)
+            a, b = next(((was, now) for was, now in pairs if was != now), (None, None))
         if a != b:
             yield Difference(where=where, what=name, one=a, other=b, hooks=hooks)
 

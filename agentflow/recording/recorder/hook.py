@@ -95,6 +95,7 @@ _LAYERS: dict[type[Event], str] = {
     PreToolRound: "tool_results",
     PreActing: "tool_result",
 }
+_CHUNKS = (ReasoningChunk, ActingChunk)
 _NO_CALL: Line = {"kind": "call", "call": "", "run": "", "session": ""}
 _MOST_CALLS = 10_000
 """The limit of open calls; older ones are forgotten, since a process that stops leaves them open."""
@@ -248,7 +249,7 @@ class Recorder(ChangeListener, SideWrapper):
         if place.begun:
             self._write_begun(place, event.seq)
         kind, decision = type(event), event.decision
-        if decision is not None or not isinstance(event, ReasoningChunk | ActingChunk):
+        if decision is not None or kind not in _CHUNKS:
             self._look(place, run_of(frame.context), event.time)
         failure = None if decision is None or decision.error is None else ErrorText.of(decision.error)
         seen = (place, event.seq, event.iteration, event.time)
@@ -276,7 +277,10 @@ class Recorder(ChangeListener, SideWrapper):
             return None
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
-            place.begun.append(_mark_of(place, "began", event, hook))
+            now = frame.context.clock.now()
+            place.begun.append(
+                Noted(place, "mark", {"time": now, "what": "began", "seq": event.seq, "hook": hook.name})
+            )
         return None
 
     def on_injection(self, hook: Hook, event: Event) -> None:
@@ -284,7 +288,8 @@ class Recorder(ChangeListener, SideWrapper):
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
-            self._in_order(_mark_of(place, "injected", event, hook))
+            now = frame.context.clock.now()
+            self._in_order(Noted(place, "mark", {"time": now, "what": "injected", "seq": event.seq, "hook": hook.name}))
 
     def _mark(
         self, place: RecordedCall, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
@@ -485,7 +490,8 @@ class Recorder(ChangeListener, SideWrapper):
             injecting.set(outer)
             if injections.added:
                 finished["injected"] = _injections(injections.added)
-            self._in_order(Noted(place, "finished", {**finished, "time": now()}))
+            finished["time"] = now()
+            self._in_order(Noted(place, "finished", finished))
 
     def _ending(self, place: RecordedCall, run: RunBase, error: BaseException) -> tuple[End, ErrorText | None]:
         """Return how work ended that raised an exception."""
@@ -501,11 +507,6 @@ class Recorder(ChangeListener, SideWrapper):
 def run_of(context: RunContext) -> RunBase:
     """Return the run of a context."""
     return cast("RunBase", port_of(context))
-
-
-def _mark_of(place: RecordedCall, what: Literal["began", "injected"], event: Event, hook: Hook) -> Noted:
-    time = event.context.clock.now()
-    return Noted(place, "mark", {"time": time, "what": what, "seq": event.seq, "hook": hook.name})
 
 
 def _injections(added: Iterable[tuple[tuple[Msg, ...], bool]]) -> list[Line]:

@@ -68,6 +68,8 @@ def read_json(text: str | bytes, label: str) -> Any:
 
 def text_of(value: object) -> str:
     """Return the text of any value."""
+    if type(value) is str and value.isascii():
+        return value
     try:
         return encodable(str(value))
     except Exception:  # noqa: BLE001, RUF100 - a broken __str__ must not lose the fact
