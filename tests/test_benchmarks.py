@@ -1,4 +1,4 @@
-"""The benchmarks run; what they measure is not asserted, since a busy machine would decide it."""
+"""The benchmarks run; their figures are not asserted, since they depend on the machine's load."""
 
 from __future__ import annotations
 

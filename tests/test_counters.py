@@ -1,4 +1,4 @@
-"""What a call executes and the memory that it keeps: held here, because such counters are the same on every machine."""
+"""Counters of executed functions and kept memory: the same on every machine, so they are asserted here."""
 
 import sys
 
@@ -51,7 +51,7 @@ async def test_the_count_is_exact() -> None:
 
 @pytest.mark.parametrize("name", ALLOCATIONS)
 async def test_no_more_memory_is_kept(name: str) -> None:
-    """A call, a round, a streamed round, a chunk and a hook keep at most a tenth more blocks than what is written down."""
+    """A call, a round, a streamed round, a chunk and a hook keep at most a tenth more blocks than the recorded number."""
     assert await ALLOCATIONS[name]() <= BLOCKS[name] * 1.1
 
 

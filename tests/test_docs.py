@@ -82,7 +82,7 @@ def run(code: CodeType, names: dict[str, Any], runner: asyncio.Runner) -> None:
 def test_a_block_of_the_docs_runs(
     page: Path, line: int, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a page shows can be copied into a file in an empty folder and works, offline and without a warning."""
+    """An example can be copied into a file in an empty folder and works, offline and without a warning."""
     monkeypatch.chdir(tmp_path)
     name = f"<{page.name}:{line}>"
     module = ModuleType(f"docs_{page.stem.replace('-', '_')}_{line}")
@@ -269,7 +269,7 @@ def props() -> dict[str, Any]:
 def test_an_example_of_a_docstring_runs(
     module: ModuleType, name: str, about: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An example works, and prints what it shows."""
+    """An example works, and prints the shown output."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("a note")
     places = (agentflow.errors, agentflow.vocabulary.events, agentflow.hooks, agentflow)

@@ -101,7 +101,7 @@ HEAVY_BELOW = {
     ("ports.retry", "tenacity"): "the engine of every retry; imported with the first failure",
     ("tools.schema", "griffe"): "docstrings are parsed when a schema is first read; imported in that function",
 }
-"""Licensed exceptions: (module, third party) → reason. Such an import stands in a function."""
+"""Licensed exceptions: (module, third party) → reason. Such an import is in a function."""
 
 CHECKER_CYCLES: dict[frozenset[str], str] = {
     frozenset(
@@ -234,7 +234,7 @@ def test_a_reader_holds_each_module_in_the_head() -> None:
 
 
 def test_imports_go_downward() -> None:
-    """Nobody imports from a higher layer, not even for the type checker."""
+    """No module imports from a higher layer, even for the type checker."""
     upward = [one for one in OURS if LAYERS[part(one.target)] > LAYERS[part(one.module)]]
     assert shown(upward) == []
 
@@ -261,7 +261,7 @@ def test_our_own_modules_are_imported_at_the_top() -> None:
 
 
 def test_heavy_third_parties_are_known_to_adapters_and_entry_points_only() -> None:
-    """Below the adapters nobody imports what costs seconds to load; the exceptions are listed, and in functions."""
+    """Below the adapters no module imports packages that are slow to load; the exceptions are listed, and in functions."""
     known = [
         one
         for one in IMPORTS

@@ -1,4 +1,4 @@
-"""The library's log: silent until it is asked for, bound to its run, and sent to the standard `logging` where that is used."""
+"""The library's log: silent until enabled, bound to its run, and forwarded to the standard `logging` on request."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def known():
 
 
 def said(program: str, **environment: str) -> list[str]:
-    """What a program writes to standard error, line by line."""
+    """Return the lines that a program writes to standard error."""
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM + program],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", **environment},
@@ -66,7 +66,7 @@ SKIPPED = "hook broken (priority 100) failed on CallEnded and was skipped: Runti
 
 
 def test_it_is_silent_until_it_is_enabled() -> None:
-    """A library writes nothing to a program's standard error by itself; two words enable it."""
+    """The library writes nothing to standard error until its log is enabled."""
     assert said("known(); ask()") == []
     (line,) = said("known(); logger.enable('agentflow'); ask()")
     assert line.endswith(SKIPPED)
@@ -74,7 +74,7 @@ def test_it_is_silent_until_it_is_enabled() -> None:
 
 
 def test_a_bug_in_a_hook_is_seen_without_that() -> None:
-    """The run goes on without the hook, and no person would learn of it; once for each place."""
+    """A skipped hook is reported, once per place, since the run continues without it."""
     lines = said("ask(); ask()")
     assert lines[0].endswith("failed on CallEnded and was skipped; this place is not warned about again.")
     assert [line for line in lines if "RuntimeError: by hand" in line] == ["RuntimeError: by hand"]
@@ -102,14 +102,14 @@ def fail():
 
 
 def test_an_event_log_is_heard_without_that() -> None:
-    """Whoever attaches it has asked for its lines; disabling the library's log disables it too."""
+    """An attached `EventLog` writes its lines; disabling the library's log disables it too."""
     (line,) = said("known(); ask(EventLog(only=[CallEnded]))")
     assert "ada#1 CallEnded outcome=completed" in line
     assert said("logger.disable('agentflow'); ask(EventLog())") == []
 
 
 def test_the_programs_own_log_is_untouched() -> None:
-    """Loguru's handler writes what it wrote before, with agentflow's log enabled, forwarded or neither."""
+    """Loguru's handler writes the same as before, with agentflow's log enabled, forwarded or neither."""
     for first in ("", "logger.enable('agentflow')", "agentflow.log_to_std()"):
         (line,) = said(f"{first}\nlogger.info('mine')")
         assert line.endswith("mine")
@@ -178,7 +178,7 @@ ask()
 
 
 def test_sinks_of_a_programs_own_stay() -> None:
-    """Where somebody has configured loguru, nothing of that is touched."""
+    """If the program has configured loguru, its configuration is unchanged."""
     lines = said(
         """
 logger.remove()
@@ -213,7 +213,7 @@ ask()
 
 @pytest.fixture
 def records() -> Iterator[list[Any]]:
-    """What is logged, as records."""
+    """Return the logged records."""
     found: list[Any] = []
     sink = logger.add(lambda message: found.append(message.record), level="WARNING", format="{extra[run_id]} {message}")
     yield found

@@ -53,7 +53,7 @@ def test_what_no_test_should_notice_is_left_out(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_sample_depends_on_its_seed() -> None:
-    """The same seed gives the same mutants, in any place; another one gives others."""
+    """The same seed makes the same mutants, in any folder; another seed makes others."""
     places = [ROOT / "agentflow" / "vocabulary" / "transcript.py", ROOT / "agentflow" / "vocabulary" / "saving"]
     one, same, other = (sample(places, 20, random.Random(seed)) for seed in (1, 1, 2))
     assert one == same != other

@@ -1,4 +1,4 @@
-"""The race beside other frameworks: the sides that need nothing installed run, and what is pinned can be read."""
+"""The comparison with other frameworks: sides without dependencies run, and the pinned versions can be read."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_what_takes_part_is_pinned() -> None:
 def test_the_tables_name_who_is_missing_and_where_agentflow_is_not_first(
     ours: dict[str, Any], bare: dict[str, Any]
 ) -> None:
-    """A side that could not be installed stands below the tables with the reason; a faster framework is listed."""
+    """A side that could not be installed is listed below the tables with the reason; a faster framework is listed."""
     found = Race([named("bare"), named("agentflow"), named("strands"), named("pygents")])
     figures = dict.fromkeys(ROWS, 2.0)
     found.add("bare", bare | {"figures": dict.fromkeys(ROWS, 0.5)})
@@ -117,7 +117,7 @@ def test_the_page_shows_the_figures_that_are_kept() -> None:
 
 
 def test_the_kept_figures_are_of_what_is_pinned() -> None:
-    """A side or version that is pinned anew is raced anew."""
+    """If a pin changes, its side must be measured again."""
     sides = read()["sides"]
     assert {name: side["requirements"] for name, side in sides.items()} == {
         entry.name: list(entry.requirements) for entry in SIDES

@@ -103,7 +103,7 @@ def pending() -> dict[str, dict[str, int]]:
 
 
 def exceeded(text: str) -> list[str]:
-    """List the words that a text uses too often, or not often enough. A short text is not judged by one word."""
+    """List the words that a text uses too often, or not often enough. Allowed counts are rounded."""
     words = size(text) / 10_000
     return [
         *(

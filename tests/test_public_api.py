@@ -1,4 +1,4 @@
-"""The public surface is a sorted list, and every name in it says what it is."""
+"""The public surface is a sorted list, and every name in it has a docstring."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ PUBLIC = [
     "threads",
     "tool",
 ]
-"""What `from agentflow import ...` offers. A change here is a change for users: it belongs into CHANGELOG.md."""
+"""The names of `from agentflow import ...`. A change here is a change for users: it belongs into CHANGELOG.md."""
 
 TESTING = [
     "Case",
@@ -135,7 +135,7 @@ TESTING = [
     "run_virtual",
     "verify",
 ]
-"""What `from agentflow.testing import ...` offers."""
+"""The names of `from agentflow.testing import ...`."""
 
 FACTS = [
     "CallClosed",
@@ -155,7 +155,7 @@ FACTS = [
     "ToolStarted",
     "TurnRecord",
 ]
-"""What `from agentflow.vocabulary.facts import ...` offers to those who write a store or read one."""
+"""The names of `from agentflow.vocabulary.facts import ...`, for authors and readers of stores."""
 
 ALIASES = {
     "ContentBlock",
@@ -199,7 +199,7 @@ def test_the_testing_kit_offers_these() -> None:
 
 
 def test_the_facts_are_public() -> None:
-    """Facts stand in a module of their own; each is a named tuple with a docstring, and `Fact` is all that are stored."""
+    """Facts are in a module of their own; each is a named tuple with a docstring, and `Fact` is all that are stored."""
     assert agentflow.vocabulary.facts.__all__ == FACTS
     stored = {kind.__name__ for kind in typing.get_args(agentflow.vocabulary.facts.Fact)}
     assert stored == set(FACTS) - {"Fact", "ModelRecord", "TurnRecord"}
@@ -278,7 +278,7 @@ LISTS = (
     "tools",
     "vocabulary",
 )
-"""The modules that list what is public of one kind."""
+"""The modules that list the public names of one kind."""
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -311,7 +311,7 @@ def test_what_a_list_names_is_there(name: str) -> None:
     ],
 )
 def test_a_wrong_name_gets_the_right_one(name: str, cure: str) -> None:
-    """`from agentflow import x` and `agentflow.x` say where x is, or what it may have been meant for."""
+    """`from agentflow import x` and `agentflow.x` name the module of x, or suggest another name."""
     text = f"agentflow has no {name!r} at its root; {cure}"
     with pytest.raises(ImportError) as imported:
         exec(f"from agentflow import {name}", {})
@@ -331,7 +331,7 @@ def test_a_wrong_name_gets_the_right_one(name: str, cure: str) -> None:
     ],
 )
 def test_a_wrong_name_of_a_package_gets_the_right_one(package: str, name: str, cure: str) -> None:
-    """`from agentflow.plugins import x` names what is close; a module of the package can be imported by name."""
+    """`from agentflow.plugins import x` suggests similar names; a module of the package can be imported by name."""
     text = f"agentflow.{package} has no {name!r}; {cure}"
     with pytest.raises(ImportError) as imported:
         exec(f"from agentflow.{package} import {name}", {})
@@ -365,7 +365,7 @@ FACADES: dict[type, str] = {
     TurnQueue: "clear current limit pause paused prefer put remove restore resume run running to_dict turns",
     Receipt: "cancel done seen to turn",
 }
-"""What users see of the classes whose objects do more for the package. A change here is a change for users."""
+"""The public members of classes that have more for the package. A change here is a change for users."""
 
 
 @pytest.mark.parametrize("cls", FACADES)
@@ -390,7 +390,7 @@ class Bag:
 
 
 async def test_an_object_shows_what_its_class_shows() -> None:
-    """`dir` of an object names what users need, wherever it comes from."""
+    """`dir` of an object lists the public members, regardless of its origin."""
     seen: list[object] = []
     agent = Agent("a", ScriptedModel(["Hello."]), tools=[add])
     agent.on("before_llm", lambda event: seen.append(event.context))

@@ -31,10 +31,10 @@ ORIGINAL_LINES = {
     "08_conditional_interception": 13,
     "09_chain_of_thought": 4,
 }
-"""How many lines the same hook takes where it comes from: blank lines, imports and the making of the agent apart."""
+"""The number of lines of the original hook, without blank lines, imports and the creation of the agent."""
 
 SAID = {"07_approval": "25\n", "cookbook/approvals_at_the_terminal": "y\nn I still need it\n"}
-"""What is typed at the terminal."""
+"""The input at the terminal."""
 
 OFFLINE = "# ---- the offline run"
 
@@ -67,7 +67,7 @@ def test_form(sample: Path) -> None:
 
 @pytest.mark.parametrize("sample", HOOKS, ids=name_of)
 def test_a_hook_is_as_short_as_its_original_or_shorter(sample: Path) -> None:
-    """Each worked example of a hook (what stands before the part that runs it offline) is not longer than the original."""
+    """Each example of a hook, without the part that runs it offline, is at most as long as the original."""
     text = sample.read_text("utf-8")
     tree = ast.parse(text)
     end = text[: text.index(OFFLINE)].count("\n")

@@ -1,4 +1,4 @@
-"""The soak finds what is planted, and tells how to see it again; it ends with its table, also when it is interrupted."""
+"""The soak test finds planted faults and reports their seeds; it ends with its table, even if it is interrupted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FaultyWorld(SoakWorld):
 
 
 def test_what_is_planted_is_found() -> None:
-    """A task that a hook leaves is told with the seed that brings it back; sessions that stay in memory are counted."""
+    """A leaked task of a hook is reported with its seed; sessions that stay in memory are counted."""
     told: list[Broken] = []
     try:
         asked = Asked(seconds=120, seed=768, sessions=2, lanes=2, postgres=False, workers=False, world=FaultyWorld)

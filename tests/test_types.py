@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def checked(folder: Path) -> subprocess.CompletedProcess[str]:
-    """What pyright says of a folder that has its settings."""
+    """Return pyright's report on a folder with its own settings."""
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--project", str(folder)]
     quiet = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}  # or it asks the network for its newest version
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, env=quiet)
@@ -36,7 +36,7 @@ def test_the_checker_finds_nothing() -> None:
 
 @pytest.mark.timeout(1800)
 def test_the_checker_finds_nothing_in_the_docs(tmp_path: Path) -> None:
-    """What a reader copies from README and docs passes strict pyright, each block as a program of its own."""
+    """Each block of README and docs passes strict pyright as a program of its own."""
     settings = {"typeCheckingMode": "strict", "pythonVersion": "3.11", "reportMissingTypeStubs": "none"}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
     assert write_blocks(tmp_path) > 150

@@ -1,1 +1,1 @@
-"""What makes the documentation a site: the reference from docstrings (`build`, `docstrings`), and its pictures (`pictures`)."""
+"""The documentation as a site: the reference from docstrings (`build`, `docstrings`), and its pictures (`pictures`)."""

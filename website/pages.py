@@ -82,7 +82,7 @@ class KeepFiles(Hook):
 
 
 class AddDate(Hook):
-    """Tell the model what day it is."""
+    """Add the date to the request."""
 
     def on_event(self, event: HookEvent) -> None:
         if isinstance(event, PreReasoning):
@@ -90,7 +90,7 @@ class AddDate(Hook):
 
 
 class Shorten(Hook):
-    """Cut long results."""
+    """Truncate long results."""
 
     def on_event(self, event: HookEvent) -> None:
         if isinstance(event, PostActing) and len(event.tool_result.text) > 200:
@@ -98,7 +98,7 @@ class Shorten(Hook):
 
 
 def said(text: str, tokens: int, *calls: ToolUseBlock) -> list[Any]:
-    """A reply in pieces."""
+    """A reply in chunks."""
 
     async def a_moment() -> None:
         await asyncio.sleep(0.018)
@@ -114,7 +114,7 @@ def use(number: int, name: str, **given: str) -> ToolUseBlock:
 
 
 def clerk(*hooks: Hook, deletes: bool = True) -> Agent:
-    """An agent with hooks, tools and a sub-agent, and what its models say."""
+    """An agent with hooks, tools and a sub-agent, and scripts of its models."""
     checks = "Let me look at both prices and compare them with what I know."
     prices = use(7, "read_page", url="https://prices.example/a")
     checker = Agent(

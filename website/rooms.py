@@ -20,7 +20,7 @@ BEGIN, END = "<!-- python -m website.rooms -->\n", "<!-- end -->"
 
 
 def imported() -> dict[str, set[str]]:
-    """The folders and top-level modules of the package, and what each imports of the others."""
+    """Return the folders and top-level modules of the package, and the others that each imports."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in PACKAGE.rglob("*.py"):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
@@ -43,7 +43,7 @@ def purpose(room: str) -> str:
 
 
 def table() -> str:
-    """The table, in which a room stands below all that import it."""
+    """Return the table; each folder is below those that import it."""
     rooms = imported()
     above: dict[str, int] = {}
 

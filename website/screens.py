@@ -33,7 +33,7 @@ COLOURS: Final = {
     "cyan": "#7ccfd8",
     "8a8a8a": "#8a93a5",
 }
-"""What a terminal calls yellow, the emulator calls brown; what is dim is a grey of the 256."""
+"""A terminal's yellow is the emulator's brown; dim text is a grey of the 256."""
 
 PROGRAM: Final = '''
 import asyncio
@@ -84,7 +84,7 @@ SCENES: Final = {
     "running": (r"search\(.* 1 s", "Three tools at work, a sub-agent below the one that asks it"),
     "retry": (r"attempt 2 in 6 s", "A retry that counts down"),
 }
-"""Each picture: what is on the screen at its moment, and what it shows."""
+"""Each picture: the moment, by the text on the screen, and its title."""
 
 
 def watched(command: list[str], until: str, rows: int, columns: int) -> pyte.Screen:

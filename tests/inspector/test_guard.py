@@ -1,4 +1,4 @@
-"""Who is let in: nobody without the token, nobody from elsewhere; and what each answer forbids."""
+"""Access: only with the token and from the same origin; and the headers of each answer."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_it_can_be_mounted(runs: Path) -> None:
 
 
 async def test_where_it_cannot_listen(runs: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """It says which address, why not, and what to do; nothing else is printed, and the program goes on."""
+    """The error names the address, the reason and the remedy; nothing more is printed, and the program continues."""
     inspector = Inspector(runs)
     async with inspector.serving() as link:
         taken = int(link.rpartition(":")[2].partition("/")[0])
@@ -145,7 +145,7 @@ async def test_where_it_cannot_listen(runs: Path, capfd: pytest.CaptureFixture[s
 
 
 async def test_a_slow_reader_gets_the_news_later(runs: Path) -> None:
-    """News are read from the file when there is room for them; who goes away leaves nothing behind."""
+    """News are read from the file on demand; a client that disconnects leaves nothing."""
     before = asyncio.all_tasks()
     async with serving(runs) as (inspector, link), client(link) as (http, base):
         http.headers.update(bearer(inspector))
@@ -165,7 +165,7 @@ async def test_a_slow_reader_gets_the_news_later(runs: Path) -> None:
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:
-    """Each is refused with what would be right."""
+    """Each is refused with the correction."""
     with pytest.raises(UsageError, match="at least 16 characters"):
         Inspector(tmp_path, token="short")
     with pytest.raises(UsageError, match=r"hosts=\['me'\]"):

@@ -1,4 +1,4 @@
-"""Run logs in files and folders: the list of runs, several runs in a file, what is torn, and the command."""
+"""Run logs in files and folders: the list of runs, several runs in a file, damaged logs, and the command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def told(run: RunRow, *names: str) -> tuple[Any, ...]:
 
 
 async def test_the_list_of_runs(runs: Path) -> None:
-    """The newest first: what was said, how it ended, what it took; sub-agents are a part of their caller's run."""
+    """The newest first, with input, outcome and usage; sub-agents are part of their caller's run."""
     logs = Logs([runs])
     newest, oldest = logs.runs()
     said = told(newest, "agent", "said", "outcome", "rounds", "tools", "tokens", "cost", "errors", "decided", "problem")
@@ -66,7 +66,7 @@ async def test_several_runs_in_a_file(tmp_path: Path) -> None:
 
 
 def test_a_line_is_handed_out_when_it_is_whole(tmp_path: Path) -> None:
-    """What is being written comes later; a file that is looked at again is read again only if it has changed."""
+    """New lines appear later; a file is read again only if it has changed."""
     file = tmp_path / "run.jsonl"
     text = lines_of("one", "two")
     file.write_text(text[:-20], "utf-8")
@@ -96,7 +96,7 @@ def test_a_line_is_handed_out_when_it_is_whole(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_file_is_in_the_list(tmp_path: Path, damage: str) -> None:
-    """It is one row that says why, in the words of `load`, whether all of it is damaged or one line; the others are listed."""
+    """A damaged log is one row with the message of `load`, even if only one line is damaged; the others are listed."""
     (tmp_path / "a.jsonl").write_text(damage, "utf-8")
     (tmp_path / "b.jsonl").write_text(lines_of("one").replace("\n", f"\n{damage}\n", 3), "utf-8")
     (tmp_path / "c.jsonl").write_text(lines_of("one"), "utf-8")
@@ -112,7 +112,7 @@ def test_a_damaged_file_is_in_the_list(tmp_path: Path, damage: str) -> None:
 
 
 def test_a_log_that_is_damaged_while_it_is_shown_says_so(tmp_path: Path) -> None:
-    """What was fine is handed out no more; a file that was replaced by another run's is read anew."""
+    """A damaged log is no longer served; if a file was replaced by another run's, it is read again."""
     file = tmp_path / "run.jsonl"
     file.write_text(lines_of("one"), "utf-8")
     logs = Logs([tmp_path])
@@ -130,7 +130,7 @@ def test_a_log_that_is_damaged_while_it_is_shown_says_so(tmp_path: Path) -> None
 
 
 def test_runs_are_found_by_what_was_said(tmp_path: Path) -> None:
-    """In any case, in each text once, also where the log has grown since."""
+    """It ignores case, counts each text once, and follows a growing log."""
     for name in ("bread", "Butter"):
         (tmp_path / f"{name}.jsonl").write_text(lines_of(f"A {name}", 'is "fine" ☂'), "utf-8")
     logs = Logs([tmp_path])
@@ -150,7 +150,7 @@ async def test_the_list_says_what_can_be_filtered(runs: Path) -> None:
 
 
 def test_a_list_of_many_logs_comes_in_portions(tmp_path: Path) -> None:
-    """Each call goes on where the last one stopped; what was read is not read again."""
+    """Each call continues after the last one; nothing is read twice."""
     for number in range(3):
         (tmp_path / f"{number}.jsonl").write_text(lines_of("one"), "utf-8")
     logs = Logs([tmp_path])
@@ -161,7 +161,7 @@ def test_a_list_of_many_logs_comes_in_portions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [0, 3], ids=["first line", "a later writer"])
 async def test_a_log_of_a_newer_form_is_refused(tmp_path: Path, place: int) -> None:
-    """As all that reads run logs refuses it: in the list, where it is asked for, by an export and the command."""
+    """The list, the request, the export and the command refuse it, like all readers of run logs."""
     header = '{"kind":"log","form":"agentflow.run-log","version":99,"writer":"w"}\n'
     lines = lines_of("one").splitlines(keepends=True)
     file = tmp_path / "newer.jsonl"
@@ -229,7 +229,7 @@ def command(*arguments: str, folder: Path) -> list[str]:
 
 
 def test_the_command_exports(tmp_path: Path) -> None:
-    """One file; what it cannot do it says on one line."""
+    """One file; errors are on one line."""
     (tmp_path / "run.jsonl").write_text(lines_of("one"), "utf-8")
 
     def ran(*arguments: str) -> tuple[int, str, str]:

@@ -67,7 +67,7 @@ async def test_runs_are_listed_filtered_and_opened(runs: Path) -> None:
 
 
 async def test_events_are_selected_with_the_keyboard(runs: Path) -> None:
-    """Down, up, to the next decision, to the next request; what is chosen is shown in full."""
+    """Down, up, to the next decision, to the next request; the selected item is shown in full."""
     async with serving(runs) as (_, link), opened(link) as page:
         await first_run(page)
         assert "PreCall" in await page.js(CHOSEN)
@@ -96,7 +96,7 @@ async def test_events_are_selected_with_the_keyboard(runs: Path) -> None:
 
 
 async def test_a_change_is_shown_as_a_diff(runs: Path) -> None:
-    """Of an edited call and of an edited result: what went, what came, word by word."""
+    """Edited calls and results show removed and added words."""
     async with serving(runs) as (_, link), opened(link) as page:
         await first_run(page)
         await choose(page, 'read_page(url="https://shop/a")')
@@ -105,7 +105,7 @@ async def test_a_change_is_shown_as_a_diff(runs: Path) -> None:
 
 
 async def test_the_conversation_at_a_round(runs: Path) -> None:
-    """As the model saw it: what was new, what it answered, what was offered."""
+    """As the model saw it: new messages, the answer, the offered tools."""
     async with serving(runs) as (_, link), opened(link) as page:
         await first_run(page)
         await key(page, "2")
@@ -124,7 +124,7 @@ async def test_the_conversation_at_a_round(runs: Path) -> None:
 
 
 async def test_searching(runs: Path) -> None:
-    """Through all that events say; Enter goes to what was found, Escape leaves."""
+    """It covers all texts of events; Enter goes to the next match, Escape leaves."""
     async with serving(runs) as (_, link), opened(link) as page:
         await first_run(page)
         await key(page, "/")
@@ -139,7 +139,7 @@ async def test_searching(runs: Path) -> None:
 
 
 async def test_the_timeline_zooms_and_selects(runs: Path) -> None:
-    """With keys, the wheel and a click; a call's lane has its own row where calls overlap."""
+    """With keys, the wheel and a click; overlapping calls have rows of their own."""
     async with serving(runs) as (_, link), opened(link) as page:
         await first_run(page)
         box = await page.js(
@@ -228,7 +228,7 @@ async def looked_at(page: Page) -> None:
 
 
 async def test_hostile_texts_are_texts(tmp_path: Path) -> None:
-    """What a model said is shown, with what is unseen as an escape, and is never markup: in the page and in an export."""
+    """A model's text is never markup, and invisible characters are escaped: on the page and in an export."""
     log = tmp_path / "run.jsonl"
     log.write_text(lines_of(*HOSTILE), "utf-8")
     async with serving(log) as (_, link), opened(link) as page:
@@ -240,7 +240,7 @@ async def test_hostile_texts_are_texts(tmp_path: Path) -> None:
 
 
 async def test_a_very_long_message(tmp_path: Path) -> None:
-    """Ten megabytes are shown piece by piece, searched, and hold nothing up."""
+    """Ten megabytes are shown in chunks and searched without blocking the page."""
     log = tmp_path / "run.jsonl"
     log.write_text(lines_of("x" * 10_000_000 + " needle", "short"), "utf-8")
     async with serving(log) as (_, link), opened(link) as page:
@@ -256,7 +256,7 @@ async def test_a_very_long_message(tmp_path: Path) -> None:
 
 
 async def test_a_hundred_thousand_events(tmp_path: Path) -> None:
-    """Only what can be seen is there; the last event is one key away, and so is any other."""
+    """Only visible rows exist; the last event is one key away."""
     log = tmp_path / "run.jsonl"
     log.write_text(lines_of(*[f"reply {n}" for n in range(50_000)]), "utf-8")
     async with serving(log) as (_, link), opened(link) as page:
@@ -291,7 +291,7 @@ async def test_an_export_is_one_file_that_loads_nothing(runs: Path, tmp_path: Pa
 
 
 async def test_on_paper(runs: Path) -> None:
-    """What is printed is the run, its timeline, what hooks did, and the conversation."""
+    """A print has the run, its timeline, effects of hooks, and the conversation."""
     async with serving(runs) as (_, link), opened(link) as page:
         await first_run(page)
         await page.js("dispatchEvent(new Event('beforeprint'))")
@@ -305,7 +305,7 @@ async def test_on_paper(runs: Path) -> None:
 
 @pytest.mark.parametrize("width", [400, 1280])
 async def test_nothing_is_wider_than_the_page(runs: Path, width: int) -> None:
-    """On a phone and on a desktop: what is long is cut or broken."""
+    """On a phone and on a desktop, long texts are truncated or wrapped."""
     async with serving(runs) as (_, link), opened(link, width=width) as page:
         assert await page.js("document.documentElement.scrollWidth <= innerWidth")
         await first_run(page)
@@ -316,7 +316,7 @@ async def test_nothing_is_wider_than_the_page(runs: Path, width: int) -> None:
 
 @pytest.mark.parametrize("writer_came", [False, True])
 async def test_a_torn_log_is_shown_as_far_as_it_goes(runs: Path, tmp_path: Path, writer_came: bool) -> None:
-    """What a killed process has left half written is read over; behind it, others' lines are read, and it is said."""
+    """A half-written line of a killed process is skipped with a note; the lines after it are read."""
     log = max(runs.iterdir(), key=lambda path: path.stat().st_mtime)  # noqa: ASYNC240 - a test's own files
     data = log.read_bytes()
     log.write_bytes(data[: len(data) * 2 // 3].rpartition(b"\n")[0] + b'\n{"kind": "event", "ty' + b"\n" * writer_came)
@@ -333,7 +333,7 @@ async def test_a_torn_log_is_shown_as_far_as_it_goes(runs: Path, tmp_path: Path,
 
 
 async def test_a_run_grows_while_it_is_looked_at(tmp_path: Path) -> None:
-    """The list tells of a new run; its events come as they are recorded, and the last one is followed."""
+    """The list shows a new run; its events appear as they are recorded, and the last one is followed."""
     folder = tmp_path / "later"
     async with serving(folder) as (_, link), opened(link) as page:
         assert "0 of 0 runs" in await page.js("document.body.innerText")
@@ -409,7 +409,7 @@ async def test_work_is_a_tree_that_folds(runs: Path) -> None:
 
 
 async def test_waiting_is_told_apart_from_work(tmp_path: Path) -> None:
-    """What a tool call waited for its approval is beside the time of its work, and not in it."""
+    """The time that a tool call waited for its approval is not included in its duration."""
 
     async def person(request: ApprovalRequest) -> bool:
         await asyncio.sleep(35)
@@ -437,7 +437,7 @@ async def test_waiting_is_told_apart_from_work(tmp_path: Path) -> None:
 
 
 async def test_an_event_in_a_folded_place_is_shown(runs: Path) -> None:
-    """Going to an error opens what it is in; of pieces with calls no name runs into another."""
+    """Going to an error opens its group; names in chunks of calls are separated."""
     async with serving(runs) as (_, link), opened(link) as page:
         await first_run(page)
         await key(page, "e")
@@ -464,7 +464,7 @@ async def test_a_conversation_opens_at_what_is_new(tmp_path: Path) -> None:
 
 
 async def test_runs_are_found_across_logs(runs: Path) -> None:
-    """By what a tool said, by tool, hook, outcome, age, length and cost; all filters hold together, and are cleared at once."""
+    """By text, tool, hook, outcome, age, length and cost; filters combine, and are cleared together."""
     async with serving(runs) as (_, link), opened(link) as page:
         shown = "document.querySelectorAll('.runs tbody tr').length"
         await page.until(f"{shown} === 2")
@@ -498,7 +498,7 @@ async def test_a_phone_begins_with_the_events(runs: Path) -> None:
 
 
 async def test_a_damaged_log_is_one_row(runs: Path) -> None:
-    """It says what is wrong, and the others are there."""
+    """It shows the error, and the other runs are listed."""
     (runs / "broken.jsonl").write_text(
         '{"kind": "log", "form": "agentflow.run-log", "version": 1, "writer": "w", "time": 0}\n[]\n'
     )
@@ -509,7 +509,7 @@ async def test_a_damaged_log_is_one_row(runs: Path) -> None:
 
 
 async def test_an_interrupt_has_a_row(tmp_path: Path) -> None:
-    """Somebody has ended the call: how and why, as an error that a key finds; on the timeline all that ran ends there."""
+    """An ended call shows how and why, as an error that a key finds; on the timeline all bars end there."""
     recorder = Recorder(tmp_path / "runs")
 
     async def interrupted() -> None:

@@ -96,7 +96,7 @@ NOTHING = "Unknown action for a paused run."
     ids=str,
 )
 async def test_nonsense_changes_nothing(tmp_path: Path, asked: dict[str, Any], why: str) -> None:
-    """It is refused with what would be legal; the run goes on waiting."""
+    """It is refused with the legal values; the run keeps waiting."""
     async with serving(tmp_path / "runs") as (inspector, link), client(link) as (http, base):
         http.headers["authorization"] = f"Bearer {inspector.token}"
         waits: asyncio.Future[Pause] = asyncio.get_running_loop().create_future()

@@ -61,7 +61,7 @@ async def events(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, An
 
 
 def text_of(seen: Sequence[dict[str, Any]]) -> str:
-    """The words of a call."""
+    """Return the text of a call."""
     return "".join(event["text"] for event in seen if event["type"] == "text")
 
 
@@ -79,7 +79,7 @@ async def connected(url: str, cookies: Any = None) -> AsyncIterator[Client]:
 
 
 class Server(uvicorn.Server):
-    """It tells when it listens."""
+    """It reports when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""The recipe of the web backend: what a browser gets and what it never gets, disconnects, decisions, tabs, fifty clients."""
+"""The recipe of the web backend: the browser's data, disconnects, decisions, tabs, fifty clients."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def without_ids(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def test_a_browser_gets_what_is_listed_and_nothing_else() -> None:
-    """Words and labelled tool states; no thoughts, arguments, progress, results, errors, names of tools or notes of hooks."""
+    """Text and labelled tool states; no thoughts, arguments, progress, results, errors, names of tools or notes of hooks."""
     calls = [ToolUseBlock("t1", "search", {"query": "SECRET"}), ToolUseBlock("t2", "search", {"query": "SECRET fail"})]
     model = ScriptedModel(
         [
@@ -111,7 +111,7 @@ async def test_a_browser_gets_what_is_listed_and_nothing_else() -> None:
 async def test_a_failure_is_a_reference_for_the_browser_and_a_text_for_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What failed stands in the log, under the reference that the browser got; the conversation goes on."""
+    """A failure is in the log, under the browser's reference; the conversation continues."""
     agent = Agent("a", ScriptedModel([["I am ", ConnectionError("SECRET key is wrong")], "Better."]))
     async with served(make_app(agent, {})) as url, connected(url) as client:
         with caplog.at_level(logging.ERROR, "backend"):
@@ -124,7 +124,7 @@ async def test_a_failure_is_a_reference_for_the_browser_and_a_text_for_the_log(
 
 
 async def test_a_script_that_is_used_up_is_a_failure_too() -> None:
-    """Whoever tries the recipe offline and goes on talking reads that something failed, not nothing."""
+    """If the script of an offline trial is exhausted, the user reads that the call failed."""
     async with served(make_app(Agent("a", ScriptedModel(["One."])), {})) as url, connected(url) as client:
         assert (await client.chat("Hi"))[-1]["text"] == "One."
         assert (await client.chat("Again"))[-1]["outcome"] == "failed"
@@ -147,7 +147,7 @@ async def test_closing_texts_are_shown() -> None:
 @pytest.mark.parametrize("kept", ["memory", "sqlite"])
 @pytest.mark.parametrize("where", ["the model speaks", "a tool runs"])
 async def test_a_client_that_goes_interrupts_its_call(tmp_path: Path, kept: str, where: str) -> None:
-    """The call ends at once, its history is closed and legal, and the next call goes on."""
+    """The call ends at once, its history is closed and legal, and the next call continues."""
     ends = Ends()
     held = asyncio.Event()
 
@@ -264,7 +264,7 @@ def cashier(log: list[int]) -> Agent:
 
 
 async def test_a_decision_by_the_web() -> None:
-    """The question is what the hook wrote, without unseen characters; nothing else is legal before its answer."""
+    """The question is the hook's text, without invisible characters; only its answer is legal next."""
     paid: list[int] = []
     async with served(make_app(cashier(paid), LABELS)) as url, connected(url) as client:
         seen = await client.chat("Pay Ann")
@@ -291,7 +291,7 @@ async def test_a_decision_by_the_web() -> None:
 
 
 async def test_two_tabs_decide_at_once() -> None:
-    """One of them goes on, the other one is refused, and the tool runs once."""
+    """One of them continues, the other is refused, and the tool runs once."""
     paid: list[int] = []
     async with (
         served(make_app(cashier(paid), LABELS)) as url,

@@ -61,7 +61,7 @@ async def say(page: Page, text: str) -> None:
 
 
 async def test_words_stream_and_the_history_is_the_same_after_a_reload() -> None:
-    """Words are shown as they come, tools as lines with their state; a reload shows the same from the history."""
+    """Text is shown as it arrives, tools as lines with their state; a reload shows the same from the history."""
     go = asyncio.Event()
 
     async def hold() -> None:
@@ -95,7 +95,7 @@ async def test_words_stream_and_the_history_is_the_same_after_a_reload() -> None
 
 @pytest.mark.parametrize("yes", [True, False])
 async def test_a_question_is_answered_with_the_keyboard(yes: bool) -> None:
-    """The question has the focus when it comes, also behind a reload; the answer goes on with the call."""
+    """The question has the focus, even after a reload; the answer resumes the call."""
     ran: list[int] = []
 
     @tool
@@ -133,7 +133,7 @@ async def test_a_question_is_answered_with_the_keyboard(yes: bool) -> None:
 
 @pytest.mark.parametrize("by", ["Escape", "mouse"])
 async def test_an_answer_is_stopped(by: str) -> None:
-    """Escape and the button end the call; what was said stays, and the next message is answered."""
+    """Escape and the button end the call; its text stays, and the next message is answered."""
     model = ScriptedModel([["Once upon a time ", asyncio.Event().wait], "Yes."])
     async with opened(application(Agent("a", model))) as (_, page):
         await say(page, "A story")
@@ -219,7 +219,7 @@ OUTSIDE = "http://127.0.0.2:9/pixel.png"
 
 
 async def test_two_tabs_and_a_closed_one() -> None:
-    """A second tab says that a call runs, keeps what was typed, and follows when the first tab is closed."""
+    """A second tab reports the running call, keeps its input, and follows if the first tab is closed."""
     model = ScriptedModel([["Counting ", asyncio.Event().wait], "Two."])
     async with opened(application(Agent("a", model))) as (url, page):
         tab = await page.tab()
@@ -240,7 +240,7 @@ async def test_two_tabs_and_a_closed_one() -> None:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [320, 390, 1200])
 async def test_it_fits(width: int, dark: bool) -> None:
-    """Nothing is wider than a phone, words without a space included; all of it can be read: 4.5 to 1, in light and dark."""
+    """Nothing is wider than a phone, even long words; contrast is at least 4.5 to 1, in light and dark."""
 
     @on(PreActing)
     def ask(event: PreActing) -> Suspend:
@@ -310,7 +310,7 @@ class Sample:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self.port}"
 
 
@@ -340,7 +340,7 @@ async def test_the_sample_over_http(tmp_path: Path) -> None:
 
 
 async def test_the_server_ends_in_mid_call_and_the_page_goes_on(tmp_path: Path) -> None:
-    """Ctrl-C while a tool runs: the page waits for the next process, in which the answer goes on by itself."""
+    """Ctrl-C while a tool runs: the page waits for the next process, in which the answer continues."""
     sample = Sample(tmp_path)
     store = ("--store", f"sqlite:///{tmp_path / 'chat.db'}", "--limit", "30")
     async with browser() as chromium, sample.running(*store) as process, chromium.page() as page:
@@ -356,7 +356,7 @@ async def test_the_server_ends_in_mid_call_and_the_page_goes_on(tmp_path: Path) 
 
 
 async def test_a_client_that_is_killed(tmp_path: Path) -> None:
-    """kill -9 of a client in mid-stream: its call is interrupted, its conversation goes on."""
+    """kill -9 of a client in mid-stream: its call is interrupted, its conversation continues."""
     sample = Sample(tmp_path)
     async with sample.running(), connected(sample.url) as client:
         [cookie] = client.http.cookie_jar
@@ -381,7 +381,7 @@ async def test_a_client_that_is_killed(tmp_path: Path) -> None:
 
 
 async def test_ctrl_c_while_an_answer_does_not_end(tmp_path: Path) -> None:
-    """What does not stop within the limit is cut; the client is told, and the process ends."""
+    """A call that exceeds the limit is cancelled; the client is informed, and the process ends."""
     sample = Sample(tmp_path)
     async with sample.running("--limit", "0.2") as process, connected(sample.url) as client:
         async with client.post("chat", {"text": "Count"}) as response:

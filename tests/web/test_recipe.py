@@ -20,7 +20,7 @@ PAGE = (ROOT / "docs" / "cookbook" / "web.md").read_text("utf-8")
 
 
 async def test_what_the_page_says_works(tmp_path: Path) -> None:
-    """A question, a yes and the words; the next process has the history. Requests and events are those of the page."""
+    """A question, a yes and the reply; the next process has the history. Requests and events are those of the page."""
     (tmp_path / "smallest.py").write_text(re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[0], "utf-8")
     shutil.copy(SAMPLE / "backend.py", tmp_path)
     bodies = re.findall(r"--json '(.*?)' http://127.0.0.1:8000(/[\w-]+)", PAGE)
