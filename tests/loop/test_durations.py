@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentflow import Agent, PostActing, RunContext, Session, ToolEmitter, ToolUseBlock, on, tool
+from agentflow import Agent, Approve, PostActing, RunContext, Session, ToolEmitter, ToolUseBlock, on, tool
 from agentflow.agent import AgentRegistry
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.debugger import Breakpoint, Pause
@@ -297,3 +297,23 @@ def test_a_debugger_that_pauses_a_sub_agent_is_waited_for(kind: type[HookEvent])
     (found,) = run_virtual(measured(top))
     assert pauses
     assert found == ("inner", (2.0, 40.0 * len(pauses)))
+
+
+def test_a_suspended_sub_agent_does_not_work() -> None:
+    """The hours until a person decides are in no duration: what is resumed is timed anew, in each tool above."""
+    inner = agent_of("inner", (Branch(0, 2),), Approval(suspend=True))
+    top = Agent(
+        "top",
+        ScriptedModel([ToolUseBlock("i", "inner", {"message": "go"}), "ok"]),
+        tools=[inner.as_tool()],
+        clock=LoopClock(),
+    )
+
+    async def resumed() -> list[list[tuple[float, float]]]:
+        first = await read(top.stream("go"))
+        (waits,) = top.session().pending
+        await asyncio.sleep(36_000)
+        second = await read(top.resume_stream(decisions={waits.id: Approve()}))
+        return [seconds(first), seconds(second)]
+
+    assert run_virtual(resumed()) == [[(0.0, 0.0)], [(2.0, 0.0)]]
