@@ -124,7 +124,7 @@ class NoRun:
     def is_cancelled(self) -> bool:
         """See `Faults.is_cancelled`."""
         task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
+        return task is not None and task.cancelling() > 0  # outside a run there is no scope to ask
 
 
 class Chain:

@@ -139,7 +139,7 @@ class Subscription(DisposableBase):
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
             if not self._disposed:
-                self._was_cancelled(bool(task.cancelling()))
+                self._was_cancelled(bool(task.cancelling()))  # 0: the source raised CancelledError itself
         elif (error := task.exception()) is not None:
             if isinstance(error, Exception):
                 _report(task.get_loop(), "a subscriber's callback raised; its subscription was ended", error)
