@@ -38,7 +38,6 @@ __all__ = [
     "last_request",
     "most_tokens",
     "render",
-    "tail",
     "unit_starts",
 ]
 
@@ -97,11 +96,6 @@ def last_request(messages: Sequence[Msg]) -> Msg | None:
 def is_request(msg: Msg) -> bool:
     """Return whether a message is a user's real one."""
     return msg.role == "user" and "synthetic" not in msg.metadata
-
-
-def tail(messages: Sequence[Msg], start: int) -> tuple[Msg, ...]:
-    """Return the messages from an index on; slicing a view of the history would copy all of it first."""
-    return tuple([messages[index] for index in range(max(0, start), len(messages))])
 
 
 # ---- sizes
@@ -180,11 +174,11 @@ class RequestSize:
         """Return the characters of a request."""
         begin, lasting = self._shared.advance(messages)
         total = self._total if begin else 0
-        for index in range(begin, lasting):
-            total += _characters(messages[index])
+        for msg in messages[begin:lasting]:
+            total += _characters(msg)
         self._total = total
-        for index in range(lasting, len(messages)):
-            total += _characters(messages[index])
+        for msg in messages[lasting:]:
+            total += _characters(msg)
         return total
 
     def tokens(self, messages: Sequence[Msg]) -> int:
@@ -195,21 +189,19 @@ class RequestSize:
 class LastRequest:
     """Finds the user's last real message in a growing conversation."""
 
-    __slots__ = ("_found", "_shared")
+    __slots__ = ("_latest", "_shared")
 
     def __init__(self) -> None:
         self._shared = SharedPart()
-        self._found: Msg | None = None
+        self._latest: Msg | None = None
 
     def of(self, messages: Sequence[Msg]) -> Msg | None:
         """Return the last message that is a user's and not synthetic."""
         begin, lasting = self._shared.advance(messages)
         if not begin:
-            self._found = None
-        for index in range(begin, lasting):
-            if is_request(messages[index]):
-                self._found = messages[index]
-        return last_request(tail(messages, lasting)) or self._found
+            self._latest = None
+        self._latest = last_request(messages[begin:lasting]) or self._latest
+        return last_request(messages[lasting:]) or self._latest
 
 
 def _characters(msg: Msg) -> int:
@@ -306,9 +298,9 @@ class Rendering:
         begin, lasting = self._shared.advance(messages)
         if not begin:
             begin, self._lines = head_length(messages), []
-        for index in range(begin, lasting):
-            self._lines += _lines(messages[index], self._clip)
-        rest = tail(messages, max(begin, lasting))
+        for msg in messages[begin:lasting]:
+            self._lines += _lines(msg, self._clip)
+        rest = messages[max(begin, lasting) :]
         return "\n".join([*self._lines, *(line for msg in rest for line in _lines(msg, self._clip))])
 
 

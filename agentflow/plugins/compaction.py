@@ -28,7 +28,6 @@ from agentflow.plugins._counting import (
     last_request,
     most_tokens,
     render,
-    tail,
     unit_starts,
 )
 from agentflow.plugins._state import own
@@ -70,10 +69,10 @@ class _StoredRequest:
         """Return an upper bound of the tokens: the last reply's usage, and a bound for the messages after it."""
         messages = self.messages
         begin, lasting = self._shared.advance(messages)
-        new = tail(messages, begin)
+        new = messages[begin:]
         if not begin or lasting < len(messages) or _has_usage(new):
             known, since = _reported(messages)
-            bound = known + most_tokens(tail(messages, since))
+            bound = known + most_tokens(messages[since:])
         else:
             bound = self._bound + most_tokens(new)
         self._bound = bound
@@ -184,7 +183,7 @@ class SummaryCompaction(Hook):
             return False
         known, since = _reported(messages)
         if known <= self.at_tokens:
-            known += await count_tokens(tail(messages, since), model, self.count)
+            known += await count_tokens(messages[since:], model, self.count)
         return known > self.at_tokens
 
     # ---- if the provider reports that it is too long

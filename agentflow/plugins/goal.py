@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from agentflow._support.logs import log_failure, logger
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
-from agentflow.plugins._counting import clipped, last_request, render, tail
+from agentflow.plugins._counting import clipped, last_request, render
 from agentflow.plugins._state import may_reject
 from agentflow.ports.model import Model
 from agentflow.vocabulary.events import HookEvent, PostReasoning
@@ -158,7 +158,7 @@ class GoalJudge(Hook):
         messages = event.context.history
         request = last_request(messages)
         task = request.text if request is not None else ""
-        happened = render([msg for msg in tail(messages, len(messages) - 6) if msg.role == "tool"], self.clip) or "none"
+        happened = render([msg for msg in messages[-6:] if msg.role == "tool"], self.clip) or "none"
         question = (
             f"The task:\n{clipped(task, self.clip)}\n\nThe criterion:\n{self.criterion}\n\n"
             f"The last tool results:\n{happened}\n\nThe answer:\n{event.reasoning_result.text}"

@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.plugins._counting import SharedPart, tail
+from agentflow.plugins._counting import SharedPart
 from agentflow.plugins._matching import has_content, matches, strings
 from agentflow.plugins._state import own
 from agentflow.plugins.cache.storage import FORMAT, CacheUse, Storage, as_json, content_of
@@ -136,9 +136,9 @@ class RequestDigest:
         begin, lasting = self._shared.advance(messages)
         if not begin:
             self._begin()
-        for index in range(begin, lasting):
-            self._hash.update(_line(_message(messages[index], self._places)))
-        key, rest = self._hash.copy(), tail(messages, lasting)
+        for msg in messages[begin:lasting]:
+            self._hash.update(_line(_message(msg, self._places)))
+        key, rest = self._hash.copy(), messages[lasting:]
         calls = any(msg.tool_uses or msg.tool_results for msg in rest)
         places = dict(self._places) if calls else self._places  # `rest` is part of this request only
         for msg in rest:
