@@ -142,18 +142,19 @@ class SharedPart:
         self._messages: Sequence[Msg] = ()
         self._length = 0
 
-    def advance(self, messages: Sequence[Msg]) -> tuple[int, int]:
-        """Return where the new messages begin, and where those begin that are part of this request only.
+    def split(self, messages: Sequence[Msg]) -> tuple[bool, Sequence[Msg], Sequence[Msg]]:
+        """Return whether a request extends the last one, its new messages, and those that are part of this request only.
 
-        If the former is 0, this is another conversation, and what was found in earlier requests is void.
+        If it does not, this is another conversation, and what was found in earlier requests is void.
         """
         if not isinstance(messages, MessageView):
             self._messages, self._length = (), 0
-            return 0, 0
-        lasting = messages.shared(messages)
+            return False, (), messages
+        tail = messages.tail
+        lasting = len(messages) - len(tail)
         begin = self._length if messages.shared(self._messages) == self._length <= lasting else 0
         self._messages, self._length = messages, lasting
-        return begin, lasting
+        return begin > 0, messages[begin:lasting], tail
 
 
 class RequestSize:
@@ -172,12 +173,12 @@ class RequestSize:
 
     def of(self, messages: Sequence[Msg]) -> int:
         """Return the characters of a request."""
-        begin, lasting = self._shared.advance(messages)
-        total = self._total if begin else 0
-        for msg in messages[begin:lasting]:
+        extends, new, rest = self._shared.split(messages)
+        total = self._total if extends else 0
+        for msg in new:
             total += _characters(msg)
         self._total = total
-        for msg in messages[lasting:]:
+        for msg in rest:
             total += _characters(msg)
         return total
 
@@ -197,11 +198,9 @@ class LastRequest:
 
     def of(self, messages: Sequence[Msg]) -> Msg | None:
         """Return the last message that is a user's and not synthetic."""
-        begin, lasting = self._shared.advance(messages)
-        if not begin:
-            self._latest = None
-        self._latest = last_request(messages[begin:lasting]) or self._latest
-        return last_request(messages[lasting:]) or self._latest
+        extends, new, rest = self._shared.split(messages)
+        self._latest = last_request(new) or (self._latest if extends else None)
+        return last_request(rest) or self._latest
 
 
 def _characters(msg: Msg) -> int:
@@ -295,13 +294,15 @@ class Rendering:
 
     def of(self, messages: Sequence[Msg]) -> str:
         """Return the conversation without its system prompt, as `render` does."""
-        begin, lasting = self._shared.advance(messages)
-        if not begin:
-            begin, self._lines = head_length(messages), []
-        for msg in messages[begin:lasting]:
-            self._lines += _lines(msg, self._clip)
-        rest = messages[max(begin, lasting) :]
-        return "\n".join([*self._lines, *(line for msg in rest for line in _lines(msg, self._clip))])
+        extends, new, rest = self._shared.split(messages)
+        if not extends:
+            self._lines = []
+        for msg in new:
+            if msg.role != "system":
+                self._lines += _lines(msg, self._clip)
+        return "\n".join(
+            [*self._lines, *(line for msg in rest if msg.role != "system" for line in _lines(msg, self._clip))]
+        )
 
 
 def _lines(msg: Msg, clip: int | None) -> Iterable[str]:

@@ -68,9 +68,8 @@ class _StoredRequest:
     def bound(self) -> int:
         """Return an upper bound of the tokens: the last reply's usage, and a bound for the messages after it."""
         messages = self.messages
-        begin, lasting = self._shared.advance(messages)
-        new = messages[begin:]
-        if not begin or lasting < len(messages) or _has_usage(new):
+        extends, new, rest = self._shared.split(messages)
+        if not extends or rest or _has_usage(new):
             known, since = _reported(messages)
             bound = known + most_tokens(messages[since:])
         else:

@@ -132,13 +132,12 @@ class RequestDigest:
 
     def of(self, request: ModelRequest, vary: object) -> str:
         """Return the key of a request."""
-        messages = request.messages
-        begin, lasting = self._shared.advance(messages)
-        if not begin:
+        extends, new, rest = self._shared.split(request.messages)
+        if not extends:
             self._begin()
-        for msg in messages[begin:lasting]:
+        for msg in new:
             self._hash.update(_line(_message(msg, self._places)))
-        key, rest = self._hash.copy(), messages[lasting:]
+        key = self._hash.copy()
         calls = any(msg.tool_uses or msg.tool_results for msg in rest)
         places = dict(self._places) if calls else self._places  # `rest` is part of this request only
         for msg in rest:
