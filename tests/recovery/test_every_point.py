@@ -198,7 +198,14 @@ async def test_the_job_without_a_crash(tmp_path: Path) -> None:
     assert len(points) > 80
 
 
-@pytest.mark.parametrize(("again", "step"), [(None, 1), (5, 11)], ids=["once", "twice"])
+@pytest.mark.parametrize(
+    ("again", "step"),
+    [
+        pytest.param(None, 4, id="once"),
+        pytest.param(5, 11, id="twice"),
+        pytest.param(None, 1, id="every", marks=pytest.mark.ci),
+    ],
+)
 async def test_idempotent_tools_die_at_every_point(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, again: int | None, step: int
 ) -> None:
@@ -215,10 +222,13 @@ async def test_idempotent_tools_die_at_every_point(
         assert len({effect.rpartition(":")[2] for effect in job.effects}) == len({*job.effects}), f"{at}: {name}"
 
 
-async def test_other_tools_die_at_every_point(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize("step", [7, pytest.param(3, marks=pytest.mark.ci)])
+async def test_other_tools_die_at_every_point(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, step: int
+) -> None:
     """Without `idempotent=True` no effect takes place twice; of what was in flight the model is told "Outcome unknown"."""
     points, expected, effects = await undisturbed(tmp_path)
-    for at, name in list(enumerate(points, 1))[::3]:  # behind one effect is before the next
+    for at, name in list(enumerate(points, 1))[::step]:
         job = Job(tmp_path_factory.mktemp("job"), idempotent=False)
         await job.dies(Crash(at))
         await job.process(Crash())
