@@ -105,9 +105,16 @@ class Toolset(Iterable[SomeTool]):
             else:
                 method = cast("Callable[..., Any]", bound)
                 plain = cast("FunctionType", found[name])
+                is_async = inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)
+                if not is_async and not in_thread:
+                    raise UsageError(
+                        f"Toolset of {self._of}: {plain.__name__} is a plain def, which would block the event loop. Make it "
+                        "an async def, run plain methods in threads (in_thread=True), or leave it out "
+                        f"(exclude={plain.__name__!r})."
+                    )
                 here = {key: value for key, value in fixed.items() if key in _parameters(plain)}
                 used.update(here)
-                made = self._make(method, prefix + name, plain, in_thread, given, here)
+                made = Tool(method, name=prefix + name, in_thread=not is_async, fixed=here, **given)
             if made.name in self._tools:
                 raise UsageError(f"Toolset of {self._of}: two of its methods become a tool named {made.name!r}.")
             self._tools[made.name] = made
@@ -142,23 +149,6 @@ class Toolset(Iterable[SomeTool]):
                     f"Toolset of {self._of} got {name}=, which is for one tool. Put @tool({name}=...) on the method."
                 )
         return fixed
-
-    def _make(
-        self,
-        method: Callable[..., Any],
-        name: str,
-        plain: FunctionType,
-        in_thread: bool,
-        given: Mapping[str, Any],
-        fixed: Mapping[str, object],
-    ) -> SomeTool:
-        is_async = _is_async(plain)
-        if not is_async and not in_thread:
-            raise UsageError(
-                f"Toolset of {self._of}: {plain.__name__} is a plain def, which would block the event loop. Make it an "
-                f"async def, run plain methods in threads (in_thread=True), or leave it out (exclude={plain.__name__!r})."
-            )
-        return Tool(method, name=name, in_thread=not is_async, fixed=fixed, **given)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -197,10 +187,6 @@ def _methods(kind: type) -> dict[str, FunctionType | SomeTool]:
         elif isinstance(inner, FunctionType) and return_annotation(inner) is not MISSING:
             methods[name] = inner
     return methods
-
-
-def _is_async(function: FunctionType) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _parameters(function: FunctionType) -> tuple[str, ...]:
