@@ -67,8 +67,6 @@ export class Log {
     this._hooksAt = new Map();
     /** @type {Map<string, MessageList>} */
     this._last = new Map();
-    /** @type {Map<string, MessageList>} the lists after hooks changed them, by entry */
-    this._changed = new Map();
     /** @type {(Row | Group)[]} the top of the tree */
     this.tree = [];
     /** @type {Map<string, Group>} */

@@ -29,9 +29,9 @@ __all__ = [
     "NAMES",
     "ChunkSeen",
     "EntryBuilder",
+    "EntryValues",
     "EventSeen",
     "FindsOfRun",
-    "Noted",
     "Observation",
     "RawChunk",
     "RecordedCall",
@@ -64,7 +64,7 @@ class RecordedCall:
         self.source: str = line.get("source", "")
         self.parent: Line | None = line.get("parent")
         self.root: str = self.run if above is None else above.root
-        self.begun: list[Noted] = [] if above is None else above.begun
+        self.begun: list[EntryValues] = [] if above is None else above.begun
         self.interrupted = False
 
 
@@ -117,7 +117,7 @@ class RawChunk(NamedTuple):
     chunk: ModelChunk
 
 
-class Noted(NamedTuple):
+class EntryValues(NamedTuple):
     """Anything else: the kind and the fields of its entry, with values instead of refs; the kind `facts` is several entries."""
 
     place: RecordedCall
@@ -125,7 +125,7 @@ class Noted(NamedTuple):
     fields: Line
 
 
-Observation: TypeAlias = EventSeen | ChunkSeen | ToolChunkSeen | RawChunk | Noted
+Observation: TypeAlias = EventSeen | ChunkSeen | ToolChunkSeen | RawChunk | EntryValues
 
 _COMMON = {"iteration", "seq", "time", "decision"}
 NAMES: dict[type[Event], tuple[str, ...]] = {
@@ -238,14 +238,14 @@ class EntryBuilder:
                 self._piece(one)
             case EventSeen():
                 self._event(one)
-            case Noted(kind="request"):
+            case EntryValues(kind="request"):
                 self._request(one.place.call, one.fields)
-            case Noted(kind="facts"):
+            case EntryValues(kind="facts"):
                 self._close()
                 for fact in one.fields["facts"]:
                     self._add({**self._encoder.fact(fact), "call": one.place.call, "time": one.fields["time"]})
-            case Noted():
-                self._noted(one.kind, one.place.call, one.fields)
+            case EntryValues():
+                self._other(one.kind, one.place.call, one.fields)
             case _:
                 assert_never(one)
 
@@ -260,24 +260,24 @@ class EntryBuilder:
             line["number"] = self._numbers[line["call"]]
         self._encoder.out.append(line)
 
-    def _noted(self, kind: str, call: str, noted: Line) -> None:
+    def _other(self, kind: str, call: str, values: Line) -> None:
         if kind == "answered":
-            self._write_raw(noted["n"])
+            self._write_raw(values["n"])
         self._close()
         line: Line = {"kind": kind, "call": call}
-        for name, value in noted.items():
+        for name, value in values.items():
             if value is not None and value != ():
                 line[name] = self._encoded(call, name, value) if name in _ENCODED else value
         match kind:
             case "started":
-                self._works[noted["n"]] = line["tool_use"]
+                self._works[values["n"]] = line["tool_use"]
             case "interrupt" if self._raw:
                 line["given"] = [*self._raw]
             case _:
                 pass
         self._add(line)
         if kind == "finished":
-            self._works.pop(noted["n"], None)
+            self._works.pop(values["n"], None)
 
     def _encoded(self, call: str, name: str, value: Any) -> Any:
         encoder = self._encoder
@@ -428,10 +428,10 @@ class EntryBuilder:
         match self._now:
             case None:
                 return True
-            case Noted(kind="answered", fields=noted):
-                return noted["n"] == batch.get("reply", batch.get("n"))
-            case Noted(kind="finished", fields=noted):
-                return self._works.get(noted["n"]) == batch.get("tool_use", "")
+            case EntryValues(kind="answered", fields=values):
+                return values["n"] == batch.get("reply", batch.get("n"))
+            case EntryValues(kind="finished", fields=values):
+                return self._works.get(values["n"]) == batch.get("tool_use", "")
             case EventSeen(place=place, kind=kind):
                 ends = kind is CallEnded or (kind is PostReasoning and batch["kind"] == "chunks")
                 return ends and place.call == batch["call"]

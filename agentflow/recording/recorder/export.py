@@ -11,7 +11,14 @@ from agentflow.errors import UsageError
 from agentflow.loop.machine import Machine
 from agentflow.ports.store import Store, no_session
 from agentflow.recording.encoding import Line, header_line
-from agentflow.recording.recorder.entry_builder import NAMES, EntryBuilder, EventSeen, Noted, Observation, RecordedCall
+from agentflow.recording.recorder.entry_builder import (
+    NAMES,
+    EntryBuilder,
+    EntryValues,
+    EventSeen,
+    Observation,
+    RecordedCall,
+)
 from agentflow.recording.recorder.hook import Redacts
 from agentflow.recording.recorder.writer import as_text
 from agentflow.vocabulary.events import (
@@ -134,7 +141,7 @@ class _Converter:
             added = self._machine.apply(fact)
             if self._place.call:
                 yield from self._events(fact, history, added)
-                yield Noted(self._place, "facts", {"time": self._time, "facts": (fact,)})
+                yield EntryValues(self._place, "facts", {"time": self._time, "facts": (fact,)})
 
     def _begin(self, fact: CallOpened | CallResumed, model: str) -> None:
         if fact.run_id != self._place.run:

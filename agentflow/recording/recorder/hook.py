@@ -51,8 +51,8 @@ from agentflow.recording.recorder.entry_builder import (
     FIELDS_OF,
     ChunkSeen,
     EntryBuilder,
+    EntryValues,
     EventSeen,
-    Noted,
     RawChunk,
     RecordedCall,
     ToolChunkSeen,
@@ -279,7 +279,7 @@ class Recorder(ChangeListener, SideWrapper):
         if place is not None and frame is not None:
             now = frame.context.clock.now()
             place.begun.append(
-                Noted(place, "mark", {"time": now, "what": "began", "seq": event.seq, "hook": hook.name})
+                EntryValues(place, "mark", {"time": now, "what": "began", "seq": event.seq, "hook": hook.name})
             )
         return None
 
@@ -289,16 +289,18 @@ class Recorder(ChangeListener, SideWrapper):
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
             now = frame.context.clock.now()
-            self._in_order(Noted(place, "mark", {"time": now, "what": "injected", "seq": event.seq, "hook": hook.name}))
+            self._in_order(
+                EntryValues(place, "mark", {"time": now, "what": "injected", "seq": event.seq, "hook": hook.name})
+            )
 
     def _mark(
         self, place: RecordedCall, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
     ) -> Awaitable[None] | None:
         """RunRecord that a tool injects messages, or decides about concurrent work."""
-        self._in_order(Noted(place, "mark", {"time": context.clock.now(), "what": what, "n": n}))
+        self._in_order(EntryValues(place, "mark", {"time": context.clock.now(), "what": what, "n": n}))
         return None
 
-    def _in_order(self, one: Noted) -> None:
+    def _in_order(self, one: EntryValues) -> None:
         """RunRecord an observation, after the beginnings of hooks before it."""
         if one.place.begun:
             self._write_begun(one.place)
@@ -338,7 +340,7 @@ class Recorder(ChangeListener, SideWrapper):
         line: Line = {"hook": hook.name, "priority": hook.priority, "event": type(event).__name__, "via": via}
         line.update({"seq": event.seq, "iteration": event.iteration, "time": event.time})
         line.update({"tool_use": getattr(event, "tool_use", None), "duration_ms": of.duration_ms, **effect})
-        self._put(Noted(place, "hook", line))
+        self._put(EntryValues(place, "hook", line))
 
     def _begin(self, event: Event, frame: Frame) -> RecordedCall:
         """Create the shared data of a call's observations."""
@@ -373,7 +375,7 @@ class Recorder(ChangeListener, SideWrapper):
             if len(self._seen_facts) > _MOST_CALLS:
                 self._seen_facts.popitem(last=False)
             if len(facts) > seen:
-                self._put(Noted(place, "facts", {"time": time, "facts": tuple(facts[seen:])}))
+                self._put(EntryValues(place, "facts", {"time": time, "facts": tuple(facts[seen:])}))
         if not place.interrupted:
             self._look_for_end(place, run)
 
@@ -397,7 +399,7 @@ class Recorder(ChangeListener, SideWrapper):
                 pass
             case _:
                 assert_never(cause.kind)
-        self._in_order(Noted(place, "interrupt", line))
+        self._in_order(EntryValues(place, "interrupt", line))
 
     # ---- results of models and tools
 
@@ -440,7 +442,7 @@ class Recorder(ChangeListener, SideWrapper):
         run = run_of(context)
         sent: Line = {"n": n, "iteration": iteration, "time": now(), "side": side, "model": request.model}
         sent.update({"messages": request.messages, "tools": request.tools, "options": request.options})
-        self._in_order(Noted(place, "request", sent))
+        self._in_order(EntryValues(place, "request", sent))
         end: End = "done"
         failure: ErrorText | None = None
         waited = None
@@ -459,7 +461,7 @@ class Recorder(ChangeListener, SideWrapper):
         finally:
             await close(stream)
             answered: Line = {"n": n, "time": now(), "end": end, "error": failure, "waited": waited}
-            self._in_order(Noted(place, "answered", answered))
+            self._in_order(EntryValues(place, "answered", answered))
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
         """RunRecord the result of the tool, after all other hooks."""
@@ -475,7 +477,7 @@ class Recorder(ChangeListener, SideWrapper):
         outer = injecting.get()
         injecting.set(injections)
         started: Line = {"n": n, "tool_use": event.tool_use, "iteration": event.iteration, "time": now()}
-        self._in_order(Noted(place, "started", started))
+        self._in_order(EntryValues(place, "started", started))
         finished: Line = {"n": n}
         try:
             result = await source.resolve()
@@ -491,7 +493,7 @@ class Recorder(ChangeListener, SideWrapper):
             if injections.added:
                 finished["injected"] = _injections(injections.added)
             finished["time"] = now()
-            self._in_order(Noted(place, "finished", finished))
+            self._in_order(EntryValues(place, "finished", finished))
 
     def _ending(self, place: RecordedCall, run: RunBase, error: BaseException) -> tuple[End, ErrorText | None]:
         """Return how work ended that raised an exception."""
