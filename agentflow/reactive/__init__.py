@@ -1,6 +1,6 @@
 """Mono and Flux: cold, pulled, cancellable reactive types that are real reactivex observables (layer 1)."""
 
-from agentflow.reactive.bridge import LoopScheduler, last_value
+from agentflow.reactive.bridge import LoopScheduler
 from agentflow.reactive.call_mono import CallMono
 from agentflow.reactive.flux import Flux
 from agentflow.reactive.iterators import StreamIterator
@@ -24,6 +24,5 @@ __all__ = [
     "StreamIterator",
     "Subscription",
     "Threads",
-    "last_value",
     "threads",
 ]
