@@ -268,6 +268,8 @@ class RunLog:
             carried = self.carried(value)
             if isinstance(carried, Msg | ToolResultBlock):
                 data.update({name: carried, "form": "message" if isinstance(carried, Msg) else "result"})
+            elif carried is not value:
+                data[name] = carried
         return data
 
     def digest(self, ref: str) -> str:

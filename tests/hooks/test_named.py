@@ -468,7 +468,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "hook-data.md").read_text("utf-8")
 
 def rows() -> list[Any]:
     """Each row of the page's table, once for each name it is said of."""
-    table = PAGE.partition("| I need | On | It is |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    table = PAGE.partition("| Data | On | Attribute |\n|---|---|---|\n")[2].partition("\n\n")[0]
     made: list[Any] = []
     for row in table.splitlines():
         what, names, expression = (cell.strip() for cell in row.strip("|").split("|"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,34 @@ def test_a_suspended_run_goes_on_as_it_was_decided(tmp_path: Path) -> None:
     assert done.reply is not None
     assert done.reply.text == "DONE."
     assert not RAN
+
+
+@pytest.mark.parametrize("edited", [{"message": "y"}, {"data": "y"}, {"messages": ["y"]}, {"tool_result": "y"}])
+def test_edited_arguments_that_look_like_references_are_replayed(tmp_path: Path, edited: dict[str, Any]) -> None:
+    """A log writes messages and results as references; arguments of such a form are told apart from them."""
+
+    @tool(requires_approval=True)
+    async def send(message: str = "", data: str = "", messages: Sequence[str] = (), tool_result: str = "") -> str:
+        """Send something."""
+        return "sent"
+
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path)
+
+    def agent(*hooks: Hook) -> Agent[Any]:
+        return Agent("a", ScriptedModel([ToolUseBlock("t1", "send", {}), "Done."]), tools=[send], hooks=hooks)
+
+    async def main() -> None:
+        recorded = agent(recorder)
+        await recorded.call("go")
+        await recorded.resume(decisions={"t1": Approve(input=edited)})
+
+    run_virtual(main())
+    recorder.close()
+    done = Replay(path).run(agent())
+    assert done.divergence is None, str(done)
+    (acted,) = [entry for entry in done.log.events() if entry.type == "PostActing"][1:]
+    assert done.log.tool_use(str(acted.fields.get("tool_use"))).input == edited
 
 
 @pytest.mark.parametrize("how", ["interrupt", "timeout", "cancel"])
