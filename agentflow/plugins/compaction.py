@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from agentflow._support.frozen import FrozenDict
 from agentflow._support.logs import ids_of, log_failure, logger
@@ -256,7 +256,7 @@ def _has_usage(messages: Sequence[Msg]) -> bool:
 
 def _mark(msg: Msg) -> dict[str, int] | None:
     """Return the mark of a summary's message: the part of the history that it replaces."""
-    return cast("dict[str, int] | None", msg.metadata.get(SOURCE)) if msg.metadata.get("synthetic") == SOURCE else None
+    return msg.metadata.get(SOURCE) if msg.metadata.get("synthetic") == SOURCE else None
 
 
 def _reported(messages: Sequence[Msg]) -> tuple[int, int]:

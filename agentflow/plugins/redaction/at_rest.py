@@ -126,7 +126,7 @@ def vault_of(facts: Sequence[Fact]) -> Vault | None:
     """
     for fact in reversed(facts):
         if isinstance(fact, StateKept):
-            data = cast("object", fact.values.get(_VAULT))
+            data: object = fact.values.get(_VAULT)
             vault = None if data is None else Vault.from_stored(data)
             return vault if vault is not None and vault.is_sealed else None
     return None

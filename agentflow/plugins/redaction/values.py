@@ -168,12 +168,12 @@ class Cleaning:
             items = {key: self.walk(item, replacer) for key, item in mapping.items()}
             keys = {key: self.walk(key, replacer) if isinstance(key, str) else key for key in mapping}
             if all(items[key] is item and keys[key] == key for key, item in mapping.items()):
-                return cast("object", value)
+                return mapping
             return renamed_keys(items, keys)
         if isinstance(value, list | tuple):
             before = cast("Sequence[Any]", value)
             after = [self.walk(item, replacer) for item in before]
-            return cast("object", value) if all(map(is_, after, before)) else after
+            return before if all(map(is_, after, before)) else after
         return value
 
     # ---- blocks
