@@ -141,7 +141,8 @@ class Script:
         cuts: The cancellations from outside, by call; not those by hooks and tools of the call or of its caller.
         total: The number of events.
         successors: For an event of a tool call that runs beside others: the number and time of the next event of the same
-            tool call, or of the end of the round, if no work is between them; by call and number.
+            tool call, or of the end of the round, if no work is between them; by call and number. For the error of a hook,
+            the events that started while it was reported.
         broken_off: The calls without an end in the log, because the process was killed.
 
     Raises:
@@ -174,6 +175,8 @@ class Script:
         self._ahead: dict[int, Key] = {}
         self.successors: dict[tuple[str, int], tuple[int, float]] = {}
         self._rounds: dict[str, _Round] = defaultdict(_Round)
+        self._reported: dict[str, list[int]] = defaultdict(list)
+        self._latest: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
         for entry in log.entries:
             self._read(entry)
         self.order.settle()
@@ -266,6 +269,14 @@ class Script:
     def _event_in_order(self, call: str, place: int, kind: str, use: str | None, seq: int, time: float) -> None:
         number = "" if use is None else self.normalizer.number(call, str(self.log.use_data(use)["id"]))
         self.order.add_event(call, place, kind, number, seq, time)
+        reported = self._reported[call]
+        if kind == "Error" and not number:  # of a hook, maybe: its event is in the log when its other hooks are done
+            reported.append(seq)
+        elif reported and seq < reported[-1] < self._latest[call][0]:
+            self.successors.update({(call, one): self._latest[call] for one in reported if one > seq})
+            reported.clear()
+        if seq >= self._latest[call][0]:
+            self._latest[call] = seq + 1, time
         if number:
             self._rounds[call].add(kind, number, seq, time)
         elif kind == "PostToolRound" and (done := self._rounds.pop(call, None)) is not None:
