@@ -435,10 +435,10 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             run = Call(config, hooks, session, run_id, settings)
             if caller is not None:
                 run.scope.waits = Waits(config.clock.monotonic, caller.waits)
-            if asked is not None:
-                settings.typed = asked.reader_of(run.context.state)
             if decisions is not None:
                 run.continuing(decisions)
+            if asked is not None:  # from the state that a continued run has
+                settings.typed = asked.reader_of(run.context.state)
         except BaseException:
             session.release()
             raise

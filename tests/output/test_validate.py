@@ -103,6 +103,25 @@ async def test_arguments_that_somebody_else_has_written(where: str) -> None:
     assert (refused.state, refused.text) == ("error", "Your answer does not pass: 5 is odd")
 
 
+async def test_an_answer_of_a_resumed_call_is_validated_once() -> None:
+    """The reply has the very object that the answer was accepted as."""
+    values: list[object] = []
+
+    def judge(number: int) -> object:
+        values.append(object())
+        return values[-1]
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    agent = clerk(Msg.assistant([ToolUseBlock("p", "pay", {})]), final(4), validate=judge, tools=[pay])
+    assert (await agent.call("x")).outcome == "suspended"
+    reply = await agent.resume(decisions={"p": Approve()})
+    assert [reply.output] == values
+
+
 @pytest.mark.parametrize(("text", "output"), [('{"answer": 6}', 60), ('{"answer": 5}', None), ("words", None)])
 async def test_a_text_that_a_hook_has_put_there(text: str, output: int | None) -> None:
     """A hook that replaces the result, or the final message, has its text validated: once, and before `CallEnded`."""
