@@ -359,6 +359,7 @@ def detached(run: R) -> R:
         The clone that continues instead.
     """
     clone = copy(run)
+    run.journal.continue_with(run.journal.facts)  # both read one list: the context of hooks reads the old run's
     clone.events, clone.journal = run.events.of(clone), copy(run.journal)
     run.events.__class__ = _DeadEvents
     stored = isinstance(run.journal, StoredJournal)

@@ -187,9 +187,9 @@ class _Round:
             self.stop = tool_call.stop
 
     async def abort_waiting(self, error: BaseException) -> None:
-        """Close calls that were vetted and deferred."""
+        """Close calls that were vetted and deferred, or in which the run was abandoned."""
         for call_id, tool_call in self.tool_calls.items():
-            if tool_call.phase == "vetted" and call_id not in self.results:
+            if tool_call.phase in ("opened", "vetted") and call_id not in self.results:
                 try:
                     await tool_call.abort(error)
                 except Exception as problem:

@@ -348,6 +348,50 @@ def test_cleanup_that_does_not_end_is_abandoned(how: str, calls: list[str]) -> N
     assert results.count("interrupted") == len(calls)
 
 
+@pytest.mark.parametrize("calls", [["add"], ["add", "add"]])
+def test_a_call_that_was_abandoned_in_a_hook_of_preacting_has_its_postacting(calls: list[str]) -> None:
+    """The hook swallows every cancellation; a hook that saw `PreActing` before it sees the event that completes it."""
+    seen: list[type[Event]] = []
+
+    class See(Hook):
+        def on_event(self, event: Event) -> None:
+            seen.append(type(event))
+
+    class Stubborn(Hook):
+        async def on_event(self, event: Event) -> None:
+            while isinstance(event, PreActing):
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(3600)
+
+    async def main() -> None:
+        uses = [use(f"t{n}", name, a=1, b=2) for n, name in enumerate(calls)]
+        agent = Agent("a", ScriptedModel([uses]), tools=[add], hooks=[See(), Stubborn()])
+        with pytest.raises(CallTimeoutError):
+            await agent.call("go", timeout=10)
+
+    run_virtual(main())
+    kinds = [kind.__name__ for kind in seen]
+    assert kinds.count("PostActing") == kinds.count("PreActing") == len(calls)
+    assert kinds[-2:] == ["PostToolRound", "CallEnded"]
+
+
+def test_hooks_of_the_end_of_an_abandoned_call_read_its_whole_trace() -> None:
+    """Also if nothing has read the facts before the call was abandoned."""
+    seen: list[tuple[str, str]] = []
+
+    @on(CallEnded)
+    def read(event: CallEnded) -> None:
+        seen.extend((turn.name, turn.status) for turn in event.context.trace.turns)
+
+    async def main() -> None:
+        model = ScriptedModel([use("t1", "add", a=1, b=2), use("t2", "stubborn")])
+        with pytest.raises(CallTimeoutError):
+            await Agent("a", model, tools=[add, stubborn], hooks=[read]).call("go", timeout=10)
+
+    run_virtual(main())
+    assert seen == [("add", "success"), ("stubborn", "interrupted")]
+
+
 def test_an_abandoned_tool_that_wakes_up_changes_nothing() -> None:
     """It returns an hour later, in the midst of another call on the session: no event, no fact."""
     recorder, session = Recorder(), Session.fresh(id="s")
