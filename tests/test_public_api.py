@@ -301,7 +301,7 @@ def test_what_a_list_names_is_there(name: str) -> None:
     [
         ("UsageError", "it is in agentflow.errors: from agentflow.errors import UsageError"),
         ("PreTurn", "it is in agentflow.vocabulary: from agentflow.vocabulary import PreTurn"),
-        ("Recorder", "it is in agentflow.plugins: from agentflow.plugins import Recorder"),
+        ("Recorder", "it is in agentflow.recording: from agentflow.recording import Recorder"),
         ("SqlStore", "it is in agentflow.state: from agentflow.state import SqlStore"),
         ("ScriptedModel", "it is in agentflow.testing: from agentflow.testing import ScriptedModel"),
         ("before_tool", "it could mean 'before_tool_round' or 'before_each_tool'."),
