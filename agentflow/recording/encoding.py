@@ -313,7 +313,13 @@ class Encoder:
         described = error.fields
         if not self.content:
             return {"type": described["type"], "module": described["module"]}
-        return plain({**described, "message": self.cleaned(described["message"])})
+        cleaned: Line = {**described, "message": self.cleaned(described["message"])}
+        if "attributes" in described:
+            cleaned["attributes"] = {
+                name: self.cleaned(value) if isinstance(value, str) else value
+                for name, value in described["attributes"].items()
+            }
+        return plain(cleaned)
 
     def piece(self, chunk: ModelChunk) -> str | Line:
         """Encode a chunk of a reply: as a plain text if it has only text."""

@@ -247,6 +247,27 @@ async def test_secrets_are_taken_out_by_the_rules_of_a_redaction(tmp_path: Path)
     assert "<email>" in text
 
 
+async def test_secrets_are_taken_out_of_what_an_exception_carries(tmp_path: Path) -> None:
+    """The text of an exception and its attributes are redacted alike; a number stays."""
+
+    class RefusedError(Exception):
+        def __init__(self, text: str) -> None:
+            super().__init__(text)
+            self.message, self.code = text, 7
+
+    @tool
+    async def refuses() -> str:
+        raise RefusedError("ada@example.com is unknown")
+
+    recorder = Recorder(tmp_path / "runs", redaction=Redaction())
+    model = ScriptedModel([ToolUseBlock("t1", "refuses"), "Bye."])
+    await Agent("a", model, tools=[refuses], hooks=[recorder, Redaction()]).call("Go")
+    recorder.close()
+    text = only(tmp_path / "runs").read_text("utf-8")
+    assert "example.com" not in text
+    assert '"attributes":{"message":"<email> is unknown","code":7}' in text
+
+
 async def test_without_content_no_word_is_kept(tmp_path: Path) -> None:
     """`short=0` keeps who did what when, and no text of anybody."""
     await record(tmp_path / "runs", short=0)
