@@ -304,7 +304,7 @@ def _cure(facts: Facts, problem: str) -> str:
         return "Check that api_base= is the root of an API with this wire (often .../v1)."
     if facts.status is not None and 300 <= facts.status < 400:
         return "If that URL is right, set it as api_base=."
-    if problem == _FAILED:
+    if problem == _FAILED and facts.status not in _CURES:
         later = "The provider is at fault: try again later, raise retries=, or add ModelFallback of agentflow.plugins."
         return later if is_retryable(facts) else _CHANGE
     return _CURES.get(facts.status or 0) or _CURES.get(problem, "")

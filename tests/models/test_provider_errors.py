@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from agentflow.models.provider_errors import broken_stream, model_error
+from agentflow.models.provider_errors import ProviderError, broken_stream, model_error
 
 MODEL = "openai/gpt-5"
 
@@ -72,6 +72,12 @@ def test_every_refusal_says_what_to_do(status: int) -> None:
     error.status_code = status  # pyright: ignore[reportAttributeAccessIssue]
     _, _, cure = str(model_error(error, MODEL)).partition("no way. ")
     assert cure.endswith(".")
+
+
+@pytest.mark.parametrize(("status", "cure"), [(402, "Add credit"), (405, "Check that api_base= is the root")])
+def test_an_answer_of_a_direct_wire_has_the_cure_of_its_status(status: int, cure: str) -> None:
+    """A status with a cure of its own does not get the general one."""
+    assert f"failed ({status}): no way. {cure}" in str(model_error(ProviderError("no way", status), MODEL))
 
 
 @pytest.mark.parametrize(
