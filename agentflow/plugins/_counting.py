@@ -296,13 +296,11 @@ class Rendering:
         """Return the conversation without its system prompt, as `render` does."""
         extends, new, rest = self._shared.split(messages)
         if not extends:
-            self._lines = []
+            self._lines, head = [], head_length(messages)
+            new, rest = new[head:], rest[max(0, head - len(new)) :]
         for msg in new:
-            if msg.role != "system":
-                self._lines += _lines(msg, self._clip)
-        return "\n".join(
-            [*self._lines, *(line for msg in rest if msg.role != "system" for line in _lines(msg, self._clip))]
-        )
+            self._lines += _lines(msg, self._clip)
+        return "\n".join([*self._lines, *(line for msg in rest for line in _lines(msg, self._clip))])
 
 
 def _lines(msg: Msg, clip: int | None) -> Iterable[str]:

@@ -56,6 +56,17 @@ def test_what_is_remembered_gives_what_the_whole_gives(seed: int) -> None:
         assert asked.of(view) is last_request(whole)
 
 
+def test_a_late_instruction_is_part_of_the_text() -> None:
+    """Only the system prompt at the start is left out, in a growing view and in a plain list."""
+    transcript, late = Transcript([Msg.user("a"), Msg.assistant("b")]), Msg.system("Hurry.")
+    rendering, head = Rendering(), (Msg.system("Be brief."),)
+    for _ in range(2):
+        view = transcript.view(head).with_tail(late)
+        assert rendering.of(view) == Rendering().of(tuple(view)) == render(tuple(view)[1:])
+        assert "system: Hurry." in rendering.of(view)
+        transcript.append(Msg.user("c"))
+
+
 def test_another_request_has_another_key() -> None:
     """One letter in a message that was in the last request too, its tools, options or model: nothing is taken for the same."""
     transcript = Transcript([Msg.user("a"), Msg.assistant("b"), Msg.user("c")])
