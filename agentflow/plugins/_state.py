@@ -21,7 +21,7 @@ class _OfHooks:
 
     def __post_init__(self) -> None:
         self.objects: dict[tuple[int, object], Any] = {}
-        self.rejections: dict[type[Hook], dict[int, int]] = {}
+        self.rejections: dict[type[object], dict[int, int]] = {}
 
 
 def own(context: RunContext, hook: Hook, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -42,17 +42,18 @@ def own(context: RunContext, hook: Hook, make: Callable[P, T], *args: P.args, **
     return found
 
 
-def may_reject(context: RunContext, hook: Hook, total: int, limit: int) -> bool:
+def may_reject(context: RunContext, hook: Hook, counted_in: type[object], total: int, limit: int) -> bool:
     """Return whether a hook may reject one more answer in this run, and count the rejection.
 
     Args:
         context: The run.
         hook: The hook.
-        total: The rejections by all hooks of this class. The caller stores it with the session; a difference to the counts
+        counted_in: The state with the total; hooks of a subclass share it.
+        total: The rejections by all hooks with this state. The caller stores it with the session; a difference to the counts
             of this process comes from before a suspension, in another process.
         limit: The maximum number of rejections by one hook.
     """
-    counts = context.state[_OfHooks].rejections.setdefault(type(hook), {})
+    counts = context.state[_OfHooks].rejections.setdefault(counted_in, {})
     before = counts.setdefault(id(hook), total - sum(counts.values()))
     if before < limit:
         counts[id(hook)] = before + 1

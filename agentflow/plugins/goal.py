@@ -142,7 +142,7 @@ class GoalJudge(Hook):
             state.verdict = "met"
         else:
             state.verdict = "unmet"
-            if may_reject(event.context, self, state.sent_back, self.max_rounds):
+            if may_reject(event.context, self, GoalState, state.sent_back, self.max_rounds):
                 state.sent_back += 1
                 return Again(_follow_up(judgement.reason, event.context.new_id("msg_")))
         marks = {"goal": state.verdict}

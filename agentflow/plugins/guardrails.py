@@ -284,7 +284,7 @@ class OutputGuardrail(Hook):
         if reason is None:
             return event
         refusals = context.state[_Refusals]
-        if event.purpose == "summary" or not may_reject(context, self, refusals.count, self.times):
+        if event.purpose == "summary" or not may_reject(context, self, _Refusals, refusals.count, self.times):
             return self._stop(event, reason)
         refusals.count += 1
         return Again(f"Your answer was not accepted: {reason}. Answer again.")

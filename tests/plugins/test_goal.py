@@ -220,6 +220,19 @@ async def test_two_judges_count_for_themselves() -> None:
     model.assert_done()
 
 
+async def test_a_judge_of_a_subclass_counts_for_itself() -> None:
+    """Both classes share the run's count, and each judge has its own bound."""
+
+    class Strict(GoalJudge):
+        pass
+
+    judges = [GoalJudge(lambda event: "a", max_rounds=1), Strict(lambda event: "b", max_rounds=2)]
+    model = ScriptedModel(["One.", "Two.", "Three."])
+    reply = await Agent("a", model, hooks=judges).call("Go")
+    assert reply.text == "Three."
+    model.assert_done()
+
+
 async def test_fifty_runs_of_two_agents_share_one_hook() -> None:
     """The count belongs to the run."""
     hook, ended = GoalJudge(lambda event: "again", max_rounds=2), Ended()
