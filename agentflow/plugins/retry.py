@@ -230,7 +230,9 @@ class ToolRetry(Hook):
             jitter=jitter,
             should_retry=retry_if or tool_may_recover,
         )
-        self.only_tools = () if tools == ("*",) else strings("ToolRetry(tools=...)", tools)
+        patterns = strings("ToolRetry(tools=...)", tools)
+        self.only_tools = () if patterns == ("*",) else patterns
+        self._retries = bool(patterns)  # an empty `only_tools` means every tool
         self._writes = writes
         self.priority = priority
 
@@ -242,7 +244,8 @@ class ToolRetry(Hook):
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
         """Wrap the tool."""
-        return Mono(partial(self._run, source, event)) if self._writes or not may_write(event) else source
+        covers = self._retries and (self._writes or not may_write(event))
+        return Mono(partial(self._run, source, event)) if covers else source
 
     async def _run(self, source: ToolSource, event: PreActing) -> Any:
         use, context = event.tool_use, event.context

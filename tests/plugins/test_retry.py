@@ -443,3 +443,17 @@ async def test_a_tool_that_a_limit_keeps_from_another_attempt_says_why_it_failed
     [result] = agent.session().messages[2].tool_results
     assert result.state == "error"
     assert "reset by peer" in result.text
+
+
+async def test_a_list_without_tools_retries_none() -> None:
+    """An empty list of patterns fits no tool."""
+    tries: list[int] = []
+
+    @tool(type="read")
+    async def look() -> str:
+        tries.append(1)
+        raise ConnectionError("reset by peer")
+
+    model = ScriptedModel([use("t1", "look"), "end"])
+    await Agent("a", model, tools=[look], hooks=[ToolRetry(tools=(), first_wait=0, jitter=0)]).call("go")
+    assert len(tries) == 1
