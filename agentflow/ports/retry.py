@@ -100,7 +100,7 @@ class RetryPolicy:
 
     Attributes:
         who: The name in errors and notes.
-        attempts: RetryAttempts in total, the first one included; None means no limit.
+        attempts: Attempts in total, the first one included; None means no limit.
         first_wait: The first wait, in seconds, without its jitter; it doubles from there.
         max_wait: The longest wait, in seconds. If a longer one is requested, there is no other attempt.
         jitter: Up to this many seconds are added to a wait, so that many callers do not retry at the same time.

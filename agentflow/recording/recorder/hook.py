@@ -241,7 +241,7 @@ class Recorder(ChangeListener, SideWrapper):
     # ---- events
 
     def on_event(self, event: HookEvent) -> Any:
-        """RunRecord the event; write at the end of a call."""
+        """Record the event; write at the end of a call."""
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         if frame is None:
             return None
@@ -284,7 +284,7 @@ class Recorder(ChangeListener, SideWrapper):
         return None
 
     def on_injection(self, hook: Hook, event: Event) -> None:
-        """RunRecord that a hook injects messages."""
+        """Record that a hook injects messages."""
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
@@ -296,25 +296,25 @@ class Recorder(ChangeListener, SideWrapper):
     def _mark(
         self, place: RecordedCall, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
     ) -> Awaitable[None] | None:
-        """RunRecord that a tool injects messages, or decides about concurrent work."""
+        """Record that a tool injects messages, or decides about concurrent work."""
         self._in_order(EntryValues(place, "mark", {"time": context.clock.now(), "what": what, "n": n}))
         return None
 
     def _in_order(self, one: EntryValues) -> None:
-        """RunRecord an observation, after the beginnings of hooks before it."""
+        """Record an observation, after the beginnings of hooks before it."""
         if one.place.begun:
             self._write_begun(one.place)
         self._put(one)
 
     def _write_begun(self, place: RecordedCall, seq: int = 0) -> None:
-        """RunRecord the beginnings of running hooks, except for the event that ends now."""
+        """Record the beginnings of running hooks, except for the event that ends now."""
         for mark in place.begun:
             if mark.place is not place or mark.fields["seq"] != seq:
                 self._put(mark)
         place.begun.clear()
 
     def on_call(self, call: HookCall) -> None:
-        """RunRecord the effect of an editing hook or a guard."""
+        """Record the effect of an editing hook or a guard."""
         verdict, error = call.verdict, call.error
         if isinstance(error, Veto):
             verdict, error = Deny(error.reason), None
@@ -327,7 +327,7 @@ class Recorder(ChangeListener, SideWrapper):
         self._effect(call, "shadow" if call.shadow else call.via, effect)
 
     def on_layer(self, layer: LayerRun) -> None:
-        """RunRecord how an `around` wrapper changed the work's result."""
+        """Record how an `around` wrapper changed the work's result."""
         name = next((name for kind, name in _LAYERS.items() if isinstance(layer.event, kind)), "value")
         self._effect(layer, "around", {"changes": (FieldChange(name, layer.before, layer.after),)})
 
@@ -367,7 +367,7 @@ class Recorder(ChangeListener, SideWrapper):
         return place
 
     def _look(self, place: RecordedCall, run: RunBase, time: float) -> None:
-        """RunRecord new facts, and the cause of an early end of the call."""
+        """Record new facts, and the cause of an early end of the call."""
         facts = run.journal.facts
         seen = self._seen_facts.get(place.run, 0)
         if len(facts) != seen:
@@ -380,7 +380,7 @@ class Recorder(ChangeListener, SideWrapper):
             self._look_for_end(place, run)
 
     def _look_for_end(self, place: RecordedCall, run: RunBase) -> None:
-        """RunRecord the cause of an early end of the call: at once, or with the call's first event if it came earlier."""
+        """Record the cause of an early end of the call: at once, or with the call's first event if it came earlier."""
         cause = run.scope.cause
         if cause is None or place.interrupted:
             return
@@ -404,7 +404,7 @@ class Recorder(ChangeListener, SideWrapper):
     # ---- results of models and tools
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
-        """RunRecord the request and the reply of the model, after all other hooks."""
+        """Record the request and the reply of the model, after all other hooks."""
         frame = event.frame
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         return self._recorded(place, frame.context, event.iteration, source.request, "", source)
@@ -412,7 +412,7 @@ class Recorder(ChangeListener, SideWrapper):
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
     ) -> Flux[ModelChunk]:
-        """RunRecord side model calls of hooks and tools."""
+        """Record side model calls of hooks and tools."""
         place = self._places.get(context.call_id)
         if place is None:  # before the first event, or after the last one
             return chunks
@@ -464,7 +464,7 @@ class Recorder(ChangeListener, SideWrapper):
             self._in_order(EntryValues(place, "answered", answered))
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
-        """RunRecord the result of the tool, after all other hooks."""
+        """Record the result of the tool, after all other hooks."""
         return Mono(partial(self._work, event, source))
 
     async def _work(self, event: PreActing, source: ToolSource) -> ToolResultBlock | Empty:
