@@ -44,10 +44,11 @@ class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to its
 class NotedOn:
     """Runs cleanup after an error. Failures are not raised, but noted on the error, if there is one; see `attach`."""
 
-    __slots__ = ("_error",)
+    __slots__ = ("_closed", "_error")
 
-    def __init__(self, error: BaseException | None) -> None:
+    def __init__(self, error: BaseException | None, closed: str = "call") -> None:
         self._error = error
+        self._closed = closed
 
     def __enter__(self) -> None:
         pass
@@ -55,16 +56,16 @@ class NotedOn:
     def __exit__(self, _kind: object, problem: BaseException | None, _traceback: object) -> bool:
         if problem is None:
             return False
-        attach(problem if self._error is None else self._error, problem)
+        attach(problem if self._error is None else self._error, problem, self._closed)
         return True
 
 
-def attach(error: BaseException, problem: BaseException) -> None:
-    """Note a failure during cleanup on the original error, which is the one to raise.
+def attach(error: BaseException, problem: BaseException, closed: str = "call") -> None:
+    """Note a failure during cleanup (of a call, or of a turn) on the original error, which is the one to raise.
 
     `GeneratorExit` is raised again, since a coroutine that is being closed must not await.
     """
     if isinstance(problem, GeneratorExit):
         raise problem
     if problem is not error:
-        error.add_note(Aside(f"while the call was being closed: {type(problem).__name__}: {problem}"))
+        error.add_note(Aside(f"while the {closed} was being closed: {type(problem).__name__}: {problem}"))

@@ -411,5 +411,5 @@ def _reason(turn: FullBoundTool, run: TurnRun, error: BaseException) -> StopReas
 
 async def _report_end(turn: FullBoundTool, run: TurnRun, error: BaseException) -> None:
     """Emit `PostTurn` for a failed turn. Failures in its hooks are noted on the error."""
-    with NotedOn(error):
+    with NotedOn(error, "turn"):
         await run.events.emit(PostTurn, (turn.view, error))
