@@ -28,6 +28,8 @@ __all__ = ["PORTABLE", "close_engine", "dbos_engine", "shared_database"]
 
 _TIMEOUT = 10.0
 """Seconds to wait for a connection or a lock, and, on PostgreSQL, that a transaction may be idle."""
+_SQLITE_TIMEOUT = 30.0
+"""Seconds to wait for SQLite's lock, as DBOS does on the same file."""
 
 _READ_AS: Final = {
     "serialization": DBOSPortableJSONSerializer().name(),
@@ -58,7 +60,15 @@ def shared_database(url: str, migrate: Callable[[Connection], None]) -> Database
     Raises:
         StoreError: The URL is not a database that workers can share, or its driver is not installed.
     """
-    database = Database(url, _TIMEOUT, power_safe=False, is_current=lambda _: False, migrate=migrate, text=_text)
+    sqlite = url.startswith("sqlite")
+    database = Database(
+        url,
+        _SQLITE_TIMEOUT if sqlite else _TIMEOUT,
+        power_safe=not sqlite,  # on SQLite a power failure may lose these rows; the facts are in the store
+        is_current=lambda _: False,
+        migrate=migrate,
+        text=_text,
+    )
     if database.url.get_backend_name() == "sqlite" and database.url.database in (None, "", ":memory:"):
         raise StoreError(
             f"Durable runs cannot be stored in {database.shown!r}, because workers are separate processes. Use a file or a "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentflow.durable.connections import shared_database
 from agentflow.durable.worker import ATTEMPTS, CONFLICTS, _patience
 from agentflow.errors import SessionConflictError, StoreError
 
@@ -27,3 +28,17 @@ def test_failures_are_counted_apart() -> None:
         assert should_retry(StoreError("away", retryable=True))
         assert should_retry(SessionConflictError("written"))
     assert not should_retry(StoreError("broken"))
+
+
+def test_the_rows_of_runs_are_as_safe_as_they_were_promised(url: str) -> None:
+    """PostgreSQL commits them to disk; SQLite may lose the last ones in a power failure, since the facts are in the store."""
+    database = shared_database(url, lambda _: None)
+    try:
+        with database.begin(write=False) as connection:
+            if url.startswith("sqlite"):
+                assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 1  # NORMAL
+                assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 30_000
+            else:
+                assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+    finally:
+        database.dispose()
