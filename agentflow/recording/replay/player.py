@@ -192,6 +192,10 @@ class Player(Recorder):
         mine = self._pairs.get(event.call_id)
         key = None if mine is None else self._recorded_key(mine, event, event.call_id)
         mark = None if key is None else self._progress.next_mark(key, "began", hook.name)
+        if mark is None and key is not None and hook.observer and hook.priority >= Recorder.priority:
+            self._progress.finish_hooks(key)  # it ran when the event was in the log already
+            if not self._progress.is_next(key):
+                return self._begin_later(key, hook, event)
         if mark is None or self._progress.is_next(mark):
             super().on_begin(hook, event)
             if mark is not None:
@@ -199,10 +203,11 @@ class Player(Recorder):
             return None
         return self._begin_later(mark, hook, event)
 
-    async def _begin_later(self, mark: Key, hook: Hook, event: Event) -> None:
-        await self._wait_shielded(partial(self._progress.wait, mark))
+    async def _begin_later(self, turn: Key, hook: Hook, event: Event) -> None:
+        await self._wait_shielded(partial(self._progress.wait, turn))
         super().on_begin(hook, event)
-        self._progress.mark_done(mark)
+        if turn[0] == "mark":
+            self._progress.mark_done(turn)
 
     def on_injection(self, hook: Hook, event: Event) -> None:
         """Mark an injection as done, since other steps may wait for it."""
@@ -555,7 +560,8 @@ class Player(Recorder):
             return self._run_work(event, source, work)
         for child in work.children:  # the tool does not run, so its sub-agents' steps count as done
             self._events += len(self.script.steps[child])
-        self._taken_as_done(work.children)
+        for key in self.script.all_of(work.children):
+            self._progress.mark_done(key)
         return self._work(event, source.instead(partial(self._play_work, call, work, use.id)))
 
     async def _run_work(self, event: PreActing, source: ToolSource, work: RecordedWork) -> ToolResultBlock | Empty:
@@ -566,10 +572,6 @@ class Player(Recorder):
         finally:
             if self.divergence is None:
                 await self._wait(("over", work.n, 0), work.end)
-
-    def _taken_as_done(self, calls: Iterable[str]) -> None:
-        for key in self.script.all_of(calls):
-            self._progress.mark_done(key)
 
     async def _play_work(self, call: str, work: RecordedWork, use: str, context: ToolCallContext) -> object:
         await self._wait(("begun", work.n, 0), work.end)
