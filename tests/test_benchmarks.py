@@ -84,7 +84,14 @@ def test_each_plugin_is_measured() -> None:
         and (found.__module__ == info.name or found.__module__.startswith(f"{info.name}."))
         and name[0] != "_"
     }
-    assert named == hooks | {"no plugin", "all plugins", "log at DEBUG", "log at WARNING: no lines", "log at INFO"}
+    assert named == hooks | {
+        "Recorder",
+        "no plugin",
+        "all plugins",
+        "log at DEBUG",
+        "log at WARNING: no lines",
+        "log at INFO",
+    }
 
 
 def test_an_unknown_row_is_refused() -> None:

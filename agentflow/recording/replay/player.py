@@ -118,8 +118,8 @@ class Player(Recorder):
         self.closed: set[str] = set()
         # A run cut off by a crash ends at positions that are not in the order.
         self._strict = not script.broken_off
-        # Where time costs nothing, all of it passes, so that time limits of hooks run out as they did.
-        self._waits = paced or (self._strict and isinstance(asyncio.get_running_loop(), VirtualClockLoop))
+        # Where time costs nothing, that of tools passes beside a slow reader, so that time limits of hooks run out as they did.
+        self._passes = self._strict and isinstance(asyncio.get_running_loop(), VirtualClockLoop)
         self._progress = Progress(script.order if self._strict else Order(), clock, lambda: self.divergence is not None)
         self._progress.on_cancellation = self._schedule_cancellation
         self._expected: dict[tuple[str, int], Key | None] = {}
@@ -434,16 +434,16 @@ class Player(Recorder):
 
     # ---- waiting
 
-    async def _until(self, due: Due, key: Key, ends: End) -> None:
+    async def _until(self, due: Due, key: Key, ends: End, slow: bool = False) -> None:
         """Wait until a step is due and it is its turn."""
         if ends == "cut":
-            await self._until_time(due)
+            await self._until_time(due, slow)
         else:
-            await self._wait_shielded(partial(self._until_time, due))
+            await self._wait_shielded(partial(self._until_time, due, slow))
         await self._wait(key, ends)
 
-    async def _until_time(self, due: Due) -> None:
-        if self._waits or due.apart:
+    async def _until_time(self, due: Due, slow: bool) -> None:
+        if self._paced or due.apart or slow:
             await self._clock.reach(due.time)
         else:
             self._clock.jump(due.time)
@@ -528,7 +528,8 @@ class Player(Recorder):
                 if reply.over is not None and self.divergence is None:
                     await self._until(reply.over, ("over", reply.n, 0), reply.end)
             return
-        await self._until(reply.over, ("over", reply.n, 0), reply.end)
+        slow = bool(use) and self._passes and self._pairs[call] in self.script.slow
+        await self._until(reply.over, ("over", reply.n, 0), reply.end, slow)
         if reply.end == "failed":
             raise rebuild_error(reply.error or {"type": "Exception"}, {reply.use: use})
 
@@ -575,9 +576,9 @@ class Player(Recorder):
 
     async def _play_work(self, call: str, work: RecordedWork, use: str, context: ToolCallContext) -> object:
         await self._wait(("begun", work.n, 0), work.end)
-        done = 0
+        done, slow = 0, self._passes and self._pairs[call] in self.script.slow
         for key, due in self.script.steps_of(work):
-            await self._until(due, key, work.end)
+            await self._until(due, key, work.end, slow)
             if key[0] == "chunk":
                 await context.emitter.emit(due.piece)
             else:

@@ -96,11 +96,13 @@ class _Round:
     """The events of a round's tool calls while it is read.
 
     Attributes:
-        latest: The number of the latest event of each tool call, unless its work is between that and the next one.
+        latest: The number and time of the latest event of each tool call, unless its work is between that and the next one.
+        slow: Whether a tool call waited between two steps, as for a slow reader.
     """
 
     def __init__(self) -> None:
-        self.latest: dict[str, int] = {}
+        self.latest: dict[str, tuple[int, float]] = {}
+        self.slow = False
         self._open: set[str] = set()
         self._ended: list[int] = []
         self._overlap = False
@@ -108,9 +110,10 @@ class _Round:
 
     def add(self, kind: str, number: str, seq: int, time: float) -> None:
         """Add an event of a tool call."""
-        if number in self.latest:
-            self._following[self.latest[number]] = seq, time
-        self.latest[number] = seq
+        before = self.step(number, time)
+        if before is not None:
+            self._following[before] = seq, time
+        self.latest[number] = seq, time
         if kind == "PreActing":  # it may have waited for the end of another tool call, which waited for the reader
             self._following.update(dict.fromkeys(self._ended, (seq, time)))
             self._ended.clear()
@@ -119,7 +122,13 @@ class _Round:
         elif kind == "PostActing":
             self._open.discard(number)
             self._ended.append(seq)
-            del self.latest[number]
+            self.latest.pop(number)
+
+    def step(self, number: str, time: float) -> int | None:
+        """Add the next step of a tool call; return the number of the event before it, if that was its latest step."""
+        seq, at = self.latest.pop(number, (None, time))
+        self.slow = self.slow or time > at
+        return seq
 
     def followed_by(self, seq: int, time: float) -> dict[int, tuple[int, float]]:
         """Return the events with the number and time of the following ones; the round ends with this event."""
@@ -143,6 +152,7 @@ class Script:
         successors: For an event of a tool call that runs beside others: the number and time of the next event of the same
             tool call, or of the end of the round, if no work is between them; by call and number. For the error of a hook,
             the events that started while it was reported.
+        slow: The calls with tool calls that waited as for a slow reader.
         broken_off: The calls without an end in the log, because the process was killed.
 
     Raises:
@@ -174,6 +184,7 @@ class Script:
         self._own_chunks: dict[int, int] = {}
         self._ahead: dict[int, Key] = {}
         self.successors: dict[tuple[str, int], tuple[int, float]] = {}
+        self.slow: set[str] = set()
         self._rounds: dict[str, _Round] = defaultdict(_Round)
         self._reported: dict[str, list[int]] = defaultdict(list)
         self._latest: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
@@ -231,7 +242,7 @@ class Script:
                 number = self.normalizer.number(entry.call, use)
                 self._works[entry.call, number].append(work)
                 self._begin(work, entry.call)
-                self._rounds[entry.call].latest.pop(number, None)  # what comes next has a place in the order
+                self._rounds[entry.call].step(number, entry.time)  # what comes next has a place in the order
             case AnsweredEntry() | FinishedEntry():
                 self._end(entry)
             case MarkEntry(n=None):
@@ -281,6 +292,8 @@ class Script:
             self._rounds[call].add(kind, number, seq, time)
         elif kind == "PostToolRound" and (done := self._rounds.pop(call, None)) is not None:
             self.successors.update({(call, of): following for of, following in done.followed_by(seq, time).items()})
+            if done.slow:
+                self.slow.add(call)
 
     def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
         made = self.normalizer.steps(entry)
