@@ -17,6 +17,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from threading import RLock
 from types import MappingProxyType
 from typing import Final, TextIO, assert_never
 
@@ -133,6 +134,7 @@ class Screen:
         self._progress = ProgressLines()
         self._held: list[Callable[[], None]] | None = [] if hold else None
         self._live: Live | None = None
+        self._drawing = RLock()
         self._unwatch: Callable[[], object] | None = None
         self._note = ""  # a wait that no event reports
         self._unsaid: list[str] = []  # lines of new waits
@@ -465,11 +467,16 @@ class Screen:
             return
         if self._live is not None:
             return
-        live = Live(console=self.console, get_renderable=self._lines, refresh_per_second=10, transient=True)
-        self._live, self._unwatch = live, questions.watch(self.stop_waiting)
-        live.start(refresh=True)
-        if questions.stand:  # a question has opened meanwhile
-            self.stop_waiting()
+        # A question is asked in a thread of its own: it opens before this is watched, so nothing is drawn, or it waits in
+        # `stop_waiting` until the display can be removed. Removed later, the display would erase lines of the question.
+        with self._drawing:
+            unwatch = questions.watch(self.stop_waiting)
+            if questions.stand:
+                unwatch()
+                return
+            live = Live(console=self.console, get_renderable=self._lines, refresh_per_second=10, transient=True)
+            self._live, self._unwatch = live, unwatch
+            live.start(refresh=True)
 
     @property
     def _below(self) -> bool:
@@ -489,12 +496,13 @@ class Screen:
 
     def stop_waiting(self) -> None:
         """Remove the live display below the text."""
-        live, self._live = self._live, None
-        unwatch, self._unwatch = self._unwatch, None
-        if unwatch is not None:
-            unwatch()
-        if live is not None:
-            live.stop()
+        with self._drawing:
+            live, self._live = self._live, None
+            unwatch, self._unwatch = self._unwatch, None
+            if unwatch is not None:
+                unwatch()
+            if live is not None:
+                live.stop()
 
     def end(self) -> None:
         """Finish the call's output: end the line, and remove the live display."""
