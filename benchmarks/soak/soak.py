@@ -286,7 +286,7 @@ class _Soak:
         loop = asyncio.get_running_loop()
         await loop.shutdown_default_executor()
         await asyncio.sleep(real_seconds(0.1))
-        for _ in range(40):  # a timer, or a thread's last reference, may outlive its call for a moment
+        for _ in range(20):  # a timer, or a thread's last reference, may outlive its call for a moment
             gc.collect()
             if not self._worlds:
                 break
@@ -299,9 +299,9 @@ class _Soak:
             if behind > before:
                 self.break_(Broken(None, f"{behind - before} {name} are left ({before} before, {behind} now)"))
         if self._worlds:
-            holders = {type(one).__name__ for world in self._worlds for one in gc.get_referrers(world)}
-            text = f"{len(self._worlds)} agents of sessions that have ended are still in memory, held by: {sorted(holders)}"
-            self.break_(Broken(None, text))
+            holders = sorted({type(one).__name__ for world in self._worlds for one in gc.get_referrers(world)})
+            text = f"{len(self._worlds)} agents of sessions that have ended are still in memory"
+            self.break_(Broken(None, text, f"They are held by: {', '.join(holders)}"))
         grown = self.soaked.memory
         if grown is not None and grown.grows:
             self.break_(Broken(None, f"memory grows by {grown.growth:.0f} ± {grown.error:.0f} KB in 1,000 calls"))
