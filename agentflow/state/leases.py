@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, select, update
+from sqlalchemy import Connection, bindparam, case, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from agentflow.state.engine import now_in
+from agentflow.state.prepared import Prepared
 from agentflow.state.session_tables import LEASES
 
 __all__ = ["drop_lease", "forget_leases", "held_leases", "holds_lease", "renew_lease", "take_lease"]
+
+
+_FIND_LEASE = Prepared(
+    select(LEASES.c.epoch)
+    .where(*[LEASES.c[name] == bindparam(name) for name in ("session_id", "owner", "epoch")])
+    .with_for_update(read=True)
+)
 
 
 def take_lease(connection: Connection, session_id: str, owner: str, seconds: float) -> int | None:
@@ -34,8 +42,8 @@ def take_lease(connection: Connection, session_id: str, owner: str, seconds: flo
 
 def holds_lease(connection: Connection, session_id: str, owner: str, epoch: int) -> bool:
     """Check that a lease is still the owner's, and lock it until the end of the transaction."""
-    mine = (LEASES.c.session_id == session_id) & (LEASES.c.owner == owner) & (LEASES.c.epoch == epoch)
-    return connection.execute(select(LEASES.c.epoch).where(mine).with_for_update(read=True)).first() is not None
+    lease = {"session_id": session_id, "owner": owner, "epoch": epoch}
+    return _FIND_LEASE.execute(connection, lease).first() is not None
 
 
 def drop_lease(connection: Connection, session_id: str, owner: str) -> bool:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, func, insert, literal, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, literal, select, update
 
 from agentflow.errors import StoreError, UsageError
 from agentflow.ports.store import (
@@ -21,6 +21,7 @@ from agentflow.ports.store import (
     prunable,
 )
 from agentflow.state.leases import forget_leases, held_leases
+from agentflow.state.prepared import Prepared
 from agentflow.state.session_tables import FACTS, SESSIONS
 from agentflow.vocabulary.facts import CallClosed, Fact
 from agentflow.vocabulary.saving.codec import fact_from_json, fact_key, fact_kind, fact_to_json
@@ -87,35 +88,34 @@ def column_text(text: str | None) -> str | None:
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def _insert(connection: Connection, session_id: str, records: Sequence[Record], version: int, now: float) -> None:
-    if records:
-        connection.execute(
-            insert(FACTS),
-            [
-                {"session_id": session_id, "version": n, "time": now, **record._asdict()}
-                for n, record in enumerate(records, version + 1)
-            ],
-        )
+_AT_VERSION = (SESSIONS.c.id == bindparam("session_id")) & (SESSIONS.c.version == bindparam("expected"))
+_ADVANCED: dict[str, Any] = {"version": bindparam("version"), "updated": bindparam("updated")}
+_ADVANCE = Prepared(update(SESSIONS).where(_AT_VERSION).values(_ADVANCED))
+_ADVANCE_TO = Prepared(update(SESSIONS).where(_AT_VERSION).values({**_ADVANCED, "status": bindparam("status")}))
+_FIND_VERSION = Prepared(select(SESSIONS.c.version).where(SESSIONS.c.id == bindparam("session_id")))
+_ADD_SESSION = Prepared(insert(SESSIONS))
+_ADD_FACT = Prepared(insert(FACTS))
 
 
 def append_at(
     connection: Connection, session_id: str, records: Sequence[Record], status: SessionStatus | None, expected: int
 ) -> None:
     """Add facts at a version; raise `Stale` if the session is at another one."""
-    now = time.time()
-    values: dict[str, Any] = {"version": expected + len(records), "updated": now}
+    version, now = expected + len(records), time.time()
     if expected == 0:
-        existing = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).first()
-        if existing is not None:
+        if _FIND_VERSION.execute(connection, {"session_id": session_id}).first() is not None:
             raise Stale
-        connection.execute(insert(SESSIONS).values(id=session_id, status=status or "idle", **values))
+        session = {"id": session_id, "version": version, "status": status or "idle", "updated": now}
+        _ADD_SESSION.execute(connection, session)
     else:
-        if status is not None:
-            values["status"] = status
-        known = (SESSIONS.c.id == session_id) & (SESSIONS.c.version == expected)
-        if not connection.execute(update(SESSIONS).where(known).values(**values)).rowcount:
+        advance = _ADVANCE if status is None else _ADVANCE_TO
+        known = {"session_id": session_id, "expected": expected}
+        if not advance.execute(connection, {**known, "version": version, "updated": now, "status": status}).rowcount:
             raise Stale
-    _insert(connection, session_id, records, expected, now)
+    if records:
+        place = {"session_id": session_id, "time": now}
+        rows = [{**place, "version": n, **record._asdict()} for n, record in enumerate(records, expected + 1)]
+        _ADD_FACT.execute(connection, *rows)
 
 
 def append_news(

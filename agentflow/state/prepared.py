@@ -1,0 +1,42 @@
+"""A statement whose SQL text is built once per database: SQLAlchemy's cache of statements takes longer than SQLite itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, CursorResult
+from sqlalchemy.sql.elements import ClauseElement
+
+__all__ = ["Prepared"]
+
+
+class Prepared:
+    """A statement that is executed often.
+
+    Its values go to the driver as they are, so their types must need no conversion: text and numbers do not.
+
+    Args:
+        statement: The statement. Each value is a `bindparam`.
+    """
+
+    __slots__ = ("_built", "_statement")
+
+    def __init__(self, statement: ClauseElement) -> None:
+        self._statement = statement
+        self._built: dict[str, tuple[str, list[str] | None]] = {}  # by dialect: the text, and the order of its values
+
+    def execute(self, connection: Connection, *rows: dict[str, Any]) -> CursorResult[Any]:
+        """Execute the statement, for several rows as the driver's `executemany`.
+
+        Args:
+            connection: The connection, in a transaction.
+            rows: Values by name.
+        """
+        built = self._built.get(connection.dialect.name)
+        if built is None:
+            compiled: Any = self._statement.compile(dialect=connection.dialect)
+            built = (str(compiled), compiled.positiontup if compiled.positional else None)
+            self._built[connection.dialect.name] = built
+        text, order = built
+        values: list[Any] = list(rows) if order is None else [tuple([row[name] for name in order]) for row in rows]
+        return connection.exec_driver_sql(text, values if len(values) > 1 else values[0])
