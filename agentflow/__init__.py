@@ -17,7 +17,7 @@ if sys.argv[:1] == ["-m"] and ("-m", "agentflow") in zip(sys.orig_argv, sys.orig
 from typing import TYPE_CHECKING, Any
 
 from agentflow._support.lazy import lazily
-from agentflow._wrong_names import wrong_name
+from agentflow._support.root_names import wrong_name
 from agentflow.agent.agent import Agent
 from agentflow.agent.builder import AgentBuilder
 from agentflow.agent.queue import TurnQueue

@@ -43,10 +43,8 @@ LAYERS: dict[str, int] = {
     "testing": 5,
     # 6 entry points
     "terminal": 6,
-    "debugger": 6,
     "inspector": 6,
     "cli": 6,
-    "_wrong_names": 6,
     "__main__": 6,
     "": 6,  # agentflow/__init__.py
 }

@@ -266,7 +266,6 @@ def test_every_module_says_what_it_is_and_sorts_its_names() -> None:
 
 LISTS = (
     "agent",
-    "debugger",
     "hooks",
     "inspector",
     "models",

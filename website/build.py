@@ -39,7 +39,6 @@ MODULES: Final = (
     "agentflow.recording",
     "agentflow.orchestration",
     "agentflow.mcp",
-    "agentflow.debugger",
     "agentflow.inspector",
     "agentflow.terminal",
     "agentflow.reactive",

@@ -30,9 +30,8 @@ from agentflow import (
     on,
     tool,
 )
-from agentflow.debugger import Breakpoint
 from agentflow.inspector import Inspector
-from agentflow.plugins import Recorder
+from agentflow.plugins import Breakpoint, Recorder
 from agentflow.testing import ScriptedModel
 
 ROOT: Final = Path(__file__).parents[1]

@@ -21,9 +21,9 @@ from agentflow.cli.hook_table import print_hooks
 from agentflow.cli.lazy_command import LazyCommand
 from agentflow.cli.loading import load_agent
 from agentflow.cli.say import say
-from agentflow.debugger import Breakpoint
 from agentflow.errors import AgentFlowError, ScriptError
 from agentflow.loop.session import Session
+from agentflow.plugins.debugger import Breakpoint
 from agentflow.terminal.console import follow
 from agentflow.terminal.conversation import chat as talk
 from agentflow.terminal.phrases import call_text

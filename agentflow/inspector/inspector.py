@@ -29,13 +29,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from agentflow._support.json_text import read_json_text
-from agentflow.debugger.pause import Pause
 from agentflow.errors import StoreError, UsageError
 from agentflow.inspector.comparing import compare
 from agentflow.inspector.guard import LOOPBACK, Guard
 from agentflow.inspector.logs import Logs, LogSource
 from agentflow.inspector.one_file import PAGE, page_with
 from agentflow.inspector.pauses import Pauses
+from agentflow.plugins.debugger.pause import Pause
 from agentflow.recording.keeping import LogStore
 
 __all__ = ["Inspector"]

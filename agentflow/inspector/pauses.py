@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from agentflow.debugger.deciding import VERDICTS, parse_value, parse_verdict
-from agentflow.debugger.pause import Pause
 from agentflow.errors import UsageError
+from agentflow.plugins.debugger.deciding import VERDICTS, parse_value, parse_verdict
+from agentflow.plugins.debugger.pause import Pause
 from agentflow.vocabulary.text import message_text
 from agentflow.vocabulary.verdicts import Deny
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from agentflow.plugins.cache import ModelCache, ToolCache
     from agentflow.plugins.clearing import ClearOldResults
     from agentflow.plugins.compaction import SummaryCompaction
+    from agentflow.plugins.debugger import Breakpoint, Pause
     from agentflow.plugins.fallback import ModelFallback
     from agentflow.plugins.goal import GoalJudge
     from agentflow.plugins.guardrails import InputGuardrail, ModelCheck, OutputGuardrail, ToolGuardrail
@@ -32,6 +33,7 @@ __all__ = [
     "Allow",
     "Approval",
     "ApprovalRequest",
+    "Breakpoint",
     "ChainOfThought",
     "ClearOldResults",
     "DynamicContext",
@@ -47,6 +49,7 @@ __all__ = [
     "OffloadResults",
     "OpenTelemetry",
     "OutputGuardrail",
+    "Pause",
     "RateLimit",
     "ReActThoughts",
     "Recorder",
@@ -79,6 +82,8 @@ __getattr__, __dir__ = lazily(
         "ToolCache": ".cache",
         "ClearOldResults": ".clearing",
         "SummaryCompaction": ".compaction",
+        "Breakpoint": ".debugger",
+        "Pause": ".debugger",
         "ModelFallback": ".fallback",
         "GoalJudge": ".goal",
         "InputGuardrail": ".guardrails",

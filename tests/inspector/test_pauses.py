@@ -12,8 +12,7 @@ from browser import Page
 from inspected import clerk, client, opened, serving
 
 from agentflow import Agent, PreActing, ToolUseBlock
-from agentflow.debugger import Breakpoint, Pause
-from agentflow.plugins import Recorder
+from agentflow.plugins import Breakpoint, Pause, Recorder
 
 pytestmark = pytest.mark.ci
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from agentflow import Agent, Approve, PostActing, RunContext, Session, ToolEmitter, ToolUseBlock, on, tool
 from agentflow.agent import AgentRegistry
 from agentflow.agent.agent_flux import AgentFlux
-from agentflow.debugger import Breakpoint, Pause
 from agentflow.hooks.named import HookSource
+from agentflow.plugins import Breakpoint, Pause
 from agentflow.plugins.approval import Approval, ApprovalRequest
 from agentflow.terminal.console import Console
 from agentflow.testing import ScriptedModel

@@ -28,6 +28,7 @@ from agentflow.plugins.approval import Allow, Approval
 from agentflow.plugins.cache import ModelCache, ToolCache
 from agentflow.plugins.clearing import ClearOldResults
 from agentflow.plugins.compaction import SummaryCompaction
+from agentflow.plugins.debugger import Breakpoint, Pause
 from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.goal import GoalJudge
 from agentflow.plugins.guardrails import InputGuardrail, OutputGuardrail, ToolGuardrail
@@ -46,6 +47,7 @@ from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.steering import Steering
 from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel, check_hook
+from agentflow.vocabulary.events import PreActing, PreReasoning
 from agentflow.vocabulary.messages import Msg
 
 Factory = Callable[[], Hook]
@@ -53,6 +55,10 @@ Factory = Callable[[], Hook]
 
 async def _later(verdict: str | None) -> str | None:
     return verdict
+
+
+async def _resume(pause: Pause) -> None:
+    pause.resume()
 
 
 def _spare() -> ScriptedModel:
@@ -85,6 +91,10 @@ FACTORIES: dict[type[Hook], dict[str, Factory]] = {
         "own model": lambda: SummaryCompaction(at_messages=6, keep_rounds=1),
         "other model": lambda: SummaryCompaction(at_tokens=300, keep_rounds=2, model=_spare()),
         "each time": lambda: SummaryCompaction(at_messages=4, keep_rounds=1, cooldown=0, model=_spare()),
+    },
+    Breakpoint: {
+        "resumed": lambda: Breakpoint(PreReasoning, PreActing, ask=_resume),
+        "no terminal": lambda: Breakpoint(PreActing),
     },
     ModelFallback: {"one": lambda: ModelFallback(_spare()), "cooldown": lambda: ModelFallback(_spare(), cooldown=5)},
     GoalJudge: {
@@ -171,7 +181,7 @@ ACCEPTED: dict[tuple[type[Hook], str], frozenset[str]] = {}
 
 def plugins() -> Iterator[type[Hook]]:
     """Every hook that a module of `agentflow.plugins` defines and does not hide."""
-    for info in pkgutil.iter_modules(agentflow.plugins.__path__, "agentflow.plugins."):
+    for info in pkgutil.walk_packages(agentflow.plugins.__path__, "agentflow.plugins."):
         for name, found in vars(importlib.import_module(info.name)).items():
             hook = inspect.isclass(found) and issubclass(found, Hook) and found.__module__ == info.name
             if hook and name[0] != "_":

@@ -17,13 +17,13 @@ from fnmatch import fnmatchcase
 from itertools import count
 from typing import Any, Literal, TypeAlias
 
+from agentflow._support.lazy import lazily
 from agentflow._support.logs import log_failure
-from agentflow.debugger.pause import Otherwise, Pause, root_of
-from agentflow.debugger.terminal import TerminalDebugger
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import about_a_tool
 from agentflow.loop.run import RunBase
+from agentflow.plugins.debugger.pause import Otherwise, Pause, root_of
 from agentflow.vocabulary.context import port_of
 from agentflow.vocabulary.events import ActingChunk, CallEnded, Event, HookEvent, ReasoningChunk, TurnEvent, TurnValue
 from agentflow.vocabulary.messages import ToolUseBlock
@@ -37,6 +37,8 @@ Debugger: TypeAlias = Callable[[Pause], Awaitable[object]]
 
 _PIECES = (ReasoningChunk, ActingChunk, TurnValue)
 _ids = count(1)
+_terminal, _ = lazily("agentflow.terminal", {"TerminalDebugger": ".debugger"})
+"""Loads the debugger of the terminal on first use: it is in a higher layer and imports rich."""
 
 
 class Breakpoint(Hook):
@@ -97,7 +99,7 @@ class Breakpoint(Hook):
         self.priority = priority
         self.scope = scope
         self.paused: tuple[Pause, ...] = ()
-        asked = TerminalDebugger() if ask is None else ask
+        asked: Debugger | Sequence[Debugger] = _terminal("TerminalDebugger")() if ask is None else ask
         self._asked: tuple[Debugger, ...] = (asked,) if callable(asked) else tuple(asked)
         if not self._asked:
             raise UsageError("Breakpoint(ask=[]): pass at least one debugger, or omit ask= for the terminal.")

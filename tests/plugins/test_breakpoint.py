@@ -29,8 +29,9 @@ from agentflow import (
     on,
     tool,
 )
-from agentflow.debugger import Breakpoint, Pause, TerminalDebugger
 from agentflow.errors import UsageError
+from agentflow.plugins import Breakpoint, Pause
+from agentflow.terminal import TerminalDebugger
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.vocabulary.events import Decision, Error
 

@@ -4,8 +4,8 @@ from typing import Any, get_args
 
 import pytest
 
-from agentflow.debugger.deciding import VERDICTS, form_of, parse_verdict
 from agentflow.errors import UsageError
+from agentflow.plugins.debugger.deciding import VERDICTS, form_of, parse_verdict
 from agentflow.testing.store_checks.samples import VERDICTS as SAMPLES
 from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Stop, Suspend, Verdict
 

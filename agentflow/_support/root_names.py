@@ -7,7 +7,6 @@ import sys
 
 from agentflow._support.lazy import no_such_name
 from agentflow.errors import UsageError, close_to
-from agentflow.hooks.event_names import event_named
 
 __all__ = ["wrong_name"]
 
@@ -27,7 +26,7 @@ _PLACES = (
     "mcp",
     "terminal",
 )
-"""Modules with public names, in the order in which they are searched."""
+"""Modules with public names, in the order in which they are searched. They are above this one: each is loaded by its name."""
 
 
 def wrong_name(name: str) -> AttributeError | ImportError:
@@ -52,7 +51,7 @@ def _cure(name: str) -> str:
         if name in getattr(module, "__all__", ()):
             return f"; it is in agentflow.{place}: from agentflow.{place} import {name}"
     try:
-        event_named(name)
+        importlib.import_module("agentflow.hooks.event_names").event_named(name)
     except UsageError as error:
         if "could mean" in str(error):
             return f"; {str(error).partition('; ')[2]}"

@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Any, Literal, TypeAlias, cast
 
 from agentflow._support.values import frozen
-from agentflow.debugger.fields import assign, value_of
 from agentflow.errors import UsageError
 from agentflow.hooks.chain import Chain
 from agentflow.hooks.hook import Hook
 from agentflow.loop.run import RunBase
+from agentflow.plugins.debugger.fields import assign, value_of
 from agentflow.vocabulary.context import port_of
 from agentflow.vocabulary.event_json import Json, event_to_dict
 from agentflow.vocabulary.events import Event, HookEvent

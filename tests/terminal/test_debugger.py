@@ -12,7 +12,7 @@ if sys.platform == "win32":
 
 DELETING = """
     from agentflow import PreActing, PostActing
-    from agentflow.debugger import Breakpoint
+    from agentflow.plugins import Breakpoint
     from agentflow.plugins import Approval, TerminalAsker
 
     @tool

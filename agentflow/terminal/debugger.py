@@ -20,10 +20,10 @@ from prompt_toolkit.formatted_text import FormattedText
 from rich.text import Text
 
 from agentflow._support.shown import printable
-from agentflow.debugger.deciding import VERDICTS, form_of, parse_value, parse_verdict
-from agentflow.debugger.pause import Pause, describe_end
 from agentflow.errors import UsageError
 from agentflow.plugins.approval.terminal import questions
+from agentflow.plugins.debugger.deciding import VERDICTS, form_of, parse_value, parse_verdict
+from agentflow.plugins.debugger.pause import Pause, describe_end
 from agentflow.terminal.lines import ProgramLines, prompt_session
 from agentflow.terminal.phrases import duration_text, plural, shorten
 from agentflow.terminal.screen import make_console
@@ -61,7 +61,7 @@ class TerminalDebugger:
         file: The output; standard error by default.
 
     Example:
-        >>> from agentflow.debugger import Breakpoint
+        >>> from agentflow.plugins import Breakpoint
         >>> point = Breakpoint(PreActing, tools=["delete_*"], ask=TerminalDebugger())
     """
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
-from agentflow.debugger.fields import Json, read_value
 from agentflow.errors import UsageError
+from agentflow.plugins.debugger.fields import Json, read_value
 from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Stop, Verdict
 
 __all__ = ["VERDICTS", "form_of", "parse_value", "parse_verdict"]
