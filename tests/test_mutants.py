@@ -14,7 +14,7 @@ pytest.importorskip("cosmic_ray", reason="needs the extra `mutants`")
 from benchmarks.mutants.__main__ import ROOT, merged, mutants_of, sample, suites_of
 
 SOURCE = '''
-from typing import Literal, Protocol, overload
+from typing import Literal, Protocol, dataclass_transform, overload
 
 __all__ = ["double"]
 
@@ -30,6 +30,15 @@ class Doubles(Protocol):
     def double(self, number: int = 1) -> int:
         """Twice a number."""
         ...
+
+
+@dataclass_transform(frozen_default=True)
+def value(cls, *, made=0):
+    return cls
+
+
+class Reply(Struct, gc=False):
+    pass
 
 
 @overload
@@ -48,7 +57,8 @@ def test_what_no_test_should_notice_is_left_out(monkeypatch: pytest.MonkeyPatch,
         (7, "double.py:double"),
         (9, "double.py:double"),
         (10, "double.py:double"),
-        (23, "double.py:twice"),
+        (21, "double.py:value"),
+        (32, "double.py:twice"),
     }
 
 

@@ -299,7 +299,7 @@ def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -
         new_id: The source of ids for new messages.
 
     Returns:
-        The legal conversation; messages that need no change are the same objects.
+        The legal conversation; messages that need no change, apart from results, are the same objects.
     """
     original = tuple(messages)
     if _is_legal(original):

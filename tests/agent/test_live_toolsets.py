@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 from weakref import WeakSet
 
@@ -221,3 +222,30 @@ async def test_copies_and_sub_agents() -> None:
     assert agent.as_tool().type == "write"
     with pytest.raises(UsageError, match=r"has live toolsets \(desk\)"):
         agent.to_dict()
+
+
+async def test_every_watcher_is_notified_and_none_is_kept_alive() -> None:
+    """Of those that registered, in any order, until they are gone; one that fails does not stop the others."""
+
+    class Watcher:
+        def __init__(self, name: str, fails: bool = False) -> None:
+            self.name, self.fails = name, fails
+
+        def changed(self) -> None:
+            seen.append(self.name)
+            if self.fails:
+                raise RuntimeError("watching failed")
+
+    seen: list[str] = []
+    desk = Desk(look)
+    watchers = [Watcher("first"), Watcher("fails", fails=True), Watcher("last")]
+    for watcher in watchers:
+        desk.watch(watcher.changed)
+    desk.offer(listen)
+    assert seen == ["first", "fails", "last"]
+    del watchers[0], watcher
+    gc.collect()
+    late = Watcher("late")
+    desk.watch(late.changed)
+    desk.offer(look)
+    assert seen[3:] == ["fails", "last", "late"]

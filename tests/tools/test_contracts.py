@@ -106,6 +106,7 @@ def test_reasoning_gives_text() -> None:
     kind = "reasoning"
     start = "has type='reasoning' and"
     assert refused(lambda: tool(an_int, type=kind)) == f"Tool 'an_int' {start} is annotated to return int. {TEXT}"
+    assert refused(lambda: tool(nothing, type=kind)) == f"Tool 'nothing' {start} is annotated to return None. {TEXT}"
     assert refused(tool(maybe, type=kind).prepare) == f"Tool 'maybe' {start} is annotated to return str | None. {TEXT}"
     told = f"Tool 'numbers' {start} is annotated to yield AsyncIterator[int]. {TEXT}"
     assert refused(tool(numbers, type=kind).prepare) == told

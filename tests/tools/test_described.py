@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from agentflow import ActingChunk, Agent, ToolUseBlock
 from agentflow.testing import ScriptedModel
-from agentflow.tools import ToolContext, schema_tool
+from agentflow.tools import Tool, ToolContext, external_tool, schema_tool
+from agentflow.vocabulary.specs import ToolSpec
 
 SCHEMA = {
     "type": "object",
@@ -51,3 +56,19 @@ async def test_what_does_not_fit_goes_to_the_model() -> None:
     results = agent.session().messages[2].tool_results
     assert [(result.state, "its arguments" in result.text) for result in results] == [("error", True)] * 3
     assert ran == []
+
+
+@pytest.mark.parametrize("maker", [schema_tool, external_tool, ToolSpec])
+def test_the_defaults_are_those_of_every_tool(maker: Callable[..., Any]) -> None:
+    """An option that is not given means the same, whatever makes the tool."""
+    same = inspect.signature(Tool).parameters
+    shared = {
+        name: parameter.default
+        for name, parameter in inspect.signature(maker).parameters.items()
+        if name in same and parameter.kind is parameter.KEYWORD_ONLY
+    }
+    assert shared
+    assert {name: frozenset(value) if name == "tags" else value for name, value in shared.items()} == {
+        name: frozenset() if name == "tags" else same[name].default for name in shared
+    }
+    assert ToolSpec("x").streaming is False

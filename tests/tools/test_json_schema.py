@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentflow._support.json_schema import MOST_COST, MOST_LEVELS, JsonSchema, JsonSchemaError, TooCostlyError
@@ -172,11 +172,11 @@ TYPES = st.sampled_from(["array", "boolean", "integer", "null", "number", "objec
 REFS = st.sampled_from(["#/$defs/x", "#/$defs/y", "#y"])
 
 
-def subschemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Schemas of all keywords, over smaller ones."""
+def keywords_over(inner: st.SearchStrategy[Any]) -> dict[str, st.SearchStrategy[Any]]:
+    """The keywords, each with its rules, over smaller schemas."""
     many = st.lists(inner, min_size=1, max_size=3)
-    named = st.dictionaries(NAMES, inner, max_size=3)
-    keywords: dict[str, st.SearchStrategy[Any]] = {
+    named = st.dictionaries(NAMES, inner, min_size=1, max_size=3)
+    return {
         "type": TYPES | st.lists(TYPES, min_size=1, max_size=3, unique=True),
         "enum": st.lists(VALUES, min_size=1, max_size=3),
         "const": VALUES,
@@ -199,14 +199,16 @@ def subschemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         "uniqueItems": st.booleans(),
         "unevaluatedItems": inner,
         "properties": named,
-        "patternProperties": st.dictionaries(PATTERNS, inner, max_size=2),
+        "patternProperties": st.dictionaries(PATTERNS, inner, min_size=1, max_size=2),
         "additionalProperties": inner,
         "propertyNames": inner,
         "unevaluatedProperties": inner,
-        "required": st.lists(NAMES, max_size=2, unique=True),
+        "required": st.lists(NAMES, min_size=1, max_size=2, unique=True),
         "minProperties": COUNTS,
         "maxProperties": COUNTS,
-        "dependentRequired": st.dictionaries(NAMES, st.lists(NAMES, max_size=2, unique=True), max_size=2),
+        "dependentRequired": st.dictionaries(
+            NAMES, st.lists(NAMES, min_size=1, max_size=2, unique=True), min_size=1, max_size=2
+        ),
         "dependentSchemas": named,
         "allOf": many,
         "anyOf": many,
@@ -217,18 +219,61 @@ def subschemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         "else": inner,
         "$ref": REFS,
     }
-    return st.booleans() | st.lists(st.sampled_from(sorted(keywords)), max_size=4, unique=True).flatmap(
-        lambda chosen: st.fixed_dictionaries({name: keywords[name] for name in chosen})
+
+
+def of_keywords(
+    inner: st.SearchStrategy[Any], always: tuple[str, ...] = (), beside: tuple[str, ...] = ()
+) -> st.SearchStrategy[Any]:
+    """Schemas of some keywords: those that must be there, and some others."""
+    keywords = keywords_over(inner)
+    others = st.lists(st.sampled_from(sorted(beside or keywords)), max_size=3, unique=True)
+    return others.flatmap(
+        lambda chosen: st.fixed_dictionaries({name: keywords[name] for name in sorted({*always, *chosen})})
     )
 
 
-LEAVES = st.booleans() | st.builds(lambda kind: {"type": kind}, TYPES)
-SCHEMAS = st.recursive(LEAVES, subschemas, max_leaves=10)
+LEAVES = (
+    st.booleans() | st.builds(lambda kind: {"type": kind}, TYPES) | st.builds(lambda value: {"const": value}, VALUES)
+)
+SCHEMAS = LEAVES | of_keywords(LEAVES) | of_keywords(LEAVES | of_keywords(LEAVES))
+NUMBERS = st.integers(-4, 4) | st.sampled_from([-0.5, 0.5, 1.0, 2.5])
+FITTING = (
+    NUMBERS
+    | st.text("ab1", max_size=3)
+    | st.lists(VALUES, max_size=4)
+    | st.dictionaries(NAMES, VALUES, min_size=1, max_size=3)
+)
+BESIDE: dict[str, tuple[str, ...]] = {
+    "unevaluatedItems": ("prefixItems", "contains", "items", "if", "then", "else", "anyOf", "allOf", "$ref"),
+    "unevaluatedProperties": ("properties", "patternProperties", "if", "then", "else", "dependentSchemas", "$ref"),
+    "additionalProperties": ("properties", "patternProperties"),
+    "then": ("if", "type", "else"),
+    "else": ("if", "type", "then"),
+    "minContains": ("contains", "maxContains"),
+    "maxContains": ("contains", "minContains"),
+    "items": ("prefixItems", "type"),
+}
+"""The keywords that another one looks at."""
+
+
+@pytest.mark.parametrize("keyword", sorted(keywords_over(LEAVES)))
+@given(data=st.data())
+@settings(max_examples=40)
+def test_each_keyword_agrees_with_an_independent_validator(keyword: str, data: st.DataObject) -> None:
+    """Beside the keywords that it looks at, and on values of the kind that it looks at: the same values fit."""
+    needed = ("contains",) if keyword.endswith("Contains") else ("if",) if keyword in ("then", "else") else ()
+    schema = data.draw(of_keywords(SCHEMAS, (keyword, *needed), BESIDE.get(keyword, ())))
+    agree(schema, data.draw(SCHEMAS), data.draw(st.lists(FITTING, min_size=4, max_size=8)))
 
 
 @given(SCHEMAS, SCHEMAS, st.lists(VALUES, min_size=1, max_size=6))
 def test_it_agrees_with_an_independent_validator(schema: Any, inner: Any, values: list[Any]) -> None:
     """Any schema of any keywords, with references: the same values fit."""
+    agree(schema, inner, values)
+
+
+def agree(schema: Any, inner: Any, values: list[Any]) -> None:
+    """Compare with `jsonschema` which values fit."""
     whole = {"allOf": [schema], "$defs": {"x": {"type": ["integer", "object"]}, "y": {"$anchor": "y", "items": inner}}}
     try:
         ours = JsonSchema(whole)
@@ -326,10 +371,6 @@ def test_patterns_that_are_refused(pattern: str, why: str) -> None:
 
 def test_the_weight_of_a_pattern() -> None:
     """It grows with what is repeated, as the automaton does."""
-    assert [SchemaPattern(text).weight for text in ("a", "a{10}", "(ab){3,5}", "(a{10}){10}", "[^a]{2}")] == [
-        1,
-        11,
-        16,
-        121,
-        17,
-    ]
+    weights = {"a": 1, "a{10}": 11, "(ab){3,5}": 16, "(a{10}){10}": 121, "[^a]{2}": 17}
+    weights |= {r"[\d]{2}": 3, r"[\W]{2}": 17, r"[a\W]{2}": 17, r"[\Wa]{2}": 17, "[aé]{2}": 17, r"[\-a]{2}": 3}
+    assert {text: SchemaPattern(text).weight for text in weights} == weights

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, WithJsonSchema
 from typing_extensions import TypedDict
 
 from agentflow.errors import UsageError
@@ -135,6 +135,23 @@ def test_the_schema_of_every_kind_of_parameter() -> None:
         "required": ["name", "mood", "address", "point", "where"],
     }
     assert everything.spec.description == "Do it all.\n\nAt some length."
+
+
+def test_an_all_of_with_one_member_is_that_member() -> None:
+    """Its keywords are beside it, and those of the parameter win; several members stay."""
+    one = {"allOf": [{"type": "string", "maxLength": 3, "minLength": 1}], "minLength": 2}
+    two = {"allOf": [{"type": "string"}, {"maxLength": 3}]}
+
+    @tool
+    async def keep(
+        short: Annotated[str, WithJsonSchema(one)],
+        both: Annotated[str, WithJsonSchema(two)],
+    ) -> None: ...
+
+    assert keep.spec.parameters["properties"] == {
+        "short": {"type": "string", "maxLength": 3, "minLength": 2},
+        "both": two,
+    }
 
 
 def test_only_a_type_that_contains_itself_keeps_a_reference() -> None:

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from eventlog import said
 
-from agentflow import ModelChunk, Msg, ToolUseBlock, Usage
+from agentflow import ModelChunk, Msg, TextBlock, ToolUseBlock, Usage
 from agentflow._support.ids import new_id
+from agentflow.vocabulary.blocks import Citation
 from agentflow.vocabulary.chunks import ToolUseDelta, fold
 
 
@@ -71,3 +72,35 @@ def test_halves_of_a_character_become_one() -> None:
     thought = [ModelChunk(thinking="\ud83d"), ModelChunk(thinking="\ude00"), ModelChunk("so \udc80")]
     assert fold(text).text == "a 😀 �"
     assert (fold(thought).thinking, fold(thought).text) == ("😀", "so �")
+
+
+PARTS: dict[str, Any] = {
+    "text": "x",
+    "thinking": "hm",
+    "blocks": (TextBlock("block"),),
+    "citations": (Citation("https://example.com", text="said"),),
+    "signature": "s",
+    "model": "m",
+    "usage": Usage(input_tokens=1),
+    "finish_reason": "stop",
+    "restart": True,
+    "tool_uses": (ToolUseDelta(1, "t2", "sub", "{}"),),
+}
+
+
+@pytest.mark.parametrize("first", sorted(PARTS))
+@pytest.mark.parametrize("second", sorted(PARTS))
+@pytest.mark.parametrize("call", [True, False], ids=["a call", "no call"])
+def test_an_empty_chunk_changes_nothing(call: bool, first: str, second: str) -> None:
+    """Wherever it stands, and whatever the other chunk has: replies of one chunk or of text alone are no special case."""
+    parts = {first: PARTS[first], second: PARTS[second]}
+    if call:
+        parts["tool_uses"] = (ToolUseDelta(0, "t1", "add", '{"a": 1}'), *parts.get("tool_uses", ()))
+    chunk, empty = ModelChunk(**parts), ModelChunk()
+    one, *more = (
+        fold(chunks, id="m") for chunks in ([chunk], [empty, chunk], [chunk, empty], [ModelChunk("v"), chunk])
+    )
+    for other in more[:2]:
+        assert (other, other.usage, other.finish_reason) == (one, one.usage, one.finish_reason)
+    text = one.text if "restart" in parts else f"v{one.text}"
+    assert (more[2].text, more[2].thinking, more[2].tool_uses) == (text, one.thinking, one.tool_uses)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -55,6 +55,7 @@ from agentflow.vocabulary.saving.codec import (
     session_from_dict,
     session_to_dict,
 )
+from agentflow.vocabulary.saving.plain import dumps
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
 
@@ -256,6 +257,22 @@ def test_a_value_that_holds_itself() -> None:
     again = fact_from_json(fact_to_json(RoundSuspended("r", (Pending("t", request=CIRCLE),))))
     assert isinstance(again, RoundSuspended)
     assert again.pending[0].request["self"]["self"]["n"] == 1
+
+
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"in": value}], ids=["lists", "objects"])
+def test_a_hundred_levels_are_stored(wrap: Callable[[Any], Any]) -> None:
+    """Of a value that JSON cannot hold; what is deeper is stored as its text."""
+
+    def stored(levels: int) -> str:
+        value: Any = Opaque()
+        for _ in range(levels):
+            value = wrap(value)
+        return dumps([b"\xff", value])  # bytes that are not UTF-8 have no JSON form
+
+    text = "(Opaque without a readable text)"
+    assert stored(99).count(text) == stored(98).count(text) == 1
+    assert text not in stored(100)
+    json.loads(stored(100))
 
 
 def test_a_reply_that_is_used_as_input() -> None:

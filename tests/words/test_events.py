@@ -1,6 +1,7 @@
 """Events as values: what may be written, when, and with which words it is refused."""
 
 import pickle
+from dataclasses import fields
 from typing import Any, get_args
 
 import pytest
@@ -230,3 +231,11 @@ def test_verdict_words_can_be_pickled() -> None:
     """Messages and blocks survive pickling."""
     msg = Msg.assistant(["x", USE])
     assert pickle.loads(pickle.dumps(msg)) == msg
+
+
+def test_an_unknown_field_is_refused_with_the_known_ones() -> None:
+    """All fields of the event's own are named, and none of those that every event has."""
+    with pytest.raises(TypeError) as caught:
+        PreActing(tool_use=USE, also=1, tool=2)  # type: ignore[call-arg]
+    names = ", ".join(f.name for f in fields(PreActing) if f.name not in {g.name for g in fields(Event)})
+    assert str(caught.value) == f"PreActing() has no field also, tool. Fields: {names}."

@@ -59,6 +59,9 @@ def test_the_pause_doubles_up_to_the_longest() -> None:
         outage.failed(OSError())
     outage.answered()
     assert [*pauses, outage.pause(0.25, 1.0), outage.pause(5.0, 1.0)] == [0.25, 0.5, 1.0, 1.0, 1.0, 0.25, 5.0]
+    for _ in range(2_000):
+        outage.failed(OSError())
+    assert outage.pause(1e-9, 1.0) == 1.0  # however many failures
 
 
 async def test_work_in_a_daemon_thread_is_awaited_like_any() -> None:

@@ -6,7 +6,7 @@ import random
 import pytest
 from eventlog import history, use
 
-from agentflow import Msg, ToolResultBlock, ToolUseBlock
+from agentflow import DataBlock, Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.errors import TranscriptError
 from agentflow.vocabulary.transcript import MessageView, Replacements, Transcript, legalise
 
@@ -40,6 +40,16 @@ def test_a_round_closes_with_exactly_its_results(ids: list[str]) -> None:
         transcript.close_round(results(*ids))
     assert len(transcript) == 2
     assert [block.id for block in transcript.open_round] == ["t1", "t2"]
+
+
+def test_append_reports_whether_a_message_was_stored_at_once() -> None:
+    """It was, calls included; in an open round messages wait."""
+    transcript = Transcript()
+    assert [transcript.append(msg) for msg in (Msg.user("go"), Msg.assistant("so"), Msg.user("on"), CALLS)] == [
+        True
+    ] * 4
+    assert [transcript.append(msg) for msg in (Msg.user("more"), Msg.assistant("so"))] == [False] * 2
+    assert len(transcript) == 4
 
 
 def test_what_cannot_be_stored() -> None:
@@ -89,6 +99,10 @@ def _legal(messages: tuple[Msg, ...]) -> bool:
     head = [msg for msg in messages[: len(messages) - len(body)] if msg.role == "system"]
     if len(head) + len(body) != len(messages) or body[0].role != "user" or body[-1].role == "assistant":
         return False
+    if any(msg.tool_uses for msg in body if msg.role != "assistant"):
+        return False
+    if any(msg.tool_results for msg in body if msg.role != "tool"):
+        return False
     for before, after in itertools.pairwise([*body, Msg.user("end")]):
         uses = [block.id for block in before.tool_uses]
         if uses != [block.tool_use_id for block in after.tool_results]:
@@ -109,13 +123,26 @@ def test_legalise_any_order() -> None:
         Msg.assistant([use("t1", "a")]),
         Msg.user(""),
         Msg.assistant(""),
+        Msg("user", (TextBlock("calls"), use("t3", "c"))),
+        Msg("user", (TextBlock("answers"), *results("t1"))),
+        Msg("assistant", (TextBlock("answers"), *results("t2"))),
     ]
     dice = random.Random(7)
-    for _ in range(500):
+    for _ in range(1_000):
         given = [dice.choice(pool) for _ in range(dice.randrange(7))]
         legal = legalise(given)
         assert _legal(legal), history(given)
-        assert history(legalise(legal)) == history(legal)
+        assert all(one is two for one, two in zip(legalise(legal), legal, strict=True))
+        unchanged = [msg for msg in legal if msg in given and msg.role != "tool"]
+        assert all(any(msg is same for same in given) for msg in unchanged)
+
+
+def test_only_tool_messages_answer_calls() -> None:
+    """A result in a message of another role is removed, and its call is answered with "(no result)"."""
+    elsewhere = [Msg(role, (TextBlock("so"), *results("t1"))) for role in ("user", "assistant")]
+    for answer in elsewhere:
+        legal = legalise([Msg.user("go"), answer, Msg.assistant([use("t1", "a")]), Msg.user("end")])
+        assert [result.text for msg in legal for result in msg.tool_results] == ["(no result)"]
 
 
 def test_legalise_keeps_what_is_legal() -> None:
@@ -184,3 +211,25 @@ def test_only_what_is_legal_in_its_place_replaces() -> None:
     assert replacements.put(base, 3, result)
     assert not replacements.put(base, 3, result)
     assert list(base.with_replacements(replacements)) == [*base[:3], result, *base[4:]]
+
+
+def test_a_view_lays_over_views_of_the_same_stored_messages() -> None:
+    """Only system messages may differ before them, and only the user's text may follow; equal messages of another list
+    are others.
+    """
+    stored = [Msg.user("a"), Msg.assistant("b"), Msg.user("c")]
+    base = MessageView(stored, 3, (Msg.system("s"),))
+    assert list(MessageView(stored, 2)) == stored[:2]
+    assert base.lays_over(base)
+    assert MessageView(stored, 3, (Msg.system("t"), Msg.system("u")), tail=(Msg.user("d"),)).lays_over(base)
+    others = [
+        MessageView(list(stored), 3, base.head),
+        MessageView([*stored[:2], Msg.user("d")], 3, base.head),
+        MessageView(stored, 2, base.head),
+        MessageView(stored, 3, base.head, start=1),
+        MessageView(stored, 3, (Msg.user("s"),)),
+        MessageView(stored, 3, base.head, tail=(Msg.assistant("d"),)),
+        MessageView(stored, 3, base.head, tail=(Msg("user", (TextBlock("d"), DataBlock("image/png", "aGk="))),)),
+        MessageView(stored, 3, base.head, tail=(Msg.user(""),)),
+    ]
+    assert [view.lays_over(base) for view in others] == [False] * len(others)
