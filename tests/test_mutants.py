@@ -6,12 +6,13 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("cosmic_ray", reason="needs the extra `mutants`")
 
-from benchmarks.mutants.__main__ import ROOT, merged, mutants_of, sample, suites_of
+from benchmarks.mutants.__main__ import ROOT, Mutant, chosen_tests, merged, mutants_of, sample, suites_of
 
 SOURCE = '''
 from typing import Literal, Protocol, dataclass_transform, overload
@@ -116,13 +117,63 @@ def test_only_changed_tests_run_again(tmp_path: Path, monkeypatch: pytest.Monkey
     known = {
         "reach": {"m.py:f": ["test_a.py::old", "test_b.py::b", "test_gone.py::c"]},
         "between": ["m.py:g"],
+        "elsewhere": ["test_a.py::old", "test_b.py::b"],
         "seconds": {"test_a.py::old": 1.0, "test_b.py::b": 2.0, "test_gone.py::c": 3.0},
         "files": {"test_a.py": "1", "test_b.py": "2"},
     }
-    more = {"reach": {"m.py:f": ["test_a.py::new"]}, "between": ["m.py:h"], "seconds": {"test_a.py::new": 4.0}}
+    more = {
+        "reach": {"m.py:f": ["test_a.py::new"]},
+        "between": ["m.py:h"],
+        "elsewhere": [],
+        "seconds": {"test_a.py::new": 4.0},
+    }
     assert merged(known, more, {"test_a.py": "3"}) == {
         "reach": {"m.py:f": ["test_b.py::b", "test_a.py::new"]},
         "between": ["m.py:g", "m.py:h"],
+        "elsewhere": ["test_b.py::b"],
         "seconds": {"test_b.py::b": 2.0, "test_a.py::new": 4.0},
         "files": {"test_a.py": "3", "test_b.py": "2"},
     }
+
+
+def test_a_default_is_tried_with_the_tests_that_name_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is executed on import may be checked by a test that enters none of the file's functions."""
+    monkeypatch.setattr("benchmarks.mutants.__main__.ROOT", tmp_path)
+    for name, text in {
+        "test_a.py": "from package.module import value",
+        "test_b.py": "from package import module",
+        "test_c.py": "from package import module_two",
+        "test_d.py": "",
+    }.items():
+        (tmp_path / name).write_text(text)
+    names = [f"test_{name}.py::test" for name in "abcd"]
+    found: dict[str, Any] = {
+        "reach": {"package/module.py:f": ["test_d.py::test"]},
+        "between": [],
+        "elsewhere": [],
+        "seconds": dict.fromkeys(names, 1.0),
+        "files": dict.fromkeys([name.split("::")[0] for name in names], ""),
+    }
+    mutant = Mutant("package/module.py", 1, "", "core/NumberReplacer", 0)
+    assert chosen_tests(mutant, found, 20) == tuple(names[:2] + names[3:])
+
+
+def test_a_function_is_tried_with_the_tests_that_start_programs() -> None:
+    """They may run it where they are not watched; those of other folders do not belong to it."""
+    found: dict[str, Any] = {
+        "reach": {"agentflow/cli/new.py:f": ["tests/cli/test_a.py::in_process"]},
+        "between": [],
+        "elsewhere": ["tests/cli/test_a.py::starts", "tests/mcp/test_b.py::starts"],
+        "seconds": {"tests/cli/test_a.py::in_process": 2.0, "tests/cli/test_a.py::starts": 1.0},
+        "files": {},
+    }
+    tried = [
+        chosen_tests(Mutant("agentflow/cli/new.py", 1, f"agentflow/cli/new.py:{name}", "", 0), found, 20)
+        for name in "fg"
+    ]
+    assert tried == [
+        ("tests/cli/test_a.py::in_process", "tests/cli/test_a.py::starts"),
+        ("tests/cli/test_a.py::starts",),
+    ]

@@ -30,6 +30,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -261,6 +262,7 @@ def merged(found: dict[str, Any], more: dict[str, Any], files: dict[str, str]) -
     return {
         "reach": reach,
         "between": sorted({*found["between"], *more["between"]}),
+        "elsewhere": [*[name for name in found["elsewhere"] if name in stays], *more["elsewhere"]],
         "seconds": {name: found["seconds"][name] for name in stays} | more["seconds"],
         "files": found["files"] | files,
     }
@@ -346,22 +348,42 @@ class Copy:
         return Tried(mutant, outcome, tests, time.monotonic() - began)
 
 
+@cache
+def _naming(path: str, files: frozenset[str]) -> frozenset[str]:
+    """The test files that name a module: they may check its values without entering one of its functions."""
+    parent, _, name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".").rpartition(".")
+    named = re.compile(rf"\b{re.escape(parent)}(\.{name}\b|\s+import\s[^\n]*\b{name}\b)")
+    return frozenset(file for file in files if (ROOT / file).is_file() and named.search((ROOT / file).read_text()))
+
+
 def chosen_tests(mutant: Mutant, found: dict[str, Any], budget: float) -> tuple[str, ...]:
     """The tests that enter the mutated function, the fastest first, as many as the seconds allow.
 
-    If it is entered while no test runs, or the mutant is executed on import: those that enter the file.
+    If it is entered while no test runs, or the mutant is executed on import: those that enter the file, and those in files
+    that name its module. After them, with as many seconds, those of its suites that run code in another process.
     """
     seconds: dict[str, float] = found["seconds"]
     names = found["reach"].get(mutant.function, [])
     if not names and (not mutant.function or mutant.function in found["between"]):
         inside = {name for key, names in found["reach"].items() if key.startswith(f"{mutant.path}:") for name in names}
+        inside |= {name for name in seconds if name.split("::")[0] in _naming(mutant.path, frozenset(found["files"]))}
         names = inside or seconds
+    suites = suites_of(mutant.path)
+    elsewhere = {name for name in found["elsewhere"] if name.startswith(suites)}
+    return (
+        *_affordable(set(names) - elsewhere, seconds, budget),
+        *_affordable(elsewhere, seconds, budget),
+    )
+
+
+def _affordable(names: Iterable[str], seconds: dict[str, float], budget: float) -> list[str]:
+    """The fastest of some tests."""
     chosen, spent = list[str](), 0.0
-    for name in sorted(set(names), key=lambda name: (seconds[name], name)):
+    for name in sorted(names, key=lambda name: (seconds[name], name)):
         if (spent := spent + seconds[name]) > budget and chosen:
             break
         chosen.append(name)
-    return tuple(chosen[:400])
+    return chosen[:400]
 
 
 # ---- the command
@@ -445,7 +467,7 @@ def main() -> int:
     print(f"seed {seed}: {len(mutants)} mutants", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         copies = [Copy(Path(folder, str(number))) for number in range(max(1, asked.jobs))]
-        found: dict[str, Any] = {"reach": {}, "between": [], "seconds": {}, "files": {}}
+        found: dict[str, Any] = {"reach": {}, "between": [], "elsewhere": [], "seconds": {}, "files": {}}
         if asked.reach and asked.reach.exists():
             found |= json.loads(asked.reach.read_text())
         tests = expanded(asked.tests or [test for mutant in mutants for test in suites_of(mutant.path)])

@@ -1,8 +1,8 @@
 """A pytest plugin that records which tests enter which functions of the package, and how long each test takes.
 
-`pytest -p benchmarks.mutants.reach` writes the file that `AGENTFLOW_REACH` names. It needs Python 3.12 (`sys.monitoring`). What
-runs in another process is not seen. A function that is entered while no test runs, such as a decorator in a test's module, is
-recorded without a test.
+`pytest -p benchmarks.mutants.reach` writes the file that `AGENTFLOW_REACH` names. It needs Python 3.12 (`sys.monitoring`). A
+function that is entered while no test runs, such as a decorator in a test's module, is recorded without a test. What runs in
+another process is not seen; the tests that start one are recorded.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ _reach: defaultdict[str, list[str]] = defaultdict(list)
 _between: set[str] = set()
 _seconds: dict[str, float] = {}
 _failed: set[str] = set()
+_elsewhere: list[str] = []
+_started: list[str] = []
+
+_STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty"})
+_STARTERS = frozenset({"commands", "nursery"})
+"""The fixtures of a process that starts others."""
 
 
 def key_of(path: str, name: str) -> str:
@@ -48,8 +54,14 @@ def _enter(code: CodeType, offset: int) -> Any:
     return sys.monitoring.DISABLE  # until the next test
 
 
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in _STARTS:
+        _started.append(event)
+
+
 def pytest_sessionstart() -> None:
     """Begin to watch."""
+    sys.addaudithook(_audit)
     sys.monitoring.use_tool_id(_TOOL_ID, "agentflow.mutants")
     sys.monitoring.register_callback(_TOOL_ID, sys.monitoring.events.PY_START, _enter)
     sys.monitoring.set_events(_TOOL_ID, sys.monitoring.events.PY_START)
@@ -59,12 +71,15 @@ def pytest_sessionstart() -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Note what one test enters, its fixtures included."""
     _between.update(_taken())
+    _started.clear()
     sys.monitoring.restart_events()
     began = time.perf_counter()
     result = yield
     _seconds[item.nodeid] = round(time.perf_counter() - began, 3)
     for key in _taken():
         _reach[key].append(item.nodeid)
+    if _started or not _STARTERS.isdisjoint(getattr(item, "fixturenames", ())):
+        _elsewhere.append(item.nodeid)
     return result
 
 
@@ -81,5 +96,7 @@ def pytest_sessionfinish() -> None:
     for name in _failed:
         _seconds.pop(name, None)
     reach = {key: [name for name in names if name not in _failed] for key, names in _reach.items()}
-    found = {"reach": reach, "between": sorted(_between), "seconds": _seconds, "failed": sorted(_failed)}
+    elsewhere = [name for name in _elsewhere if name not in _failed]
+    found: dict[str, Any] = {"reach": reach, "between": sorted(_between), "elsewhere": elsewhere, "seconds": _seconds}
+    found["failed"] = sorted(_failed)
     Path(os.environ["AGENTFLOW_REACH"]).write_text(json.dumps(found))
