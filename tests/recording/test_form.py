@@ -16,7 +16,15 @@ from agentflow.errors import ModelError, StoreError
 from agentflow.plugins.redaction import Redaction
 from agentflow.recording import RunLog, RunLogError, entries, json_schema, load, read_lines
 from agentflow.recording.encoding import Encoder
-from agentflow.recording.entries import ChunksEntry, EventEntry, FactEntry, HookEntry, MessageEntry, RequestEntry
+from agentflow.recording.entries import (
+    ChunksEntry,
+    EventEntry,
+    FactEntry,
+    HookEntry,
+    MessageEntry,
+    ReplyEntry,
+    RequestEntry,
+)
 from agentflow.recording.fields import EventFields, FactFields
 from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel
@@ -245,6 +253,20 @@ async def test_secrets_are_taken_out_by_the_rules_of_a_redaction(tmp_path: Path)
     assert secret not in text
     assert "example.com" not in text
     assert "<email>" in text
+
+
+async def test_what_is_a_secret_in_its_session_is_one_in_every_chunk(tmp_path: Path) -> None:
+    """A word that only its context made a secret is taken out of streamed texts too, also when they are written at the end."""
+    redaction = Redaction()
+    recorder = Recorder(tmp_path / "runs.jsonl", redaction=redaction, interval=1000.0)
+    model = ScriptedModel([["You said hun", "ter22, ", "I think."]])
+    await Agent("a", model, hooks=[recorder, redaction]).call("password: hunter22")
+    recorder.close()
+    log = load(tmp_path / "runs.jsonl")
+    batches = [entry.pieces for entry in log.entries if isinstance(entry, ChunksEntry | ReplyEntry)]
+    said = [piece if isinstance(piece, str) else piece.get("text", "") for pieces in batches for piece in pieces]
+    assert "hunter22" not in "".join(said)
+    assert "hunter22" not in (tmp_path / "runs.jsonl").read_text("utf-8")
 
 
 async def test_secrets_are_taken_out_of_what_an_exception_carries(tmp_path: Path) -> None:

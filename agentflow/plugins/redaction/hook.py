@@ -56,7 +56,7 @@ from agentflow.ports.store import Store
 from agentflow.reactive import Flux
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
-from agentflow.vocabulary.events import CallEnded, HookEvent, PostActing, PreActing, PreCall, PreReasoning
+from agentflow.vocabulary.events import HookEvent, PostActing, PreActing, PreCall, PreReasoning
 from agentflow.vocabulary.facts import Fact, StateKept
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.verdicts import Deny
@@ -102,7 +102,7 @@ class Redaction(SideWrapper):
 
     priority = 900
     scope = "tree"
-    events = (PreCall, PreReasoning, PreActing, PostActing, CallEnded)
+    events = (PreCall, PreReasoning, PreActing, PostActing)
     wraps = (PreReasoning, PreActing)
 
     def __init__(
@@ -131,11 +131,6 @@ class Redaction(SideWrapper):
     def on_event(self, event: HookEvent) -> HookEvent | Deny:
         """Redact a request to the model; restore the arguments for a tool."""
         context = event.context
-        if isinstance(event, CallEnded):
-            if event.outcome != "suspended":
-                context.session_state[Vault].runs.pop(id(self), None)
-                self._vaults.pop(context.run_id, None)
-            return event
         vault = context.session_state[Vault]
         if vault.runs.get(id(self)) != context.run_id:
             self._enter(vault, context)
@@ -163,6 +158,8 @@ class Redaction(SideWrapper):
         """Restore the stored vault, the first time in a run."""
         vault.use(self._seal)
         self._cleaning(vault).begin(context.history)
+        # That of the last run has remained until now, for recorders and exporters that write after the end of a run.
+        self._vaults.pop(vault.runs.get(id(self), ""), None)
         vault.runs[id(self)] = context.run_id
         self._vaults[context.run_id] = vault
 
