@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from clocks import JumpingClock
 
 from agentflow import Agent, Approve, Deny, Hook, MemoryStore, PreActing, Suspend, ToolUseBlock, tool
 from agentflow.cli.main import cli
@@ -103,6 +104,20 @@ async def test_any_beginning_of_a_session_can_be_exported() -> None:
     assert decided == [None, {"hook": "a hook", "verdict": {"verdict": "Deny", "reason": "not that"}}]
     with pytest.raises(StoreError, match="it was exported from stored facts"):
         Replay(whole)
+
+
+async def test_without_times_the_durations_make_the_timeline() -> None:
+    """It begins at 0; a request is as much before its reply as the model took; the call lasts as long as its parts."""
+    store = MemoryStore()
+    clock = JumpingClock()
+    model = ScriptedModel([[lambda: clock.sleep(2.0), *calls(1)], [lambda: clock.sleep(2.0), "Done."]])
+    agent = Agent("a", model, tools=[look], store=store, clock=clock)
+    await agent.call("one", session="s")
+    log = read_lines(lines_of_facts(store.load("s"), "s"))
+    assert [call.time for call in log.calls.values()] == [0.0]
+    found = [(entry.type, entry.time) for entry in log.events() if entry.type in ("PreReasoning", "PostReasoning")]
+    assert found == [("PreReasoning", 0.0), ("PostReasoning", 2.0), ("PreReasoning", 2.0), ("PostReasoning", 4.0)]
+    assert [entry.fields["duration_ms"] for entry in log.events() if entry.type == "PostCall"] == [4000.0]
 
 
 async def test_secrets_can_be_taken_out() -> None:

@@ -144,6 +144,19 @@ async def test_each_run_has_a_log_of_its_own(place: Place) -> None:
     assert await asyncio.to_thread(place.runs) == {reply.run_id for reply in replies}
 
 
+async def test_sub_agents_alone_share_the_log_of_their_run(place: Place) -> None:
+    """Where only they are recorded: one log, with the name of the outermost run, which waits for no end of theirs."""
+    recorder = Recorder(place.open())
+    helpers = [Agent(name, ScriptedModel(["Yes."]), hooks=[recorder]) for name in ("one", "two")]
+    uses = [ToolUseBlock(f"t{n}", helper.name, {"message": "help"}) for n, helper in enumerate(helpers)]
+    agent = Agent("a", ScriptedModel([uses, "Done."]), tools=[helper.as_tool() for helper in helpers])
+    reply = await agent.call("go")
+    recorder.close()
+    log = await place.load(reply.run_id)
+    assert sorted(call.agent for call in log.calls.values()) == ["one", "two"]
+    assert {call.parent.tool_use for call in log.calls.values() if call.parent} == {"t0", "t1"}
+
+
 async def test_a_run_goes_on_in_its_log(place: Place) -> None:
     """What another process resumes is written behind the rest, and read as one run; who looks on sees what is new."""
     agent = agent_with(Asks(), Recorder(place.open()))
@@ -223,6 +236,31 @@ async def test_the_oldest_logs_go(place: Place) -> None:
     assert await asyncio.to_thread(place.runs) == {newest, last, final}
 
 
+async def test_a_log_that_cannot_be_deleted_stays(tmp_path: Path, warned: list[str]) -> None:
+    """It is said where it is, the other old ones go, and the run ends as always."""
+    recorder = Recorder(f"{tmp_path}/", max_bytes=1)
+    stuck, old = tmp_path / "stuck.jsonl", tmp_path / "old.jsonl"
+    stuck.mkdir()
+    old.write_text("{}\n")
+    for path, age in ((stuck, 300), (old, 200)):
+        os.utime(path, (time.time() - age, time.time() - age))
+    reply = await agent_with(recorder, script=["Done."]).call("go")
+    assert [line.partition(" cannot be deleted: ")[0] for line in warned] == [f"the old run log {stuck}"]
+    left = {path.name for path in await asyncio.to_thread(lambda: list(tmp_path.iterdir()))}
+    assert left == {f"{reply.run_id}.jsonl", "stuck.jsonl"}
+
+
+def test_a_log_is_a_plain_file(tmp_path: Path) -> None:
+    """With the mode of any file that a program creates, also when it is opened again: nobody can execute it."""
+    plain = tmp_path / "plain"
+    plain.touch(0o644)
+    for _ in range(2):
+        sink = files.FileSink(tmp_path / "logs" / "run.jsonl")
+        sink.open()
+        sink.close()
+        assert (tmp_path / "logs" / "run.jsonl").stat().st_mode == plain.stat().st_mode
+
+
 def test_too_many_takes_the_oldest_first() -> None:
     """Until what is left fits; a log in use is never taken, however much is kept."""
     logs = [
@@ -232,6 +270,12 @@ def test_too_many_takes_the_oldest_first() -> None:
     assert [log.run_id for log in too_many(logs, 1000, 1, None)] == ["a", "b", "c"]
     assert [log.run_id for log in too_many(logs, 1000, None, timedelta(seconds=750))] == ["a", "b"]
     assert too_many(logs, 1000, None, None) == []
+
+
+def test_a_log_counts_as_in_use_for_a_minute() -> None:
+    """After its last write; then it is deleted if the limits say so."""
+    logs = [KeptLog(f"{age} s", 0, 1000 - age, 100) for age in (59, 60, 61)]
+    assert [log.run_id for log in too_many(logs, 1000, 1, None)] == ["61 s", "60 s"]
 
 
 # ---- stores

@@ -330,6 +330,50 @@ async def test_explain_tells_of_verdicts_that_stand_for_the_work() -> None:
     assert [str(record) for record in recorder.explain(reply).shaped] == ["recovers on Error: said Recover (Sorry.)"]
 
 
+async def test_explain_tells_what_became_of_a_tool_call() -> None:
+    """A verdict, an edit and a failure each shape the result alone; a hook in the shadow only would have."""
+
+    @on(PreActing, tools=["add"])
+    def refuses(event: PreActing) -> Deny | None:
+        return Deny("not that") if event.tool_use.id == "t2" else None
+
+    @on(PostActing, on_failure="skip")
+    def fails(event: PostActing) -> None:
+        if event.tool_use.id == "t3":
+            raise RuntimeError("broken")
+
+    @on(PostActing, shadow=True)
+    def would(event: PostActing) -> None:
+        event.tool_result = event.tool_result.replace(content="?")
+
+    recorder = Recorder()
+    calls = [ToolUseBlock(f"t{n}", "add", {"a": 1, "b": n}) for n in (1, 2, 3)]
+    agent = agent_with(would, fails, refuses, recorder, script=[*calls, "Done."])
+    await agent.call("go")
+    results = [msg for msg in agent.session().messages if msg.role == "tool"]
+    explained = [recorder.explain(msg) for msg in results]
+    assert [[str(record) for record in one.shaped] for one in explained] == [
+        [],
+        ["refuses on PreActing: said Deny (not that)"],
+        ["fails on PostActing: failed with RuntimeError (broken)"],
+    ]
+    assert [[record.tool_use_id for record in one.shadows] for one in explained] == [["t1"], ["t2"], ["t3"]]
+
+
+@pytest.mark.parametrize("priority", [50, 150, 250])
+async def test_explain_follows_a_reply_past_a_shadow(priority: int) -> None:
+    """Whether a hook in the shadow comes before, between or after the edits: all of them are named."""
+
+    @on(PostReasoning, shadow=True, priority=priority)
+    def would(event: PostReasoning) -> None:
+        event.reasoning_result = Msg.assistant("No.")
+
+    recorder = Recorder()
+    reply = await agent_with(Signs("B", 200), Signs("A", 100), would, recorder, script=["Yes."]).call("go")
+    assert reply.text == "Yes. A B"
+    assert recorder.explain(reply).hooks == ("Signs A", "Signs B")
+
+
 async def test_injected_messages_are_known_by_who_injects_them() -> None:
     """What a hook injects is stored by no event of its own; the record says which hook it was, and the source that it named."""
     recorder = Recorder()

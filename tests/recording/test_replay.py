@@ -365,6 +365,8 @@ def test_what_cannot_be_replayed_says_so(tmp_path: Path) -> None:
     record(path)
     with pytest.raises(UsageError, match="2 runs; choose one"):
         Replay(path)
+    with pytest.raises(StoreError, match=f"has no run 'r'; its runs: {', '.join(load(path).run_ids)}\\."):
+        Replay(path, "r")
     assert Replay(path, load(path).run_ids[0]).run(make()).divergence is None
 
     async def inside() -> None:
