@@ -10,11 +10,12 @@ import asyncio
 import contextvars
 from collections.abc import Coroutine
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 __all__ = ["create_task", "reader_of", "works_for"]
 
-_readers: WeakKeyDictionary[asyncio.Task[Any], asyncio.Task[Any]] = WeakKeyDictionary()
+# Weak in both directions: a reader that has failed holds its traceback, and through its frames the tasks that worked for it.
+_readers: WeakKeyDictionary[asyncio.Task[Any], ReferenceType[asyncio.Task[Any]]] = WeakKeyDictionary()
 
 
 def create_task(
@@ -26,17 +27,18 @@ def create_task(
     task = loop.create_task(work, context=context)
     reader = asyncio.current_task()
     if reader is not None:
-        _readers[task] = reader
+        _readers[task] = ref(reader)
     return task
 
 
 def reader_of(task: asyncio.Task[Any]) -> asyncio.Task[Any] | None:
     """Return the task that an operator's task works for; None if no operator created it."""
-    return _readers.get(task)
+    reader = _readers.get(task)
+    return None if reader is None else reader()
 
 
 def works_for(task: asyncio.Task[Any] | None, reader: asyncio.Task[Any] | None) -> bool:
     """Whether a task was created, directly or through nested operators, by an operator that `reader` reads."""
     while task is not None and task is not reader:
-        task = _readers.get(task)
+        task = reader_of(task)
     return task is not None

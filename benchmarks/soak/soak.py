@@ -298,8 +298,7 @@ class _Soak:
             before, behind = getattr(started, name), getattr(left, name)
             if behind > before:
                 self.break_(Broken(None, f"{behind - before} {name} are left ({before} before, {behind} now)"))
-        # A debt: about one session in a thousand stays in memory, held by a suspended generator whose owner is not known yet.
-        if len(self._worlds) > 3 * (self.soaked.counts["sessions"] // 100):
+        if self._worlds:
             holders = sorted({type(one).__name__ for world in self._worlds for one in gc.get_referrers(world)})
             text = f"{len(self._worlds)} agents of sessions that have ended are still in memory"
             self.break_(Broken(None, text, f"They are held by: {', '.join(holders)}"))

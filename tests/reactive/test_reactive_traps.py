@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import gc
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import pytest
 
@@ -309,3 +310,25 @@ async def test_a_subclass_keeps_all_operators() -> None:
     assert await source.catch(lambda _, __: source.using("gpt")).to_list() == [1, 3]
     assert type(source.retry(2)) is Flux
     await verify(source.timeout(5).deadline(30).map(str)).expect("1").expect_error(OSError)
+
+
+async def test_a_reader_that_has_failed_is_freed() -> None:
+    """An error of a race holds the race's tasks by its traceback; with the reader that it ended, it does not stay in memory."""
+
+    class Held:
+        pass
+
+    async def read(held: Held) -> None:
+        def fail(_: int) -> int:
+            raise ValueError(f"planted, with {held}")
+
+        await Flux.just(1).map(fail).amb(Flux.never()).to_list()
+
+    held = Held()
+    freed = ref(held)
+    reader = asyncio.create_task(read(held))
+    await asyncio.wait([reader])
+    assert isinstance(reader.exception(), ValueError)
+    del held, reader
+    gc.collect()
+    assert freed() is None
