@@ -29,6 +29,7 @@ from agentflow import (
     PreReasoning,
     Stop,
     Veto,
+    on,
 )
 from agentflow.errors import HookContractError
 from agentflow.hooks.recording import ChangeListener, HookCall
@@ -358,3 +359,28 @@ async def test_a_verdict_of_an_observer_is_an_error(kind: type, answer: Any, got
     name = kind.__name__
     expected = f"Hook 'Says (priority 100)' answered {name} with {got}. Legal here: the event, None."
     assert set(errors) == {expected}
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
+async def test_the_first_guard_that_vetoes_work_decides(later: bool) -> None:
+    """The guards after it are not called, however it answers; observers are."""
+    called: list[str] = []
+
+    @on(PreActing, guard=True, priority=10)
+    def first(event: Any) -> Any:
+        called.append("first")
+        return asyncio.sleep(0, Deny("no")) if later else Deny("no")
+
+    @on(PreActing, guard=True, priority=20)
+    def second(event: Any) -> Any:
+        called.append("second")
+        return Deny("never")
+
+    @on(PreActing, observer=True)
+    def watches(event: PreActing) -> None:
+        called.append(f"observer: {event.verdict}")
+
+    agent = Agent("a", ScriptedModel([use("t1", "add", a=1, b=2), "so"]), tools=[add], hooks=[watches, second, first])
+    await agent.call("go")
+    assert called == ["first", f"observer: {Deny('no')}"]
+    assert agent.session().messages[2].text == "Denied: no"

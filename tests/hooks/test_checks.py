@@ -437,3 +437,26 @@ async def test_a_hook_made_by_a_decorator_calls_the_function_itself() -> None:
     hooks = [before_each_tool(later, timeout=5), before_each_tool(reactive, timeout=5)]
     await _result(Agent("a", _model(), tools=[delete], hooks=hooks))
     assert seen == ["async", "mono"]
+
+
+def test_a_hook_needs_one_method_that_is_called() -> None:
+    """Any of them; `concerns` alone is not called."""
+
+    class Calls(ChangeListener):
+        def on_call(self, call: Any) -> None: ...
+
+    class Layers(ChangeListener):
+        def on_layer(self, layer: Any) -> None: ...
+
+    class Offers(Hook):
+        def tools(self) -> Any:
+            return ()
+
+    class Concerns(Hook):
+        def concerns(self, reply: Any) -> bool:
+            return True
+
+    for kind in (Calls, Layers, Offers):
+        Agent("a", _model(), hooks=[kind()])
+    with pytest.raises(UsageError, match="would never be called"):
+        Agent("a", _model(), hooks=[Concerns()])

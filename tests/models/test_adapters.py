@@ -15,7 +15,16 @@ from agentflow.models.conversion import wire_id
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.profiles import PROFILES
 from agentflow.ports import model as model_port
-from agentflow.ports.model import Model, ModelRequest, resolve_model
+from agentflow.ports.model import (
+    AnswerModes,
+    Model,
+    ModelRequest,
+    TokenCount,
+    answer_modes,
+    resolve_model,
+    token_count,
+)
+from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Dialect, Fault, Say, Script, ToolCall, UseTool, WireReply, WireServer, WireUsage
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
@@ -687,3 +696,25 @@ def new_schemes() -> Iterator[None]:
     model_port._schemes.cache_clear()
     yield
     model_port._schemes.cache_clear()
+
+
+async def test_a_model_that_does_not_describe_itself_calls_tools() -> None:
+    """It can be forced to call one, has no answers of its own, and nothing is known of its tokens."""
+    plain = ScriptedModel(["hi"])
+    assert await answer_modes(plain) == AnswerModes(native=False, native_with_tools=False, tools=True, forced=True)
+    assert await token_count(plain, ModelRequest([Msg.user("hi")], (), ModelOptions(), "m")) is None
+
+
+async def test_a_model_that_describes_itself_is_asked() -> None:
+    """By its methods `answer_modes` and `count_tokens`."""
+
+    class Own(ScriptedModel):
+        async def answer_modes(self) -> AnswerModes:
+            return AnswerModes(native=True, tools=False)
+
+        async def count_tokens(self, request: ModelRequest) -> TokenCount:
+            return TokenCount(len(request.messages), "tokenizer")
+
+    own = Own(["hi"])
+    assert await answer_modes(own) == AnswerModes(native=True, tools=False)
+    assert await token_count(own, ModelRequest([Msg.user("hi")], (), ModelOptions(), "m")) == (1, "tokenizer")

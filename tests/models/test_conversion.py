@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from agentflow.models.conversion import Conversation, wire_id, wire_name
+from agentflow.models.conversion import EMPTY, Conversation, wire_id, wire_name
 from agentflow.models.options_out import Thinking, ToolMemory, options_out, thinking_out
 from agentflow.models.profiles import PROFILES, profile_for
 from agentflow.ports.model import ModelRequest
@@ -205,6 +205,15 @@ def test_thoughts_between_texts_keep_their_place() -> None:
     assert [part.get("signature", part.get("text")) for part in content] == ["s1", "a", "s2", "b"]
     silent = Conversation(MODEL, ANTHROPIC).convert([reply, Msg.user("x")], thoughts=False)
     assert [part["text"] for part in silent[0]["content"]] == ["a", "b"]
+
+
+def test_without_thoughts_the_rest_of_a_reply_stays() -> None:
+    """Of a reply that is only thoughts, the text that stands for nothing."""
+    first, second = ThinkingBlock("1", "s1", model=MODEL), ThinkingBlock("2", "s2", model=MODEL)
+    conversation = Conversation(MODEL, ANTHROPIC)
+    for content, left in (([first, "a", second, "b"], ["a", "b"]), ([first, "a"], ["a"]), ([first], [EMPTY])):
+        sent = conversation.convert([Msg.assistant(content), Msg.user("x")], thoughts=False)[0]["content"]
+        assert ([sent] if isinstance(sent, str) else [part["text"] for part in sent]) == left
 
 
 def test_geminis_seal_goes_back_on_its_call() -> None:

@@ -11,9 +11,9 @@ import pytest
 from wired import WIRES, Wired
 
 from agentflow import Agent, ModelOptions, Msg, ToolResultBlock, ToolUseBlock, before_llm, tool
-from agentflow.models.cache_out import mark_prefixes
+from agentflow.models.cache_out import cache_arguments, mark_prefixes
 from agentflow.models.conversion import Conversation
-from agentflow.models.profiles import ANTHROPIC
+from agentflow.models.profiles import ANTHROPIC, OPENAI
 from agentflow.testing.wire import Say, UseTool, WireReply, WireRequest, WireUsage
 from agentflow.vocabulary.messages import ThinkingBlock
 
@@ -161,3 +161,15 @@ def test_long_conversations_keep_to_four_marks() -> None:
     mark_prefixes(messages, tools, ModelOptions(cache=True))
     assert json.dumps([messages, tools]).count("cache_control") == 4
     assert "cache_control" not in json.dumps(conversation.convert(history))
+
+
+def test_the_key_does_not_depend_on_the_order_of_names() -> None:
+    """Two equal tools are one, however their schemas were written."""
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    keys = {
+        json.dumps(
+            cache_arguments([{"role": "system", "content": "s"}], {"tools": [tool]}, OPENAI, {"prompt_cache_key"})
+        )
+        for tool in ({"name": "look", "schema": schema}, {"schema": dict(reversed(schema.items())), "name": "look"})
+    }
+    assert len(keys) == 1

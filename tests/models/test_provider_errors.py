@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from agentflow.models.failure_facts import facts_of
 from agentflow.models.provider_errors import ProviderError, broken_stream, model_error
 
 MODEL = "openai/gpt-5"
@@ -124,3 +125,15 @@ def test_a_broken_stream_is_retryable() -> None:
     error = broken_stream(MODEL)
     assert (error.retryable, error.model) == (True, MODEL)
     assert "without a finish reason" in str(error)
+
+
+def test_the_text_of_a_failure_is_that_of_its_first_three_causes() -> None:
+    """In their order, each text once; what lies deeper says no more to a reader."""
+    error: Exception | None = None
+    for text in ("too deep", "third", "second", "second", "first"):
+        inner, error = error, ValueError(text)
+        error.__cause__ = inner
+    assert error is not None
+    assert facts_of(error).raw == "first\nsecond"
+    error.__cause__ = error.__cause__.__cause__ if error.__cause__ is not None else None
+    assert facts_of(error).raw == "first\nsecond\nthird"

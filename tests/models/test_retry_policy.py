@@ -8,8 +8,19 @@ from typing import Any
 
 import pytest
 
-from agentflow.errors import HookError, ModelError, StoreError, UsageError, Veto
-from agentflow.ports.retry import RetryPolicy
+from agentflow.errors import (
+    CallTimeoutError,
+    HookError,
+    HookTimeoutError,
+    ModelError,
+    StoreError,
+    ToolArgumentError,
+    ToolError,
+    UsageError,
+    Veto,
+)
+from agentflow.ports.retry import RetryPolicy, model_may_recover, tool_may_recover
+from agentflow.reactive.signals import SourceTimeoutError
 
 
 async def run(policy: RetryPolicy, errors: list[BaseException]) -> tuple[int, list[float]]:
@@ -157,3 +168,29 @@ def test_numbers_that_cannot_be_meant(wrong: dict[str, Any]) -> None:
     """A policy that makes no sense is refused when it is built, in the name of who asked for it."""
     with pytest.raises(UsageError, match=r"The caller was built with attempts=.*Legal are attempts of 1 or more"):
         RetryPolicy(who="The caller", **wrong)
+
+
+@pytest.mark.parametrize(
+    ("error", "model", "tool"),
+    [
+        (ModelError("busy", retryable=True), True, True),
+        (ModelError("no", retryable=False), False, False),
+        (ConnectionError(), True, True),
+        (TimeoutError(), True, True),
+        (SourceTimeoutError("timeout", 1.0, "the source"), True, True),
+        (CallTimeoutError(1.0, "agent"), False, False),
+        (HookTimeoutError("hook", "PreActing", 1.0), False, False),
+        (ToolError("no"), False, True),
+        (ToolArgumentError("no"), False, False),
+        (StoreError("no"), False, False),
+        (UsageError("no"), False, False),
+        (RuntimeError(), False, True),
+        (ValueError(), False, False),
+        (KeyError(), False, False),
+        (FileNotFoundError(), False, False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_which_failures_may_pass(error: Exception, model: bool, tool: bool) -> None:
+    """A model's: connections, time limits of sources, and what the provider says; a tool's: all but faults of the program."""
+    assert (model_may_recover(error), tool_may_recover(error)) == (model, tool)

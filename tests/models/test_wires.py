@@ -592,3 +592,31 @@ async def test_what_has_no_price_has_none() -> None:
         used = fold(await asked(priced)).usage
     assert used is not None
     assert used.cost == pytest.approx(used.input_tokens * 2.5e-06 + used.output_tokens * 1e-05)
+
+
+@pytest.mark.parametrize(
+    ("reported", "usage"),
+    [
+        (None, None),
+        ({}, None),
+        ({"output_tokens": 4}, Usage(output_tokens=4, model_calls=1)),
+        ({"input_tokens": 3}, Usage(input_tokens=3, model_calls=1)),
+    ],
+)
+async def test_usage_is_what_was_reported(reported: object, usage: Usage | None) -> None:
+    """One of the two numbers is enough; without both, nothing is known of the usage."""
+    ended = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
+    events = [*HALVES["anthropic"][:-1], ended if reported is None else {**ended, "usage": reported}]
+    text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    async with WireServer.anthropic([Fault.raw_body(text, content_type="text/event-stream")]) as server:
+        reply = fold(await asked(AnthropicWire("m", api_base=server.base_url, api_key="k", retries=0)))
+    assert (reply.usage, reply.finish_reason) == (usage, "stop")
+
+
+async def test_the_account_is_named_to_its_own_vendor_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another address does not learn the organization and the project."""
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
+    async with WireServer.openai([Say("hi")]) as server:
+        await asked(OpenAIWire("m", api_base=server.base_url, api_key="k", retries=0))
+    assert not [name for name in server.requests[0].headers if name.lower().startswith("openai-")]

@@ -11,6 +11,7 @@ import importlib
 import inspect
 import os
 import pkgutil
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -216,3 +217,24 @@ def test_a_plugin_passes_the_suite_for_hooks(plugin: type[Hook], name: str, fact
     """No shared state between runs, no broken history, no blocked loop, no leak, the same streamed and not."""
     report = check_hook(factory)
     assert report.kinds - ACCEPTED.get((plugin, name), frozenset()) == set(), str(report)
+
+
+BANDS = {"system": range(50), "checks": range(50, 100), "behaviour": range(100, 500), "output": range(500, 1_000)}
+"""As the page of the hook options has them."""
+
+
+@pytest.mark.parametrize(
+    "plugin", sorted(FACTORIES, key=lambda plugin: plugin.__name__), ids=lambda plugin: plugin.__name__
+)
+def test_a_plugin_stands_where_its_docstring_says(plugin: type[Hook]) -> None:
+    """With its priority, in the band of that name, and as a guard or an observer if it is one."""
+    found = re.search(r"Priority (\d+)(?: \((\w+)[^)]*\)(.*))?", plugin.__doc__ or "")
+    if found is None:
+        assert plugin in (Breakpoint, OpenTelemetry, Recorder, RetryEmptyAnswers, RetryTruncatedAnswers)
+        return
+    option = inspect.signature(plugin).parameters.get("priority")
+    assert int(found[1]) == (plugin.priority if option is None else option.default)
+    if found[2]:
+        assert int(found[1]) in BANDS[found[2]]
+    for role, has in (("a guard", plugin.guard), ("an observer", plugin.observer)):
+        assert has == found[3].startswith(f", {role}") if found[3] is not None else not has

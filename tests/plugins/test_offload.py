@@ -299,3 +299,14 @@ def test_arguments_that_make_no_sense() -> None:
         OffloadResults(directory="x", store={})
     with pytest.raises(UsageError, match="preview"):
         OffloadResults(10, preview_chars=11)
+
+
+async def test_several_results_of_a_session_are_stored(tmp_path: Path) -> None:
+    """In one folder, each in a file of its own."""
+    calls = [ToolUseBlock(f"t{n}", "numbers") for n in range(3)]
+    agent = Agent(
+        "a", ScriptedModel([calls[:2], calls[2], "Done."]), tools=[numbers], hooks=[stored_in("files", tmp_path)]
+    )
+    await agent.call("Go")
+    assert [path.read_text("utf-8") for path in files(tmp_path)] == [NUMBERS] * 3
+    assert len({path.parent for path in files(tmp_path)}) == 1

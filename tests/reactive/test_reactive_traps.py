@@ -332,3 +332,24 @@ async def test_a_reader_that_has_failed_is_freed() -> None:
     del held, reader
     gc.collect()
     assert freed() is None
+
+
+async def test_a_source_that_cannot_be_closed_is_read_too() -> None:
+    """Of an iterator only `__anext__` is needed."""
+
+    class Once:
+        def __init__(self) -> None:
+            self.left = [1, 2]
+
+        def __aiter__(self) -> Once:
+            return self
+
+        async def __anext__(self) -> int:
+            if not self.left:
+                raise StopAsyncIteration
+            return self.left.pop(0)
+
+    async with StreamIterator(Once()) as numbers:
+        assert [number async for number in numbers] == [1, 2]
+    async with StreamIterator(Once()) as numbers:
+        assert await anext(numbers) == 1

@@ -15,7 +15,7 @@ from agentflow.agent.agent import Agent
 from agentflow.errors import SessionConflictError, StoreError, UsageError
 from agentflow.loop.history import fold_facts
 from agentflow.loop.session import Session
-from agentflow.ports.store import SessionInfo, SessionStore, Store
+from agentflow.ports.store import SessionInfo, SessionStore, Store, inner_point, no_session
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.facts import (
     CallClosed,
@@ -365,3 +365,31 @@ async def test_what_prune_does_not_take(store: SessionStore, given: Any, says: s
     with pytest.raises(UsageError, match=says):
         await store.prune(**given)
     assert await load(store, "s") == call(1)
+
+
+def test_a_session_that_is_missing_is_reported_with_ten_others() -> None:
+    """In their order, and no more."""
+    known = [f"s{n:02}" for n in range(12)]
+    names = ", ".join(repr(name) for name in known[:10])
+    assert str(no_session("x", reversed(known))) == (
+        f"There is no session 'x' in this store (there are {names}); store.sessions() lists them."
+    )
+
+
+def test_a_fork_at_a_suspension_takes_the_sub_agent_up_to_its_own() -> None:
+    """What its call was told later is not part of the fork; without a suspension in the fork it is."""
+    facts = [
+        CallOpened("r", "c", (Msg.user("go"),), 1),
+        ToolStarted("r", "t1", 1),
+        RoundSuspended("r", (Pending("t1/q", within="t1"),)),
+        CallClosed("r", "c", "suspended"),
+    ]
+    inner = [
+        CallOpened("i", "c", (Msg.user("sub", metadata={"within": "t1"}),), 1),
+        RoundSuspended("i", (Pending("q"),)),
+        CallClosed("i", "c", "suspended"),
+        CallResumed("i2", "c"),
+        CallOpened("i3", "c3", (Msg.user("again", metadata={"within": "t9"}),), 1),
+    ]
+    assert inner_point(facts, inner) == 3
+    assert inner_point(facts[:2], inner) == 4

@@ -78,6 +78,7 @@ async def test_machines_read_json_and_junit(tmp_path: Path) -> None:
     assert (data["cases"], data["failed"], data["cost"]) == (2, 1, 0.002)
     assert [one["failures"] for one in data["trials"]] == [[], ["expected '4', got '5'"]]
     report.save(tmp_path / "report.xml")
+    assert (tmp_path / "report.xml").read_text("utf-8").startswith("<?xml version='1.0'")
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     failed = suite.findall("testcase/failure")

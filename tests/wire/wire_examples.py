@@ -1181,7 +1181,7 @@ ANTHROPIC: Sequence[Broken] = (
     Broken(
         "anthropic.trailing-space",
         "messages: final assistant content cannot end with trailing whitespace",
-        message(USER, says(text("so "))),
+        message(USER, says(text("so")), USER, says(text("so "))),
         Dialect.claude_4_5(),
     ),
     Broken(

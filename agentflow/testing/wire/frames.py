@@ -78,11 +78,11 @@ def with_noise(frames: Sequence[WireFrame], plan: Plan, ping: WireFrame | None, 
 
 def writes(parts: Sequence[bytes], plan: Plan) -> list[bytes]:
     """Split a body into writes as planned; by default each part is one write."""
-    if plan.split_size is None and not plan.split_at:
-        return list(parts)
     whole = b"".join(parts)
     if plan.split_at:
         cuts = [0, *sorted({offset for offset in plan.split_at if offset < len(whole)}), len(whole)]
+    elif plan.split_size:
+        cuts = [*range(0, len(whole), plan.split_size), len(whole)]
     else:
-        cuts = [*range(0, len(whole), plan.split_size or 1), len(whole)]
+        return list(parts)
     return [whole[start:end] for start, end in pairwise(cuts) if end > start]
