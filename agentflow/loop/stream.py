@@ -40,9 +40,21 @@ class EventBuffer:
 
     Attributes:
         closed: Whether the reader has closed the stream or the run is finished, so that events are dropped.
+        on_wait: Returns what the run awaits instead of a future, for an event after which it waits for the reader.
     """
 
-    __slots__ = ("_capacity", "_events", "_getter", "_limit", "_put", "_putters", "_rounds", "_wanted", "closed")
+    __slots__ = (
+        "_capacity",
+        "_events",
+        "_getter",
+        "_limit",
+        "_put",
+        "_putters",
+        "_rounds",
+        "_wanted",
+        "closed",
+        "on_wait",
+    )
 
     def __init__(self, capacity: int) -> None:
         self._capacity = self._limit = capacity
@@ -53,6 +65,7 @@ class EventBuffer:
         self._getter: asyncio.Future[None] | None = None
         self._putters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.closed = False
+        self.on_wait: Callable[[Event, Awaitable[None]], Awaitable[None]] | None = None
 
     def put(self, event: Event) -> Awaitable[None] | None:
         """Add an event. If an awaitable is returned, the run must await it before it continues, unless it is cancelled."""
@@ -66,7 +79,7 @@ class EventBuffer:
             return None
         putter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._putters.append((number, putter))
-        return putter
+        return putter if self.on_wait is None else self.on_wait(event, putter)
 
     @contextmanager
     def of_several_tasks(self) -> Generator[None]:
@@ -105,15 +118,6 @@ class EventBuffer:
         """Return an awaitable that completes when an event may be available or the run is finished."""
         self._getter = getter = asyncio.get_running_loop().create_future()
         return getter
-
-    def read_for(self, waiting: int) -> tuple[int, int]:
-        """Return the number of events that a reader must have requested for this number of waiting puts, and the
-        capacity.
-
-        The reader may have requested more since; the waiting tasks have not resumed yet then.
-        """
-        wanted = self._wanted
-        return (min(wanted, self._put - self._capacity - waiting + 1) if waiting else wanted), self._capacity
 
     def wake(self) -> None:
         """Wake the reader: there is an event, or the run is finished."""

@@ -16,7 +16,7 @@ __all__ = ["frames_of", "innermost", "position", "positions"]
 _PACKAGE = os.path.dirname(os.path.dirname(str(chain.__file__)))
 _CHAIN = chain.__file__
 _CURRENT = chain._current  # pyright: ignore[reportPrivateUsage] - finds the hook that a chain awaits
-_RECORDED = {"Recorder._record": "model", "Recorder._work": "tool"}
+_RECORDED = {"Recorder._record": "model", "Recorder._work": "tool", "Player._run_work": "tool"}
 """Functions whose work a replay replaces, so a position ends there."""
 _READER = ("Events.hand_over", "Events._after")
 
@@ -59,7 +59,10 @@ def position(task: asyncio.Task[Any]) -> str:
                 if inside == "tool":
                     inside = f"tool {frame.f_locals['event'].tool_use.name}"
                 break
-            inside = "reader" if name in _READER else name
+            if name in _READER:
+                inside = "reader"
+                break
+            inside = name
         elif "/asyncio/" not in file:
             event = None
             parts.append(f"{name}+{frame.f_lineno - code.co_firstlineno}")

@@ -219,6 +219,7 @@ class ChunksEntry:
         restart: Whether the first event discards the ones before it.
         pieces: Each chunk: a text, or an object with the set fields of a `ModelChunk`.
         at: The time of each chunk.
+        paused: How long the run paused for its reader after each chunk; zeros at the end are left out.
         reply: The number of the reply that these chunks come from unchanged; None if hooks created or changed them.
         decision: `{"hook", "error"}` if a hook failed on the last event.
     """
@@ -233,6 +234,7 @@ class ChunksEntry:
     restart: bool = False
     pieces: tuple[str | ChunkData, ...] = ()
     at: tuple[Milliseconds, ...] = ()
+    paused: tuple[Milliseconds, ...] = ()
     reply: int | None = None
     decision: DecisionData | None = None
 
@@ -250,6 +252,7 @@ class PiecesEntry:
     tool_use: ToolUseRef
     pieces: tuple[Json, ...] = ()
     at: tuple[Milliseconds, ...] = ()
+    paused: tuple[Milliseconds, ...] = ()
     decision: DecisionData | None = None
 
 
@@ -395,9 +398,11 @@ class MarkEntry:
 
     Attributes:
         what: `"began"`: a hook was called, and another entry was written before it returned; `"injected"`: a hook or a tool
-            called `context.inject`; `"decided"`: an agent in a race has finished.
+            called `context.inject`; `"decided"`: an agent in a race has finished; `"read"`: the run waited for the reader of
+            an event until then, and took a millisecond or more, or other entries were written meanwhile; `"unread"`: this wait
+            was cancelled.
         n: The number of the tool's work that caused it; None for a hook.
-        seq: For a hook, the number of its event in the call.
+        seq: For a hook or a wait for the reader, the number of the event in the call.
         hook: The hook's name.
     """
 
@@ -405,7 +410,7 @@ class MarkEntry:
     call: CallRef
     number: Count = 0
     time: Time = 0.0
-    what: Literal["began", "injected", "decided"]
+    what: Literal["began", "injected", "decided", "read", "unread"]
     n: Count | None = None
     seq: Count = 0
     hook: str = ""
@@ -424,7 +429,6 @@ class InterruptEntry:
             sub-agents.
         given: The numbers of the replies whose last chunk the hooks had not passed on yet.
         work: The number of the tool's work that interrupted it, if a tool did.
-        read: For a stream: how many events the reader had asked for (as known to the run), and how far the run may be ahead.
     """
 
     kind: Literal["interrupt"] = "interrupt"
@@ -438,7 +442,6 @@ class InterruptEntry:
     at: tuple[str, ...] = ()
     given: tuple[Count, ...] = ()
     work: Count | None = None
-    read: tuple[Count, Count] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -244,6 +244,8 @@ class EntryBuilder:
                 self._close()
                 for fact in one.fields["facts"]:
                     self._add({**self._encoder.fact(fact), "call": one.place.call, "time": one.fields["time"]})
+            case EntryValues(kind="mark", fields={"what": "read"}) if self._paused(one):
+                pass
             case EntryValues():
                 self._other(one.kind, one.place.call, one.fields)
             case _:
@@ -360,6 +362,19 @@ class EntryBuilder:
         alone = self._redactor is None or not self._encoder.content or not isinstance(one.piece, str)
         piece = self._encoder.value(call, one.piece) if alone else plain(one.piece)
         self._end_failed(one, self._append(one, head, piece, one.seq))
+
+    def _paused(self, read: EntryValues) -> bool:
+        """Add a wait for the reader to the chunk after which the run waited, if that is the last one of the batch."""
+        batch = self._batch
+        if batch is None or batch["call"] != read.place.call or "seq" not in batch:
+            return False
+        last = len(batch["pieces"]) - 1
+        if batch["seq"] + last != read.fields["seq"]:
+            return False
+        paused = batch.setdefault("paused", [])
+        paused += [0.0] * (last - len(paused))
+        paused.append(round((read.fields["time"] - batch["time"]) * 1000 - batch["at"][-1], 3))
+        return True
 
     def _write_raw(self, n: int) -> None:
         """Write a model's chunk that became no event."""

@@ -67,6 +67,7 @@ from agentflow.recording.recorder.files import (
     prune_folder,
     prune_store,
 )
+from agentflow.recording.recorder.reader_wait import ReaderWait
 from agentflow.recording.recorder.records import Explanation, Recording, RunRecord, records_of
 from agentflow.recording.recorder.stream_redactor import Find
 from agentflow.recording.recorder.writer import Writer, log_of
@@ -360,11 +361,30 @@ class Recorder(ChangeListener, SideWrapper):
         place = self._places[frame.call_id] = RecordedCall(line, above)
         if above is None and run.parent is not None and turn is not None:
             place.root = turn.run.run_id
+        buffer = run.events.buffer
+        if buffer is not None and (run.parent is None or run.parent.events.buffer is not buffer):
+            buffer.on_wait = partial(self._wait_for_reader, buffer.on_wait)
         listener = run.scope.listener  # another recorder's
         run.scope.listener = lambda: (listener is not None and listener(), self._look_for_end(place, run))
         if len(self._places) > _MOST_CALLS:
             self._places.popitem(last=False)
         return place
+
+    def _wait_for_reader(
+        self, other: Callable[[Event, Awaitable[None]], Awaitable[None]] | None, event: Event, until: Awaitable[None]
+    ) -> Awaitable[None]:
+        """Return what a run awaits after an event; another recorder may record the wait too."""
+        until = until if other is None else other(event, until)
+        place = self._places.get(event.call_id)
+        if place is None:
+            return until
+        now = event.context.clock.now
+
+        def record(cancelled: bool) -> None:
+            what = "unread" if cancelled else "read"
+            self._in_order(EntryValues(place, "mark", {"time": now(), "what": what, "seq": event.seq}))
+
+        return ReaderWait(until, self._writer.latest, now, record)
 
     def _look(self, place: RecordedCall, run: RunBase, time: float) -> None:
         """Record new facts, and the cause of an early end of the call."""
@@ -385,11 +405,8 @@ class Recorder(ChangeListener, SideWrapper):
         if cause is None or place.interrupted:
             return
         place.interrupted = True
-        buffer, at = run.events.buffer, run.scope.at
-        waiting = sum(where.endswith("reader") for where in at)
-        line: Line = {"time": run.config.clock.now(), "how": cause.kind, "reason": cause.reason, "at": at}
+        line: Line = {"time": run.config.clock.now(), "how": cause.kind, "reason": cause.reason, "at": run.scope.at}
         line.update({"by_itself": cause.inside or None, "by_caller": cause.by_caller or None})
-        line["read"] = None if buffer is None else buffer.read_for(waiting)
         match cause.kind:
             case "interrupted":
                 line.update({"how": "interrupt", "work": _work_running_here() if cause.inside else None})

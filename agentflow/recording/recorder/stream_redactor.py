@@ -99,6 +99,9 @@ class StreamRedactor:
         if n == 0:
             return None
         front = {**batch, "pieces": pieces[:n], "at": batch["at"][:n]}
+        paused = batch.pop("paused", [])
+        if paused[:n]:
+            front["paused"] = paused[:n]
         for name, raw, found, _, borders in looked:
             self._write(front, name, raw, [one for one in found if one[1] <= borders[n]], borders[n])
             self._channels(batch)[name].held = ""
@@ -108,6 +111,8 @@ class StreamRedactor:
             offset = batch["at"][n]
             batch["time"] += offset / 1000
             batch["at"] = [round(at - offset, 3) for at in batch["at"][n:]]
+            if paused[n:]:
+                batch["paused"] = paused[n:]
             if "seq" in batch:
                 batch["seq"] += n
             batch.pop("restart", None)

@@ -76,6 +76,7 @@ class Writer:
         self._closed = closed
         self._room = max(2 * most, _LEAST_ROOM if target is None else _ROOM_BESIDE_A_THREAD)
         self._lost: Counter[str] = Counter()  # dropped observations, by the outermost run
+        self._latest: Observation | None = None
         self.seen: deque[Observation] = deque()
         self.kept: deque[Observation] = deque(maxlen=most)
         self._logs: dict[str, _Open] = {}
@@ -87,6 +88,7 @@ class Writer:
 
     def put(self, one: Observation) -> None:
         """Add an observation."""
+        self._latest = one
         seen = self.seen
         waiting = len(seen)
         if self._target is None:
@@ -110,6 +112,10 @@ class Writer:
                 "log, which cannot be replayed. Record fewer runs at once, or write to a faster disk or store."
             )
         self._lost[one.place.root if self._apart else ""] += 1
+
+    def latest(self) -> Observation | None:
+        """Return the latest observation."""
+        return self._latest
 
     def in_memory(self) -> list[Observation]:
         """Return the observations in memory, oldest first."""

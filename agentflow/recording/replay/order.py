@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
 from agentflow.recording.entries import MarkEntry
@@ -24,7 +24,8 @@ __all__ = ["Key", "Order", "Progress"]
 
 Key: TypeAlias = tuple[str, str | int, int]
 """`("event", call, place in the call)`; of a reply's or a tool's work `("begun" | "over", n, 0)`, `("chunk", n, place)` and
-`("mark", n, place)`; of an event's hooks `("mark", "call seq", place)`; of a cancellation from outside `("cut", call, 0)`."""
+`("mark", n, place)`; of an event's hooks `("mark", "call seq", place)`; of a cancellation from outside `("cut", call, 0)`;
+of a wait for an event's reader `("read", call, seq)`."""
 
 _PATIENCE = 1.0
 """Seconds without progress, after the recorded time, for which a step waits for its turn."""
@@ -61,6 +62,10 @@ class Order:
         """Return the marks of an event's hooks, and the name used in their keys."""
         name = f"{event[1]} {self._seqs.get(event, 0)}"
         return name, self.marks.get(name, [])
+
+    def seq(self, event: Key) -> int:
+        """Return the recorded number of an event in its call."""
+        return self._seqs.get(event, 0)
 
     def add(self, key: Key, time: float) -> None:
         """Add the next step; for an event, with the time at which its hooks started."""
@@ -202,6 +207,22 @@ class Progress:
         """Wait until all earlier steps are done."""
         if not self.is_next(key):
             await self._until(self._order.places.get(key, 0), lambda: self.is_next(key))
+
+    async def shielded(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Wait; an early cancellation, such as a race's, is raised after the steps recorded before it."""
+        task, early = asyncio.current_task(), 0
+        while True:
+            try:
+                await wait()
+                break
+            except asyncio.CancelledError:
+                if not self._keys or self._free() or task is None or not task.cancelling():
+                    raise
+                early += 1
+                task.uncancel()
+        if early and task is not None:
+            for _ in range(early):
+                task.cancel()
 
     async def _until(self, place: int, reached: Callable[[], bool]) -> None:
         patience = _PATIENCE

@@ -43,9 +43,9 @@ from agentflow.recording.replay.cancellation import RecordedCancellation
 from agentflow.recording.replay.clock import ReplayClock
 from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, changed_by, first_difference
 from agentflow.recording.replay.order import Key, Order, Progress
-from agentflow.recording.replay.reader import OrderedBuffer, ReaderWaits
+from agentflow.recording.replay.reader import RecordedWait, ReplayBuffer
 from agentflow.recording.replay.recorded_errors import rebuild_error
-from agentflow.recording.replay.script import Due, RecordedWork, Script
+from agentflow.recording.replay.script import Due, ReaderWait, RecordedWork, Script
 from agentflow.recording.replay.substitutes import RecordedModel, refuse
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
@@ -124,7 +124,7 @@ class Player(Recorder):
         self._progress.on_cancellation = self._schedule_cancellation
         self._expected: dict[tuple[str, int], Key | None] = {}
         self._played: dict[tuple[str, str], RecordedWork] = {}
-        self.reader = ReaderWaits(clock, lambda: self.divergence is not None)
+        self._waits: dict[tuple[str, int], tuple[Key, ReaderWait]] = {}
 
     # ---- events of the run
 
@@ -134,24 +134,38 @@ class Player(Recorder):
         if place.parent is None:
             self._root = run
         buffer = run.events.buffer
-        if buffer is not None and not isinstance(buffer, OrderedBuffer):
-            run.events.buffer = OrderedBuffer(buffer, self._hold)
+        if buffer is not None and not isinstance(buffer, ReplayBuffer):
+            run.events.buffer = ReplayBuffer(buffer, self._wait_for_recorded_reader)
         return place
 
-    def _hold(self, event: Event) -> asyncio.Future[None] | None:
-        """Return a future to wait for if a slow reader delayed the next event of the same tool call."""
-        following = self.script.successors.get((self._pairs.get(event.call_id, ""), event.seq))
-        run = self._runs.get(event.call_id)
-        if following is None or run is None or not self._strict or self.divergence is not None:
-            return None
-        return self.reader.hold(run.events, *following)
+    def _wait_for_recorded_reader(self, event: Event) -> Awaitable[None] | None:
+        """Return what a run awaits after an event if it waited for its reader in the recording."""
+        found = self._waits.pop((event.call_id, event.seq), None)
+        return None if found is None else RecordedWait(partial(self._until_read, *found))
+
+    async def _until_read(self, key: Key, wait: ReaderWait) -> None:
+        try:
+            if not wait.cancelled:
+                await self._progress.shielded(partial(self._reach, wait.time))
+            await self._progress.shielded(partial(self._progress.wait, key))
+            if wait.cancelled and self.divergence is None:  # it is cancelled in its turn
+                await self._clock.reach(wait.time)
+                await asyncio.sleep(_PATIENCE)
+        finally:
+            self._progress.mark_done(key)
+
+    async def _reach(self, time: float, always: bool = True) -> None:
+        """Let time pass until a recorded time; `always`: also in real time."""
+        if self._paced or self._passes or always:
+            await self._clock.reach(time)
+        else:
+            self._clock.jump(time)
 
     def on_event(self, event: HookEvent) -> Any:
         """Compare an event; if it comes too early because another task should be first, wait for its turn."""
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         if frame is None:
             return None
-        self.reader.note_start()
         begins = frame.call_id not in self._pairs
         if begins:
             super().on_event(event)  # pairs the call with a recorded one
@@ -160,6 +174,9 @@ class Player(Recorder):
         self._expected.pop((frame.call_id, event.seq), None)
         if key is not None:
             self._progress.finish_hooks(key)
+            seq = self.script.order.seq(key)
+            if (wait := self.script.waits.get((str(mine), seq))) is not None and self._strict:
+                self._waits[frame.call_id, event.seq] = ("read", str(mine), seq), wait
         if key is None or self._progress.is_next(key):
             if not begins:
                 super().on_event(event)
@@ -169,7 +186,7 @@ class Player(Recorder):
         return self._wait_and_record(key, None if begins else event)
 
     async def _wait_and_record(self, key: Key, event: HookEvent | None) -> None:
-        await self._wait_shielded(partial(self._progress.wait, key))
+        await self._progress.shielded(partial(self._progress.wait, key))
         if event is not None:
             super().on_event(event)
         self._progress.mark_done(key)
@@ -188,7 +205,6 @@ class Player(Recorder):
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Let a hook start in its turn."""
-        self.reader.note_start()
         mine = self._pairs.get(event.call_id)
         key = None if mine is None else self._recorded_key(mine, event, event.call_id)
         mark = None if key is None else self._progress.next_mark(key, "began", hook.name)
@@ -204,7 +220,7 @@ class Player(Recorder):
         return self._begin_later(mark, hook, event)
 
     async def _begin_later(self, turn: Key, hook: Hook, event: Event) -> None:
-        await self._wait_shielded(partial(self._progress.wait, turn))
+        await self._progress.shielded(partial(self._progress.wait, turn))
         super().on_begin(hook, event)
         if turn[0] == "mark":
             self._progress.mark_done(turn)
@@ -234,24 +250,8 @@ class Player(Recorder):
         if ends == "cut":
             await self._progress.wait(key)
         else:
-            await self._wait_shielded(partial(self._progress.wait, key))
+            await self._progress.shielded(partial(self._progress.wait, key))
         self._progress.mark_done(key)
-
-    async def _wait_shielded(self, wait: Callable[[], Awaitable[None]]) -> None:
-        """Wait; an early cancellation, such as a race's, is raised after the steps recorded before it."""
-        task, early = asyncio.current_task(), 0
-        while True:
-            try:
-                await wait()
-                break
-            except asyncio.CancelledError:
-                if not self._strict or self.divergence is not None or task is None or not task.cancelling():
-                    raise
-                early += 1
-                task.uncancel()
-        if early and task is not None:
-            for _ in range(early):
-                task.cancel()
 
     def _compare_next(self, one: Observation) -> None:
         """Record an observation and compare it."""
@@ -355,13 +355,13 @@ class Player(Recorder):
                 self._root.interrupt("the replay has diverged from its recording")
             self._moved.set()
             self._progress.wake()
-            self.reader.note_start()
 
     # ---- cancellations from outside
 
     def begin(self, root: CallEntry, session: Session) -> None:
         """Start a call of the run."""
         self._calling = root.call, cast("FullSession", session)
+        self._clock.jump(root.time)
         self._progress.report_cancellation()
 
     def has_started(self, root: CallEntry) -> bool:
@@ -385,10 +385,6 @@ class Player(Recorder):
         if not self._paced:
             self._clock.jump(time)  # or cleanup would wait for it, and exceed its limit
         self._progress.mark_done(key)
-
-    async def cut_is_done(self, call: str) -> None:
-        """Wait until the recorded cancellation of a call has happened."""
-        await self._progress.wait_for(("cut", call, 0))
 
     def _scope_of(self, call: str) -> RunScope | None:
         """Return the scope of a recorded call, even before its first event."""
@@ -434,19 +430,16 @@ class Player(Recorder):
 
     # ---- waiting
 
-    async def _until(self, due: Due, key: Key, ends: End, slow: bool = False) -> None:
+    async def _until(self, due: Due, key: Key, ends: End) -> None:
         """Wait until a step is due and it is its turn."""
         if ends == "cut":
-            await self._until_time(due, slow)
+            await self._until_time(due)
         else:
-            await self._wait_shielded(partial(self._until_time, due, slow))
+            await self._progress.shielded(partial(self._until_time, due))
         await self._wait(key, ends)
 
-    async def _until_time(self, due: Due, slow: bool) -> None:
-        if self._paced or due.apart or slow:
-            await self._clock.reach(due.time)
-        else:
-            self._clock.jump(due.time)
+    async def _until_time(self, due: Due) -> None:
+        await self._reach(due.time, due.apart)
         if not due.apart:
             return
         now = asyncio.get_running_loop().time
@@ -514,11 +507,9 @@ class Player(Recorder):
             for n, due in enumerate(reply.pieces):
                 await self._until(due, ("chunk", reply.n, n), reply.end)
                 yield chunk_of(due.piece)
-        except GeneratorExit:  # closed; its recorded cleanup may have taken a while
-            if self.divergence is None:
-                await self._wait(("over", reply.n, 0), "cut")
-            raise
-        await self._end(call, reply)
+            await self._end(call, reply)
+        finally:  # it may be closed or cancelled at a chunk, and its recorded cleanup may have taken a while
+            await self._finish(reply)
 
     async def _end(self, call: str, reply: RecordedWork, use: str = "") -> None:
         if reply.end == "cut" or reply.over is None:
@@ -528,8 +519,7 @@ class Player(Recorder):
                 if reply.over is not None and self.divergence is None:
                     await self._until(reply.over, ("over", reply.n, 0), reply.end)
             return
-        slow = bool(use) and self._passes and self._pairs[call] in self.script.slow
-        await self._until(reply.over, ("over", reply.n, 0), reply.end, slow)
+        await self._until(reply.over, ("over", reply.n, 0), reply.end)
         if reply.end == "failed":
             raise rebuild_error(reply.error or {"type": "Exception"}, {reply.use: use})
 
@@ -563,22 +553,27 @@ class Player(Recorder):
             self._events += len(self.script.steps[child])
         for key in self.script.all_of(work.children):
             self._progress.mark_done(key)
-        return self._work(event, source.instead(partial(self._play_work, call, work, use.id)))
+        return self._run_work(event, source.instead(partial(self._play_work, call, work, use.id)), work)
 
     async def _run_work(self, event: PreActing, source: ToolSource, work: RecordedWork) -> ToolResultBlock | Empty:
-        """Run a sub-agent, or the call of a missing tool, for real."""
+        """Do the work of a tool in its turn: the recorded one, or that of a sub-agent or of a missing tool for real."""
         await self._wait(("begun", work.n, 0), work.end)
         try:
             return await self._work(event, source)
         finally:
-            if self.divergence is None:
-                await self._wait(("over", work.n, 0), work.end)
+            await self._finish(work)
+
+    async def _finish(self, work: RecordedWork) -> None:
+        """Let the recorded end of work pass, if it was closed or cancelled before."""
+        if self.divergence is None:
+            for key, _ in self.script.steps_of(work):
+                self._progress.mark_done(key)
+            await self._wait(("over", work.n, 0), "cut")
 
     async def _play_work(self, call: str, work: RecordedWork, use: str, context: ToolCallContext) -> object:
-        await self._wait(("begun", work.n, 0), work.end)
-        done, slow = 0, self._passes and self._pairs[call] in self.script.slow
+        done = 0
         for key, due in self.script.steps_of(work):
-            await self._until(due, key, work.end, slow)
+            await self._until(due, key, work.end)
             if key[0] == "chunk":
                 await context.emitter.emit(due.piece)
             else:

@@ -18,7 +18,6 @@ from agentflow.hooks import HookSource
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import hooks_of
 from agentflow.loop.session import Session, full_session
-from agentflow.loop.stream import BUFFER
 from agentflow.output.output import OutputLike
 from agentflow.ports.model import Model
 from agentflow.reactive import Mono
@@ -194,18 +193,15 @@ class Replay:
         session = Session.fresh(history)
         reply: Reply[Any] | None = None
         error: BaseException | None = None
-        try:
-            for call in script.roots:
-                on_started = partial(player.begin, call, full_session(session))
-                reply, error = await _run_call(
-                    _repeat_call(variant, script, call, session, player, deps, output), on_started
-                )
-                if isinstance(error, Exception) and not player.has_started(call):
-                    raise error  # a call refused before its first event is in no recording
-                if player.divergence is not None or (reply is None and error is None):
-                    break
-        finally:
-            player.reader.close()
+        for call in script.roots:
+            on_started = partial(player.begin, call, full_session(session))
+            reply, error = await _run_call(
+                _repeat_call(variant, script, call, session, player, deps, output), on_started
+            )
+            if isinstance(error, Exception) and not player.has_started(call):
+                raise error  # a call refused before its first event is in no recording
+            if player.divergence is not None or (reply is None and error is None):
+                break
         if player.raised is not None:
             raise player.raised
         return ReplayResult(
@@ -258,7 +254,7 @@ def _repeat_call(
     if not call.resumes:
         messages: list[Msg] = [script.log.message(ref) for ref in script.inputs.get(call.call, ())]
         if call.streamed:
-            return _read_stream(agent.stream(messages, buffer=_read_limit(script, call)[1], **rest), call, player)
+            return _read_stream(agent.stream(messages, **rest), call, player)
         return _plain_call(agent.call(messages, **rest))
     given = script.decisions.get(call.call, {})
     waited = script.pending.get(script.roots[script.roots.index(call) - 1].call, ())
@@ -268,7 +264,7 @@ def _repeat_call(
     )  # the ids of calls have changed
     decisions = {now.get(key, key): said for key, said in given.items()}
     if call.streamed:
-        stream = agent.resume_stream(decisions=decisions, buffer=_read_limit(script, call)[1], **rest)
+        stream = agent.resume_stream(decisions=decisions, **rest)
         return _read_stream(stream, call, player)
     return _plain_call(agent.resume(decisions=decisions, **rest))
 
@@ -278,25 +274,11 @@ async def _plain_call(call: Mono[Reply[Any]]) -> Reply[Any]:
     return await call
 
 
-def _read_limit(script: Script, call: CallEntry) -> tuple[int | None, int]:
-    """Return how many events the reader had requested before the cancellation (None if there was none), and the buffer."""
-    cut = script.cuts.get(call.call)
-    return (None, BUFFER) if cut is None or cut.read is None else (max(cut.read[0], 1), cut.read[1])
-
-
 async def _read_stream(flux: AgentFlux[Any], call: CallEntry, player: Player) -> Reply[Any]:
-    """Read a call's events; if it was cancelled, only as many as in the recording before the cancellation."""
-    left, _ = _read_limit(player.script, call)
+    """Read a call's events."""
     async with flux as events:
-        while True:
-            if left is not None:
-                if left <= 0:
-                    await player.cut_is_done(call.call)
-                left -= 1
-            try:
-                await anext(events)
-            except StopAsyncIteration:
-                break
+        async for _ in events:
+            pass
         if call.call in player.closed:
             raise asyncio.CancelledError("its stream was closed")
         return await events.reply()

@@ -39,7 +39,7 @@ from agentflow.recording.replay.comparing import LogNormalizer, Step
 from agentflow.recording.replay.order import Key, Order
 from agentflow.vocabulary.verdicts import Resolution
 
-__all__ = ["Due", "RecordedWork", "Script"]
+__all__ = ["Due", "ReaderWait", "RecordedWork", "Script"]
 
 
 @dataclass(slots=True)
@@ -57,6 +57,19 @@ class Due:
     events: int
     apart: bool
     piece: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderWait:
+    """A wait of the run for its reader.
+
+    Attributes:
+        time: Its end.
+        cancelled: Whether it was cancelled.
+    """
+
+    time: float
+    cancelled: bool
 
 
 @dataclass(slots=True)
@@ -92,52 +105,6 @@ class RecordedWork:
     interrupts: str | None = None
 
 
-class _Round:
-    """The events of a round's tool calls while it is read.
-
-    Attributes:
-        latest: The number and time of the latest event of each tool call, unless its work is between that and the next one.
-        slow: Whether a tool call waited between two steps, as for a slow reader.
-    """
-
-    def __init__(self) -> None:
-        self.latest: dict[str, tuple[int, float]] = {}
-        self.slow = False
-        self._open: set[str] = set()
-        self._ended: list[int] = []
-        self._overlap = False
-        self._following: dict[int, tuple[int, float]] = {}
-
-    def add(self, kind: str, number: str, seq: int, time: float) -> None:
-        """Add an event of a tool call."""
-        before = self.step(number, time)
-        if before is not None:
-            self._following[before] = seq, time
-        self.latest[number] = seq, time
-        if kind == "PreActing":  # it may have waited for the end of another tool call, which waited for the reader
-            self._following.update(dict.fromkeys(self._ended, (seq, time)))
-            self._ended.clear()
-            self._overlap = self._overlap or bool(self._open)
-            self._open.add(number)
-        elif kind == "PostActing":
-            self._open.discard(number)
-            self._ended.append(seq)
-            self.latest.pop(number)
-
-    def step(self, number: str, time: float) -> int | None:
-        """Add the next step of a tool call; return the number of the event before it, if that was its latest step."""
-        seq, at = self.latest.pop(number, (None, time))
-        self.slow = self.slow or time > at
-        return seq
-
-    def followed_by(self, seq: int, time: float) -> dict[int, tuple[int, float]]:
-        """Return the events with the number and time of the following ones; the round ends with this event."""
-        if not self._overlap:
-            return {}  # one task, which waits for nothing but the reader
-        self._following.update(dict.fromkeys(self._ended[-1:], (seq, time)))
-        return self._following
-
-
 class Script:
     """A recorded run as a script.
 
@@ -149,10 +116,7 @@ class Script:
         steps: The events of each call, in comparable form.
         cuts: The cancellations from outside, by call; not those by hooks and tools of the call or of its caller.
         total: The number of events.
-        successors: For an event of a tool call that runs beside others: the number and time of the next event of the same
-            tool call, or of the end of the round, if no work is between them; by call and number. For the error of a hook,
-            the events that started while it was reported.
-        slow: The calls with tool calls that waited as for a slow reader.
+        waits: The waits for the reader, by the call and the number of the event after which the run waited.
         broken_off: The calls without an end in the log, because the process was killed.
 
     Raises:
@@ -183,11 +147,7 @@ class Script:
         self._entries_seen = 0
         self._own_chunks: dict[int, int] = {}
         self._ahead: dict[int, Key] = {}
-        self.successors: dict[tuple[str, int], tuple[int, float]] = {}
-        self.slow: set[str] = set()
-        self._rounds: dict[str, _Round] = defaultdict(_Round)
-        self._reported: dict[str, list[int]] = defaultdict(list)
-        self._latest: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+        self.waits: dict[tuple[str, int], ReaderWait] = {}
         for entry in log.entries:
             self._read(entry)
         self.order.settle()
@@ -226,7 +186,6 @@ class Script:
                 self._in_order(running[0] if running else None, entry)
                 for work in running:
                     self._pieces(work, entry, ahead=False)
-                    self._rounds[entry.call].latest.pop(self.normalizer.number(entry.call, work.use), None)
                 self._events(entry, entry.time)
             case RequestEntry():
                 reply = RecordedWork(entry.n, entry.time, self.normalizer.request(entry))
@@ -242,9 +201,10 @@ class Script:
                 number = self.normalizer.number(entry.call, use)
                 self._works[entry.call, number].append(work)
                 self._begin(work, entry.call)
-                self._rounds[entry.call].step(number, entry.time)  # what comes next has a place in the order
             case AnsweredEntry() | FinishedEntry():
                 self._end(entry)
+            case MarkEntry(what="read" | "unread"):
+                self._wait(entry.call, entry.seq, entry.time, entry.what == "unread")
             case MarkEntry(n=None):
                 self._owners[f"{entry.call} {entry.seq}"] = entry.call
                 self.order.add_mark(entry)
@@ -276,24 +236,16 @@ class Script:
                 self._event_in_order(entry.call, place, "ReasoningChunk", None, seq, time)
             elif isinstance(entry, PiecesEntry):
                 self._event_in_order(entry.call, place, "ActingChunk", entry.tool_use, seq, time)
+            if not isinstance(entry, ReplyEntry) and n < len(entry.paused) and entry.paused[n]:
+                self._wait(entry.call, seq, time + entry.paused[n] / 1000)
+
+    def _wait(self, call: str, seq: int, time: float, cancelled: bool = False) -> None:
+        self.order.add(("read", call, seq), time)
+        self.waits[call, seq] = ReaderWait(time, cancelled)
 
     def _event_in_order(self, call: str, place: int, kind: str, use: str | None, seq: int, time: float) -> None:
         number = "" if use is None else self.normalizer.number(call, str(self.log.use_data(use)["id"]))
         self.order.add_event(call, place, kind, number, seq, time)
-        reported = self._reported[call]
-        if kind == "Error" and not number:  # of a hook, maybe: its event is in the log when its other hooks are done
-            reported.append(seq)
-        elif reported and seq < reported[-1] < self._latest[call][0]:
-            self.successors.update({(call, one): self._latest[call] for one in reported if one > seq})
-            reported.clear()
-        if seq >= self._latest[call][0]:
-            self._latest[call] = seq + 1, time
-        if number:
-            self._rounds[call].add(kind, number, seq, time)
-        elif kind == "PostToolRound" and (done := self._rounds.pop(call, None)) is not None:
-            self.successors.update({(call, of): following for of, following in done.followed_by(seq, time).items()})
-            if done.slow:
-                self.slow.add(call)
 
     def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
         made = self.normalizer.steps(entry)
@@ -345,7 +297,6 @@ class Script:
         reply.end, reply.error = entry.end, entry.error
         if isinstance(entry, FinishedEntry):
             reply.result, reply.injected = entry.result, entry.injected
-            self._rounds[entry.call].latest.pop(self.normalizer.number(entry.call, reply.use), None)
         self._entries_seen += 1
         self._running[entry.call].pop(entry.n, None)
 

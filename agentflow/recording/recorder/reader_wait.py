@@ -1,0 +1,51 @@
+"""A run's wait for its reader, recorded.
+
+A slow reader decides the order of parallel tools, and time limits expire while the run waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+__all__ = ["ReaderWait"]
+
+_NOTICEABLE = 0.001
+"""Seconds of a wait that are recorded even if nothing else happens meanwhile."""
+
+
+class ReaderWait:
+    """What a run awaits after an event, until its reader has requested enough others.
+
+    Args:
+        inner: Completes then.
+        latest: Returns the latest observation.
+        now: The run's clock.
+        record: Called after the wait if it could matter, with whether it was cancelled.
+    """
+
+    __slots__ = ("_inner", "_latest", "_now", "_record")
+
+    def __init__(
+        self,
+        inner: Awaitable[None],
+        latest: Callable[[], object],
+        now: Callable[[], float],
+        record: Callable[[bool], None],
+    ) -> None:
+        self._inner = inner
+        self._latest = latest
+        self._now = now
+        self._record = record
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        latest, began = self._latest(), self._now()
+        try:
+            yield from self._inner.__await__()
+        except GeneratorExit:  # the event loop was closed
+            raise
+        except BaseException:
+            self._record(True)
+            raise
+        if self._latest() is not latest or self._now() - began >= _NOTICEABLE:
+            self._record(False)
