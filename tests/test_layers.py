@@ -44,6 +44,7 @@ LAYERS: dict[str, int] = {
     # 6 entry points
     "terminal": 6,
     "inspector": 6,
+    "serve": 6,
     "cli": 6,
     "__main__": 6,
     "": 6,  # agentflow/__init__.py

@@ -1,0 +1,146 @@
+"""`App`: an ASGI application that serves agents over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib import metadata
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
+
+from agentflow.agent.agent import Agent
+from agentflow.agent.shutdown import GracefulShutdown
+from agentflow.errors import UsageError
+from agentflow.models.clients import close_clients
+from agentflow.ports.store import Store
+from agentflow.serve.guard import LOOPBACK, Auth, Guard
+from agentflow.serve.limits import Limits
+from agentflow.serve.openapi import openapi
+from agentflow.serve.plain import plain
+from agentflow.serve.refusals import Refusal, refused
+from agentflow.serve.service import RouteModule, Service
+from agentflow.serve.view import View
+
+__all__ = ["App"]
+
+_STANDARD: tuple[RouteModule, ...] = (plain,)
+
+
+class App:
+    """Serves agents over HTTP: runs with their events, decisions, and sessions; an ASGI application.
+
+    Without `auth`, only requests from this machine are admitted. Pass `lifespan` to the application that mounts it, so
+    that a shutdown leaves runs in a state that the next process continues.
+
+    Args:
+        agents: An agent, or several with different names.
+        store: The store of all sessions; by default each agent's own, or the process's memory.
+        auth: Returns the id of a request's user, or None (401). A user's sessions and runs are the user's alone.
+        limits: The limits on sizes, times and concurrency.
+        view: The choice of what clients see.
+        hosts: The host names under which the server is reachable, without ports; `"*"` for any.
+        origins: Origins of other sites whose pages may use the server, such as `"https://example.com"`.
+        routes: The route modules; the standard ones by default.
+        resume: Whether to continue, at the start, the runs that the last process left. No other process should be
+            working on the store then, or calls should wait (`SqlStore(..., on_conflict="wait")`).
+        shutdown_seconds: Seconds for running calls at a shutdown; it should be below the server's own limit.
+
+    Raises:
+        UsageError: An argument is invalid.
+
+    Example:
+        >>> app = App(Agent("assistant", ScriptedModel(["Hello!"])), hosts=["chat.example.com"])
+    """
+
+    def __init__(
+        self,
+        agents: Agent[Any] | Sequence[Agent[Any]],
+        *,
+        store: Store | str | None = None,
+        auth: Auth | None = None,
+        limits: Limits | None = None,
+        view: View | None = None,
+        hosts: Sequence[str] = LOOPBACK,
+        origins: Sequence[str] = (),
+        routes: Sequence[RouteModule] = _STANDARD,
+        resume: bool = False,
+        shutdown_seconds: float = 20.0,
+    ) -> None:
+        given = [agents] if isinstance(agents, Agent) else list(agents)
+        if isinstance(hosts, str) or isinstance(origins, str):
+            raise UsageError("App: hosts= and origins= take lists: hosts=['chat.example.com'].")
+        self.service = Service(given, store, limits or Limits(), view or View())
+        self.authenticates = auth is not None
+        self._resume = resume
+        self._shutdown_seconds = shutdown_seconds
+        self._shutdown: GracefulShutdown | None = None
+        inner = Starlette(
+            routes=[Route("/openapi.json", _document), *[route for make in routes for route in make(self.service)]],
+            exception_handlers={Refusal: refused, HTTPException: _http_error},
+        )
+        self._app = Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/ready", self._ready),
+                Mount("/", Guard(inner, auth, hosts, origins)),
+            ],
+            lifespan=self.lifespan,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        await self._app(scope, receive, send)
+
+    @asynccontextmanager
+    async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
+        """Serve while the block runs: pass it as `lifespan=` of the application that mounts this one.
+
+        At a shutdown, no run begins, running ones stop at a safe point, and their streams end with the outcome `parked`.
+        """
+        service = self.service
+        agents = tuple(service.agents.values())
+        resuming: asyncio.Task[None] | None = None
+        service.runs.closed = False
+        try:
+            async with GracefulShutdown(*agents, limit=self._shutdown_seconds, in_server=True) as self._shutdown:
+                if self._resume:
+                    resuming = asyncio.create_task(service.resume_unfinished(), name="agentflow: resume served runs")
+                yield
+                if resuming is not None:
+                    resuming.cancel()
+        finally:
+            if resuming is not None:
+                with suppress(asyncio.CancelledError):
+                    await resuming
+            await service.runs.close()
+            await close_clients()
+
+    async def _health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def _ready(self, request: Request) -> Response:
+        if self._shutdown is not None and self._shutdown.requested:
+            return JSONResponse({"status": "shutting down"}, 503)
+        return JSONResponse({"status": "ok"})
+
+
+async def _document(request: Request) -> Response:
+    try:
+        version = metadata.version("agentflow-hooks")
+    except metadata.PackageNotFoundError:
+        version = "source"
+    return JSONResponse(openapi(request.scope.get("root_path", ""), version))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Return Starlette's own refusals (404, 405) in our form."""
+    assert isinstance(error, HTTPException)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
+    return Refusal(error.status_code, code, error.detail, headers=dict(error.headers or {})).response()

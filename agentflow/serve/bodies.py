@@ -1,0 +1,122 @@
+"""The bodies of requests: read within limits, and validated once into these models."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from agentflow._support.json_text import read_json_text
+from agentflow._support.validation import first_problem
+from agentflow.serve.limits import Limits
+from agentflow.serve.refusals import Refusal
+
+__all__ = ["CallBody", "Decision", "ForkBody", "InterruptBody", "ResumeBody", "SessionId", "SteerBody", "read_body"]
+
+B = TypeVar("B", bound=BaseModel)
+
+SESSION_ID = r"^[A-Za-z0-9_-]{1,64}$"
+SessionId = Annotated[str, Field(pattern=SESSION_ID)]
+
+
+class Body(BaseModel):
+    """A request's body."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class CallBody(Body):
+    """A call."""
+
+    input: str = Field(min_length=1, description="The user's message.")
+    session: SessionId | None = Field(default=None, description="The session to continue; a new one by default.")
+
+
+class Decision(Body):
+    """The decision of a question."""
+
+    action: Literal["approve", "deny", "answer"] = Field(
+        description="`approve` and `deny` decide an `approval`; `answer` and `deny` an `external` call."
+    )
+    input: dict[str, Any] | None = Field(default=None, description="For `approve`: edited arguments, all of them.")
+    reason: str = Field(
+        default="denied", max_length=2_000, description="For `deny`: the reason, which the model reads."
+    )
+    value: Any = Field(default=None, description="For `answer`: the call's result.")
+
+
+class ResumeBody(Body):
+    """The decisions with which a session continues."""
+
+    decisions: dict[str, Decision] = Field(
+        default={}, description="By the questions' ids, one for each; none for a session that a restart interrupted."
+    )
+
+
+class SteerBody(Body):
+    """A message to a running call."""
+
+    text: str = Field(min_length=1, description="The message; the model reads it before its next reply.")
+
+
+class InterruptBody(Body):
+    """The end of a running call."""
+
+    reason: str = Field(default="interrupted", max_length=200, description="The reason, for the server's events.")
+
+
+class ForkBody(Body):
+    """A copy of a session."""
+
+    session: SessionId | None = Field(default=None, description="The copy's id; a new one by default.")
+    after: str | None = Field(
+        default=None, max_length=200, description="The id of the last run to copy; all by default."
+    )
+
+
+async def read_body(request: Request, model: type[B], limits: Limits) -> B:
+    """Read and validate a JSON body.
+
+    Raises:
+        Refusal: It is too large, too slow, not JSON, or does not fit the model.
+    """
+    data = await read_json(request, limits)
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise Refusal(422, "invalid_body", f"The body does not fit: {first_problem(error)}.") from error
+
+
+async def read_json(request: Request, limits: Limits) -> Any:
+    """Read a JSON body. The content type is required: forms of other sites cannot send it.
+
+    Raises:
+        Refusal: It is too large, too slow, or not JSON.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refusal(415, "unsupported_media_type", "The body must be JSON: Content-Type: application/json.")
+    too_large = Refusal(
+        413, "body_too_large", f"A body has at most {limits.body} bytes.", headers={"Connection": "close"}
+    )
+    announced = request.headers.get("content-length", "0")
+    if not announced.isdecimal() or int(announced) > limits.body:
+        raise too_large
+    raw = bytearray()
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for chunk in request.stream():
+                raw += chunk
+                if len(raw) > limits.body:
+                    raise too_large
+    except TimeoutError:
+        raise Refusal(
+            408, "body_too_slow", "The body did not arrive in time.", headers={"Connection": "close"}
+        ) from None
+    except ClientDisconnect:
+        raise Refusal(400, "disconnected", "The client has disconnected.") from None
+    try:
+        return read_json_text(bytes(raw), constants=False)
+    except ValueError:
+        raise Refusal(400, "not_json", "The body is not JSON, or it is nested too deeply.") from None

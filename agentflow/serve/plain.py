@@ -1,0 +1,277 @@
+"""The plain routes: runs with their events, and sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from agentflow.loop.session import full_session
+from agentflow.serve.bodies import CallBody, ForkBody, InterruptBody, ResumeBody, SteerBody, read_body
+from agentflow.serve.guard import owner_of
+from agentflow.serve.refusals import Refusal
+from agentflow.serve.runs import Run
+from agentflow.serve.service import Service, StoredSession
+from agentflow.serve.streams import EventStreamResponse, disconnected, sse
+from agentflow.serve.view import EndEvent, HistoryMessage, Public, Question
+
+__all__ = [
+    "AgentInfo",
+    "Interrupted",
+    "PlainRoutes",
+    "RunInfo",
+    "SessionCopy",
+    "SessionEntry",
+    "SessionHistory",
+    "SessionList",
+    "plain",
+]
+
+_PAGE = 200  # the most sessions of one answer
+
+
+class AgentInfo(Public):
+    """An agent."""
+
+    name: str = Field(description="Its name.")
+    description: str = Field(description="Its purpose.")
+
+
+class RunInfo(Public):
+    """A run."""
+
+    id: str = Field(description="Its id.")
+    agent: str = Field(description="The agent's name.")
+    session: str = Field(description="The session's id.")
+    end: EndEvent | None = Field(default=None, description="Its end; missing while it runs.")
+
+
+class SessionEntry(Public):
+    """An entry of the list of sessions."""
+
+    id: str = Field(description="The session's id.")
+    updated: float = Field(description="When it was last used, in seconds since the epoch.")
+    status: Literal["idle", "unfinished", "suspended"] = Field(
+        description="`unfinished`: a run works on it, or was interrupted by a restart; `suspended`: it waits for decisions."
+    )
+
+
+class SessionList(Public):
+    """A user's sessions with an agent."""
+
+    total: int = Field(description="How many there are.")
+    sessions: list[SessionEntry] = Field(description="The last used first.")
+
+
+class SessionHistory(Public):
+    """A session's conversation."""
+
+    id: str = Field(description="The session's id.")
+    status: Literal["ready", "running", "suspended", "unfinished"] = Field(
+        description="`ready` for a call; `suspended` or `unfinished`: resume it."
+    )
+    run: str | None = Field(default=None, description="The id of the run that works on it or waits.")
+    messages: list[HistoryMessage] = Field(description="The messages, the oldest first.")
+    questions: list[Question] = Field(description="What it waits for.")
+
+
+class SessionCopy(Public):
+    """A copy of a session."""
+
+    session: str = Field(description="The copy's id.")
+
+
+class Interrupted(Public):
+    """The result of an interruption."""
+
+    interrupted: bool = Field(description="Whether a call was running.")
+
+
+def plain(service: Service) -> Sequence[BaseRoute]:
+    """Return the plain routes of a server."""
+    routes = PlainRoutes(service)
+    session = "/agents/{agent}/sessions/{session}"
+    return [
+        Route("/agents", routes.agents),
+        Route("/agents/{agent}/runs", routes.start, methods=["POST"]),
+        Route("/agents/{agent}/call", routes.call, methods=["POST"]),
+        Route("/runs", routes.runs),
+        Route("/runs/{run}", routes.run),
+        Route("/runs/{run}/events", routes.events),
+        Route("/runs/{run}/interrupt", routes.interrupt, methods=["POST"]),
+        Route("/runs/{run}/steer", routes.steer, methods=["POST"]),
+        Route("/agents/{agent}/sessions", routes.sessions),
+        Route(session, routes.history, methods=["GET"]),
+        Route(session, routes.delete, methods=["DELETE"]),
+        Route(f"{session}/resume", routes.resume, methods=["POST"]),
+        Route(f"{session}/fork", routes.fork, methods=["POST"]),
+    ]
+
+
+@dataclass(frozen=True)
+class PlainRoutes:
+    """The handlers of the plain routes. Each determines the owner first, and looks only among the owner's things."""
+
+    service: Service
+
+    async def agents(self, request: Request) -> Response:
+        """List the agents."""
+        found = self.service.agents.values()
+        return _json([AgentInfo(name=one.name, description=one.description) for one in found])
+
+    async def start(self, request: Request) -> Response:
+        """Start a run, which continues without a client."""
+        return self._begun(request, await self._call(request))
+
+    async def call(self, request: Request) -> Response:
+        """Run a call while the client waits; a disconnect interrupts it."""
+        run = await self._call(request)
+        if "text/event-stream" in request.headers.get("accept", ""):
+            return self._stream(run, 1, interrupts=True)
+        await self._ended(request, run)
+        return _json(self._info(run))
+
+    async def _call(self, request: Request) -> Run:
+        body = await read_body(request, CallBody, self.service.limits)
+        owner = owner_of(request.scope)
+        return await self.service.call(
+            owner, self.service.session(owner, request.path_params["agent"], body.session), body.input
+        )
+
+    async def _ended(self, request: Request, run: Run) -> None:
+        """Wait for the end of a run. If the client disconnects, interrupt it."""
+
+        reading = asyncio.ensure_future(_drain(run))
+        leaving = asyncio.ensure_future(disconnected(request.receive))
+        try:
+            await asyncio.wait([reading, leaving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not reading.done():
+                run.interrupt("the client disconnected")
+            reading.cancel()
+            leaving.cancel()
+            await asyncio.gather(reading, leaving, return_exceptions=True)
+
+    async def runs(self, request: Request) -> Response:
+        """List the user's runs that are in memory."""
+        return _json([self._info(run) for run in self.service.runs.of(owner_of(request.scope))])
+
+    async def run(self, request: Request) -> Response:
+        """Return a run."""
+        return _json(self._info(self._run(request)))
+
+    async def events(self, request: Request) -> Response:
+        """Stream a run's events, from the one after `Last-Event-ID`; a disconnect does not affect the run."""
+        run = self._run(request)
+        number = run.place_after(request.headers.get("last-event-id"))
+        if run.finished_before(number):
+            return Response(status_code=204)  # an EventSource does not reconnect then
+        return self._stream(run, number, interrupts=False)
+
+    def _stream(self, run: Run, number: int, *, interrupts: bool) -> Any:
+        async def chunks() -> AsyncGenerator[bytes | None]:
+            async for event in run.read(number):
+                yield None if event is None else sse(event)
+
+        def leave() -> None:
+            if interrupts:
+                run.interrupt("the client disconnected")
+
+        runs = self.service.runs
+        return EventStreamResponse(chunks(), self.service.limits, runs.streams.take(run.owner), leave)
+
+    async def interrupt(self, request: Request) -> Response:
+        """End a running call."""
+        run = self._run(request)
+        body = await read_body(request, InterruptBody, self.service.limits)
+        return _json(Interrupted(interrupted=run.interrupt(body.reason)))
+
+    async def steer(self, request: Request) -> Response:
+        """Send a message to a running call."""
+        run = self._run(request)
+        body = await read_body(request, SteerBody, self.service.limits)
+        self.service.steer(run, body.text)
+        return Response(status_code=202)
+
+    async def sessions(self, request: Request) -> Response:
+        """List the user's sessions with an agent."""
+        found = await self.service.sessions(owner_of(request.scope), request.path_params["agent"])
+        offset, limit = _number(request, "offset", 0), min(_number(request, "limit", 50), _PAGE)
+        page = found[offset : offset + limit]
+        entries = [SessionEntry(id=public, updated=info.updated, status=info.status) for public, info in page]
+        return _json(SessionList(total=len(found), sessions=entries))
+
+    async def history(self, request: Request) -> Response:
+        """Return a session's conversation."""
+        place = self._session(request)
+        session, messages = await self.service.load(place)
+        status = "running" if self.service.runs.busy(session) else session.status
+        view = self.service.view
+        return _json(
+            SessionHistory(
+                id=place.public,
+                status=status,
+                run=None if status == "ready" else full_session(session).machine.run_id,
+                messages=view.history(messages),
+                questions=view.questions(session.pending),
+            )
+        )
+
+    async def resume(self, request: Request) -> Response:
+        """Continue a session with decisions, or after a restart."""
+        place = self._session(request)
+        body = await read_body(request, ResumeBody, self.service.limits)
+        return self._begun(request, await self.service.resume(owner_of(request.scope), place, body.decisions))
+
+    async def fork(self, request: Request) -> Response:
+        """Copy a session."""
+        place = self._session(request)
+        body = await read_body(request, ForkBody, self.service.limits)
+        copy = self.service.session(owner_of(request.scope), place.agent.name, body.session)
+        await self.service.fork(place, copy, body.after)
+        return _json(SessionCopy(session=copy.public), 201)
+
+    async def delete(self, request: Request) -> Response:
+        """Delete a session."""
+        await self.service.delete(self._session(request))
+        return Response(status_code=204)
+
+    def _run(self, request: Request) -> Run:
+        return self.service.runs.find(owner_of(request.scope), request.path_params["run"])
+
+    def _session(self, request: Request) -> StoredSession:
+        named = request.path_params
+        return self.service.session(owner_of(request.scope), named["agent"], named["session"])
+
+    def _begun(self, request: Request, run: Run) -> Response:
+        base = request.scope.get("root_path", "").rstrip("/")
+        return _json(self._info(run), 202, {"Location": f"{base}/runs/{run.id}"})
+
+    def _info(self, run: Run) -> RunInfo:
+        return RunInfo(id=run.id, agent=run.agent.name, session=run.public_session, end=run.end)
+
+
+async def _drain(run: Run) -> None:
+    async for _ in run.read():
+        pass
+
+
+def _json(value: Public | Sequence[Public], status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    if isinstance(value, Public):
+        return Response(value.line(), status, headers, "application/json")
+    return JSONResponse([one.model_dump(exclude_none=True) for one in value], status, headers)
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise Refusal(422, "invalid_query", f"{name} is a number, 0 or more.")
+    return int(text)

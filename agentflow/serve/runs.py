@@ -1,0 +1,313 @@
+"""The running calls of a server, and the events that clients read.
+
+Rules:
+
+1. `Runs` owns each running call: its task, its slot and its events. Clients come and go; they only read `Run.read`.
+2. The events of a run are serialised once. A bounded buffer keeps the last ones; a client that asks for earlier ones gets
+   a `gap`.
+3. A run belongs to one owner. For anybody else it does not exist.
+4. A run that waits for a decision keeps its events. When it continues, their numbers continue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from agentflow._support.logs import logger
+from agentflow.agent.agent import Agent
+from agentflow.agent.agent_flux import AgentFlux
+from agentflow.errors import ScriptError, ShutdownError
+from agentflow.loop.session import Session
+from agentflow.serve.limits import Limits, Slots
+from agentflow.serve.refusals import Refusal
+from agentflow.serve.view import EndEvent, GapEvent, Public, RunEvent, View
+from agentflow.vocabulary.events import HookEvent
+from agentflow.vocabulary.messages import Reply
+
+__all__ = ["Call", "Numbered", "Run", "Runs"]
+
+_POSITION: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,12})")
+
+
+class Numbered(NamedTuple):
+    """A serialised event.
+
+    Attributes:
+        id: Its position, for `Last-Event-ID`; empty if it has none.
+        type: Its type.
+        data: JSON on one line.
+        last: Whether no event follows for now.
+    """
+
+    id: str
+    type: str
+    data: bytes
+    last: bool
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call to start.
+
+    Attributes:
+        owner: The key of the user to whom it belongs.
+        agent: The agent.
+        session: The session.
+        public_session: The session's id for its owner.
+        stream: The call's events.
+    """
+
+    owner: str
+    agent: Agent[Any]
+    session: Session
+    public_session: str
+    stream: AgentFlux[Any]
+
+
+class Run:
+    """A run: a call and its resumes.
+
+    Args:
+        id: The run's id.
+        call: The call with which it began.
+        limits: The limits of its buffer.
+
+    Attributes:
+        reply: The reply of its last call, once it has ended.
+        error: The error of its last call, if it failed.
+        end: The end of its last call; None while it runs.
+        ended_at: The monotonic time of the end.
+    """
+
+    def __init__(self, id: str, call: Call, limits: Limits) -> None:  # noqa: A002
+        self.id = id
+        self.owner = call.owner
+        self.agent = call.agent
+        self.session = call.session
+        self.public_session = call.public_session
+        self.reply: Reply[Any] | None = None
+        self.error: BaseException | None = None
+        self.end: EndEvent | None = None
+        self.ended_at = 0.0
+        self._limits = limits
+        self._epoch = secrets.token_hex(4)
+        self._events: deque[Numbered] = deque()
+        self._bytes = 0
+        self._next = 1  # the number of the next event
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def add(self, event: Public, *, last: bool = False) -> None:
+        """Append an event, and wake the readers."""
+        data = event.line()
+        self._events.append(Numbered(f"{self._epoch}-{self._next}", str(getattr(event, "type", "")), data, last))
+        self._next += 1
+        self._bytes += len(data)
+        while len(self._events) > 1 and (
+            len(self._events) > self._limits.buffer or self._bytes > self._limits.buffer_bytes
+        ):
+            self._bytes -= len(self._events.popleft().data)
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+        self._waiting.clear()
+
+    def interrupt(self, reason: str = "interrupted") -> bool:
+        """End the current call; return whether there was one."""
+        return self.end is None and self.agent.interrupt(self.session, reason)
+
+    def place_after(self, last_id: str | None) -> int:
+        """Return the number of the first event after a position; 0 if the position is not one of this run's buffer.
+
+        Raises:
+            Refusal: It has not the form of a position.
+        """
+        if last_id is None:
+            return 1
+        found = _POSITION.fullmatch(last_id)
+        if found is None:
+            raise Refusal(400, "wrong_event_id", "Last-Event-ID is not the id of an event of this server.")
+        number = int(found[2]) + 1
+        return number if found[1] == self._epoch and number <= self._next else 0
+
+    def finished_before(self, number: int) -> bool:
+        """Return whether the run has ended and has no event from this number on."""
+        return self.end is not None and number >= self._next
+
+    async def read(self, number: int = 1) -> AsyncGenerator[Numbered | None]:
+        """Yield events, waiting for new ones, until the call has ended; None after each `heartbeat` without an event.
+
+        Args:
+            number: The first event's number; if it is no longer available, a `gap` comes first.
+        """
+        while True:
+            first = self._next - len(self._events)
+            if number < first:
+                if not (number == 1 and first == 1):
+                    gap = GapEvent()
+                    yield Numbered("", gap.type, gap.line(), last=False)
+                number = first
+            if number < self._next:
+                event = self._events[number - first]
+                number += 1
+                yield event
+                if event.last and self.finished_before(number):
+                    return
+                continue
+            if self.end is not None:
+                return
+            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.add(changed)
+            try:
+                await asyncio.wait([changed], timeout=self._limits.heartbeat)
+            finally:
+                self._waiting.discard(changed)
+            if not changed.done():
+                yield None
+
+
+class Runs:
+    """Starts runs, and keeps them for their owners.
+
+    Args:
+        limits: The limits.
+        view: What clients see.
+    """
+
+    def __init__(self, limits: Limits, view: View) -> None:
+        self.limits = limits
+        self.view = view
+        self.slots = Slots("runs", limits.runs, limits.runs_per_user, limits.retry_after)
+        self.streams = Slots("streams", limits.streams, limits.streams_per_user, limits.retry_after)
+        self._runs: dict[str, Run] = {}
+        self._ended: OrderedDict[str, Run] = OrderedDict()  # the oldest first
+        self._busy: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.closed = False
+
+    def find(self, owner: str, id: str) -> Run:  # noqa: A002
+        """Return a run of an owner.
+
+        Raises:
+            Refusal: There is none.
+        """
+        self._forget_old()
+        run = self._runs.get(id)
+        if run is None or run.owner != owner:
+            raise Refusal(404, "no_such_run", "There is no such run. Its session's history shows what it did.")
+        return run
+
+    def of(self, owner: str) -> list[Run]:
+        """Return the runs of an owner, the oldest first."""
+        self._forget_old()
+        return [run for run in self._runs.values() if run.owner == owner]
+
+    def busy(self, session: Session) -> bool:
+        """Return whether a run works on a session."""
+        return session.id in self._busy
+
+    async def start(self, call: Call) -> Run:
+        """Start a call, or resume one, and return its run once its first event has happened.
+
+        Raises:
+            Refusal: A limit is reached, the session is busy, or the server is shutting down.
+            Exception: The call was refused before its first event.
+        """
+        if self.closed:
+            raise self._shutting_down()
+        if call.session.id in self._busy:
+            raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
+        begun: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._work(call, begun), name="agentflow: served run")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._busy.add(call.session.id)
+        try:
+            return await asyncio.shield(begun)
+        except asyncio.CancelledError:  # the client has gone; nobody knows the run's id
+            task.cancel()
+            begun.cancel()
+            raise
+
+    def _shutting_down(self) -> Refusal:
+        return Refusal(503, "shutting_down", "The server is shutting down.", retry_after=self.limits.retry_after)
+
+    async def _work(self, call: Call, begun: asyncio.Future[Run]) -> None:
+        run: Run | None = None
+        reply: Reply[Any] | None = None
+        error: BaseException | None = None
+        try:
+            with self.slots.take(call.owner):
+                async with call.stream as events:
+                    async for event in events:
+                        if run is None:
+                            run = self._begin(event, call)
+                            if not begun.done():
+                                begun.set_result(run)
+                        if (shown := self.view.of_event(event)) is not None:
+                            run.add(shown)
+                    reply = await events.reply()
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
+            raise
+        except (Exception, ScriptError) as failure:  # ScriptError is not an Exception
+            error = failure
+        finally:
+            self._busy.discard(call.session.id)
+            if run is not None:
+                self._finish(run, reply, error)
+            elif not begun.done():
+                begun.set_exception(error if isinstance(error, Exception) else self._shutting_down())
+
+    def _begin(self, event: HookEvent, call: Call) -> Run:
+        run = self._runs.get(event.run_id)
+        if run is None or run.owner != call.owner:
+            run = self._runs[event.run_id] = Run(event.run_id, call, self.limits)
+        self._ended.pop(run.id, None)
+        run.end = run.reply = run.error = None
+        run.add(RunEvent(run=run.id, agent=call.agent.name, session=call.public_session))
+        return run
+
+    def _finish(self, run: Run, reply: Reply[Any] | None, error: BaseException | None) -> None:
+        if reply is not None:
+            end = self.view.of_reply(reply)
+        elif isinstance(error, ShutdownError):
+            end = EndEvent(outcome="parked")
+        elif error is None or isinstance(error, asyncio.CancelledError):
+            end = EndEvent(outcome="interrupted")
+        else:
+            reference = secrets.token_hex(4)
+            logger.opt(exception=error).error("served run {} failed (reference {})", run.id, reference)
+            end = EndEvent(outcome="failed", reference=reference)
+        run.end, run.reply, run.error = end, reply, error
+        run.ended_at = time.monotonic()
+        run.add(end, last=True)
+        self._ended[run.id] = run
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        oldest = time.monotonic() - self.limits.kept_seconds
+        while self._ended and (
+            len(self._ended) > self.limits.kept or next(iter(self._ended.values())).ended_at < oldest
+        ):
+            id, _ = self._ended.popitem(last=False)  # noqa: A001
+            self._runs.pop(id, None)
+
+    def forget_session(self, session_id: str) -> None:
+        """Drop the events of a deleted session."""
+        for run in [run for run in self._ended.values() if run.session.id == session_id]:
+            del self._ended[run.id], self._runs[run.id]
+
+    async def close(self) -> None:
+        """Refuse new runs, and end those that remain."""
+        self.closed = True
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,100 @@
+"""Run an `App` with uvicorn: on this machine only, unless the application authenticates its users."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from agentflow.errors import UsageError
+from agentflow.serve.app import App
+from agentflow.serve.guard import LOOPBACK
+
+__all__ = ["Server", "listen", "server_for"]
+
+_HEAD_SECONDS: Final = 10.0
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP, with a time limit on the head of a connection's first request; uvicorn has none."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Start the time limit."""
+        super().connection_made(transport)
+        self._waiting = self.loop.call_later(_HEAD_SECONDS, self._close_unused)
+
+    def _close_unused(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the time limit."""
+        self._waiting.cancel()
+        super().connection_lost(exc)
+
+
+class Server(uvicorn.Server):
+    """A server that reports when it listens.
+
+    Attributes:
+        listens: Set as soon as requests are accepted.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        self.listens.set()
+
+
+def listen(app: App, host: str, port: int, *, insecure: bool = False) -> socket.socket:
+    """Return a socket that listens.
+
+    Args:
+        app: The application.
+        host: The address.
+        port: The port; 0 chooses a free one.
+        insecure: Whether to listen beyond this machine without authentication.
+
+    Raises:
+        UsageError: The application does not authenticate and the address is open to other machines, or the port is in
+            use.
+    """
+    if host not in LOOPBACK and not app.authenticates and not insecure:
+        raise UsageError(
+            f"Host {host!r} is open to other machines, and this application does not authenticate its users. Pass "
+            "App(auth=...) (the command: --token-env), or listen on 127.0.0.1."
+        )
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise UsageError(f"{host}:{port} cannot be used: {error.strerror}. Choose another port.") from error
+
+
+def server_for(app: Any, *, shutdown_seconds: float, connections: int = 2_000) -> Server:
+    """Return the server of an application.
+
+    Args:
+        app: The ASGI application.
+        shutdown_seconds: Seconds for running calls at a shutdown; responses have ten more.
+        connections: The most connections at a time; further requests are refused with 503.
+    """
+    config = uvicorn.Config(
+        app,
+        http=PatientProtocol,
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=connections,
+        timeout_graceful_shutdown=int(shutdown_seconds) + 10,
+    )
+    return Server(config)

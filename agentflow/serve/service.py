@@ -1,0 +1,306 @@
+"""The agents of a server, and what its routes do with them: start, resume, list, copy and delete."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from starlette.routing import BaseRoute
+
+from agentflow._support.logs import log_failure
+from agentflow.agent.agent import Agent, FullAgent
+from agentflow.agent.agent_flux import AgentFlux
+from agentflow.agent.arguments import resolve_store
+from agentflow.errors import (
+    AgentFlowError,
+    SessionConflictError,
+    ShutdownError,
+    StoreError,
+    SuspendedError,
+    ToolArgumentError,
+    UsageError,
+)
+from agentflow.hooks.hook_set import full_hooks
+from agentflow.loop.session import Session
+from agentflow.plugins.steering import Steering
+from agentflow.ports.memory_store import MemoryStore
+from agentflow.ports.store import SessionInfo, SessionStore, Store
+from agentflow.serve.bodies import SESSION_ID, Decision
+from agentflow.serve.limits import Limits
+from agentflow.serve.refusals import Refusal
+from agentflow.serve.runs import Call, Run, Runs
+from agentflow.serve.view import View
+from agentflow.vocabulary.messages import Msg, Pending
+from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
+
+__all__ = ["RouteModule", "Service", "StoredSession"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_STORED: Final = re.compile(rf"([0-9a-f]{{32}})\.([A-Za-z0-9_-]{{1,64}})\.({SESSION_ID[1:-1]})")
+
+
+@dataclass(frozen=True)
+class StoredSession:
+    """A session of a user.
+
+    Attributes:
+        agent: Its agent.
+        public: Its id for the user.
+        stored: Its id in the store: the user's key, the agent's name and the public id.
+    """
+
+    agent: Agent[Any]
+    public: str
+    stored: str
+
+
+class Service:
+    """The agents of a server with their runs and sessions; the routes are written on top of it.
+
+    Args:
+        agents: The agents.
+        store: The store of all sessions; each agent's own by default.
+        limits: The limits.
+        view: What clients see.
+
+    Raises:
+        UsageError: No agents, two of one name, or a name that cannot be part of a path.
+    """
+
+    def __init__(self, agents: Sequence[Agent[Any]], store: Store | str | None, limits: Limits, view: View) -> None:
+        shared = None if store is None else resolve_store(store)
+        self.agents = {agent.name: _with_store(agent, shared) for agent in agents}
+        self.limits = limits
+        self.view = view
+        self.runs = Runs(limits, view)
+        self.steering = Steering()
+        if not agents or len(self.agents) < len(agents):
+            raise UsageError(f"App(agents): it takes agents with different names, not {[one.name for one in agents]}.")
+        for name in self.agents:
+            if not _NAME.fullmatch(name):
+                raise UsageError(f"App: the agent's name {name!r} is part of paths: use letters, digits, '_' and '-'.")
+
+    def agent(self, name: str) -> Agent[Any]:
+        """Return an agent.
+
+        Raises:
+            Refusal: There is none of this name.
+        """
+        found = self.agents.get(name)
+        if found is None:
+            raise Refusal(404, "no_such_agent", "There is no agent of this name.")
+        return found
+
+    def check_text(self, text: str) -> None:
+        """Refuse a message that is too long or empty."""
+        if len(text) > self.limits.message:
+            raise Refusal(413, "message_too_long", f"A message has at most {self.limits.message} characters.")
+        if not text.strip():
+            raise Refusal(422, "invalid_body", "The message is empty.")
+
+    # ---- sessions
+
+    def session(self, owner: str, agent: str, public: str | None = None) -> StoredSession:
+        """Return the name of a user's session; a new one without an id.
+
+        Raises:
+            Refusal: There is no such agent, or the id is malformed.
+        """
+        found = self.agent(agent)
+        public = f"s_{secrets.token_urlsafe(12)}" if public is None else public
+        if not _NAME.fullmatch(public):
+            raise Refusal(404, "no_such_session", "There is no such session.")
+        return StoredSession(found, public, f"{owner}.{found.name}.{public}")
+
+    async def load(self, place: StoredSession) -> tuple[Session, tuple[Msg, ...]]:
+        """Load a session and its messages.
+
+        Raises:
+            Refusal: It does not exist, or cannot be read.
+        """
+        session = place.agent.session(place.stored)
+        messages = await self._stored(place.agent.history(session))
+        if not messages and session.status == "ready" and not self.runs.busy(session):
+            place.agent.forget(place.stored)
+            raise Refusal(404, "no_such_session", "There is no such session.")
+        return session, messages
+
+    async def sessions(self, owner: str, agent: str) -> list[tuple[str, SessionInfo]]:
+        """Return the sessions of a user with their public ids, the last used first."""
+        start = f"{owner}.{self.agent(agent).name}."
+        infos = await self._stored(_store_of(self.agent(agent)).sessions())
+        ours = [(info.id.removeprefix(start), info) for info in infos if info.id.startswith(start)]
+        return [(public, info) for public, info in ours if _NAME.fullmatch(public)]  # no sub-agents' sessions
+
+    async def fork(self, place: StoredSession, copy: StoredSession, after: str | None) -> None:
+        """Copy a session.
+
+        Raises:
+            Refusal: The session is busy, the run is not part of it, or the copy exists.
+        """
+        await self._idle(place)
+        taken = await self._stored(_as_coroutine(_store_of(copy.agent).load(copy.stored)))
+        if taken:
+            raise Refusal(409, "session_exists", "The copy's id is in use.")
+        try:
+            await _store_of(place.agent).fork(place.stored, copy.stored, after)
+        except StoreError as error:
+            raise Refusal(422, "no_such_run", "The session has no run of this id.") from error
+
+    async def delete(self, place: StoredSession) -> None:
+        """Delete a session with the sessions of sub-agents in it, and the events of its runs.
+
+        Raises:
+            Refusal: It does not exist, or is busy.
+        """
+        await self._idle(place)
+        store = _store_of(place.agent)
+        inner = [info.id for info in await self._stored(store.sessions()) if info.id.startswith(f"{place.stored}/")]
+        for id in (place.stored, *inner):  # noqa: A001
+            place.agent.forget(id)
+            await self._stored(store.delete(id))
+        self.steering.take_back(place.stored)
+        self.runs.forget_session(place.stored)
+
+    async def _idle(self, place: StoredSession) -> None:
+        session, _ = await self.load(place)
+        if session.busy or self.runs.busy(session):
+            raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
+
+    async def _stored(self, work: Any) -> Any:
+        try:
+            return await work
+        except StoreError as error:
+            reference = secrets.token_hex(4)
+            log_failure("ERROR", error, "the store of a served session failed (reference {})", reference)
+            raise Refusal(503, "store_failed", f"The session is not available now (reference {reference}).") from error
+
+    # ---- runs
+
+    async def call(self, owner: str, place: StoredSession, text: str) -> Run:
+        """Start a call.
+
+        Raises:
+            Refusal: It cannot start.
+        """
+        self.check_text(text)
+        session = place.agent.session(place.stored)
+        stream = place.agent.stream(text, session=session, timeout=self.limits.run_seconds, hooks=[self.steering])
+        return await self.start(Call(owner, place.agent, session, place.public, stream))
+
+    async def resume(self, owner: str, place: StoredSession, decisions: Mapping[str, Decision]) -> Run:
+        """Continue a session that waits for decisions, or that a restart interrupted.
+
+        Raises:
+            Refusal: It does not wait, or the decisions do not fit.
+        """
+        session, _ = await self.load(place)
+        pending = {waits.id: waits for waits in session.pending}
+        if session.status not in ("suspended", "unfinished") or self.runs.busy(session):
+            raise Refusal(409, "not_waiting", "This session does not wait for decisions.")
+        resolutions = {key: _resolution(key, decision, pending) for key, decision in decisions.items()}
+        missing = [waits.id for waits in pending.values() if waits.kind != "parked" and waits.id not in resolutions]
+        if missing:
+            raise Refusal(422, "decisions_missing", f"Decisions are missing for {missing}.")
+        return await self.start(
+            Call(owner, place.agent, session, place.public, self._resumed(place, session, resolutions))
+        )
+
+    def _resumed(self, place: StoredSession, session: Session, resolutions: Mapping[str, Resolution]) -> AgentFlux[Any]:
+        return place.agent.resume_stream(session, resolutions, timeout=self.limits.run_seconds, hooks=[self.steering])
+
+    async def start(self, call: Call) -> Run:
+        """Start a call or a resume.
+
+        Raises:
+            Refusal: It was refused before its first event.
+        """
+        try:
+            return await self.runs.start(call)
+        except SuspendedError as error:
+            raise Refusal(409, "suspended", "The session waits for decisions: resume it.") from error
+        except SessionConflictError as error:
+            raise Refusal(409, "session_busy", "Another process is working on this session.") from error
+        except ShutdownError as error:
+            raise Refusal(503, "shutting_down", "The server is shutting down.", retry_after=5) from error
+        except UsageError as error:
+            if isinstance(error.__cause__, ToolArgumentError):
+                raise Refusal(422, "wrong_arguments", f"The edited arguments do not fit. {error.__cause__}") from error
+            raise self._failed(error) from error
+        except AgentFlowError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> Refusal:
+        reference = secrets.token_hex(4)
+        log_failure("ERROR", error, "a served call was refused (reference {})", reference)
+        return Refusal(500, "failed", f"The call could not start (reference {reference}).")
+
+    def steer(self, run: Run, text: str) -> None:
+        """Send a message to a running call.
+
+        Raises:
+            Refusal: The run has ended.
+        """
+        self.check_text(text)
+        if run.end is not None:
+            raise Refusal(409, "run_ended", "The run has ended. Start another one on its session.")
+        self.steering.send(text, session=run.session)
+
+    async def resume_unfinished(self) -> None:
+        """Continue the runs that the last process left, as slots become free."""
+        for agent in self.agents.values():
+            for info in await agent.unfinished():
+                found = _STORED.fullmatch(info.id)
+                if found is None or found[2] != agent.name:
+                    continue
+                place = StoredSession(agent, found[3], info.id)
+                await self.runs.slots.room()
+                try:
+                    session, _ = await self.load(place)
+                    await self.start(Call(found[1], agent, session, place.public, self._resumed(place, session, {})))
+                except Refusal as refusal:  # a client may have resumed it
+                    log_failure("WARNING", refusal, "session {} was not continued", info.id)
+
+
+RouteModule: TypeAlias = Callable[[Service], Sequence[BaseRoute]]
+"""Makes the routes of one protocol."""
+
+
+def _resolution(key: str, decision: Decision, pending: Mapping[str, Pending]) -> Resolution:
+    waits = pending.get(key)
+    if waits is None:
+        raise Refusal(409, "not_waiting", f"Nothing waits for a decision {key!r:.60}.")
+    match decision.action, waits.kind:
+        case "deny", _:
+            return Deny(decision.reason)
+        case "approve", "approval" | "parked":
+            return Approve(decision.input)
+        case "answer", "external":
+            return Answer(decision.value)
+        case action, kind:
+            raise Refusal(
+                422, "wrong_decision", f"{key!r:.60} is a call of kind {kind!r}, which {action!r} does not decide."
+            )
+
+
+def _with_store(agent: Agent[Any], store: Store | None) -> Agent[Any]:
+    """Return the agent with a store that lists sessions."""
+    own = agent.session(agent.name).store
+    if store is None and isinstance(own, SessionStore):
+        return agent
+    assert isinstance(agent, FullAgent)  # every agent is one
+    return agent.variant(full_hooks(agent.hooks).own, store=MemoryStore() if store is None else store)
+
+
+def _store_of(agent: Agent[Any]) -> SessionStore:
+    store = agent.session(agent.name).store
+    if not isinstance(store, SessionStore):
+        raise UsageError(f"The store of agent {agent.name!r} cannot list sessions. Pass App(store=...) a SessionStore.")
+    return store
+
+
+async def _as_coroutine(value: Any) -> Any:
+    return await value if hasattr(value, "__await__") else value

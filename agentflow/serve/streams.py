@@ -1,0 +1,88 @@
+"""Event streams (SSE) for clients that may be slow, silent or gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, aclosing
+from typing import Final
+
+from starlette.types import Receive, Scope, Send
+
+from agentflow.serve.limits import Limits
+from agentflow.serve.runs import Numbered
+
+__all__ = ["EventStreamResponse", "disconnected", "sse"]
+
+_HEADERS: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+def sse(event: Numbered) -> bytes:
+    """Return an event in the format of server-sent events."""
+    head = f"id: {event.id}\n" if event.id else ""
+    return b"%sevent: %s\ndata: %s\n\n" % (head.encode(), event.type.encode(), event.data)
+
+
+class EventStreamResponse:
+    """Sends events until they end, the client disconnects or stops reading, or nothing has happened for too long.
+
+    Args:
+        events: The serialised events; None after each `heartbeat` without one.
+        limits: The limits.
+        slot: Held while the stream is open; entered before the first byte, so that it can still refuse.
+        on_disconnect: Called if the client disconnects or stops reading before the end.
+    """
+
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes | None],
+        limits: Limits,
+        slot: AbstractContextManager[None],
+        on_disconnect: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._events = events
+        self._limits = limits
+        self._slot = slot
+        self._on_disconnect = on_disconnect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        complete = False
+        with self._slot:
+            sending = asyncio.create_task(self._send_all(send))
+            leaving = asyncio.create_task(disconnected(receive))
+            try:
+                await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+                complete = sending.done() and sending.exception() is None
+            finally:
+                sending.cancel()
+                leaving.cancel()
+                await asyncio.gather(sending, leaving, return_exceptions=True)
+                if not complete:
+                    self._on_disconnect()
+        if not complete and not sending.cancelled():
+            failure = sending.exception()
+            if failure is not None and not isinstance(failure, OSError):  # a timeout is one: the client does not read
+                raise failure
+
+    async def _send_all(self, send: Send) -> None:
+        silent = 0.0
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        async with aclosing(self._events) as events:
+            async for event in events:
+                silent = 0.0 if event is not None else silent + self._limits.heartbeat
+                if silent >= self._limits.idle:
+                    break
+                async with asyncio.timeout(self._limits.send_seconds):
+                    await send({"type": "http.response.body", "body": event or b":\n\n", "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client disconnects."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
