@@ -15,11 +15,12 @@ from agentflow.agent import StopReason
 from agentflow.cli.main import cli
 from agentflow.cli.runs import runs
 from agentflow.loop.states import State, documented
+from agentflow.serve.view import EVENTS
 from agentflow.vocabulary import events
 from agentflow.vocabulary.blocks import ToolState
 from agentflow.vocabulary.messages import Outcome
 from agentflow.vocabulary.verdicts import Verdict
-from website import printed, rooms
+from website import printed, rooms, served
 from website.build import MODULES
 
 ROOT = Path(__file__).parents[1]
@@ -55,6 +56,16 @@ def test_the_table_of_folders_is_drawn_from_the_source() -> None:
     assert rooms.with_table(page) == page
     with pytest.raises(ValueError, match="has no block"):
         rooms.with_table("# Architecture")
+
+
+def test_the_tables_of_a_served_run_are_drawn_from_its_models() -> None:
+    """`python -m website.served` writes the page's tables; each field of an event has a description."""
+    page = served.PAGE.read_text("utf-8")
+    assert served.with_tables(page) == page
+    fields = [(model, *pair) for model in (*EVENTS, *served.OTHERS) for pair in model.model_fields.items()]
+    assert [(model, name) for model, name, field in fields if name != "type" and not field.description] == []
+    with pytest.raises(ValueError, match="has no block between"):
+        served.with_tables("# Events")
 
 
 def test_the_states_of_the_loop_are_those_of_the_machine() -> None:

@@ -39,6 +39,7 @@ MODULES: Final = (
     "agentflow.recording",
     "agentflow.orchestration",
     "agentflow.mcp",
+    "agentflow.serve",
     "agentflow.inspector",
     "agentflow.terminal",
     "agentflow.reactive",

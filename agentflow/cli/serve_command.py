@@ -43,7 +43,8 @@ def serve(
 ) -> int:
     """Serve agents over HTTP: runs with events, decisions, and sessions.
 
-    Without --token-env it is reachable only from this machine. /openapi.json describes the routes.
+    If there is no --token-env, it is reachable only from this machine. If there is a --store, sessions outlive the process,
+    and runs that were stopped continue. /openapi.json describes the routes.
     """
     try:
         app = App(

@@ -1,4 +1,4 @@
-"""Agents behind HTTP: an ASGI application with runs, events and sessions (`docs/serve.md`)."""
+"""Agents served over HTTP: an ASGI application with runs, events and sessions (`docs/serve.md`)."""
 
 from agentflow.serve.app import App
 from agentflow.serve.guard import Auth, bearer_tokens

@@ -42,11 +42,11 @@ class App:
     Args:
         agents: An agent, or several with different names.
         store: The store of all sessions; by default each agent's own, or the process's memory.
-        auth: Returns the id of a request's user, or None (401). A user's sessions and runs are the user's alone.
+        auth: Returns the id of a request's user, or None (401). No user sees the sessions and runs of another.
         limits: The limits on sizes, times and concurrency.
-        view: The choice of what clients see.
+        view: The data that clients receive.
         hosts: The host names under which the server is reachable, without ports; `"*"` for any.
-        origins: Origins of other sites whose pages may use the server, such as `"https://example.com"`.
+        origins: Origins of other sites with pages that use the server, such as `"https://example.com"`.
         routes: The route modules; the standard ones by default.
         resume: Whether to continue, at the start, the runs that the last process left. No other process should be
             working on the store then, or calls should wait (`SqlStore(..., on_conflict="wait")`).

@@ -90,7 +90,7 @@ async def read_body(request: Request, model: type[B], limits: Limits) -> B:
 
 
 async def read_json(request: Request, limits: Limits) -> Any:
-    """Read a JSON body. The content type is required: forms of other sites cannot send it.
+    """Read a JSON body. The content type is required, so forms of other sites are refused.
 
     Raises:
         Refusal: It is too large, too slow, or not JSON.

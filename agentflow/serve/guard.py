@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A request with an unexpected Host is refused first, so a page elsewhere cannot reach a server on this machine (DNS
+1. A request with an unexpected Host is refused first, so no page elsewhere can reach a server on this machine (DNS
    rebinding).
 2. A request from a page of another site is refused, unless its origin is listed; then the browser may read the response.
 3. Without authentication only this machine is served.
@@ -95,7 +95,7 @@ class Guard:
         app: The guarded application.
         auth: Returns the user of a request; None admits this machine only.
         hosts: The names under which the server is reachable, without ports; `"*"` for any.
-        origins: Origins of other sites whose pages may use the server.
+        origins: Origins of other sites with pages that use the server.
     """
 
     def __init__(self, app: ASGIApp, auth: Auth | None, hosts: Sequence[str], origins: Sequence[str]) -> None:

@@ -64,17 +64,17 @@ class Limits:
 
 
 class Slots:
-    """Counts what is in use, in total and by owner.
+    """Counts the units in use, in total and by owner.
 
     Args:
-        what: The name of one unit, for refusals.
+        units: The name of the units, for refusals.
         total: How many may be in use.
         each: How many one owner may use.
         retry_after: Seconds after which a refused client may try again.
     """
 
-    def __init__(self, what: str, total: int, each: int, retry_after: int) -> None:
-        self._what = what
+    def __init__(self, units: str, total: int, each: int, retry_after: int) -> None:
+        self._units = units
         self._total = total
         self._each = each
         self._retry_after = retry_after
@@ -98,10 +98,10 @@ class Slots:
             Refusal: None is free.
         """
         if self._used[owner] >= self._each:
-            text = f"You have {self._each} {self._what} already. Wait until one ends."
-            raise Refusal(429, f"too_many_{self._what}", text, retry_after=self._retry_after)
+            text = f"You have {self._each} {self._units} already. Wait until one ends."
+            raise Refusal(429, f"too_many_{self._units}", text, retry_after=self._retry_after)
         if self._full():
-            text = f"The server has {self._total} {self._what} already. Try again later."
+            text = f"The server has {self._total} {self._units} already. Try again later."
             raise Refusal(503, "overloaded", text, retry_after=self._retry_after)
         self._used[owner] += 1
         try:

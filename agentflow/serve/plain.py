@@ -78,7 +78,7 @@ class SessionHistory(Public):
     )
     run: str | None = Field(default=None, description="The id of the run that works on it or waits.")
     messages: list[HistoryMessage] = Field(description="The messages, the oldest first.")
-    questions: list[Question] = Field(description="What it waits for.")
+    questions: list[Question] = Field(description="The decisions that it waits for.")
 
 
 class SessionCopy(Public):

@@ -5,7 +5,7 @@ Rules:
 1. `Runs` owns each running call: its task, its slot and its events. Clients come and go; they only read `Run.read`.
 2. The events of a run are serialised once. A bounded buffer keeps the last ones; a client that asks for earlier ones gets
    a `gap`.
-3. A run belongs to one owner. For anybody else it does not exist.
+3. A run belongs to one owner. For all others it does not exist.
 4. A run that waits for a decision keeps its events. When it continues, their numbers continue.
 """
 
@@ -177,7 +177,7 @@ class Runs:
 
     Args:
         limits: The limits.
-        view: What clients see.
+        view: The data that clients receive.
     """
 
     def __init__(self, limits: Limits, view: View) -> None:
@@ -230,7 +230,7 @@ class Runs:
         self._busy.add(call.session.id)
         try:
             return await asyncio.shield(begun)
-        except asyncio.CancelledError:  # the client has gone; nobody knows the run's id
+        except asyncio.CancelledError:  # the client disconnected and will never know the run's id
             task.cancel()
             begun.cancel()
             raise

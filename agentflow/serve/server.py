@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -27,7 +27,7 @@ class PatientProtocol(H11Protocol):
         self._waiting = self.loop.call_later(_HEAD_SECONDS, self._close_unused)
 
     def _close_unused(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        if cast("object", self.cycle) is None and not self.transport.is_closing():
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""The agents of a server, and what its routes do with them: start, resume, list, copy and delete."""
+"""The agents of a server, and the work of its routes: start, resume, list, copy and delete."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class Service:
         agents: The agents.
         store: The store of all sessions; each agent's own by default.
         limits: The limits.
-        view: What clients see.
+        view: The data that clients receive.
 
     Raises:
-        UsageError: No agents, two of one name, or a name that cannot be part of a path.
+        UsageError: No agents, two of one name, or a name that does not fit into a path.
     """
 
     def __init__(self, agents: Sequence[Agent[Any]], store: Store | str | None, limits: Limits, view: View) -> None:

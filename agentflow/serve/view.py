@@ -1,4 +1,4 @@
-"""What a client sees of a run and of a session: these models, and nothing else.
+"""The view that a client has of a run and of a session: these models, and nothing else.
 
 Rules:
 
@@ -146,7 +146,7 @@ class EndEvent(Public):
         description="How it ended; `suspended`: it waits for decisions; `parked`: the server stopped, and it continues later."
     )
     text: str = Field(default="", description="The text of the last reply, or the reason for the end.")
-    questions: list[Question] = Field(default=[], description="What a suspended run waits for.")
+    questions: list[Question] = Field(default=[], description="The decisions that a suspended run waits for.")
     usage: TokenUsage | None = Field(default=None, description="The usage of the call.")
     reference: str | None = Field(default=None, description="Where the server's log describes the failure.")
 
@@ -187,7 +187,7 @@ EVENTS: Final[tuple[type[Public], ...]] = (
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """The choice of what clients see.
+    """The choice of the data that clients receive.
 
     Args:
         tools: `"label"` sends the state and the label of tool calls, `"name"` also their names, `"full"` also arguments,
@@ -195,7 +195,7 @@ class View:
         labels: Texts that a page can show for a tool, by the tool's name.
         thinking: Whether the model's thinking is sent.
         cost: Whether the cost of a run is sent.
-        redact: Applied to each text; for example `redaction.outside`. A part of a text cannot be redacted reliably, so
+        redact: Applied to each text; for example `redaction.outside`. Parts of a text are not redacted reliably, so
             texts then arrive as whole replies only. To redact while a reply streams, add the `Redaction` plugin to the
             agent.
 

@@ -115,7 +115,10 @@ async def test_the_default_view_shows_no_secrets() -> None:
         failed = await client.ended((await client.started("Again", session=run["session"]))["id"])
         everything = json.dumps([events, history, failed, await client.good("GET", "/runs")])
     assert "SECRET" not in everything
-    assert [one.data["state"] for one in events if one.type == "tool" and one.data["id"] == "t2"] == ["running", "error"]
+    assert [one.data["state"] for one in events if one.type == "tool" and one.data["id"] == "t2"] == [
+        "running",
+        "error",
+    ]
     assert failed["outcome"] == "failed"
     assert len(failed["reference"]) == 8
 
@@ -193,7 +196,10 @@ async def test_decisions_that_do_not_fit_change_nothing() -> None:
         assert await code({}) == (422, "decisions_missing")
         assert await code({"t2": {"action": "approve"}}) == (409, "not_waiting")
         assert await code({"t1": {"action": "answer", "value": "paid, honestly"}}) == (422, "wrong_decision")
-        assert await code({"t1": {"action": "approve", "input": {"euros": "many", "to": "Ann"}}}) == (422, "wrong_arguments")
+        assert await code({"t1": {"action": "approve", "input": {"euros": "many", "to": "Ann"}}}) == (
+            422,
+            "wrong_arguments",
+        )
         assert await code({"t1": {"action": "sudo"}}) == (422, "invalid_body")
         status, found = await client.ask("POST", "/agents/a/runs", {"input": "Hello?", "session": run["session"]})
         assert (status, found["error"]["code"]) == (409, "suspended")
@@ -293,7 +299,11 @@ async def test_a_call_answers_in_one_response() -> None:
         leaving = asyncio.create_task(client.ask("POST", "/agents/a/call", {"input": "Hi"}))
         await asyncio.wait_for(gate.reached.wait(), LIMIT)
         leaving.cancel()
-        assert [await asyncio.wait_for(ends.get(), LIMIT) for _ in range(3)] == ["completed", "completed", "interrupted"]
+        assert [await asyncio.wait_for(ends.get(), LIMIT) for _ in range(3)] == [
+            "completed",
+            "completed",
+            "interrupted",
+        ]
 
 
 async def test_one_run_at_a_time_works_on_a_session() -> None:
@@ -353,6 +363,7 @@ async def _shut_down(app: App, gate: Gate) -> None:
 async def _found(client: Client, run: str) -> dict[str, Any]:
     """The end of a run that a new process continues as soon as it can."""
     async with asyncio.timeout(LIMIT):
-        while (await client.ask("GET", f"/runs/{run}"))[0] == 404:
+        while True:
+            if (await client.ask("GET", f"/runs/{run}"))[0] == 200:
+                return await client.ended(run)
             await asyncio.sleep(0.02)
-    return await client.ended(run)
