@@ -40,10 +40,6 @@ class Race:
         """Add the session of one more agent."""
         self._running.append(session)
 
-    def leave(self, session: Session) -> None:
-        """Remove the session of an agent that has ended, or is suspended."""
-        self._running.remove(session)
-
     def won(self, name: str) -> None:
         """Set the winner, and interrupt the other agents."""
         self.winner = name
@@ -128,7 +124,7 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
             text = answer_of(agent.name, reply, agent.output if output is None else output)
             return reply if reply.data else text
 
-        return await asked() if race is None else await _raced(race, agent.name, asked, session)
+        return await asked() if race is None else await _raced(race, agent.name, asked)
 
     set_wrapped_agent(ask, own)
     about = agent.description or f"Ask the agent {agent.name}."
@@ -136,9 +132,7 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
     return made(found_by_name(ask))
 
 
-async def _raced(
-    race: Race, name: str, asked: Callable[[], Awaitable[str | Msg]], session: Sequence[Session]
-) -> str | Msg:
+async def _raced(race: Race, name: str, asked: Callable[[], Awaitable[str | Msg]]) -> str | Msg:
     race.refuse()
     try:
         answer = await asked()
@@ -147,9 +141,6 @@ async def _raced(
         await before_deciding()  # whether it still waits for a person depends on who was first
         race.refuse()
         raise
-    finally:
-        for made in session:
-            race.leave(made)
     race.refuse()
     race.won(name)
     return answer

@@ -67,7 +67,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/orchestration/test_graph.py",
     ),
     "agentflow/durable": ("tests/durable", "tests/recovery"),
-    "agentflow/state": ("tests/state",),
+    "agentflow/state": ("tests/state", "tests/recording/test_places.py"),
     "agentflow/inspector": ("tests/inspector",),
     "agentflow/testing": ("tests/testing", "tests/wire"),
     "agentflow/models": ("tests/models", "tests/wire"),

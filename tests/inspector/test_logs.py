@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import zipfile
+from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,16 @@ import pytest
 from click.testing import CliRunner
 from inspected import clerk, client, lines_of, serving
 
+from agentflow import Hook, PostActing, ToolUseBlock
 from agentflow.cli.inspect_command import inspect
 from agentflow.errors import StoreError, UsageError
 from agentflow.inspector import export
+from agentflow.inspector.comparing import compare
 from agentflow.inspector.logs import Logs, RunRow
 from agentflow.inspector.one_file import PAGE, bundle, page_with
 from agentflow.plugins import Recorder
-from agentflow.recording.reading import RunLogError, load
+from agentflow.recording.diffing import diff_runs
+from agentflow.recording.reading import RunLogError, load, read_lines
 
 ROOT = Path(__file__).parents[2]
 
@@ -129,6 +134,100 @@ def test_a_log_that_is_damaged_while_it_is_shown_says_so(tmp_path: Path) -> None
     assert [run.problem for run in logs.runs()] == [""]
 
 
+def test_a_log_that_is_replaced_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """At once: the rest of another log is no continuation of the first one."""
+    file = tmp_path / "run.jsonl"
+    file.write_text(lines_of("one"), "utf-8")
+    logs = Logs([file])
+    assert [told(run, "rounds", "problem") for run in logs.runs()] == [(1, "")]
+    file.write_text(lines_of(*["another one"] * 7), "utf-8")
+    assert [told(run, "rounds", "problem") for run in logs.runs()] == [(7, "")]
+
+
+@pytest.mark.parametrize("text", ["x" * 500, "word " * 100, "  two\n\nlines "])
+async def test_the_list_shows_how_the_input_begins(tmp_path: Path, text: str) -> None:
+    """On one line, of at most 200 characters."""
+    recorder = Recorder(tmp_path / "run.jsonl")
+    await clerk(recorder, script=["Yes."]).call(text)
+    recorder.close()
+    (run,) = Logs([tmp_path]).runs()
+    assert run.said == " ".join(text.split())[:200]
+
+
+class Edits(Hook):
+    """Changes the text of results."""
+
+    events = (PostActing,)
+
+    def __init__(self, before: str, after: str, *, shadow: bool = False) -> None:
+        self.before, self.after, self.shadow = before, after, shadow
+
+    def on_event(self, event: PostActing) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
+        text = event.tool_result.text.replace(self.before, self.after)
+        event.tool_result = replace(event.tool_result, content=text)
+
+
+async def test_two_runs_are_compared_event_by_event(tmp_path: Path) -> None:
+    """By their values and by what hooks did to them; a hook in the shadow did nothing. The differences are the command's."""
+
+    numbers = count()
+
+    async def lines(*hooks: Hook, texts: int = 1) -> bytes:
+        path = tmp_path / f"{next(numbers)}.jsonl"
+        recorder = Recorder(path)
+        agent = clerk(
+            *hooks,
+            recorder,
+            script=[*[ToolUseBlock(f"t{n}", "delete_file", {"path": "/a"}) for n in range(texts)], "Done."],
+        )
+        await agent.call("Tidy up")
+        recorder.close()
+        return path.read_bytes()
+
+    def told(one: bytes, other: bytes) -> list[str]:
+        """The events that differ, and how."""
+        found = compare(one, other)
+        logs = [read_lines(side.split(b"\n")) for side in (one, other)]
+        assert found["differences"] == [asdict(each) for each in diff_runs(*logs).differences]
+        sides = [list(log.events()) for log in logs]
+        for side, events in enumerate(sides):
+            assert [pair[side] for pair in found["pairs"] if pair[side] is not None] == [*range(len(events))]
+        return [
+            f"{sides[1 if one is None else 0][other if one is None else one].type} {how}"
+            for one, other, how in found["pairs"]
+            if how != "same"
+        ]
+
+    plain, again = await lines(), await lines()
+    assert told(plain, again) == []
+    assert told(plain, await lines(Edits("gone", "kept", shadow=True))) == []
+    assert told(plain, await lines(Edits("gone", "kept"))) == [
+        "PostActing changed",
+        "PostToolRound changed",
+        "PreReasoning changed",
+    ]
+    assert told(plain, await lines(Edits("gone", "kept"), Edits("kept", "gone"))) == ["PostActing changed"]
+    longer = await lines(texts=2)
+    assert {line.rpartition(" ")[2] for line in told(longer, plain)} >= {"left"}
+    assert {line.rpartition(" ")[2] for line in told(plain, longer)} >= {"right"}
+
+
+async def test_the_page_gets_comparisons_and_exports(runs: Path) -> None:
+    """As data and as a file that has the name of its run; a run that nobody knows is refused."""
+    async with serving(runs) as (inspector, link), client(link) as (http, base):
+        headers = {"authorization": f"Bearer {inspector.token}"}
+        async with http.get(f"{base}api/runs", headers=headers) as response:
+            one, other = await response.json()
+        async with http.get(f"{base}api/diff/{one['id']}/{other['id']}", headers=headers) as response:
+            files = [runs / run["file"] for run in (one, other)]
+            assert await response.json() == json.loads(json.dumps(compare(*[file.read_bytes() for file in files])))
+        async with http.get(f"{base}api/runs/{one['id']}/export", headers=headers) as response:
+            assert response.headers["content-disposition"] == f'attachment; filename="{one["run"]}.html"'
+            assert one["run"] in await response.text()
+        async with http.get(f"{base}api/diff/{one['id']}/nothing", headers=headers) as response:
+            assert response.status == 404
+
+
 def test_runs_are_found_by_what_was_said(tmp_path: Path) -> None:
     """It ignores case, counts each text once, and follows a growing log."""
     for name in ("bread", "Butter"):
@@ -195,6 +294,15 @@ def test_an_export_says_what_it_holds(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"^notes\.txt is not a run log: it has no line with form="):
             export(tmp_path / "x.html", *[tmp_path / name for name in arguments])
     assert not (tmp_path / "x.html").exists()
+
+
+def test_an_export_names_ten_logs_to_choose_from(tmp_path: Path) -> None:
+    """And one run is enough for an export."""
+    for number in range(12):
+        (tmp_path / f"{number:02}.jsonl").write_text(lines_of("one"), "utf-8")
+    with pytest.raises(UsageError, match=r"has 12\. Choose one or two of ([0-9]+\.jsonl, ){9}[0-9]+\.jsonl\."):
+        export(tmp_path / "x.html", tmp_path)
+    assert "run_1" in export(tmp_path / "x.html", tmp_path / "00.jsonl").read_text("utf-8")
 
 
 def test_the_page_loads_nothing_and_holds_no_markup_of_others() -> None:

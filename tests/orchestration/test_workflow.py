@@ -17,10 +17,13 @@ from agentflow import (
     Approve,
     Deny,
     Error,
+    Hook,
+    HookEvent,
     MemoryStore,
     ModelRequest,
     Msg,
     PostReasoning,
+    PostToolRound,
     PreActing,
     Recover,
     RunContext,
@@ -562,6 +565,44 @@ async def test_a_step_counts_by_what_it_asks() -> None:
         UsageError, match=r"its recorded steps are echo .*question 0.*, but now its next steps are echo .*question 1"
     ):
         await team.call("go")
+
+
+async def test_a_function_that_returns_early_is_told_which_step_is_left() -> None:
+    """The first of the recorded steps that it has not taken this time."""
+    agents = [Agent(name, ScriptedModel(lambda request: "done")) for name in ("one", "two", "three")]
+    most = 3
+
+    @workflow(*agents)
+    async def team(task: str) -> str:
+        nonlocal most
+        for agent in agents[:most]:
+            await ask(agent, task)
+        return "done"
+
+    class ReturnsEarly(Hook):
+        def on_event(self, event: HookEvent) -> None:
+            nonlocal most
+            if isinstance(event, PostToolRound) and event.iteration == 3:
+                most = 1
+
+    with pytest.raises(UsageError, match=r"its recorded steps are two .*, but now it returned"):
+        await team.call("go", hooks=[ReturnsEarly()])
+
+
+async def test_a_step_is_the_same_whatever_the_order_of_its_arguments() -> None:
+    """They are named: a function that collects them in another order the next time takes the same way."""
+
+    @tool(type="read")
+    async def look(x: int, y: int) -> str:
+        return f"{x} {y}"
+
+    orders = itertools.cycle([{"x": 1, "y": 2}, {"y": 2, "x": 1}])
+
+    @workflow(look)
+    async def team(task: str) -> str:
+        return await use_tool(look, **next(orders))
+
+    assert (await team.call("go")).text == "1 2"
 
 
 async def test_a_step_that_was_edited_while_it_waits_is_found_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from inspect import signature
 from typing import Any, get_args
 
 import pytest
@@ -14,6 +15,7 @@ from agentflow import (
     Console,
     Deny,
     MessagesAdded,
+    ModelChunk,
     Msg,
     PreCall,
     PreReasoning,
@@ -21,6 +23,7 @@ from agentflow import (
     Reply,
     Stop,
     ToolUseBlock,
+    Usage,
     on,
     tool,
 )
@@ -29,7 +32,9 @@ from agentflow.errors import ModelError
 from agentflow.plugins import ModelRetry
 from agentflow.plugins.approval.terminal import questions
 from agentflow.ports.waits import Wait
+from agentflow.terminal.phrases import shorten
 from agentflow.terminal.screen import Screen, make_console
+from agentflow.terminal.tally import Tally
 from agentflow.testing import ScriptedModel, run_context
 from agentflow.vocabulary.events import Origin
 
@@ -40,6 +45,12 @@ ADD = ToolUseBlock("t1", "add", {"a": 1, "b": 2})
 async def add(a: int, b: int) -> int:
     """Add."""
     return a + b
+
+
+@tool(type="read")
+async def fails() -> str:
+    """Fail."""
+    raise ValueError("broken")
 
 
 def steady(text: str) -> str:
@@ -422,3 +433,79 @@ async def test_a_message_that_was_added_says_why(origin: Origin) -> None:
     (line,) = file.getvalue().splitlines()
     assert line.endswith(": Let me")
     assert f"+ {origin}" not in line
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+async def test_thoughts_are_shown_unless_it_is_quiet(quiet: bool) -> None:
+    """On a line of their own, marked as such; what is quiet prints the answer alone."""
+    agent = Agent("a", ScriptedModel([[ModelChunk(thinking="Two and two"), "It is 4."]]))
+    _, text = await printed(agent, quiet=quiet)
+    assert ("  (thinking) Two and two\n" in text) == (not quiet)
+    assert text.startswith("It is 4.\n" if quiet else "── round 1")
+
+
+async def test_a_failure_names_the_hook_or_the_tool() -> None:
+    """A tool's failure has a line of its own only among all events: its result says it, too."""
+
+    @on(PreReasoning, on_failure="skip")
+    def breaks(event: PreReasoning) -> None:
+        raise RuntimeError("no sums")
+
+    for events in (False, True):
+        agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "fails"), "Done."]), tools=[fails], hooks=[breaks])
+        _, text = await printed(agent, events=events)
+        assert "✗ failure of hook breaks: RuntimeError: no sums" in text
+        assert ("✗ failure of tool fails: ValueError: broken" in text) == events
+
+
+def test_a_console_and_its_screen_have_the_same_defaults() -> None:
+    """What the one shows without being asked, the other shows, too."""
+    of_console, of_screen = (signature(kind).parameters for kind in (Console, Screen))
+    shared = of_console.keys() & of_screen.keys()
+    assert shared >= {"events", "quiet", "children", "markdown"}
+    assert {name: of_console[name].default for name in shared} == {name: of_screen[name].default for name in shared}
+
+
+async def test_a_long_line_is_left_to_the_terminal(shown: Any) -> None:
+    """It is not broken up by us: what is copied from the screen is what was said."""
+    said = "word " * 60 + "https://example.com/" + "x" * 200
+    file = Tty()
+    agent = Agent("a", ScriptedModel([[said]]))
+    await Console(agent.stream("Hi"), quiet=True, markdown=False, file=file)
+    assert said in file.getvalue()
+
+
+def test_a_text_is_shortened_to_its_room() -> None:
+    """What fits is unchanged; else it ends in an ellipsis, and is as long as it may be."""
+    for room in range(1, 12):
+        text = "one two three"[:10]
+        short = shorten(text, room)
+        assert short == (text if room >= 10 else f"{text[: room - 1]}…")
+        assert len(short) == min(room, 10)
+
+
+async def test_a_tally_counts_one_call() -> None:
+    """Rounds, tools by how they ended, usage and time of the call itself; before its end the outcome is unknown."""
+    tally = Tally()
+    assert tally.rows() == [
+        ("outcome", "unknown"),
+        ("rounds", "0"),
+        ("tools", "none"),
+        ("tokens", "0 in, 0 out"),
+        ("cost", "unknown"),
+        ("time", "<1 ms"),
+    ]
+    usage = ModelChunk(usage=Usage(input_tokens=1200, output_tokens=80, cost=0.5, model_calls=1))
+    helper = Agent("helper", ScriptedModel([ADD, "From below."]), description="Helps.", tools=[add])
+    uses = [ADD, ToolUseBlock("t2", "fails"), ToolUseBlock("t3", "helper", {"message": "help"}), usage]
+    agent = Agent("a", ScriptedModel([uses, "Done."]), tools=[add, fails, helper])
+    async for event in agent.stream("Hi", children=True):
+        tally.count(event)
+    assert tally.rows()[:5] == [
+        ("outcome", "completed"),
+        ("rounds", "2"),
+        ("tools", "3 calls: 2 succeeded, 1 failed"),
+        ("tokens", "1,200 in, 80 out"),
+        ("cost", "$0.5"),
+    ]
+    assert tally.line().startswith("completed · 2 rounds · 3 tool calls · 1,280 tokens · ")

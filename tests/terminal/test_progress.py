@@ -17,6 +17,7 @@ from agentflow import (
     ModelChunk,
     PreActing,
     PreReasoning,
+    ReasoningChunk,
     ToolUseBlock,
     Usage,
     on,
@@ -87,6 +88,20 @@ async def test_a_tool_has_a_line_with_its_last_piece() -> None:
     assert [without_frames(rows) for rows in pieces[:2]] == [
         ["count(to=2)  1 s  1 of 2", "round 1 · 1,200 tokens · $0.0024 · 8 s"],
         ["count(to=2)  2 s  and the last", "round 1 · 1,200 tokens · $0.0024 · 9 s"],
+    ]
+
+
+async def test_a_model_has_a_line_that_says_what_it_writes() -> None:
+    """Thoughts, words, a call of a tool; of words, their end."""
+    watch = Watch()
+    chunks = [ModelChunk(thinking="Hm, "), "Let me ", "count.", ToolUseBlock("t1", "count", {"to": 1})]
+    agent = Agent("a", ScriptedModel([chunks, "Done."]), tools=[count])
+    seen = await watch.follow(agent, lambda event: isinstance(event, ReasoningChunk) and event.iteration == 1)
+    assert [without_frames(rows)[0].split("  ")[::2] for rows in seen[:4]] == [
+        ["a thinks", "Hm,"],
+        ["a writes", "Hm, Let me"],
+        ["a writes", "Hm, Let me count."],
+        ["the model is writing a call of count"],
     ]
 
 
