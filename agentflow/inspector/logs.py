@@ -32,7 +32,7 @@ from agentflow.recording.reading import LogReader, RunLogError
 
 __all__ = ["LogSource", "Logs", "RunRow"]
 
-_SAID: Final = 200
+_PROMPT: Final = 200
 _MOST_TEXT: Final = 4_000_000
 """Size limit of a run's searchable text, in characters."""
 _MOST_READERS: Final = 32
@@ -47,7 +47,7 @@ class RunRow:
         id: The id for requests.
         run: The top-level run.
         file: The name of its file.
-        said: The user's first input.
+        prompt: The user's first input.
         outcome: The outcome; empty while the run is active, or if its process was killed.
         started: The start, in seconds since the epoch.
         seconds: The time from the first to the last entry with a time.
@@ -63,7 +63,7 @@ class RunRow:
     file: str
     agent: str = ""
     model: str = ""
-    said: str = ""
+    prompt: str = ""
     outcome: str = ""
     started: float = 0.0
     seconds: float = 0.0
@@ -374,9 +374,9 @@ class _Summary:
             _note(info.hooks, entry.decision["hook"])
         info.seconds = max(info.seconds, entry.time - info.started)
         match entry.type:
-            case "PreCall" if not info.said:
+            case "PreCall" if not info.prompt:
                 words = " ".join([log.message(ref).text for ref in log.messages(entry)])
-                info.said = " ".join(words[: _SAID * 2].split())[:_SAID]
+                info.prompt = " ".join(words[: _PROMPT * 2].split())[:_PROMPT]
             case "PostReasoning":
                 info.rounds += 1
             case "PostActing":

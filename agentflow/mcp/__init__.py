@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from agentflow.mcp.offering import agent_server
     from agentflow.mcp.offers import Suggest
     from agentflow.mcp.resumable import ResumableStreams
-    from agentflow.mcp.server import MCPServer, Progress, ServerOptions, with_instructions
+    from agentflow.mcp.server import MCPServer, ProgressReport, ServerOptions, with_instructions
 
 __all__ = [
     "ApprovalPolicy",
     "Hints",
     "MCPServer",
-    "Progress",
+    "ProgressReport",
     "ResumableStreams",
     "ServerOptions",
     "Suggest",
@@ -29,7 +29,7 @@ __getattr__, __dir__ = lazily(
         "ApprovalPolicy": ".hints",
         "Hints": ".hints",
         "MCPServer": ".server",
-        "Progress": ".server",
+        "ProgressReport": ".server",
         "ResumableStreams": ".resumable",
         "ServerOptions": ".server",
         "Suggest": ".offers",

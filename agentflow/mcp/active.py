@@ -36,13 +36,13 @@ from agentflow.vocabulary.messages import Msg, Pending
 from agentflow.vocabulary.specs import ModelOptions
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
-__all__ = ["ActiveCall", "ElicitationAnswers", "Progress", "call_of_question", "client_user", "current_call"]
+__all__ = ["ActiveCall", "ElicitationAnswers", "ProgressReport", "call_of_question", "client_user", "current_call"]
 _MOST_REPORTS = 64
 _MOST_SAMPLED_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ProgressReport:
     """The progress of a server's tool, as an `ActingChunk`.
 
     Attributes:
@@ -89,7 +89,7 @@ class ActiveCall:
     def __init__(self, context: ToolContext, settings: Settings, link: Link) -> None:
         self.context = context
         self.wakeup = asyncio.Event()
-        self.reports: deque[Progress] = deque(maxlen=_MOST_REPORTS)
+        self.reports: deque[ProgressReport] = deque(maxlen=_MOST_REPORTS)
         self.waits: dict[str, Pending] = {}
         self._settings = settings
         self._link = link
@@ -111,7 +111,7 @@ class ActiveCall:
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Accept a progress report of the server."""
-        self.reports.append(Progress(progress, total, one_line(message or "")[:1000]))
+        self.reports.append(ProgressReport(progress, total, one_line(message or "")[:1000]))
         self.wakeup.set()
 
     # ---- questions to a person

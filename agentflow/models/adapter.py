@@ -29,10 +29,10 @@ from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.transcript import with_appended
 
-__all__ = ["Adapter", "Prepared", "modes_of"]
+__all__ = ["Adapter", "PreparedRequest", "modes_of"]
 
 
-class Prepared(NamedTuple):
+class PreparedRequest(NamedTuple):
     """A request in the format of OpenAI's wire, which LiteLLM shares.
 
     Attributes:
@@ -196,7 +196,7 @@ class Adapter(ABC):
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    def _prepare(self, request: ModelRequest, conversation: Conversation, supported: Container[str]) -> Prepared:
+    def _prepare(self, request: ModelRequest, conversation: Conversation, supported: Container[str]) -> PreparedRequest:
         profile = conversation.profile
         check_content(request.messages, self._name, profile.family, listens=conversation.listens)
         tools = self._tools.arguments(request, profile)
@@ -214,7 +214,7 @@ class Adapter(ABC):
                 mark_prefixes(converted, tools, request.options)
             else:
                 cache = cache_arguments(converted, tools, profile, supported)
-        return Prepared(converted, tools, thinking, form, cache)
+        return PreparedRequest(converted, tools, thinking, form, cache)
 
     def _check(self, where: str, options: Mapping[str, object]) -> None:
         if taken := sorted(self._reserved & options.keys()):

@@ -56,7 +56,7 @@ class _Call(msgspec.Struct, gc=False):
     custom: dict[str, Any] | None = None
 
 
-class _Delta(msgspec.Struct, gc=False):
+class _ChatDelta(msgspec.Struct, gc=False):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -72,7 +72,7 @@ class _Delta(msgspec.Struct, gc=False):
 
 class _Choice(msgspec.Struct, gc=False):
     index: int | None = None
-    delta: _Delta | None = None
+    delta: _ChatDelta | None = None
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
 
@@ -169,10 +169,10 @@ class OpenAIWire(DirectWire):
     def _reader(self, conversation: Conversation) -> Reader:
         if conversation.profile.speaks == "items":
             return ItemsReader(self._name, self._priced)
-        return _Reply(self._name, conversation.profile.thinking == "blocks", self._priced)
+        return _ChatReply(self._name, conversation.profile.thinking == "blocks", self._priced)
 
 
-class _Reply:
+class _ChatReply:
     """Reads one reply."""
 
     __slots__ = ("_odd", "_priced", "_reader", "ended", "finish_reason")

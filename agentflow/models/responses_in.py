@@ -74,25 +74,25 @@ class _InputDetails(msgspec.Struct, gc=False):
     cache_write_tokens: int | None = None
 
 
-class _OutputDetails(msgspec.Struct, gc=False):
+class _ResponsesOutputDetails(msgspec.Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct, gc=False):
+class _ResponsesUsage(msgspec.Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
     input_tokens_details: _InputDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
+    output_tokens_details: _ResponsesOutputDetails | None = None
 
 
 class _Response(msgspec.Struct, gc=False):
     output: list[Any] | None = None
-    usage: _Usage | None = None
+    usage: _ResponsesUsage | None = None
     incomplete_details: _Details | None = None
     error: dict[str, Any] | None = None
 
 
-class _Event(msgspec.Struct, gc=False):
+class _ResponsesEvent(msgspec.Struct, gc=False):
     type: str = ""
     delta: str | None = None
     text: str | None = None
@@ -109,7 +109,7 @@ class _Event(msgspec.Struct, gc=False):
     code: str | None = None
 
 
-_decode = msgspec.json.Decoder(_Event).decode
+_decode = msgspec.json.Decoder(_ResponsesEvent).decode
 
 
 class ItemsReader:
@@ -186,7 +186,7 @@ class ItemsReader:
         self._in_part += 1
         return (text_chunk(text),)
 
-    def _repeated(self, event: _Event) -> Sequence[ModelChunk]:
+    def _repeated(self, event: _ResponsesEvent) -> Sequence[ModelChunk]:
         """Read an event that repeats earlier fragments, if there were none; or the end."""
         match event.type:
             case "response.output_text.done" | "response.refusal.done":
@@ -202,19 +202,19 @@ class ItemsReader:
             case _:
                 return self._end(event)
 
-    def _begin(self, event: _Event, item: _Item) -> ModelChunk:
+    def _begin(self, event: _ResponsesEvent, item: _Item) -> ModelChunk:
         place = self._place(event)
         self._silent[place] = item.arguments or item.input or ""
         self._named.add(place)
         self._known.add(item.call_id or "")
         return ModelChunk(tool_uses=(ToolUseDelta(place, item.call_id or "", item.name or ""),))
 
-    def _call(self, event: _Event, arguments: str) -> ModelChunk:
+    def _call(self, event: _ResponsesEvent, arguments: str) -> ModelChunk:
         place = self._place(event)
         self._silent.pop(place, None)
         return ModelChunk(tool_uses=(ToolUseDelta(place, arguments=arguments),))
 
-    def _place(self, event: _Event) -> int:
+    def _place(self, event: _ResponsesEvent) -> int:
         """Return the index of the event's call; without any information, the last call, or the next one if there is none."""
         mark = event.output_index if event.output_index is not None else event.item_id
         if mark is None and event.item is not None:
@@ -223,7 +223,7 @@ class ItemsReader:
             return max(0, len(self._calls) - 1)
         return self._calls.setdefault(mark, len(self._calls))
 
-    def _done(self, event: _Event, item: _Item) -> Sequence[ModelChunk]:
+    def _done(self, event: _ResponsesEvent, item: _Item) -> Sequence[ModelChunk]:
         """Return the parts of a completed item that no earlier event contained."""
         match item.type:
             case "message":
@@ -250,7 +250,7 @@ class ItemsReader:
                     skipped(self._model, f"an item of type {kind!r}")
                 return ()
 
-    def _called(self, event: _Event, item: _Item) -> list[ModelChunk]:
+    def _called(self, event: _ResponsesEvent, item: _Item) -> list[ModelChunk]:
         known = len(self._calls)
         place = self._place(event)
         found: list[ModelChunk] = []
@@ -277,7 +277,7 @@ class ItemsReader:
                 found.append(ModelChunk(citations=cited))
         return found
 
-    def _end(self, event: _Event) -> Sequence[ModelChunk]:
+    def _end(self, event: _ResponsesEvent) -> Sequence[ModelChunk]:
         response = event.response
         match event.type:
             case "response.completed":
@@ -312,7 +312,7 @@ class ItemsReader:
             if item.type == "message" and not spoken:
                 found += self._content(item)
             elif item.type in _CALLS and (item.call_id or "") not in self._known:
-                found += self._called(_Event(output_index=index, item=item), item)
+                found += self._called(_ResponsesEvent(output_index=index, item=item), item)
         return found
 
     def _finished(self, reason: str, response: _Response | None) -> Sequence[ModelChunk]:
@@ -337,7 +337,7 @@ def _said(part: object) -> str:
     return as_text(field(part, "text"), "text") or as_text(field(part, "refusal"), "refusal")
 
 
-def _loose(value: object) -> _Event:
+def _loose(value: object) -> _ResponsesEvent:
     """Read an event with fields of unexpected types, field by field; unknown fields are ignored.
 
     Raises:
@@ -346,7 +346,7 @@ def _loose(value: object) -> _Event:
     kind = field(value, "type")
     if not isinstance(kind, str):
         kind = ""
-    event = _Event(kind, output_index=place(field(value, "output_index")))
+    event = _ResponsesEvent(kind, output_index=place(field(value, "output_index")))
     event.item_id = _text_or_none(field(value, "item_id"))
     event.summary_index = place(field(value, "summary_index"))
     error = field(value, "error")
@@ -413,11 +413,11 @@ def _loose_response(value: object) -> _Response:
     if isinstance(used, dict):
         fields = cast("dict[str, object]", used)
         read, written = fields.get("input_tokens_details"), fields.get("output_tokens_details")
-        usage = _Usage(
+        usage = _ResponsesUsage(
             count(fields.get("input_tokens")),
             count(fields.get("output_tokens")),
             _InputDetails(count(field(read, "cached_tokens")), count(field(read, "cache_write_tokens"))),
-            _OutputDetails(count(field(written, "reasoning_tokens"))),
+            _ResponsesOutputDetails(count(field(written, "reasoning_tokens"))),
         )
     return _Response(
         [*items(field(value, "output"))],

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from agentflow.errors import UsageError
-from agentflow.models.adapter import Prepared
+from agentflow.models.adapter import PreparedRequest
 from agentflow.models.conversion import Json, WireMessage
 from agentflow.models.profiles import WireProfile
 
@@ -50,7 +50,7 @@ def seal(id: str, encrypted: str) -> str:  # noqa: A002 - the wire's own name
 
 
 def responses_body(
-    model: str, prepared: Prepared, options: Mapping[str, Json], params: Mapping[str, Any], *, reasons: bool
+    model: str, prepared: PreparedRequest, options: Mapping[str, Json], params: Mapping[str, Any], *, reasons: bool
 ) -> Item:
     """Build a whole request.
 

@@ -90,21 +90,8 @@ def handoffs(
         'billing'
     """
     by_name = {agent.name: agent for agent in agents}
-    if not agents or len(by_name) < len(agents):
-        raise UsageError("handoffs(...) needs one or more agents with different names.")
     ways = {one: [other for other in by_name if other != one] for one in by_name} if to is None else dict(to)
-    unknown = sorted({*ways, *(other for others in ways.values() for other in others)} - by_name.keys())
-    if unknown:
-        raise UsageError(f"handoffs(to=...) names {', '.join(unknown)}; the agents are {', '.join(by_name)}.")
-    if type(max_handoffs) is not int or max_handoffs < 1:
-        raise UsageError(f"handoffs(max_handoffs={max_handoffs!r}) must be an integer of at least 1.")
-    for agent in agents:
-        tool = TOOL.format(name=agent.name)
-        if len(tool) > _LONGEST or any(tool == made.name for other in agents for made in other.tools):
-            raise UsageError(
-                f"The tool {tool!r} for hand-offs to agent {agent.name!r} has a name that is too long (at most {_LONGEST} "
-                "characters) or in use by a tool of one of the agents: rename the agent or the tool."
-            )
+    _check(agents, ways, max_handoffs)
     desk = _Desk(by_name, ways, history, max_handoffs)
     return make_workflow(
         desk.converse,
@@ -117,6 +104,24 @@ def handoffs(
         hooks=hooks,
         options=options,
     )
+
+
+def _check(agents: Sequence[Agent[Any]], ways: Mapping[str, Sequence[str]], max_handoffs: int) -> None:
+    names = [agent.name for agent in agents]
+    if not agents or len(set(names)) < len(agents):
+        raise UsageError("handoffs(...) needs one or more agents with different names.")
+    unknown = sorted({*ways, *(other for others in ways.values() for other in others)} - set(names))
+    if unknown:
+        raise UsageError(f"handoffs(to=...) names {', '.join(unknown)}; the agents are {', '.join(names)}.")
+    if type(max_handoffs) is not int or max_handoffs < 1:
+        raise UsageError(f"handoffs(max_handoffs={max_handoffs!r}) must be an integer of at least 1.")
+    for name in names:
+        tool = TOOL.format(name=name)
+        if len(tool) > _LONGEST or any(tool == made.name for other in agents for made in other.tools):
+            raise UsageError(
+                f"The tool {tool!r} for hand-offs to agent {name!r} has a name that is too long (at most {_LONGEST} "
+                "characters) or in use by a tool of one of the agents: rename the agent or the tool."
+            )
 
 
 def holder(history: Sequence[Msg]) -> str | None:

@@ -57,7 +57,7 @@ class _Cooldown:
     left: int = 0
 
 
-class _StoredRequest:
+class _ObservedRequest:
     """A run's last request, before changes by other hooks, and an upper bound of its tokens."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class SummaryCompaction(Hook):
         """Compact the conversation before a request that is too long."""
         if not isinstance(event, PreReasoning):
             return event
-        request = own(event.context, self, _StoredRequest)
+        request = own(event.context, self, _ObservedRequest)
         request.messages = event.input_messages
         cooldown = event.context.session_state[_Cooldown]
         if cooldown.left > 0:
@@ -160,7 +160,7 @@ class SummaryCompaction(Hook):
             return self._compact_request(event, request)
         return event
 
-    async def _compact_request(self, event: PreReasoning, request: _StoredRequest) -> None:
+    async def _compact_request(self, event: PreReasoning, request: _ObservedRequest) -> None:
         messages = event.input_messages
         if not await self._is_too_long(messages, event.model):
             return
@@ -169,7 +169,7 @@ class SummaryCompaction(Hook):
             head = tuple(messages[: head_length(messages)])
             request.messages = event.input_messages = (*head, *compaction.summary, *compaction.recent)
 
-    def _is_surely_short(self, request: _StoredRequest) -> bool:
+    def _is_surely_short(self, request: _ObservedRequest) -> bool:
         """Check cheaply, for most requests: the number of messages, and a bound that needs no tokenizer."""
         if self.at_messages is not None and len(request.messages) > self.at_messages:
             return False
@@ -192,7 +192,7 @@ class SummaryCompaction(Hook):
         return Flux(partial(with_shorter_request, source, partial(self._shorter, event.context, source)))
 
     async def _shorter(self, context: RunContext, source: ModelSource) -> Sequence[Msg] | None:
-        compaction = await self._compact(context, own(context, self, _StoredRequest).messages, overflow=True)
+        compaction = await self._compact(context, own(context, self, _ObservedRequest).messages, overflow=True)
         return None if compaction is None else _spliced(source.request.messages, compaction)
 
     # ---- the work

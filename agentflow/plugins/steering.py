@@ -107,7 +107,7 @@ class Steering(Hook):
             boxes = self._boxes.values() if name is None else [self._boxes.get(name, [])]
             return tuple([entry.msg for box in boxes for entry in box])
 
-    def take_back(self, session: str | Session) -> tuple[Msg, ...]:
+    def withdraw(self, session: str | Session) -> tuple[Msg, ...]:
         """Withdraw the messages of a session that no call has yet; they will not be delivered.
 
         Returns:

@@ -461,7 +461,7 @@ class Screen:
 
     def _draw(self) -> None:
         """Update the live display below the text, if it can be shown now."""
-        if not self._draws or questions.stand or self._open or not self._below:
+        if not self._draws or questions.pending or self._open or not self._below:
             if self._live is not None and not self._below:
                 self.stop_waiting()
             return
@@ -471,7 +471,7 @@ class Screen:
         # `stop_waiting` until the display can be removed. Removed later, the display would erase lines of the question.
         with self._drawing:
             unwatch = questions.watch(self.stop_waiting)
-            if questions.stand:
+            if questions.pending:
                 unwatch()
                 return
             live = Live(console=self.console, get_renderable=self._lines, refresh_per_second=10, transient=True)
@@ -546,4 +546,4 @@ def _approval_text(approval: Resolution) -> str:
 
 def _verdict_text(verdict: Verdict, room: int) -> str:
     why = getattr(verdict, "reason", "")
-    return f"{verdict.said} ({shorten(why, room)})" if why else verdict.said
+    return f"{verdict.label} ({shorten(why, room)})" if why else verdict.label

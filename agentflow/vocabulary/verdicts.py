@@ -47,7 +47,7 @@ class Deny:
 
     reason: str = "denied"
 
-    said: ClassVar[str] = "denied"
+    label: ClassVar[str] = "denied"
     by_guards: ClassVar[bool] = True
     strength: ClassVar[int] = 0
 
@@ -63,7 +63,7 @@ class Answer:
 
     value: Any
 
-    said: ClassVar[str] = "answered"
+    label: ClassVar[str] = "answered"
     by_guards: ClassVar[bool] = False
     strength: ClassVar[int] = 0
 
@@ -78,7 +78,7 @@ class Again:
 
     messages: str | Msg | Sequence[Msg] = ()
 
-    said: ClassVar[str] = "asked again"
+    label: ClassVar[str] = "asked again"
     by_guards: ClassVar[bool] = True
     strength: ClassVar[int] = 1
 
@@ -93,7 +93,7 @@ class Stop:
 
     reason: str = "stopped"
 
-    said: ClassVar[str] = "stop"
+    label: ClassVar[str] = "stop"
     by_guards: ClassVar[bool] = True
     strength: ClassVar[int] = 2
 
@@ -108,7 +108,7 @@ class Suspend:
 
     request: Any = None
 
-    said: ClassVar[str] = "suspended"
+    label: ClassVar[str] = "suspended"
     by_guards: ClassVar[bool] = True
     strength: ClassVar[int] = 3
 
@@ -124,7 +124,7 @@ class Recover:
 
     value: Any = None
 
-    said: ClassVar[str] = "recovered"
+    label: ClassVar[str] = "recovered"
     by_guards: ClassVar[bool] = False
     strength: ClassVar[int] = 0
 
@@ -141,7 +141,7 @@ class Approve:
 
 
 Verdict: TypeAlias = Deny | Answer | Again | Stop | Suspend | Recover
-"""A value that a hook may return besides the event. Class attributes: `said`, one word for people; `by_guards`, whether
+"""A value that a hook may return besides the event. Class attributes: `label`, one word for people; `by_guards`, whether
 guards may return it; `strength`, which decides if several are returned on a Post event (the strongest counts).
 """
 

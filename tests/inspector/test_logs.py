@@ -39,7 +39,9 @@ async def test_the_list_of_runs(runs: Path) -> None:
     """The newest first, with input, outcome and usage; sub-agents are part of their caller's run."""
     logs = Logs([runs])
     newest, oldest = logs.runs()
-    said = told(newest, "agent", "said", "outcome", "rounds", "tools", "tokens", "cost", "errors", "decided", "problem")
+    said = told(
+        newest, "agent", "prompt", "outcome", "rounds", "tools", "tokens", "cost", "errors", "decided", "problem"
+    )
     assert said == ("clerk", "What is a bread?", "completed", 4, 4, 150, 0.002, 1, 1, "")
     assert newest.started > oldest.started
     assert newest.seconds > 0
@@ -56,7 +58,7 @@ async def test_several_runs_in_a_file(tmp_path: Path) -> None:
     recorder.close()
     logs = Logs([file])
     two, one = logs.runs()
-    assert (one.said, two.said) == ("Hello one", "Hello two")
+    assert (one.prompt, two.prompt) == ("Hello one", "Hello two")
     for run, other in ((one, two), (two, one)):
         source = logs.source(run.id)
         assert source is not None

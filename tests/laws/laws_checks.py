@@ -16,7 +16,7 @@ from laws_programs import Program
 
 from agentflow.errors import CallTimeoutError
 from agentflow.loop.history import fold_events, fold_facts
-from agentflow.models.adapter import Prepared
+from agentflow.models.adapter import PreparedRequest
 from agentflow.models.conversion import Conversation, wire_name
 from agentflow.models.options_out import Thinking
 from agentflow.models.profiles import PROFILES
@@ -133,7 +133,7 @@ def check_wires(messages: Sequence[Msg], tools: Sequence[Any]) -> None:
         body: Any = {"model": "m", "messages": made, **_openai_tools(tools)}
         _refused(OPENAI, Subject(wire="openai", body=body, headers=KEYS, dialect=dialect))
     made = Conversation("m", over_responses(PROFILES["openai"])).convert(messages)
-    asked = Prepared(made, _openai_tools(tools), Thinking({}), None, {})
+    asked = PreparedRequest(made, _openai_tools(tools), Thinking({}), None, {})
     body = responses_body("m", asked, {}, {}, reasons=True)
     _refused(RESPONSES, Subject(wire="responses", body=body, headers=KEYS))
     body = anthropic_body(messages, tools)

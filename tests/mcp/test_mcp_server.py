@@ -27,7 +27,7 @@ from agentflow import (
     ToolUseBlock,
 )
 from agentflow.errors import ToolError
-from agentflow.mcp import MCPServer, Progress
+from agentflow.mcp import MCPServer, ProgressReport
 from agentflow.testing import ScriptedModel
 
 
@@ -39,9 +39,9 @@ async def test_a_round_over_each_way(way: str) -> None:
         async with Agent("a", model, tools=[server]) as agent, agent.stream("Go") as stream:
             events = [event async for event in stream]
         assert [event.chunk for event in events if isinstance(event, ActingChunk)] == [
-            Progress(1, 3, "step 1"),
-            Progress(2, 3, "step 2"),
-            Progress(3, 3, "step 3"),
+            ProgressReport(1, 3, "step 1"),
+            ProgressReport(2, 3, "step 2"),
+            ProgressReport(3, 3, "step 3"),
         ]
         reasoning = [PreReasoning, ReasoningChunk, PostReasoning]
         acting = [PreToolRound, PreActing, *[ActingChunk] * 3, PostActing, PostToolRound]

@@ -13,7 +13,7 @@ from wired import Wired
 
 from agentflow import Agent, Approve, Hook, Session, ToolSchedule, tool
 from agentflow.errors import UsageError
-from agentflow.plugins.approval import Allow, Approval, ApprovalRequest, Decision, Refuse
+from agentflow.plugins.approval import Allow, Approval, ApprovalDecision, ApprovalRequest, Refuse
 from agentflow.plugins.approval.terminal import TerminalAsker
 from agentflow.plugins.cache import ToolCache
 from agentflow.testing import ScriptedModel
@@ -189,7 +189,7 @@ async def _fails(request: ApprovalRequest) -> bool:
             TerminalAsker(write=io.StringIO(), interactive=False),
             "write needs an approval, and there is no terminal to ask at",
         ),
-        (lambda request: Decision("no", "too late"), "too late"),
+        (lambda request: ApprovalDecision("no", "too late"), "too late"),
     ],
 )
 async def test_silence_means_no(ask: Any, reason: str) -> None:
@@ -279,7 +279,7 @@ async def test_what_is_shown() -> None:
     screen = io.StringIO()
     asker = TerminalAsker(read=lambda: "y\n", write=screen, interactive=True)
     decision = await asker(request(path="a\x1b[2Jb\u202e", text="one\ntwo", many=[1, {"x": None}]))
-    assert decision == Decision("once")
+    assert decision == ApprovalDecision("once")
     assert screen.getvalue() == (
         "\nhelper wants to run write (no rule allows it)\n"
         "  path: a\\x1b[2Jb\\u202e\n"
@@ -294,16 +294,16 @@ async def test_what_is_shown() -> None:
 @pytest.mark.parametrize(
     ("lines", "decision"),
     [
-        (["y"], Decision("once")),
-        (["yes"], Decision("once")),
-        (["S"], Decision("session")),
-        (["always"], Decision("always")),
-        (["n"], Decision("no")),
-        (["n not on a Friday"], Decision("no", "not on a Friday")),
-        (["", "what?", "y please", "n"], Decision("no")),
+        (["y"], ApprovalDecision("once")),
+        (["yes"], ApprovalDecision("once")),
+        (["S"], ApprovalDecision("session")),
+        (["always"], ApprovalDecision("always")),
+        (["n"], ApprovalDecision("no")),
+        (["n not on a Friday"], ApprovalDecision("no", "not on a Friday")),
+        (["", "what?", "y please", "n"], ApprovalDecision("no")),
     ],
 )
-async def test_answers(lines: list[str], decision: Decision) -> None:
+async def test_answers(lines: list[str], decision: ApprovalDecision) -> None:
     """Letters or words, a reason behind a no; anything else is asked again, and an empty line is no yes."""
     given = iter(lines)
     asker = TerminalAsker(read=lambda: f"{next(given)}\n", write=io.StringIO(), interactive=True)
@@ -354,7 +354,7 @@ async def test_a_cancelled_question_is_taken_back() -> None:
     second = asyncio.ensure_future(asker(request()))
     line.release()
     line.release()
-    assert await second == Decision("no", "later")
+    assert await second == ApprovalDecision("no", "later")
     assert RAN == []
     assert history(agent.session())[-1].startswith("tool: t0 interrupted")
 
@@ -366,7 +366,9 @@ async def test_a_terminal_that_breaks_means_no() -> None:
         raise KeyboardInterrupt
 
     asker = TerminalAsker(read=interrupted, write=io.StringIO(), interactive=True)
-    assert await asker(request()) == Decision("no", "write was not approved (KeyboardInterrupt at the terminal)")
+    assert await asker(request()) == ApprovalDecision(
+        "no", "write was not approved (KeyboardInterrupt at the terminal)"
+    )
 
 
 class Screen(io.StringIO):
@@ -399,7 +401,7 @@ async def test_at_a_real_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         second = asyncio.ensure_future(asker(request()))
         await questions.get()
         keyboard.write(b"n not now\n")
-        assert await second == Decision("no", "not now")
+        assert await second == ApprovalDecision("no", "not now")
 
 
 async def test_nobody_is_asked_about_a_call_that_cannot_run() -> None:
@@ -468,7 +470,7 @@ async def test_a_person_is_asked_once_for_each_run_of_a_tool(
 
 async def test_a_refusal_holds_for_the_same_calls_of_the_round() -> None:
     """One no for both; in the next round it is asked again."""
-    person = Person(Decision("no", "not now"))
+    person = Person(ApprovalDecision("no", "not now"))
     model = looks([("t1", "/a"), ("t2", "/a")], [("t3", "/a")])
     agent = Agent("a", model, tools=[read], hooks=[Approval(ask=person), ToolCache()])
     await agent.call("go")

@@ -11,7 +11,7 @@ from wired import Wired
 from agentflow import Agent, tool
 from agentflow.errors import UsageError
 from agentflow.plugins.shell import ShellApproval
-from agentflow.plugins.shell.parts import BUILTINS, Part, Script, Some, read_script
+from agentflow.plugins.shell.parts import BUILTINS, ParsedScript, Part, Some, read_script
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Say, ToolCall, WireReply
 from agentflow.vocabulary.messages import ToolUseBlock
@@ -433,7 +433,7 @@ def test_what_is_allowed_runs_no_foreign_program(command: str, tmp_path: Path) -
 
 def test_the_parts_of_a_script() -> None:
     """A script is every command in it and every file that it opens, in order."""
-    assert read_script("x=1 a '2 3'|b $x >> out 2>&1 && timeout 5 xargs c\ny=") == Script(
+    assert read_script("x=1 a '2 3'|b $x >> out 2>&1 && timeout 5 xargs c\ny=") == ParsedScript(
         "x=1 a '2 3'|b $x >> out 2>&1 && timeout 5 xargs c\ny=",
         (
             Part(("x=1", "a", "2 3"), "x=1 a '2 3'"),

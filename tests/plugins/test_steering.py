@@ -102,7 +102,7 @@ async def test_what_was_never_given_to_a_call_can_be_taken_back() -> None:
     """Who has changed their mind gets the message back, and no call does."""
     steering = Steering()
     sent = steering.send("Never mind.", session="a")
-    assert steering.take_back("a") == (sent,)
+    assert steering.withdraw("a") == (sent,)
     agent = Agent("a", ScriptedModel(["Fine."]), hooks=[steering])
     await agent.call("Go")
     assert history(agent.session()) == ["user: Go", "assistant: Fine."]

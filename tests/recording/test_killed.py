@@ -99,7 +99,7 @@ async def test_a_killed_process_loses_what_came_since_the_last_flush(
     assert len(runs) == times
     for number, least in enumerate(flushed):
         (run_id,) = [run for run in runs if run.startswith(f"run_{number}_")]
-        assert (runs[run_id].outcome, runs[run_id].problem, runs[run_id].said) == ("", "", "go")
+        assert (runs[run_id].outcome, runs[run_id].problem, runs[run_id].prompt) == ("", "", "go")
         name = f"{where}{run_id}.jsonl" if kind == "folder" else f"{where}#{run_id}"
         log = await asyncio.to_thread(load_named, name)
         assert len([entry for entry in log.entries if isinstance(entry, StartedEntry)]) >= least

@@ -120,7 +120,7 @@ async def test_a_run_is_read_back_as_it_was_seen(place: Place) -> None:
     logs = Logs([place.where])
     (run,) = await asyncio.to_thread(logs.runs)
     assert (run.run, run.outcome, run.tools, run.problem) == (reply.run_id, "completed", 1, "")
-    assert run.said.startswith("go")
+    assert run.prompt.startswith("go")
     source = await asyncio.to_thread(logs.source, run.id)
     assert source is not None
     lines, behind = await asyncio.to_thread(source.lines)

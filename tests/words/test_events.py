@@ -183,7 +183,7 @@ def test_what_was_decided() -> None:
 
 def test_each_verdict_says_what_it_is() -> None:
     """In a word for people, whether guards may give it, and which counts where several are given."""
-    said = [(kind.__name__, kind.said, kind.by_guards, kind.strength) for kind in get_args(Verdict)]
+    said = [(kind.__name__, kind.label, kind.by_guards, kind.strength) for kind in get_args(Verdict)]
     assert said == [
         ("Deny", "denied", True, 0),
         ("Answer", "answered", False, 0),

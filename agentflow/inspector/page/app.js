@@ -3,7 +3,7 @@
 
 import { showComparison } from "./compare.js";
 import { el, fill } from "./dom.js";
-import { follow, get, listed, post, text, textBehind } from "./http.js";
+import { follow, get, listed, post, text, textAndEnd } from "./http.js";
 import { Log } from "./log.js";
 import { showPauses } from "./pauses.js";
 import { printable } from "./print.js";
@@ -72,7 +72,7 @@ function compareLogs(logs, diff) {
 
 /** @param {string} id */
 async function showRun(id) {
-  const { body, behind, torn } = await textBehind(`api/runs/${id}`);
+  const { body, end, torn } = await textAndEnd(`api/runs/${id}`);
   const log = logOf(body, torn);
   const view = (run = new RunView(main, log, id));
   fill(actions, el("a.button", { href: `api/runs/${id}/export`, download: "" }, "Export"), el("button", { type: "button", click: () => print() }, "Print"));
@@ -85,7 +85,7 @@ async function showRun(id) {
       if (run === view) view.renew();
     });
   };
-  listen(`?run=${id}&from=${behind}`, grown);
+  listen(`?run=${id}&from=${end}`, grown);
 }
 
 /**

@@ -1,7 +1,7 @@
 // @ts-check
 /** Two runs side by side, aligned and compared by the server: their first difference, and their totals. */
 
-import { diffed } from "./diff.js";
+import { diffOf } from "./diff.js";
 import { dollars, duration, el, fill, pretty, thousands } from "./dom.js";
 import { totals } from "./cost.js";
 import { List } from "./list.js";
@@ -141,6 +141,6 @@ function showPair(place, a, b, pair) {
     el("h2", null, row?.type ?? ""),
     ...names
       .filter((name) => pair.how === "same" || before.get(name) !== after.get(name))
-      .map((name) => el("section.field", null, el("h3", null, name), diffed(before.get(name) ?? "", after.get(name) ?? ""))),
+      .map((name) => el("section.field", null, el("h3", null, name), diffOf(before.get(name) ?? "", after.get(name) ?? ""))),
   );
 }

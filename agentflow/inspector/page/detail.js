@@ -1,9 +1,9 @@
 // @ts-check
 /** One event in full: the decision, each hook's changes, every field. */
 
-import { diffed } from "./diff.js";
+import { diffOf } from "./diff.js";
 import { clock, duration, el, fill, long, pretty, short, since } from "./dom.js";
-import { decisionText, errorText, fieldText, groupTook, piecesText, verdictText, waited } from "./words.js";
+import { decisionText, errorText, fieldText, groupTook, chunksText, verdictText, waited } from "./words.js";
 
 /** @typedef {import("./log.js").Log} Log */
 /** @typedef {import("./log.js").Row} Row */
@@ -102,7 +102,7 @@ function hookCard(log, hook) {
       "div",
       null,
       el("h4", null, change.field),
-      diffed(fieldText(log, change.field, change.before ?? "", change.lists?.before), fieldText(log, change.field, change.after ?? "", change.lists?.after)),
+      diffOf(fieldText(log, change.field, change.before ?? "", change.lists?.before), fieldText(log, change.field, change.after ?? "", change.lists?.after)),
     ),
   );
   return el(`section.hook.${hook.via}`, null, head, ...said, ...changes);
@@ -123,7 +123,7 @@ function request(log, one) {
 /** @param {Log} log @param {Row} row */
 function fields(log, row) {
   const { entry } = row;
-  if (entry.pieces) return [pieces(entry)];
+  if (entry.pieces) return [chunks(entry)];
   const shown = Object.entries(entry.fields ?? (entry.kind === "interrupt" ? { how: entry.how, reason: entry.reason } : {})).filter(([name, value]) => value !== null && name !== "duration_ms" && name !== "waited_ms" && !(name === "original_tool_use" && value === entry.fields.tool_use));
   return shown.map(([name, value]) => field(log, row, name, value));
 }
@@ -141,13 +141,13 @@ function field(log, row, name, value) {
 }
 
 /** @param {any} entry */
-function pieces(entry) {
-  const all = entry.kind === "chunks" ? piecesText(entry.pieces) : entry.pieces.map(pretty).join("\n");
+function chunks(entry) {
+  const all = entry.kind === "chunks" ? chunksText(entry.pieces) : entry.pieces.map(pretty).join("\n");
   const last = entry.at?.at(-1) ?? 0;
   return el(
     "div.field",
     null,
-    el("h3", null, `${entry.pieces.length} pieces`, el("span.muted", null, ` within ${duration(last / 1000)}${entry.attempt > 1 ? ` · attempt ${entry.attempt}` : ""}`)),
+    el("h3", null, `${entry.pieces.length} chunks`, el("span.muted", null, ` within ${duration(last / 1000)}${entry.attempt > 1 ? ` · attempt ${entry.attempt}` : ""}`)),
     long(all),
     entry.pieces.length > 1 ? each(entry) : null,
   );
@@ -155,8 +155,8 @@ function pieces(entry) {
 
 /** @param {any} entry */
 function each(entry) {
-  const rows = entry.pieces.slice(0, 500).map((/** @type {any} */ piece, /** @type {number} */ n) =>
-    el("tr", null, el("td.number", null, `+${(entry.at?.[n] ?? 0).toFixed(1)} ms`), el("td", null, el("code", null, short(typeof piece === "string" ? JSON.stringify(piece) : JSON.stringify(piece), 200)))),
+  const rows = entry.pieces.slice(0, 500).map((/** @type {any} */ chunk, /** @type {number} */ n) =>
+    el("tr", null, el("td.number", null, `+${(entry.at?.[n] ?? 0).toFixed(1)} ms`), el("td", null, el("code", null, short(typeof chunk === "string" ? JSON.stringify(chunk) : JSON.stringify(chunk), 200)))),
   );
   const rest = entry.pieces.length - rows.length;
   return el("details", null, el("summary", null, "each chunk"), el("table", null, el("tbody", null, ...rows)), rest > 0 ? el("p.muted", null, `and ${rest} more`) : null);

@@ -21,8 +21,8 @@ export function edits(before, after) {
   while (tail < before.length - head && tail < after.length - head && before[before.length - 1 - tail] === after[after.length - 1 - tail]) tail++;
   const middle = shortest(before.slice(head, before.length - tail), after.slice(head, after.length - tail));
   /** @param {T[]} same @returns {["=", T][]} */
-  const kept = (same) => same.map((one) => ["=", one]);
-  return [...kept(before.slice(0, head)), ...middle, ...kept(before.slice(before.length - tail))];
+  const unchanged = (same) => same.map((one) => ["=", one]);
+  return [...unchanged(before.slice(0, head)), ...middle, ...unchanged(before.slice(before.length - tail))];
 }
 
 /**
@@ -84,7 +84,7 @@ function walkedBack(a, b, trace, last) {
  * @param {string} before
  * @param {string} after
  */
-export function diffed(before, after) {
+export function diffOf(before, after) {
   const body = el("pre.diff", { dir: "ltr" });
   const found = edits(before.split("\n"), after.split("\n"));
   for (let at = 0; at < found.length; ) {
@@ -122,14 +122,14 @@ function common(body, found, at) {
  */
 function changed(body, found, at) {
   /** @type {string[]} */
-  const went = [];
+  const removed = [];
   /** @type {string[]} */
-  const came = [];
-  for (; at < found.length && found[at][0] !== "="; at++) (found[at][0] === "-" ? went : came).push(found[at][1]);
-  const pairs = went.length === came.length && went.length <= 40;
-  const words = pairs ? went.map((text, n) => edits(split(text), split(came[n]))) : [];
-  went.forEach((text, n) => body.append(marked("del", "−", text, words[n], "-")));
-  came.forEach((text, n) => body.append(marked("ins", "+", text, words[n], "+")));
+  const added = [];
+  for (; at < found.length && found[at][0] !== "="; at++) (found[at][0] === "-" ? removed : added).push(found[at][1]);
+  const pairs = removed.length === added.length && removed.length <= 40;
+  const words = pairs ? removed.map((text, n) => edits(split(text), split(added[n]))) : [];
+  removed.forEach((text, n) => body.append(marked("del", "−", text, words[n], "-")));
+  added.forEach((text, n) => body.append(marked("ins", "+", text, words[n], "+")));
   return at;
 }
 
@@ -143,15 +143,15 @@ function split(text) {
  * @param {string} sign
  * @param {string} text
  * @param {["=" | "-" | "+", string][] | undefined} words
- * @param {"-" | "+"} mine
+ * @param {"-" | "+"} own
  */
-function marked(kind, sign, text, words, mine) {
-  const made = el(`div.${kind}`, null, `${sign} `);
-  const shared = words?.some(([how]) => how === "=");
-  if (!words || !shared) made.append(visible(text.slice(0, 20000)));
+function marked(kind, sign, text, words, own) {
+  const row = el(`div.${kind}`, null, `${sign} `);
+  const shared = words?.some(([change]) => change === "=");
+  if (!words || !shared) row.append(visible(text.slice(0, 20000)));
   else
-    for (const [how, word] of words)
-      if (how === "=") made.append(visible(word));
-      else if (how === mine) made.append(el("mark", null, word));
-  return made;
+    for (const [change, word] of words)
+      if (change === "=") row.append(visible(word));
+      else if (change === own) row.append(el("mark", null, word));
+  return row;
 }

@@ -27,10 +27,10 @@ export async function text(path) {
  * A growing text, and its current end.
  * @param {string} path
  */
-export async function textBehind(path) {
+export async function textAndEnd(path) {
   const response = await checked(await fetch(path));
   const { headers } = response;
-  return { body: await response.text(), behind: headers.get("x-end") ?? "0", torn: Number(headers.get("x-torn")) };
+  return { body: await response.text(), end: headers.get("x-end") ?? "0", torn: Number(headers.get("x-torn")) };
 }
 
 /** @param {string} path @param {any} body @returns {Promise<any>} */
@@ -42,11 +42,11 @@ export async function post(path, body) {
 /**
  * Receive news while the page is open; the browser restores a broken connection.
  * @param {string} path
- * @param {(news: {lines?: string, problem?: string, runs?: boolean, pauses?: any[]}) => void} told
+ * @param {(news: {lines?: string, problem?: string, runs?: boolean, pauses?: any[]}) => void} receive
  * @returns {() => void} ends it
  */
-export function follow(path, told) {
+export function follow(path, receive) {
   const source = new EventSource(path);
-  source.addEventListener("message", (event) => told(JSON.parse(event.data)));
+  source.addEventListener("message", (event) => receive(JSON.parse(event.data)));
   return () => source.close();
 }

@@ -10,7 +10,7 @@ import { clock, dollars, duration, el, fill, thousands } from "./dom.js";
  * @property {string} file
  * @property {string} agent
  * @property {string} model
- * @property {string} said
+ * @property {string} prompt
  * @property {string} outcome
  * @property {number} started
  * @property {number} seconds
@@ -113,7 +113,7 @@ export async function showRuns(place, load, search) {
       "tr",
       { click: (/** @type {MouseEvent} */ event) => event.target instanceof HTMLInputElement || event.target instanceof HTMLAnchorElement || link.click() },
       el("td", null, mark),
-      el("td.who", null, link, el("span.muted", null, run.problem || run.said)),
+      el("td.who", null, link, el("span.muted", null, run.problem || run.prompt)),
       el("td.states", null, el(`span.chip.${kind}`, null, state), run.errors ? el("span.chip.error", null, `${run.errors} ✗`) : null, run.decided ? el("span.chip.veto", null, `${run.decided} ⊘`) : null),
       el("td.when", null, clock(run.started)),
       ...[["", duration(run.seconds)], [".wide", run.rounds], [".wide", run.tools], ["", thousands(run.tokens)]].map(([kind, value]) => el(`td.number${kind}`, null, run.problem ? "" : value)),
@@ -163,12 +163,12 @@ export async function showRuns(place, load, search) {
     count,
     el("div.scroll", null, el("table.runs", null, el("thead", null, el("tr", null, ...heads.map(([name, kind]) => el("th", { class: kind || null }, name)))), body)),
   );
-  let told = "";
+  let shown = "";
   const renew = async () => {
     const listed = await load();
     const text = JSON.stringify(listed);
-    if (text !== told) {
-      told = text; // a rebuilt row would lose a click in progress
+    if (text !== shown) {
+      shown = text; // a rebuilt row would lose a click in progress
       ({ runs, left } = listed);
       choices();
       draw();

@@ -8,24 +8,24 @@ import { duration, pretty, short, thousands } from "./dom.js";
 
 /**
  * The chunks of a reply as text, followed by each call, after an arrow, with its raw arguments.
- * @param {any[]} pieces
+ * @param {any[]} chunks
  */
-export function piecesText(pieces) {
-  let said = "";
+export function chunksText(chunks) {
+  let result = "";
   let calls = false;
-  for (const piece of pieces) {
-    const text = typeof piece === "string" ? piece : (piece.text ?? piece.thinking ?? "");
+  for (const chunk of chunks) {
+    const text = typeof chunk === "string" ? chunk : (chunk.text ?? chunk.thinking ?? "");
     if (text) {
-      said += calls ? ` ${text}` : text;
+      result += calls ? ` ${text}` : text;
       calls = false;
     }
-    for (const use of typeof piece === "string" ? [] : (piece.tool_uses ?? [])) {
-      if (use.name) said += `${said ? " " : ""}→ ${use.name} `;
-      said += use.arguments ?? "";
+    for (const use of typeof chunk === "string" ? [] : (chunk.tool_uses ?? [])) {
+      if (use.name) result += `${result ? " " : ""}→ ${use.name} `;
+      result += use.arguments ?? "";
       calls = true;
     }
   }
-  return said;
+  return result;
 }
 
 /**
@@ -93,8 +93,8 @@ export function usageText(usage) {
 export function verdictText(verdict) {
   if (!verdict) return "";
   const { verdict: name, ...rest } = verdict;
-  const said = Object.values(rest).find((value) => value !== null && value !== "");
-  return said === undefined ? name : `${name}: ${typeof said === "string" ? said : pretty(said)}`;
+  const first = Object.values(rest).find((value) => value !== null && value !== "");
+  return first === undefined ? name : `${name}: ${typeof first === "string" ? first : pretty(first)}`;
 }
 
 /**
@@ -113,7 +113,7 @@ export function summary(log, row) {
     case "PreReasoning":
       return `${decided}${fields.model ?? ""} · ${plural(log.count(row.lists.input_messages), "message")}, ${plural(fields.tools?.length ?? 0, "tool")}${fields.purpose === "summary" ? " · summary" : ""}`;
     case "ReasoningChunk":
-      return `${row.count > 1 ? `${plural(row.count, "piece")} · ` : ""}${piecesText(entry.pieces.slice(0, 40))}`;
+      return `${row.count > 1 ? `${plural(row.count, "chunk")} · ` : ""}${chunksText(entry.pieces.slice(0, 40))}`;
     case "PostReasoning":
       return `${decided}${messageText(log, fields.reasoning_result)} · ${usageText(fields.usage)}`;
     case "PreToolRound":
@@ -121,7 +121,7 @@ export function summary(log, row) {
     case "PreActing":
       return decided + callText(log.uses.get(fields.tool_use));
     case "ActingChunk":
-      return `${log.uses.get(entry.tool_use)?.name ?? ""}: ${row.count > 1 ? `${plural(row.count, "piece")} · ` : ""}${entry.pieces.slice(0, 10).map(pretty).join(" ")}`;
+      return `${log.uses.get(entry.tool_use)?.name ?? ""}: ${row.count > 1 ? `${plural(row.count, "chunk")} · ` : ""}${entry.pieces.slice(0, 10).map(pretty).join(" ")}`;
     case "PostActing": {
       const result = log.results.get(fields.tool_result);
       return `${decided}${result?.name ?? ""}${result && result.state !== "success" ? ` (${result.state})` : ""}: ${resultText(result)}`;
@@ -186,10 +186,10 @@ export function took(row) {
  */
 export function searchable(log, row) {
   const { entry } = row;
-  let said = `${row.type} ${log.agent(row.call)} ${log.source(row)} ${summary(log, row)}`;
-  if (entry.pieces) said += ` ${entry.kind === "chunks" ? piecesText(entry.pieces) : entry.pieces.map(pretty).join("")}`;
-  for (const hook of log.hooksOf(row)) said += ` ${hook.hook} ${verdictText(hook.verdict)}`;
-  return said.toLowerCase();
+  let found = `${row.type} ${log.agent(row.call)} ${log.source(row)} ${summary(log, row)}`;
+  if (entry.pieces) found += ` ${entry.kind === "chunks" ? chunksText(entry.pieces) : entry.pieces.map(pretty).join("")}`;
+  for (const hook of log.hooksOf(row)) found += ` ${hook.hook} ${verdictText(hook.verdict)}`;
+  return found.toLowerCase();
 }
 
 /**

@@ -3,13 +3,13 @@
 from agentflow.plugins.approval.hook import (
     Allow,
     Approval,
+    ApprovalDecision,
     ApprovalRequest,
     Asker,
     Choice,
-    Decision,
     Granted,
     Refuse,
     Rule,
 )
 
-__all__ = ["Allow", "Approval", "ApprovalRequest", "Asker", "Choice", "Decision", "Granted", "Refuse", "Rule"]
+__all__ = ["Allow", "Approval", "ApprovalDecision", "ApprovalRequest", "Asker", "Choice", "Granted", "Refuse", "Rule"]

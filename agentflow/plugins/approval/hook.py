@@ -28,7 +28,7 @@ from agentflow.vocabulary.events import HookEvent, PreActing
 from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.verdicts import Approve, Deny, Suspend
 
-__all__ = ["Allow", "Approval", "ApprovalRequest", "Asker", "Choice", "Decision", "Granted", "Refuse", "Rule"]
+__all__ = ["Allow", "Approval", "ApprovalDecision", "ApprovalRequest", "Asker", "Choice", "Granted", "Refuse", "Rule"]
 
 Choice: TypeAlias = Literal["once", "session", "always", "no"]
 
@@ -113,7 +113,7 @@ class ApprovalRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ApprovalDecision:
     """An asker's answer.
 
     Attributes:
@@ -125,7 +125,9 @@ class Decision:
     reason: str = ""
 
 
-Asker: TypeAlias = Callable[[ApprovalRequest], "Awaitable[Decision | Choice | bool] | Decision | Choice | bool"]
+Asker: TypeAlias = Callable[
+    [ApprovalRequest], "Awaitable[ApprovalDecision | Choice | bool] | ApprovalDecision | Choice | bool"
+]
 """Asks a person: a function of the request, `async` or not. `True` is `"once"`, `False` is `"no"`."""
 
 
@@ -259,7 +261,7 @@ class Approval(Hook):
         """Return why approval is needed."""
         return "no rule allows it"
 
-    async def _decision(self, request: ApprovalRequest) -> Decision:
+    async def _decision(self, request: ApprovalRequest) -> ApprovalDecision:
         assert self.ask is not None
         name = request.tool_use.name
         try:
@@ -269,20 +271,20 @@ class Approval(Hook):
             log_failure(
                 "WARNING", error, "approval of {}: the asker failed, so the call is refused", name, where=request
             )
-            return Decision("no", f"{name} needs an approval, but the asker failed ({type(error).__name__})")
+            return ApprovalDecision("no", f"{name} needs an approval, but the asker failed ({type(error).__name__})")
         match answer:
-            case Decision():
+            case ApprovalDecision():
                 return answer
             case True:
-                return Decision("once")
+                return ApprovalDecision("once")
             case False | None:
-                return Decision("no")
+                return ApprovalDecision("no")
             case "once" | "session" | "always" | "no":
-                return Decision(cast("Choice", answer))
+                return ApprovalDecision(cast("Choice", answer))
             case _:
                 logger.bind(**ids_of(request)).warning(
                     "approval of {}: the asker answered {!r}, which is not a choice, so the call is refused",
                     one_line(name),
                     answer,
                 )
-                return Decision("no", f"{name} was not approved (the asker's answer was not understood)")
+                return ApprovalDecision("no", f"{name} was not approved (the asker's answer was not understood)")

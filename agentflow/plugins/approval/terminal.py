@@ -20,7 +20,7 @@ from typing import TextIO
 
 from agentflow._support.locks import FairLock
 from agentflow._support.shown import printable
-from agentflow.plugins.approval.hook import ApprovalRequest, Choice, Decision
+from agentflow.plugins.approval.hook import ApprovalDecision, ApprovalRequest, Choice
 
 try:
     import termios
@@ -41,12 +41,12 @@ class Questions:
     """Tracks whether a question is open at the terminal, so that other output waits.
 
     Attributes:
-        stand: The number of open questions.
+        pending: The number of open questions.
         turn: A lock held for one question, in order of arrival.
     """
 
     def __init__(self) -> None:
-        self.stand = 0
+        self.pending = 0
         self.turn = FairLock()
         self._lock = threading.Lock()
         self._watchers: list[Callable[[], object]] = []
@@ -67,7 +67,7 @@ class Questions:
     def open(self) -> Generator[None]:
         """Mark a question as open for the length of the block."""
         with self._lock:
-            self.stand += 1
+            self.pending += 1
             watchers = tuple(self._watchers)
         try:
             for begins in watchers:
@@ -75,7 +75,7 @@ class Questions:
             yield
         finally:
             with self._lock:
-                self.stand -= 1
+                self.pending -= 1
 
 
 questions = Questions()
@@ -104,18 +104,18 @@ class TerminalAsker:
         self._write = write
         self._interactive = interactive
 
-    async def __call__(self, request: ApprovalRequest) -> Decision:
+    async def __call__(self, request: ApprovalRequest) -> ApprovalDecision:
         """Ask, and wait for the answer without blocking the event loop.
 
         If the call is cancelled, its question is withdrawn, and a line that its reader still gets is dropped.
         """
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Decision] = loop.create_future()
+        answer: asyncio.Future[ApprovalDecision] = loop.create_future()
         withdrawn, taken = threading.Event(), threading.Event()
 
         def ask() -> None:
             try:
-                decision = Decision("once") if request.settled() else self._ask(request, withdrawn)
+                decision = ApprovalDecision("once") if request.settled() else self._ask(request, withdrawn)
                 with suppress(RuntimeError):  # the loop is closed, and the call gone
                     loop.call_soon_threadsafe(_settle, answer, decision)
                     taken.wait(_TAKEN)  # the next question must see the effect of this answer
@@ -133,21 +133,25 @@ class TerminalAsker:
             if not answer.done() or answer.cancelled():
                 self._say("\n  (taken back: the call was cancelled)")
 
-    def _ask(self, request: ApprovalRequest, withdrawn: threading.Event) -> Decision:
+    def _ask(self, request: ApprovalRequest, withdrawn: threading.Event) -> ApprovalDecision:
         try:
             if not self._can_ask():
-                return Decision("no", f"{request.tool_use.name} needs an approval, and there is no terminal to ask at")
+                return ApprovalDecision(
+                    "no", f"{request.tool_use.name} needs an approval, and there is no terminal to ask at"
+                )
             with questions.open():
                 return self._dialogue(request, withdrawn)
         except (Exception, KeyboardInterrupt) as error:
-            return Decision("no", f"{request.tool_use.name} was not approved ({type(error).__name__} at the terminal)")
+            return ApprovalDecision(
+                "no", f"{request.tool_use.name} was not approved ({type(error).__name__} at the terminal)"
+            )
 
     def _can_ask(self) -> bool:
         if self._interactive is not None:
             return self._interactive
         return self._read is not None or (sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty())  # pyright: ignore[reportUnnecessaryComparison] - None without a console
 
-    def _dialogue(self, request: ApprovalRequest, withdrawn: threading.Event) -> Decision:
+    def _dialogue(self, request: ApprovalRequest, withdrawn: threading.Event) -> ApprovalDecision:
         if self._read is None and termios is not None:  # discard input typed before the question
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
         self._say(question(request))
@@ -156,15 +160,15 @@ class TerminalAsker:
             self._say(f"  {_legend(request, offered)}: ", end="")
             line = self._read() if self._read is not None else _line_of_terminal(withdrawn)
             if withdrawn.is_set():
-                return Decision("no")
+                return ApprovalDecision("no")
             if not line:
-                return Decision("no", f"{request.tool_use.name} was not approved (the input is closed)")
+                return ApprovalDecision("no", f"{request.tool_use.name} was not approved (the input is closed)")
             key, _, reason = line.strip().partition(" ")
             choice = _choice(key.lower(), offered)
             if choice == "no":
-                return Decision("no", reason.strip())
+                return ApprovalDecision("no", reason.strip())
             if choice is not None and not reason:
-                return Decision(choice)
+                return ApprovalDecision(choice)
             self._say("  Please enter one of the answers above.")
 
     def _say(self, text: str, end: str = "\n") -> None:
@@ -191,7 +195,7 @@ def _line_of_terminal(withdrawn: threading.Event) -> str:
     return sys.stdin.readline()
 
 
-def _settle(answer: asyncio.Future[Decision], decision: Decision) -> None:
+def _settle(answer: asyncio.Future[ApprovalDecision], decision: ApprovalDecision) -> None:
     if not answer.done():
         answer.set_result(decision)
 

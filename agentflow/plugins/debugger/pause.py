@@ -194,7 +194,7 @@ def describe_end(pause: Pause) -> str:
             return "still paused"
         case "decided" if pause.verdict is not None:
             said = verdict_value(pause.verdict)
-            return f"{pause.verdict.said}: {said}" if isinstance(said, str) and said else pause.verdict.said
+            return f"{pause.verdict.label}: {said}" if isinstance(said, str) and said else pause.verdict.label
         case "over":
             done = "denied" if isinstance(pause.verdict, Deny) else "it continued"
             return f"no decision in time; {done}"

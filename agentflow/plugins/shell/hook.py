@@ -27,7 +27,7 @@ from typing import TypeAlias, get_args
 from agentflow.errors import UsageError
 from agentflow.plugins._matching import strings
 from agentflow.plugins.approval.hook import Approval, Asker
-from agentflow.plugins.shell.parts import LONGEST, Part, Script, Shell, Some, Word, read_script, runs_others
+from agentflow.plugins.shell.parts import LONGEST, ParsedScript, Part, Shell, Some, Word, read_script, runs_others
 from agentflow.vocabulary.messages import ToolUseBlock
 
 __all__ = ["ShellApproval"]
@@ -119,13 +119,13 @@ class ShellApproval(Approval):
         """Return the doubt, or the first part that no rule allows."""
         return self._objection(self._script(use)) or super().why(use)
 
-    def _script(self, use: ToolUseBlock) -> Script:
+    def _script(self, use: ToolUseBlock) -> ParsedScript:
         command: object = use.input.get(self.argument)
         if not isinstance(command, str):
-            return Script(use.raw, doubt=f"there is no text in its argument {self.argument!r}")
+            return ParsedScript(use.raw, doubt=f"there is no text in its argument {self.argument!r}")
         return read_script(command, self.shell)
 
-    def _objection(self, script: Script) -> str | None:
+    def _objection(self, script: ParsedScript) -> str | None:
         """Return why a script must not run without asking."""
         if script.doubt is not None:
             return script.doubt
@@ -217,7 +217,7 @@ class _DenyRule:
         self._words = (*words, "**")
         self._mention = _mention(words)
 
-    def named_in(self, script: Script) -> str | None:
+    def named_in(self, script: ParsedScript) -> str | None:
         """Return the denied part of the script; None if nothing is certainly denied."""
         for part in script.parts:
             if any(_matches(self._words, form, _naming) for form in _forms(part)):

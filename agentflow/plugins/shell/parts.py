@@ -25,7 +25,7 @@ try:
 except ImportError as error:
     raise ImportError('Shell commands are parsed by tree-sitter: pip install "agentflow-hooks[shell]"') from error
 
-__all__ = ["BUILTINS", "LONGEST", "Part", "Script", "Shell", "Some", "Word", "read_script", "runs_others"]
+__all__ = ["BUILTINS", "LONGEST", "ParsedScript", "Part", "Shell", "Some", "Word", "read_script", "runs_others"]
 
 Shell: TypeAlias = Literal["bash", "sh"]
 
@@ -56,7 +56,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class ParsedScript:
     """The analysis of a script.
 
     Attributes:
@@ -135,7 +135,7 @@ def _parser() -> Parser:
     return Parser(Language(language()))
 
 
-def read_script(script: str, shell: Shell = "bash") -> Script:
+def read_script(script: str, shell: Shell = "bash") -> ParsedScript:
     """Split a script into parts.
 
     Args:
@@ -149,22 +149,22 @@ def read_script(script: str, shell: Shell = "bash") -> Script:
         "'$(rm x)': a command substitution is not judged"
     """
     if not script.strip():
-        return Script(script, doubt="it is empty")
+        return ParsedScript(script, doubt="it is empty")
     if len(script) > LONGEST:
-        return Script(script, doubt=f"it has {len(script)} characters; at most {LONGEST} are judged")
+        return ParsedScript(script, doubt=f"it has {len(script)} characters; at most {LONGEST} are judged")
     if not all(letter.isprintable() or letter in "\t\n" for letter in script):
-        return Script(script, doubt="it contains control characters or other invisible characters")
+        return ParsedScript(script, doubt="it contains control characters or other invisible characters")
     try:
         source = script.encode()
         root = _parser().parse(source).root_node
     except (ValueError, UnicodeEncodeError) as error:
-        return Script(script, doubt=f"it cannot be parsed ({type(error).__name__})")
+        return ParsedScript(script, doubt=f"it cannot be parsed ({type(error).__name__})")
     if root.has_error:
-        return Script(script, doubt=f"{script!r}: it cannot be parsed")
+        return ParsedScript(script, doubt=f"{script!r}: it cannot be parsed")
     try:
-        return Script(script, tuple(_parts(list(_tokens(root, source, shell)))))
+        return ParsedScript(script, tuple(_parts(list(_tokens(root, source, shell)))))
     except _DoubtError as doubt:
-        return Script(script, doubt=str(doubt))
+        return ParsedScript(script, doubt=str(doubt))
 
 
 class _DoubtError(Exception):
