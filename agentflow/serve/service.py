@@ -162,7 +162,7 @@ class Service:
         for id in (place.stored, *inner):  # noqa: A001
             place.agent.forget(id)
             await self._stored(store.delete(id))
-        self.steering.take_back(place.stored)
+        self.steering.withdraw(place.stored)
         self.runs.forget_session(place.stored)
 
     async def _idle(self, place: StoredSession) -> None:
