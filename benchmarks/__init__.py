@@ -1,1 +1,1 @@
-"""What the library costs over hand-written loops: `python -m benchmarks`."""
+"""The library's cost over hand-written loops: `python -m benchmarks`."""

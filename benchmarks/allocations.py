@@ -1,12 +1,12 @@
-"""Counters of memory: how many blocks a call, a round, a chunk and a hook keep where most are in use at once.
+"""Counters of memory: how many blocks a call, a round, a chunk and a hook keep at the moment of the highest use.
 
-A block is what CPython's allocator gives for one object, or for the table of one: `sys.getallocatedblocks`. It is looked at
-wherever code of the other side runs (model, tool, hook, reader) with the garbage collector off, so what waits to be
-collected counts. What is made and gone between two looks is not seen: that costs time, and the functions entered tell it.
+A block is what CPython's allocator gives for one object, or for the table of one: `sys.getallocatedblocks`. It is read whenever
+code of the other side runs (model, tool, hook, reader) with the garbage collector off, so objects that wait to be collected
+count. Objects made and freed between two readings are not seen: they cost time, which the number of entered functions shows.
 
 Rules:
 
-1. What counts is the middle of several runs: the first ones fill pools, free lists and caches.
+1. The result is the median of several runs: the first ones fill pools, free lists and caches.
 2. A round and a chunk are slopes: many less few, over the difference.
 """
 
@@ -90,10 +90,10 @@ def _agent(*replies: Sequence[ModelChunk], hooks: Sequence[Hook] = ()) -> Agent:
 
 
 async def _held(way: Way, agent: Agent) -> int:
-    """The most blocks that one call and its session had in use at once, above what was in use before."""
+    """The most blocks that one call and its session had in use at once, above the number in use before."""
     held: list[int] = []
     gc.collect()
-    gc.freeze()  # what exists already does not count, and looking through it takes most of the time
+    gc.freeze()  # existing objects do not count, and scanning them takes most of the time
     for _ in range(_RUNS):
         gc.collect()
         gc.disable()

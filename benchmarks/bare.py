@@ -1,11 +1,11 @@
-"""The other side: what a competent user would write without a library, and the model and tool that both sides share.
+"""The other side: the code of a competent user without a library, and the model and tool that both sides share.
 
 Rules:
 
-1. Both sides use the same model object and the same tool function; the model builds its chunks anew, as an adapter does.
+1. Both sides use the same model object and the same tool function; the model builds new chunks each time, as an adapter does.
 2. The loops leave nothing out that a working program needs: they join text, gather tool calls by index from fragments,
    validate arguments with pydantic, answer unknown tools and wrong arguments, keep the whole conversation, and stop at
-   a limit. They have no hooks, sessions, cancellation rules, usage or ids: that is what the difference pays for.
+   a limit. They have no hooks, sessions, cancellation rules, usage or ids: that is the difference in cost.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Message = dict[str, Any]
 ToolTable = dict[str, tuple[TypeAdapter[Any], Callable[..., Awaitable[Any]]]]
 
 
-# ---- what both sides share
+# ---- shared by both sides
 
 
 def answer(text: str = "It is 3.") -> tuple[ModelChunk, ...]:
@@ -54,7 +54,7 @@ def tool_reply(round_number: int, name: str = "add", calls: int = 1) -> tuple[Mo
 
 
 def _anew(chunk: ModelChunk) -> ModelChunk:
-    """The chunk built once more, as an adapter builds each from what it reads."""
+    """The chunk built once more, as an adapter builds each from its input."""
     deltas = chunk.tool_uses
     if deltas:
         deltas = tuple([ToolUseDelta(d.index, d.id, d.name, d.arguments) for d in deltas])
@@ -62,7 +62,7 @@ def _anew(chunk: ModelChunk) -> ModelChunk:
 
 
 class Script:
-    """A model that gives its replies in turn, over and over; it builds their chunks, and waits for nothing."""
+    """A model that returns its replies in turn, over and over; it builds their chunks, and waits for nothing."""
 
     name = "script"
 
@@ -96,7 +96,7 @@ class WaitingScript:
 
 
 class Chunks:
-    """A model whose reply is `count` small chunks."""
+    """A model with a reply of `count` small chunks."""
 
     name = "chunks"
 
@@ -188,7 +188,7 @@ async def _run_tool(call: _Call) -> Message:
 
 
 async def bare_call(model: Any, messages: list[Message], max_iterations: int = 25) -> str:
-    """The loop behind `agent.call`: ask, run the tools one by one, ask again, until there are no tool calls."""
+    """The loop of `agent.call`: ask, run the tools one by one, ask again, until there are no tool calls."""
     for _ in range(max_iterations):
         texts: list[str] = []
         calls: dict[int, _Call] = {}
@@ -207,7 +207,7 @@ async def bare_call(model: Any, messages: list[Message], max_iterations: int = 2
 
 
 async def bare_stream(model: Any, messages: list[Message], max_iterations: int = 25) -> AsyncIterator[object]:
-    """The loop behind `agent.stream`: the same as an async generator, which hands on chunks and tool results."""
+    """The loop of `agent.stream`: the same as an async generator, which passes on chunks and tool results."""
     for _ in range(max_iterations):
         texts: list[str] = []
         calls: dict[int, _Call] = {}

@@ -1,4 +1,4 @@
-"""Counters: what a call, a round and a streamed round execute, and the blocks of memory that they keep.
+"""Counters: the code that a call, a round and a streamed round execute, and the blocks of memory that they keep.
 
 They are the same on every machine, so tests hold them. A round, a chunk, a hook and a wrapper are slopes: a run with more of
 them less one with fewer, divided by the difference.

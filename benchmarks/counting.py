@@ -1,4 +1,4 @@
-"""Count what Python does while some work runs: bytecode instructions, functions entered, coroutines made.
+"""Count the operations of Python while some work runs: bytecode instructions, functions entered, coroutines made.
 
 On Python 3.12 and newer `sys.monitoring` counts, which is exact and sees every thread. On 3.11 `sys.setprofile` and
 `sys.settrace` do; only `Counts.functions` and instructions of the package are available there.
@@ -26,7 +26,7 @@ _TOOL_ID = 4
 
 
 class Counts(NamedTuple):
-    """What was counted.
+    """The counts.
 
     Attributes:
         functions: How often a function of the package was entered or resumed.

@@ -1,12 +1,12 @@
-"""Processes that are killed and go on: `python -m benchmarks.crash --kills 300` (with `--quick` only to see that it runs).
+"""Processes that are killed and continued: `python -m benchmarks.crash --kills 300` (`--quick` only checks that it runs).
 
-A child process runs a job of 20 rounds whose tools have effects in a file. It is killed with SIGKILL at random instants, and
-the next child resumes it, until so many have been killed. Over SQLite and over PostgreSQL (a real server, started here), with
-idempotent tools and with others.
+A child process runs a job of 20 rounds with tools that have effects in a file. It is killed with SIGKILL at random instants,
+and the next child resumes it, until enough have been killed. Over SQLite and over PostgreSQL (a real server, started here),
+with idempotent tools and with others.
 
 A job is checked before each resume (the stored history is legal) and at its end. With idempotent tools: the same final answer
-as undisturbed, and every effect under its one key. With others: no effect twice, and the model was told "Outcome unknown" of
-each that is missing. What breaks that is counted as a repeated or lost effect, and the command fails.
+as undisturbed, and every effect under its one key. With others: no effect twice, and the model received "Outcome unknown" for
+each that is missing. A violation is counted as a repeated or lost effect, and the command fails.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SLOWEST = 0.3
 
 
 class Job(NamedTuple):
-    """What outlives the processes of one job.
+    """The data that outlives the processes of one job.
 
     Attributes:
         url: The store.
@@ -58,7 +58,7 @@ class Job(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What was counted."""
+    """The counts."""
 
     kills: int = 0
     resumes: int = 0
@@ -75,7 +75,7 @@ class Tally(NamedTuple):
 
 
 def legal(messages: Sequence[Msg]) -> bool:
-    """Whether every call of a conversation is answered once, directly behind it, in order; the last round may be open.
+    """Whether every call of a conversation is answered once, directly after it, in order; the last round may be open.
 
     Returns:
         True.
@@ -92,7 +92,7 @@ def legal(messages: Sequence[Msg]) -> bool:
 
 
 def brain(request: ModelRequest) -> Any:
-    """Two tools at once and then one alone, round by round; what was said so far says which."""
+    """Two tools at once and then one alone, round by round; the conversation so far decides which."""
     conversation = list(request.messages)
     assert legal(conversation)
     assert not conversation[-1].tool_uses
@@ -132,7 +132,7 @@ def agent_of(job: Job, store: SqlStore) -> Agent:
 
 
 async def child(job: Job) -> None:
-    """One process: it does what is left of the job."""
+    """One process: it does the rest of the job."""
     async with SqlStore(job.url, power_safe=False) as store:
         agent = agent_of(job, store)
         status = {info.id: info.status for info in await store.sessions()}.get(job.session)
@@ -161,7 +161,7 @@ def started(job: Job) -> int:
 
 
 def killed(pid: int, seconds: float) -> bool:
-    """Kill a child behind some time, unless it has ended before.
+    """Kill a child after some time, unless it has ended before.
 
     Raises:
         RuntimeError: It failed.
@@ -197,7 +197,7 @@ def done(job: Job, chance: random.Random, kills: int) -> Tally:
 
 
 def _checked(job: Job) -> Tally:
-    """Hold a finished job against what it should have done, in a process of its own: the store has a thread."""
+    """Compare a finished job with its expected effects, in a process of its own: the store has a thread."""
     out, into = os.pipe()
     pid = os.fork()
     if not pid:
@@ -238,7 +238,7 @@ async def _counted(job: Job) -> Tally:
 
 @contextmanager
 def databases(which: str) -> Iterator[dict[str, str]]:
-    """Where sessions are kept, by name."""
+    """The stores of the sessions, by name."""
     with ExitStack() as opened:
         folder = opened.enter_context(tempfile.TemporaryDirectory())
         urls = {"SQLite": f"sqlite:///{folder}/crash.db"}
@@ -256,7 +256,7 @@ def report(kills: int, seed: int, which: str, write: Callable[[str], object]) ->
         kills: How many.
         seed: Of the instants.
         which: `"sqlite"`, `"postgresql"` or `"both"`.
-        write: Where lines go.
+        write: Receives the lines.
     """
     chance = random.Random(seed)
     total = Tally()

@@ -1,11 +1,11 @@
-"""Damaged documents: everything that reads a file or a stored value is given thousands of them, and must say what is wrong.
+"""Damaged documents: everything that reads a file or a stored value reads thousands of them, and must report the problem.
 
     python -m benchmarks.damaged                 # 20,000 documents, all loaders, all four commands
     python -m benchmarks.damaged --count 500 --seed 7
     python -m benchmarks.damaged --only 7:123    # one document again; it is left beside, to be looked at
 
 A document is a real one (a run log, a saved session, a fact, an agent ...) with one to three changes: bytes, lines or JSON
-values that are lost, repeated, exchanged or something else. What reads it must come to an end with a result or an error
+values that are lost, repeated, exchanged or something else. Its reader must finish with a result or an error
 of agentflow's own; a traceback or more than `LIMIT` seconds is a finding.
 """
 
@@ -112,7 +112,7 @@ class Rules(Hook):
 
 
 def script() -> list[Any]:
-    """What the model says."""
+    """The model's replies."""
     return [
         [
             ModelChunk("Let "),
@@ -127,7 +127,7 @@ def script() -> list[Any]:
 
 
 def new_agent(*hooks: Hook, store: Any = None) -> Agent[Any]:
-    """The agent whose runs are recorded."""
+    """The agent of the recorded runs."""
     helper = Agent("helper", ScriptedModel(["I help."]))
     model = ScriptedModel(script())
     return Agent(
@@ -164,7 +164,7 @@ async def _recorded(folder: Path) -> dict[str, bytes]:
 
 
 def documents() -> dict[str, bytes]:
-    """Real documents by what they are; the first word says who reads them."""
+    """Real documents by kind; the first word names the reader."""
     with tempfile.TemporaryDirectory() as folder:
         found = asyncio.run(_recorded(Path(folder)))
     found["verdict"] = b'{"verdict": "deny", "reason": "no"}'
@@ -178,7 +178,7 @@ def documents() -> dict[str, bytes]:
     return found
 
 
-# ---- what damages them
+# ---- damage
 
 _VALUES: tuple[Any, ...] = (
     *(
@@ -287,7 +287,7 @@ def _json(data: bytes, rng: random.Random) -> bytes:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every value in it, as what holds it and the key there."""
+    """Every value in it, as its container and its key there."""
     if not isinstance(value, dict | list):
         return
     held = cast("dict[Any, Any]", value if isinstance(value, dict) else dict(enumerate(cast("list[Any]", value))))
@@ -310,7 +310,7 @@ def _session(data: bytes) -> None:
 def _verdict(data: bytes) -> None:
     try:
         verdict_from_dict(_object(data))
-    except ValueError as error:  # what it says that it raises
+    except ValueError as error:  # its documented error
         raise AgentFlowError(str(error)) from error
 
 
@@ -349,7 +349,7 @@ class _Commands:
         self._good.write_bytes(good)
 
     def readers(self, data: bytes) -> Iterator[tuple[str, Callable[[], object]]]:
-        """What reads it, by name."""
+        """The readers, by name."""
         self._bad.write_bytes(data)
         good, bad, page = str(self._good), str(self._bad), str(self._folder / "page.html")
         yield "read_lines", lambda: read_lines(data.split(b"\n"))
@@ -384,13 +384,13 @@ def _command(*arguments: str) -> None:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a reader did to a document that it must not do.
+    """A forbidden reaction of a reader to a document.
 
     Attributes:
-        seed: What gives the document again, with `number`.
-        document: What it was made of.
+        seed: Reproduces the document, with `number`.
+        document: The document that was damaged.
         reader: Who read it.
-        what: What came of it.
+        what: The result.
     """
 
     seed: int
@@ -436,7 +436,7 @@ def fuzz(
         count: How many documents.
         seed: Settles which.
         only: The number of one; None: all.
-        told: Called with progress, and each finding.
+        told: Receives progress, and each finding.
 
     Returns:
         The findings, and how many documents were refused and read, by kind of document.
@@ -475,7 +475,7 @@ def fuzz(
 
 
 def _tried(read: Callable[[], object]) -> str | None:
-    """What came of reading: None: it was refused, empty: it was read; else what must not come."""
+    """The result of reading: None: it was refused, empty: it was read; else the forbidden result."""
     try:
         with _at_most(LIMIT):
             read()
@@ -495,7 +495,7 @@ def _tried(read: Callable[[], object]) -> str | None:
 
 
 def main() -> int:
-    """Run it; 1 where something was found."""
+    """Run it; return 1 if there are findings."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.damaged", description="Damaged documents for everything that reads."
     )

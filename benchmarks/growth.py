@@ -1,7 +1,7 @@
-"""What a round costs late in a call, against one early in it, with each plugin: instructions of ours, counted.
+"""The cost of a late round of a call, compared with an early one, with each plugin: instructions of ours, counted.
 
-`python -m benchmarks.growth` prints them. A plugin whose round grows with the rounds before it makes a call quadratic.
-What C does in one instruction (copying a list of messages, joining texts, hashing) is not in the counts.
+`python -m benchmarks.growth` prints them. If the cost of a plugin's round grows with the rounds before it, a call is quadratic.
+Work that C does in one instruction (copying a list of messages, joining texts, hashing) is not counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The hook grid: what an event costs that n hooks of one kind see, against calling the same n methods by hand."""
+"""The hook grid: the cost of an event with n hooks of one kind, compared with calling the same n methods directly."""
 
 from __future__ import annotations
 

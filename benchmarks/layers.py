@@ -1,4 +1,4 @@
-"""Layers of `around`: what one more hook costs that wraps the model's or a tool's work with a plain operator."""
+"""Layers of `around`: the cost of one more hook that wraps the model's or a tool's work with a plain operator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _same(value: Any) -> Any:
 
 
 class Mapped(Hook):
-    """Maps what passes."""
+    """Maps each item."""
 
     def __init__(self, kind: type[Any]) -> None:
         self.wraps = (kind,)
@@ -33,14 +33,14 @@ class Mapped(Hook):
 
 
 class Tapped(Mapped):
-    """Sees what passes."""
+    """Sees each item."""
 
     def around(self, event: Any, source: Any) -> Any:
         return source.tap(_same)
 
 
 def layered(hook: Callable[[Any], Hook], kind: type[Any], count: int) -> Body:
-    """Calls whose model, or whose tool, so many hooks wrap."""
+    """Calls with a number of hooks around the model, or around the tool."""
     model = Script(tool_reply(0), answer()) if kind is PreActing else Script(answer())
     agent = Agent("benchmark", model, tools=[_TOOL], hooks=[hook(kind) for _ in range(count)])
 

@@ -183,7 +183,7 @@ async def streamed(effort: Effort) -> list[Figure]:
 
 
 def chunks_of(chunk_count: int) -> Body:
-    """A streamed call whose reply has so many chunks."""
+    """A streamed call with a number of chunks in its reply."""
     agent = agent_of(Chunks(chunk_count))
 
     async def body(count: int) -> None:
@@ -223,7 +223,7 @@ async def chunk(effort: Effort) -> list[Figure]:
     """A chunk from model to consumer, the fixed cost of a call taken off, at three lengths.
 
     The hand-written counterpart is an async generator too: it joins the text and hands each chunk on to an `async for`.
-    Printed beside it is an `async for` directly over the model's stream, which keeps nothing and serves nobody else.
+    Printed beside it is an `async for` directly over the model's stream, which stores nothing and serves no other reader.
     """
     budget = 2.5 if sys.version_info >= (3, 12) else 4.0
     figures: list[Figure] = []
@@ -277,7 +277,7 @@ def rounds_behind(size: int, rounds: int) -> Body:
 
 
 async def history(effort: Effort) -> list[Figure]:
-    """A round behind 10, 1,000 and 10,000 messages of history (the model does not read them: a wire would have to)."""
+    """A round after 10, 1,000 and 10,000 messages of history (the model does not read them: a wire would have to)."""
     sizes = (10, 100) if effort.quick else (10, 1_000, 10_000)
     n = 200
     fewer = Effort(min(effort.turns, 16), effort.seconds, effort.quick)

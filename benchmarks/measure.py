@@ -2,7 +2,7 @@
 
 Rules:
 
-1. The two sides run in turns (A B A B ...) in one process and one event loop: what slows the machine slows both.
+1. The two sides run in turns (A B A B ...) in one process and one event loop: a slow machine slows both.
 2. A side's time is that of its best turn: noise only ever adds. (On a shared machine medians measure the neighbours.)
    It is the processor's time, of all threads, unless the row is about waiting: then it is the wall clock's.
 3. The garbage collector is emptied before every turn and off during it, for both sides (as `timeit` does).
@@ -55,7 +55,7 @@ class Turns:
         return min(turn[side] for turn in self.times)
 
     def slope(self, many: int, few: int, steps: int) -> float:
-        """What one step costs: of the side with so many steps more than another one."""
+        """The cost of one step, from two sides that differ in the number of steps."""
         return (self.best(many) - self.best(few)) / steps
 
     def ratio(self, ours: int, bare: int) -> float:
@@ -63,7 +63,7 @@ class Turns:
         return self.best(ours) / self.best(bare)
 
     def slope_ratio(self, ours: tuple[int, int], bare: tuple[int, int]) -> float:
-        """`ratio` of what a step costs; each pair is the side with many steps and the side with few."""
+        """The `ratio` of a step's cost; each pair is the side with many steps and the side with few."""
         return self.slope(*ours, 1) / self.slope(*bare, 1)
 
 
@@ -83,7 +83,7 @@ async def _turn(body: Body, count: int, clock: Callable[[], float]) -> float:
 async def fit(body: Body, effort: Effort, clock: Callable[[], float] = time.perf_counter) -> int:
     """Return how often a body has to be repeated to fill one turn; warms it up."""
     if not effort.quick:
-        await body(2)  # the first one builds what is built once
+        await body(2)  # the first one also builds objects that are built once
     count = 1
     while True:
         took = await _turn(body, count, clock)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.page [EVENTS]
 
-Nothing of this is asserted: it depends on the machine, and on what else it does.
+Nothing of this is asserted: it depends on the machine, and on its load.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def write_log(path: Path, events: int) -> None:
 
 
 async def measure(events: int) -> None:
-    """Print what was measured."""
+    """Print the measurements."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "run.jsonl"
         write_log(log, events)

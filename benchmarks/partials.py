@@ -1,4 +1,4 @@
-"""Partial values of a typed answer: what a piece costs behind few pieces and behind many."""
+"""Partial values of a typed answer: the cost of a chunk after few chunks and after many."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _pieces(count: int) -> Iterator[str]:
 
 
 def _each(pieces: Iterable[str]) -> float:
-    """Microseconds for a piece of a list."""
+    """Microseconds for a chunk of a list."""
     seen, fed = Partials(Output(list[Line])), 0
     began = time.perf_counter()
     for piece in pieces:
@@ -41,7 +41,7 @@ def _each(pieces: Iterable[str]) -> float:
 
 
 def _reread(pieces: Iterable[str]) -> float:
-    """The same where the text so far is parsed again."""
+    """The same if the text so far is parsed again."""
     text, fed = "", 0
     began = time.perf_counter()
     for piece in pieces:
@@ -52,7 +52,7 @@ def _reread(pieces: Iterable[str]) -> float:
 
 
 async def partials(effort: Effort) -> list[Figure]:
-    """A piece of a growing list, behind few others and behind many."""
+    """A chunk of a growing list, after few others and after many."""
     counts = (200, 400, 800) if effort.quick else (2_000, 20_000, 200_000)
     _each(_pieces(counts[0]))
     few, more, many = [_each(_pieces(count)) for count in counts]

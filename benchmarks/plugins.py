@@ -1,14 +1,14 @@
-"""What the ready-made hooks cost: each alone, and all plugins in one agent, per ReAct round.
+"""The cost of the ready-made hooks: each alone, and all plugins in one agent, per ReAct round.
 
 `python -m benchmarks.plugins` prints every plugin; `python -m benchmarks --only plugins` the summary. A round is measured
 as in `benchmarks.loops`: the slope of a call with many rounds and one with none.
 
 Rules:
 
-1. Each plugin is measured doing what it does in an ordinary round. Where it acts now and then only, *idle* is the ordinary
+1. Each plugin is measured in an ordinary round. If it acts only now and then, *idle* is the ordinary
    round, and *active* is the round in which it acts.
 2. Work that is another model's (a judge, a summary, a thought) is done by a model without any waiting.
-3. All plugins are what one agent would plausibly have at once, nothing acting that would end the work.
+3. All plugins together are a plausible set for one agent, nothing acting that would end the work.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Case(NamedTuple):
 
     Attributes:
         name: How it is printed.
-        make: Makes the hooks, anew for each agent.
+        make: Makes new hooks for each agent.
     """
 
     name: str
@@ -100,7 +100,7 @@ def _discard(message: object) -> None:
 
 
 def sampling(sampler: Sampler) -> OpenTelemetry:
-    """Traces that go to nobody: an exporter's speed is not ours."""
+    """Traces without an exporter: an exporter's speed is not ours."""
     provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
     provider.add_span_processor(SpanProcessor())
     return OpenTelemetry(tracer_provider=provider)
@@ -168,7 +168,7 @@ PLUGINS: tuple[Case, ...] = (
 
 
 def all_plugins(level: str = "INFO") -> list[Hook]:
-    """All plugins, as one agent might have it; whoever wants every change recorded adds the `Recorder`."""
+    """All plugins, as one agent might have it; for a record of every change, the `Recorder` is added."""
     return [
         EventLog(log=_log(level)),
         UsageLimits(tokens=_FOREVER, cost=1e9, tool_calls=_FOREVER, seconds=1e9, prices=_PRICES),
@@ -247,7 +247,7 @@ def _nothing() -> list[Hook]:
 
 
 async def _figures(effort: Effort, cases: Sequence[Case]) -> list[Figure]:
-    """The round of each case against the bare loop's, and what it adds to the round without plugins."""
+    """The round of each case against the bare loop's, and its addition to the round without plugins."""
     n = 2 if effort.quick else _ROUNDS
     sides: list[Body] = [_bare(0), _bare(n), with_hooks(_nothing, 0), with_hooks(_nothing, n)]
     for case in cases:
@@ -278,7 +278,7 @@ async def together(effort: Effort) -> list[Figure]:
 
 
 class _Layer(Hook):
-    """Wraps model and tools, and does nothing: what the loop itself asks of whoever wraps them."""
+    """Wraps model and tools, and does nothing: the loop's own cost for a wrapper."""
 
     wraps = (PreReasoning, PreActing)
 
@@ -298,7 +298,7 @@ class _Layer(Hook):
 
 
 async def spans(effort: Effort) -> list[Figure]:
-    """What a span costs that is sampled out: the loop's own part of a layer, and the plugin's, of two spans a round."""
+    """The cost of a span that is sampled out: the loop's own part of a layer, and the plugin's, of two spans a round."""
     n = 2 if effort.quick else _ROUNDS
     cases = _nothing, lambda: [_Layer()], lambda: [sampling(ALWAYS_OFF)]
     sides: list[Body] = [_bare(0), _bare(n)]

@@ -1,4 +1,4 @@
-"""What a program pays before its first call: importing, and building an agent."""
+"""The cost of a program before its first call: importing, and building an agent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ print(took, resident() - memory, *heavy)
 
 
 def _import_once(cache: str) -> tuple[float, float, list[str]]:
-    """Import in a new process; its bytecode is in `cache`, whatever this process was told about writing some."""
+    """Import in a new process; its bytecode is in `cache`, whether or not this process writes its own."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPYCACHEPREFIX"] = cache
     ended = subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True, env=env)

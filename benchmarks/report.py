@@ -1,4 +1,4 @@
-"""What a benchmark returns, and how it is printed."""
+"""The result of a benchmark, and its printed form."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Figure:
 
     Attributes:
         row: The benchmark that it belongs to.
-        what: What was measured.
+        what: The measured quantity.
         value: The figure that the budget is about.
         unit: `"x"` is a ratio to the bare loop.
         budget: The limit; None: only printed.
         at_least: The budget is a lower limit.
-        detail: The absolute figures behind it.
+        detail: Its absolute figures.
     """
 
     row: str
@@ -37,7 +37,7 @@ class Figure:
 
     @property
     def ok(self) -> bool | None:
-        """Whether the budget is kept; None where there is none."""
+        """Whether the budget is kept; None if there is none."""
         if self.budget is None:
             return None
         return self.value >= self.budget if self.at_least else self.value <= self.budget

@@ -1,4 +1,4 @@
-"""How large a run log is, how long it takes to write and to load, what an event costs: `python -m benchmarks.run_log`.
+"""How large a run log is, how long it takes to write and to load, and the cost of an event: `python -m benchmarks.run_log`.
 
 A run of 100 rounds with 500 chunks each. On the loop: processor time of its thread, with a recorder and without.
 """
@@ -61,9 +61,9 @@ def _events(log: RunLog) -> list[ChunksEntry | EventEntry]:
 
 
 def _cost(rounds: int, chunks: int, times: int = 7) -> tuple[float, int, float]:
-    """What an event costs on the loop, in microseconds: the least of what is added, over some runs in turns.
+    """The cost of an event on the loop, in microseconds: the least addition, over some runs in turns.
 
-    And how many there were, and what a round costs without a recorder.
+    And the number of events, and the cost of a round without a recorder.
     """
     bare, recorded, events = [], [], 0
     for _ in range(times):

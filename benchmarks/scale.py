@@ -53,7 +53,7 @@ def many_bare_calls() -> Body:
 
 
 async def _peak(body: Body, count: int) -> float:
-    """Return the most memory that was in use at once, in bytes above what was there before."""
+    """Return the most memory that was in use at once, in bytes above the use before."""
     await body(10)
     gc.collect()
     tracemalloc.start()

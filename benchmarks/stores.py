@@ -1,7 +1,7 @@
-"""What keeping sessions costs: `python -m benchmarks.stores` (with `--quick` only to see that it runs).
+"""The cost of storing sessions: `python -m benchmarks.stores` (with `--quick` only to see that it runs).
 
-For each store: facts per second, the time that it adds to one round of a call (one model reply, one tool), what loading and
-appending cost at 1,000 and at 10,000 messages. PostgreSQL is a real server on this machine, started for the benchmark.
+For each store: facts per second, the time that it adds to one round of a call (one model reply, one tool), and the times of
+loading and appending at 1,000 and at 10,000 messages. PostgreSQL is a real server on this machine, started for the benchmark.
 """
 
 from __future__ import annotations

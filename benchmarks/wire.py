@@ -1,4 +1,4 @@
-"""What a streamed chunk costs over HTTP: the direct wires beside LiteLLM, in one run; and what importing a wire costs.
+"""The cost of a streamed chunk over HTTP: the direct wires and LiteLLM, in one run; and the cost of importing a wire.
 
 The server is a process of its own, so the time is the client's alone: its processor time, divided by the chunks. In bursts
 64 chunks are written at once; singly, each write waits until the one before was read.
@@ -146,7 +146,7 @@ async def wire(effort: Effort) -> list[Figure]:
         for how, budget in (("burst", 10.0), ("single", 70.0)):
             models = _models(base, how, count, litellm=not effort.quick)
             times: dict[str, list[float]] = {name: [] for name in models}
-            for turn in range(turns + 1):  # the first one opens connections, and loads what is loaded once
+            for turn in range(turns + 1):  # the first one opens connections, and loads modules
                 for name, (model, chunks) in models.items():
                     took = await _read(model, chunks)
                     if turn or effort.quick:

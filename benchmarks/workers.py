@@ -5,7 +5,7 @@ tool rounds are submitted to every session, again and again; meanwhile workers a
 stopped with SIGSTOP for longer than their lease and continued with SIGCONT. In the end every call must have ended, once, with
 its answer; none may have failed, or have been begun twice; in a session one call must have followed the other. The tool in the
 middle must not run twice: an effect of it that is there more than once is repeated. The others are idempotent: they run again
-where they were at work when their worker was killed or frozen, while of that one the model is told that nobody knows.
+if their worker was killed or frozen meanwhile; of the one in the middle the model receives "Outcome unknown".
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ QUICK = Effort(2, 10, 3.0, 0, 2.0, (0.2, 0.5))
 
 
 class Report(NamedTuple):
-    """What came of it."""
+    """The result."""
 
     calls: int
     seconds: float
@@ -111,7 +111,7 @@ async def disturb(
 
 
 async def submit_all(client: DurableClient, effort: Effort) -> list[str]:
-    """Submit calls to each session until the time is over, and enough were submitted; wait until all have ended."""
+    """Submit calls to each session until the time has passed, and enough were submitted; wait until all have ended."""
     runs: list[str] = []
     until = time.monotonic() + effort.seconds
     while time.monotonic() < until or len(runs) < effort.calls:

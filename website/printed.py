@@ -1,6 +1,6 @@
 """The outputs of commands in `docs/cli.md`: `python -m website.printed` updates them, and a test compares.
 
-Only what depends on the machine is replaced: durations.
+Only values that depend on the machine are replaced: durations.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ FROM_NPM = {"aimock": ["@copilotkit/aimock@1.43.0"]}
 
 
 def environment(home: Path, name: str) -> Path:
-    """An environment with what is pinned, made if it is not there."""
+    """An environment with the pinned packages, made if it is missing."""
     place = home / name
     ready = place / ".ready"
     if ready.exists():
@@ -52,13 +52,13 @@ def environment(home: Path, name: str) -> Path:
 
 
 def clients(home: Path) -> Iterable[Row]:
-    """What others' clients and agents do on our servers."""
+    """Others' clients and agents on our servers."""
     for script, name in CLIENTS.items():
         yield from drive(script, environment(home, name) / "bin" / "python")
 
 
 def servers(home: Path) -> Iterable[Row]:
-    """What our adapters do on others' servers."""
+    """Our adapters on others' servers."""
     for server in SERVERS:
         wanted = PINNED.get(server.name) or FROM_NPM[server.name]
         for row in drive_server(server, environment(home, server.name)):
@@ -74,7 +74,7 @@ def show(rows: Iterable[Row]) -> int:
             who = row.who
             versions = " ".join(f"{name} {number}".strip() for name, number in row.versions.items())
             print(f"\n{who}: {versions}", flush=True)
-        bad = row.ok == bool(row.theirs)  # what fails by another's doing is said, and what no longer does too
+        bad = row.ok == bool(row.theirs)  # also if a known failure of another project has been fixed
         failed += bad
         mark = "FAILED" if bad else "theirs" if row.theirs else "ok    "
         print(f"  {mark} {row.case}{f': {row.theirs or row.why}' if bad or row.theirs else ''}", flush=True)

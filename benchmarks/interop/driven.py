@@ -53,11 +53,11 @@ def _brain(request: WireRequest) -> WireReply:
 
 
 def drive(script: str, python: Path) -> Iterator[Row]:
-    """Run a script's cases; what our servers refused unasked for is a case of its own.
+    """Run a script's cases; an unexpected refusal of our servers is a case of its own.
 
     Args:
         script: One of `CLIENTS`.
-        python: The interpreter that has what it needs.
+        python: The interpreter with its requirements.
     """
     with WireServer.openai(_brain).in_thread() as openai, WireServer.anthropic(_brain).in_thread() as anthropic:
         command = [str(python), str(FOLDER / f"{script}.py"), openai.base_url, anthropic.base_url]

@@ -28,8 +28,8 @@ class Running:
     """A server that answers.
 
     Attributes:
-        url: Where, without a path.
-        behind: The wire servers that it asks itself.
+        url: Its address, without a path.
+        behind: The wire servers to which it sends requests.
     """
 
     url: str
@@ -42,8 +42,8 @@ class Server:
 
     Attributes:
         name: Its name, and its environment's.
-        command: How it is started in a folder of its own, where its files are; a port is put behind.
-        files: What it is told to answer.
+        command: How it is started in a folder of its own, which has its files; a port is appended.
+        files: Its scripted answers.
         environ: Variables that it reads.
         checks_keys: Whether it refuses a wrong key.
         backends: Whether it is a gateway, in front of our wire servers.
@@ -60,7 +60,7 @@ class Server:
 
 
 def brain(request: WireRequest) -> WireReply:
-    """What our wire servers say behind a gateway."""
+    """Answers of our wire servers through a gateway."""
     if request.results:
         return Say(TOTAL)
     if failure := FAILURES.get(request.user_text):
@@ -175,7 +175,7 @@ def run(server: Server, home: Path) -> Iterator[Running]:
 
 
 async def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
-    """Wait until somebody listens; False if the server ends before."""
+    """Wait until the port accepts connections; return False if the server ends before."""
     async with asyncio.timeout(600):
         while process.poll() is None:
             try:

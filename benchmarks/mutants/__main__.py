@@ -9,8 +9,8 @@ Rules:
 1. A sample depends on the seed alone, which is printed. Without `--seed` each run tries other mutants.
 2. First all tests of the places run once, unchanged, and it is recorded which test enters which function. Those that fail are
    printed and left out. `--reach` keeps the record in a file; the next run adds only test files that are new or have changed.
-3. Mutants of annotations, of what only a type checker or `__all__` sees, and of texts are left out: no test should notice them.
-   So are those of overloads and of a Protocol's methods.
+3. Mutants of annotations, of code that only a type checker or `__all__` sees, and of texts are left out: no test should notice
+   them. So are those of overloads and of a Protocol's methods.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Mutant:
 
     Attributes:
         path: The file, below the root.
-        line: Where.
+        line: The line.
         function: The key of the innermost function around it; empty: it is executed on import.
         operator: cosmic-ray's name of the kind of change.
         occurrence: Which one of that kind in the file.
@@ -107,13 +107,13 @@ class Mutant:
 
     @property
     def folder(self) -> str:
-        """What it is counted under."""
+        """The folder under which it is counted."""
         return "/".join(self.path.split("/")[:2]) if self.path.count("/") > 1 else "agentflow/*.py"
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What became of a mutant: `killed`, `timed out`, `survived`, or `not reached` by any test."""
+    """The result of a mutant: `killed`, `timed out`, `survived`, or `not reached` by any test."""
 
     mutant: Mutant
     outcome: str
@@ -128,7 +128,7 @@ Place: TypeAlias = tuple[int, int]
 
 
 def _is_declaration(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function is never entered: an overload, or a method of a Protocol, whose body ends in `...`."""
+    """Whether a function is never entered: an overload, or a method of a Protocol, with a body that ends in `...`."""
     match node.body[-1]:
         case ast.Expr(value=ast.Constant(value=value)):
             return value is ...
@@ -137,7 +137,7 @@ def _is_declaration(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _skipped(tree: ast.Module) -> list[tuple[Place, Place]]:
-    """Where no test should notice a change: from and to."""
+    """Ranges in which no test should notice a change: from and to."""
     found: list[tuple[Place, Place]] = []
 
     def leave_out(node: Any) -> None:
@@ -263,7 +263,7 @@ def digests_of(tests: Iterable[str]) -> dict[str, str]:
 
 
 def merged(found: dict[str, Any], more: dict[str, Any], files: dict[str, str]) -> dict[str, Any]:
-    """What is known of all tests: `more` is that of files which are new or have changed."""
+    """The reach of all tests: `more` is that of new or changed files."""
     stays = {
         name for name in found["seconds"] if name.split("::")[0] not in files and (ROOT / name.split("::")[0]).exists()
     }

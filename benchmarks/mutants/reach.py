@@ -1,8 +1,8 @@
 """A pytest plugin that records which tests enter which functions of the package, and how long each test takes.
 
 `pytest -p benchmarks.mutants.reach` writes the file that `AGENTFLOW_REACH` names. It needs Python 3.12 (`sys.monitoring`). A
-function that is entered while no test runs, such as a decorator in a test's module, is recorded without a test. What runs in
-another process is not seen; the tests that start one are recorded.
+function that is entered while no test runs, such as a decorator in a test's module, is recorded without a test. Code in other
+processes is not seen; the tests that start one are recorded.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def pytest_sessionstart() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Note what one test enters, its fixtures included."""
+    """Record the functions that one test enters, its fixtures included."""
     _between.update(_taken())
     _started.clear()
     sys.monitoring.restart_events()

@@ -1,8 +1,8 @@
-"""An environment for each side: made once by venv and pip, kept in a folder, made anew when its requirements change.
+"""An environment for each side: made once by venv and pip, kept in a folder, made again when its requirements change.
 
 Rules:
 
-1. Nothing is built from source: a side whose wheels cannot be had is named with pip's reason, and the race goes on.
+1. Nothing is built from source: a side without available wheels is named with pip's reason, and the race continues.
 2. agentflow's is an editable install of this repository: a change of its code needs no new one, other dependencies do.
 """
 
@@ -23,12 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 _PYTHON = Path("Scripts/python.exe") if os.name == "nt" else Path("bin/python")
 
 
-class Unavailable(Exception):  # noqa: N818 - the reason is what is printed
+class Unavailable(Exception):  # noqa: N818 - the reason is printed
     """Why a side cannot take part."""
 
 
 def default_place() -> Path:
-    """Where environments are kept unless somebody says otherwise: the user's cache folder."""
+    """The default folder of environments: the user's cache folder."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "agentflow-peers"
 

@@ -1,9 +1,9 @@
-"""What all sides of the race share: what the model says, the tools, and the counts of work that was done.
+"""Shared by all sides of the race: the model's replies, the tools, and the counts of work.
 
 Only the standard library, so that it runs in every side's environment. Rules:
 
-1. A side's model asks `Plan.turn` what to say, its tools are the functions below, its hooks call `hooked`: what they count is
-   compared with what the workload asks for after every turn, so no side can leave work out.
+1. A side's model asks `Plan.turn` for its reply, its tools are the functions below, its hooks call `hooked`: their counts are
+   compared with the workload after every turn, so no side can leave work out.
 2. A side's model waits for nothing, unless the plan says so.
 """
 
@@ -40,7 +40,7 @@ ARGUMENTS = {"add": '{"a": 1, "b": 2}', "wait_a_millisecond": "{}"}
 
 @dataclass
 class Counts:
-    """The work that was done: model calls, tool runs, hook calls, pieces of text that a reader was given, and the messages that
+    """The work that was done: model calls, tool runs, hook calls, chunks of text that a reader received, and the messages that
     all model calls together were shown."""
 
     model: int = 0
@@ -50,7 +50,7 @@ class Counts:
     seen: int = 0
 
     def take(self) -> Counts:
-        """What was counted since it was last asked."""
+        """The counts since the last request."""
         taken = Counts(self.model, self.tools, self.hooks, self.chunks, self.seen)
         self.model = self.tools = self.hooks = self.chunks = self.seen = 0
         return taken
@@ -61,15 +61,15 @@ counts = Counts()
 
 @dataclass
 class Plan:
-    """What a model says in each call, over and over.
+    """The replies of a model in each call, repeated.
 
     Attributes:
         rounds: Replies that ask for tools, before the answer.
         calls: Tools that each of them asks for.
         tool: Their name.
-        chunks: Pieces of the answer: `ANSWER` is one, more are so many times `WORD`.
+        chunks: Chunks of the answer: `ANSWER` is one, more are so many times `WORD`.
         wait: Seconds before a reply.
-        crowd: Many calls at once, of one round each: the place in a call is told by the conversation.
+        crowd: Many calls at once, of one round each: the conversation shows the place in a call.
     """
 
     rounds: int = 0
@@ -119,7 +119,7 @@ def ids(number: int) -> list[str]:
 
 
 def hooked() -> None:
-    """What every hook does."""
+    """The work of every hook."""
     counts.hooks += 1
 
 
@@ -150,12 +150,12 @@ def wait_a_millisecond_now() -> str:
 
 
 class Side(Protocol):
-    """What a module of a side has.
+    """The contents of a side's module.
 
     Attributes:
-        HOOKS: What its no-op hooks before each model call and each tool call are; or why it has none.
-        WITHOUT: What it does not do, and why: `hooks`, `streams`, `chunks`, `wire` … (may be missing).
-        NOTES: What was chosen for it, and why.
+        HOOKS: Its no-op hooks before each model call and each tool call; or the reason why it has none.
+        WITHOUT: Its missing features, and the reasons: `hooks`, `streams`, `chunks`, `wire` … (may be missing).
+        NOTES: The choices made for it, and the reasons.
     """
 
     HOOKS: str | None

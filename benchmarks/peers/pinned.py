@@ -14,9 +14,9 @@ class Entry(NamedTuple):
         name: Its name on the command line, and of its environment.
         label: Its name in tables.
         module: The module in `benchmarks/peers/sides`.
-        packages: The packages whose versions are printed; the first one is the framework.
-        requirements: What pip installs; `.` is this repository.
-        why: What is to be said about the version.
+        packages: The packages with printed versions; the first one is the framework.
+        requirements: The arguments of pip; `.` is this repository.
+        why: A remark about the version.
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A process runs all rows of one side once, in its own environment; what a row shows is the median of the processes, with the
+1. A process runs all rows of one side once, in its own environment; a row shows the median of the processes, with the
    least and the most of them.
 2. A side that cannot be installed, started or asked for a row is in the report with the reason.
 """
@@ -28,7 +28,7 @@ __all__ = ["Race", "cores", "race", "serving"]
 
 
 def cores() -> tuple[int | None, int | None]:
-    """The core of the sides and that of the server; None where the system does not let us choose."""
+    """The core of the sides and that of the server; None if the system offers no choice."""
     if not hasattr(os, "sched_getaffinity"):
         return None, None
     free = sorted(os.sched_getaffinity(0))
@@ -36,7 +36,7 @@ def cores() -> tuple[int | None, int | None]:
 
 
 class Race:
-    """What was measured: one report per side, with a list of figures for each row."""
+    """The measurements: one report per side, with a list of figures for each row."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.sides: dict[str, dict[str, Any]] = {
@@ -57,7 +57,7 @@ class Race:
         self.sides[name]["unavailable"] = reason
 
     def add(self, name: str, report: dict[str, Any]) -> None:
-        """Add what one process of a side found."""
+        """Add the results of one process of a side."""
         side = self.sides[name]
         for key in ("versions", "work", "failed", "hooks", "notes"):
             side[key] = report[key]

@@ -5,7 +5,7 @@ Rules:
 1. Runs under the side's own interpreter, so it imports the standard library, `kit` and the side alone.
 2. A time is processor time of the whole process, threads included, with the garbage collector on, as a program has it: the
    best of a few turns. The row that waits (eight tools of 1 ms) is measured by the wall clock.
-3. After every turn the counts of work are compared with what the workload asks for; what differs is the side's error.
+3. After every turn the counts of work are compared with the workload; a difference is the side's error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 def resident() -> int:
-    """Bytes of memory that this process holds now; 0 where the system does not say."""
+    """Bytes of memory that this process holds now; 0 if the system does not report it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * PAGE
@@ -72,7 +72,7 @@ class Cell:
     waits: bool = False
 
     def work(self, calls: int) -> Counts:
-        """What so many calls do."""
+        """The work of a number of calls."""
         plan = self.plan
         model, tools = plan.rounds + 1, plan.rounds * plan.calls
         hooks = model + tools if self.hooks else 0
@@ -96,7 +96,7 @@ class Race:
         self.failed: dict[str, str] = {}
 
     async def run(self, name: str, of: Callable[[], Awaitable[None]]) -> None:
-        """Measure one group of rows; what goes wrong is noted, and the next one is measured."""
+        """Measure one group of rows; a failure is recorded, and the next one is measured."""
         try:
             async with asyncio.timeout(120):
                 await of()
@@ -130,12 +130,12 @@ class Race:
         return took / calls
 
     def _check(self, done: Counts, asked: Counts) -> None:
-        """What a model is shown differs: some send a system prompt, some answer all tools of a reply in one message."""
+        """A model's messages may differ: some send a system prompt, some answer all tools of a reply in one message."""
         if replace(done, seen=0) != replace(asked, seen=0) or done.seen < asked.seen:
             raise WorkError(f"did {done} where {asked} was asked for")
 
     async def seconds(self, cell: Cell) -> float:
-        """What one call takes: the best of the turns."""
+        """The duration of one call: the best of the turns."""
         agent = self.side.build(replace(cell.plan), cell.hooks)
         past = self.side.history(cell.history) if cell.history else None
         warm = await self._turn(agent, cell, past, 1)
@@ -147,7 +147,7 @@ class Race:
         return min([await self._turn(agent, cell, past, calls) for _ in range(self.effort.turns)])
 
     async def row(self, name: str, cell: Cell, less: float = 0.0, over: int = 1) -> float:
-        """Measure a cell, and note what it costs above a base, per step; returns what the whole takes."""
+        """Measure a cell, and record its cost above a base, per step; return the total duration."""
         took = await self.seconds(cell)
         self.figures[name] = (took - less) / over
         self.work[name] = asdict(cell.work(1))
@@ -180,7 +180,7 @@ class Race:
         await self.row("parallel", Cell(Plan(1, 8, "wait_a_millisecond"), waits=True))
 
     async def histories(self) -> None:
-        """A call with a round behind a conversation."""
+        """A call with a round after a conversation."""
         for name, size in zip(("behind 10", "behind 100", "behind 1000"), self.effort.histories, strict=True):
             await self.row(name, Cell(Plan(1), history=size))
 
@@ -302,7 +302,7 @@ class Race:
 
 
 def main() -> None:
-    """Import the side, measure it, print what was found."""
+    """Import the side, measure it, print the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers.runner", description=__doc__)
     parser.add_argument("side")
     parser.add_argument("--quick", action="store_true")
@@ -318,7 +318,7 @@ def main() -> None:
     took, held = time.process_time() - started, resident() - before
     race = Race(side, Effort.smoke() if options.quick else Effort())
     race.figures |= {"import": took, "import memory": held}
-    out, sys.stdout = sys.stdout, sys.stderr  # what a side prints is none of the report
+    out, sys.stdout = sys.stdout, sys.stderr  # output of a side is not part of the report
     asyncio.run(race.all(options.wire))
     report = {
         "python": sys.version.split()[0],

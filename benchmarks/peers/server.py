@@ -1,6 +1,6 @@
 """The server of the rows over the wire, in a process of its own: OpenAI's chat completions on loopback.
 
-What the user says is the number of words that the answer has, and whether each is a write of its own: `apart 50`,
+The user's text is the number of words of the answer, and whether each is a write of its own: `apart 50`,
 `together 2000`.
 """
 

@@ -1,4 +1,4 @@
-"""The report as Markdown: tables, who took part, what was left out, and where agentflow is not first."""
+"""The report as Markdown: tables, the participants, the omissions, and the rows in which agentflow is not first."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Row(NamedTuple):
     Attributes:
         key: The figure's name in a report.
         title: The head of its column.
-        scale: What a figure is multiplied by.
-        group: The part of a side that measures it, whose failure is the row's.
+        scale: The factor of a figure.
+        group: The part of a side that measures it, with a failure that is the row's.
     """
 
     key: str
@@ -70,7 +70,7 @@ def read(path: Path = RESULTS) -> dict[str, Any]:
 
 
 def median(side: Mapping[str, Any], key: str) -> float | None:
-    """The middle of what a side's processes measured; None where it did not."""
+    """The median of a side's processes; None without a measurement."""
     values = side["figures"].get(key)
     return statistics.median(values) if values else None
 
@@ -143,10 +143,10 @@ def _work(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def markdown(report: Mapping[str, Any], *, spread: bool = False) -> str:
-    """Return the figures as tables, and what is missing.
+    """Return the figures as tables, and the missing ones.
 
     Args:
-        report: What a race has measured.
+        report: The measurements of a race.
         spread: Whether to add the least and the most of each side's processes.
     """
     ran = f"{report['date']}, {report['python']}, {report['machine']}. Medians of {report['rounds']} processes of each side"

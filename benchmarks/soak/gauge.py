@@ -1,4 +1,4 @@
-"""What a process holds, second by second, and whether its memory grows."""
+"""The resources of a process, second by second, and whether its memory grows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST = 1_000
 
 
 class Held(NamedTuple):
-    """What is held at one time.
+    """The resources held at one time.
 
     Attributes:
         calls: How many calls had ended.
@@ -47,7 +47,7 @@ class Held(NamedTuple):
 
 
 def held(calls: int) -> Held:
-    """What this process holds now."""
+    """The resources that this process holds now."""
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[1])
     files = _files()
@@ -63,7 +63,7 @@ def held(calls: int) -> Held:
 
 
 def _files() -> list[str]:
-    """What each open file is."""
+    """The kind of each open file."""
     found: list[str] = []
     for number in os.listdir("/proc/self/fd"):
         try:
@@ -95,7 +95,7 @@ class Fit(NamedTuple):
 
 
 def fit(samples: Sequence[Held]) -> Fit | None:
-    """The line of least squares behind the warm-up; None: there are too few samples for one."""
+    """The line of least squares after the warm-up; None if there are too few samples."""
     warm = samples[-1].calls * WARM_UP if samples else 0
     points = [(one.calls / 1000, float(one.memory)) for one in samples if one.calls >= warm]
     if len(points) < 10 or samples[-1].calls - warm < ENOUGH:
@@ -112,5 +112,5 @@ def fit(samples: Sequence[Held]) -> Fit | None:
 
 
 def thinned(samples: list[Held]) -> list[Held]:
-    """The samples, or every other one where there are many: who measures memory must not fill it."""
+    """The samples, or every other one if there are many: the measurement must not fill the memory."""
     return samples if len(samples) < _MOST else samples[::2]

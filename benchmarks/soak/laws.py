@@ -1,4 +1,4 @@
-"""The laws' harness, which stands beside the tests: programs as data, a world that lives them, and what is checked of it."""
+"""The laws' harness, a part of the tests: programs as data, a world that runs them, and its checks."""
 
 from __future__ import annotations
 

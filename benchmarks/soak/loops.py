@@ -1,4 +1,4 @@
-"""An event loop whose clock runs faster than the real one, so that waits are short; and whose each task is."""
+"""An event loop with a clock that runs faster than the real one, so that waits are short; it records the owner of each task."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def real_seconds(seconds: float) -> float:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Waits a part of what it is told to."""
+    """Waits a part of the requested time."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         return super().select(timeout / SPEED if timeout is not None and timeout > 0 else timeout)
 
 
 class FasterLoop(asyncio.SelectorEventLoop):
-    """A loop in which a second takes a tenth of one. It notes whose each task is.
+    """A loop in which a second takes a tenth of one. It records the owner of each task.
 
     Attributes:
-        loose: What nobody has caught.
+        loose: Errors that were not handled.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class FasterLoop(asyncio.SelectorEventLoop):
         task = told.get("task") or told.get("future")
         name = task.get_name() if isinstance(task, asyncio.Task) else task
         if name == "agentflow: closing a dropped stream":
-            return  # what a call fails with whose reader has gone has nobody else to be told to
+            return  # the failure of a call with an abandoned reader has no other receiver
         error = told.get("exception")
         where = "" if error is None else "".join(traceback.format_exception(error))
         self.loose.append(f"{told['message']}: {error!r}, of {name} {where}")

@@ -1,9 +1,9 @@
-"""What a session of the soak is, by its seed: a program of the laws, the wire, the store, and what the provider does wrong.
+"""A session of the soak, by its seed: a program of the laws, the wire, the store, and the provider's faults.
 
 Rules:
 
-1. A seed gives the same plan in every process: the servers make theirs from it too.
-2. What may happen is in the tables of `tests/laws/laws_programs.py`; here it is only drawn.
+1. A seed results in the same plan in every process: the servers make theirs from it too.
+2. The possible steps are in the tables of `tests/laws/laws_programs.py`; here it is only drawn.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
     Attributes:
         agent: `"agent"` or `EXPERT`.
-        number: Its place; None: nothing is to go wrong any more, and the answer is "done".
+        number: Its place; None: there are no more faults, and the answer is "done".
         attempt: How often the adapter has asked for it before.
     """
 
@@ -51,11 +51,11 @@ class Plan(NamedTuple):
     """A session.
 
     Attributes:
-        seed: What it was made of.
-        program: What its model says, its hooks and callers do.
-        expert: What the model of its sub-agent says.
+        seed: Its seed.
+        program: The actions of its model, hooks and callers.
+        expert: The replies of its sub-agent's model.
         wire: Over which its models are asked.
-        store: Where it is kept.
+        store: Its store.
     """
 
     seed: int
@@ -137,7 +137,7 @@ def _path(draw: Random) -> Path:
     return Path(kind, draw.randint(0, draw.choice((10, 25, 60))), timeout, slow, *again)
 
 
-# ---- what the provider says
+# ---- the provider's answers
 
 _BREAKS: tuple[Callable[[], Fault], ...] = (
     lambda: Fault.status(429, retry_after=1),
@@ -177,7 +177,7 @@ _NOISES: tuple[Callable[[], Fault], ...] = (
 
 
 def line_of(plan: Plan, line: Line) -> WireReply:
-    """What a provider answers: the reply that the plan has there, with what goes wrong with it."""
+    """A provider's answer: the planned reply, with its fault."""
     replies: Mapping[str, tuple[tuple[Piece, ...], ...]] = {"agent": plan.program.replies, EXPERT: plan.expert}
     if line.number is None or line.number >= len(replies[line.agent]):
         return WireReply("done")

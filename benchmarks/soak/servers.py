@@ -1,6 +1,6 @@
 """The providers of the soak, in a process of their own: one strict wire server for each session, which plays its plan.
 
-`python -m benchmarks.soak.servers PORT`: on that port of 127.0.0.1 it is told what to do, a line of JSON each, and answers with
+`python -m benchmarks.soak.servers PORT`: on that port of 127.0.0.1 it receives commands, a line of JSON each, and answers with
 one. It ends when it is left alone.
 """
 
@@ -29,12 +29,12 @@ ROOT = Path(__file__).parents[2]
 
 
 class Served(NamedTuple):
-    """What one session's server has seen.
+    """The requests that one session's server has seen.
 
     Attributes:
         requests: How many requests came.
         faults: How many were answered with something that is wrong.
-        refused: What it has refused, and why.
+        refused: The refused requests, and the reasons.
         open: The connections that are open.
         unended: The answers that have no end.
     """
@@ -81,7 +81,7 @@ class Servers:
         return await self._ask({"open": plan.seed})
 
     async def look(self, seed: int) -> Served:
-        """What a session's server has seen so far."""
+        """The requests that a session's server has seen so far."""
         return Served(*await self._ask({"look": seed}))
 
     async def close(self, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""A session of the soak: the laws' world over a real wire and a real store, with a sub-agent; and what is checked of it."""
+"""A session of the soak: the laws' world over a real wire and a real store, with a sub-agent; and its checks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SOON = real_seconds(60)
 
 
 class Wired:
-    """A model behind a wire: says on each request which line of the plan is due."""
+    """A model with a wire: says on each request which line of the plan is due."""
 
     def __init__(self, world: SoakWorld, agent: str, base: str) -> None:
         wire = world.plan.wire
@@ -64,7 +64,7 @@ class Wired:
 
 
 class _Told(Hook):
-    """Writes down what the sub-agent's calls do."""
+    """Records the actions of the sub-agent's calls."""
 
     observer = True
 
@@ -79,7 +79,7 @@ class SoakWorld(laws.World):
     """The world of the laws, over a wire and a store that are real.
 
     Attributes:
-        plan: What it lives.
+        plan: Its plan.
         expert_seen: The calls of its sub-agent.
         own: The tasks that were made in it.
     """
@@ -113,7 +113,7 @@ class SoakWorld(laws.World):
         return [*super().make_tools(), self.expert.as_tool(description="Ask the expert.")]
 
     async def call(self, words: str = "hi", **given: Any) -> Any:
-        """What the reader sees of the sub-agent is left out: it has a log of its own."""
+        """The sub-agent's events are left out: it has a log of its own."""
         seen = await super().call(words, **given)
         seen.read = [event for event in seen.read if not event.source]
         return seen
@@ -127,10 +127,10 @@ class SoakWorld(laws.World):
         return {task for task in self.own if not task.done() and task is not asyncio.current_task()}
 
     async def settle(self) -> None:
-        """Wait until what was dropped has been closed."""
+        """Wait until abandoned streams have been closed."""
         gc.collect()
         async with asyncio.timeout(_SOON):
-            while self.tasks() or self.session.busy or self.model.open_streams:  # noqa: ASYNC110 - nobody tells
+            while self.tasks() or self.session.busy or self.model.open_streams:  # noqa: ASYNC110 - there is no notification
                 await asyncio.sleep(0.1)
 
     @property
@@ -155,7 +155,7 @@ class SoakWorld(laws.World):
 
 @laws.law
 def check_served(served: Served) -> None:
-    """The strict server has refused nothing, and nobody has left an answer or a connection open."""
+    """The strict server has refused nothing, and no answer or connection is open."""
     assert not served.refused, f"the server has refused: {served.refused}"
     assert not served.open, f"{served.open} connections are open"
     assert not served.unended, f"{served.unended} answers have no end"

@@ -1,4 +1,4 @@
-"""What a person sees of the soak: a line that lives, one each half minute when nobody is there, and a table at the end."""
+"""The display of the soak: a live line, or one line per half minute without a terminal, and a table at the end."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _clock(seconds: float) -> str:
 
 
 def table(soaked: Soaked) -> str:
-    """What came of it, as a table in Markdown."""
+    """The result, as a table in Markdown."""
     count, start, left, memory = soaked.counts, soaked.started, soaked.left, soaked.memory
     assert start is not None
     assert left is not None

@@ -1,4 +1,4 @@
-"""The soak: lanes that live one session after the other, what is checked of each, and what is left when all have ended."""
+"""The soak: lanes that live one session after the other, the checks of each, and the resources left when all have ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ENOUGH = 50
 
 
 class Asked(NamedTuple):
-    """What is to be done.
+    """The settings.
 
     Attributes:
         seconds: For how long.
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
         lanes: How many at once.
         postgres: Whether a PostgreSQL server is to be started.
         workers: Whether durable workers are to be killed beside it.
-        world: What the sessions are made of.
+        world: The world of the sessions.
     """
 
     seconds: float
@@ -58,11 +58,11 @@ class Asked(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """What must not be.
+    """A violation.
 
     Attributes:
         seed: The session's; None: it is the whole that is broken.
-        what: What it is.
+        what: Its description.
         where: The traceback, if there is one.
     """
 
@@ -73,16 +73,16 @@ class Broken(NamedTuple):
 
 @dataclass
 class Soaked:
-    """What came of it, so far.
+    """The result so far.
 
     Attributes:
         counts: Sessions, calls, rounds, requests, faults; workers' calls and kills.
         stores: Sessions by store and wire.
-        broken: What must not be.
-        notes: What was left out, and why.
-        samples: What the process held, from time to time.
-        started: What it held before the first session.
-        left: What it held behind the last one.
+        broken: The violations.
+        notes: The omissions, and the reasons.
+        samples: The resources of the process, from time to time.
+        started: Its resources before the first session.
+        left: Its resources after the last one.
     """
 
     began: float = field(default_factory=time.monotonic)
@@ -148,7 +148,7 @@ class _Soak:
             del self._active[seed]
 
     async def _session(self, seed: int) -> None:
-        """Live a session, and say what is broken of it."""
+        """Run a session, and report its violations."""
         OWNED.set(WeakSet())
         try:
             await self._live(seed)
@@ -176,7 +176,7 @@ class _Soak:
                 await store.delete(world.named)
 
     async def _served(self, seed: int) -> Served:
-        """What the server has seen, when it has seen that the last connection is closed."""
+        """The requests that the server has seen, once the last connection is closed."""
         until = time.monotonic() + 20
         while True:
             served = await self._servers.look(seed)
@@ -222,7 +222,7 @@ class _Soak:
 
     @asynccontextmanager
     async def _databases(self) -> AsyncIterator[None]:
-        """SQLite, and PostgreSQL where it is to be had."""
+        """SQLite, and PostgreSQL if it is available."""
         async with AsyncExitStack() as opened:
             folder = opened.enter_context(tempfile.TemporaryDirectory(dir=laws.memory_folder()))
             urls = {"sqlite": f"sqlite:///{folder}/soak.db"}
@@ -238,7 +238,7 @@ class _Soak:
             yield
 
     async def _watch(self) -> None:
-        """Look every half second, collect garbage every ten; stop when the time is over."""
+        """Look every half second, collect garbage every ten; stop when the time has passed."""
         turn = 0
         while not self.stop.is_set():
             turn += 1
@@ -281,7 +281,7 @@ class _Soak:
             self.soaked.counts.update({"worker calls": report["calls"], "workers killed": report["killed"]})
 
     async def _leave(self) -> None:
-        """What is left when all has ended: nothing."""
+        """Check that no resources are left when all has ended."""
         await close_clients()
         loop = asyncio.get_running_loop()
         await loop.shutdown_default_executor()
@@ -318,9 +318,9 @@ def soak(
     """Do it; Ctrl-C ends it as the time would.
 
     Args:
-        asked: What.
-        tell: Called every half second with what came of it so far.
-        told: Called with each thing that is broken.
+        asked: The settings.
+        tell: Called every half second with the result so far.
+        told: Called with each violation.
     """
     laws.HELD.clear()
 

@@ -97,7 +97,7 @@ def _tools(p: Picture, y: float) -> None:
 
 
 def _chain(p: Picture, y: float) -> None:
-    """What happens to each of these events."""
+    """The course of each of these events."""
     p.text(34, y - 16, "Each event passes one chain of hooks", "paper", size=15, bold=True)
     parts: list[tuple[str, Colour, str, tuple[str, str]]] = [
         ("the event", "plain", "open", ("typed fields,", "some writable")),

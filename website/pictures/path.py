@@ -22,11 +22,11 @@ _PACKAGE: Final = Path(agentflow.__file__).parent
 
 
 class Step(NamedTuple):
-    """A function of ours that was entered, or a place where the user's code is called.
+    """A function of ours that was entered, or a call of the user's code.
 
     Attributes:
         above: The functions that wait for it, from the outermost.
-        file: Where it stands, below `agentflow/`; empty for the user's code.
+        file: Its file, below `agentflow/`; empty for the user's code.
         name: Its qualified name.
     """
 
@@ -80,7 +80,7 @@ def watched() -> list[Step]:
         use = ToolUseBlock("t1", "add", {"a": 1, "b": 2})
         agent = Agent("calculator", ScriptedModel([use, "3", use, "3"]), tools=[add], hooks=[hook], default_hooks=())
         await agent.call("1 + 2?")
-        steps.clear()  # the second call: what is made once has been made
+        steps.clear()  # the second call: objects made once exist
         sys.setprofile(look)
         try:
             await agent.call("1 + 2?")

@@ -1,4 +1,4 @@
-"""The scopes of hooks: where a hook can be registered, and the events that it receives there."""
+"""The scopes of hooks: the places in which a hook can be registered, and the events that it receives there."""
 
 from __future__ import annotations
 

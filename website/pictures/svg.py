@@ -1,6 +1,6 @@
 """A picture as SVG: boxes, arrows and text, in the colours of the reader's scheme.
 
-Colours are classes, and the style inside the picture says what they are in light and dark. Fonts are the reader's own, so
+Colours are classes, and the style inside the picture defines them for light and dark. Fonts are the reader's own, so
 widths are estimates, on the generous side.
 """
 
@@ -73,7 +73,7 @@ class Picture:
     Attributes:
         width: In units; pages show it at about one pixel each.
         height: The same.
-        title: What it shows, for who cannot see it.
+        title: Its description, for screen readers.
     """
 
     width: int
@@ -122,7 +122,7 @@ class Picture:
     def line(
         self, points: str, colour: Colour = "plain", *, dash: bool = False, width: float = 1.8, head: bool = True
     ) -> None:
-        """A path (`M… L…`, `C…`), with a head at its end: the last two points say where it looks."""
+        """A path (`M… L…`, `C…`), with a head at its end: the last two points define its direction."""
         more = ' stroke-dasharray="5 4"' if dash else ""
         self._parts.append(f'<path class="l {colour}" d="{points}" stroke-width="{width:g}"{more}/>')
         if head:

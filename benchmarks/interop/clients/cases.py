@@ -1,4 +1,4 @@
-"""What the scripts of this folder share. They run where agentflow is not installed."""
+"""Shared code of this folder's scripts. They run without agentflow installed."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ MODEL = "claude-sonnet-4-5"
 
 
 def versions(*packages: str) -> None:
-    """Say what is tried."""
+    """Announce the next case."""
     print(json.dumps({"versions": {name: version(name) for name in packages}}), flush=True)
 
 

@@ -35,7 +35,7 @@ TOOLS = {"add": tool(kit.add), "wait_a_millisecond": tool(kit.wait_a_millisecond
 
 
 class _Client(BaseChatClient):
-    """Says what the plan says."""
+    """Replies as the plan says."""
 
     _plan: Plan
 
@@ -114,7 +114,7 @@ async def call(agent: Agent, history: list[Message] | None = None) -> str:
 
 
 async def stream(agent: Agent, prompt: str = kit.PROMPT) -> list[str]:
-    """The same, and the pieces of text as a reader gets them."""
+    """The same, and the chunks of text as a reader receives them."""
     return [update.text async for update in agent.run(prompt, stream=True) if update.text]
 
 

@@ -40,7 +40,7 @@ TOOLS = {name: _tool(name) for name in ("add", "wait_a_millisecond")}
 
 
 class Script(ChatModelBase):
-    """Says what the plan says."""
+    """Replies as the plan says."""
 
     def __init__(self, plan: Plan) -> None:
         parameters = ChatModelBase.Parameters()
@@ -121,7 +121,7 @@ async def crowd(agent: Agent, many: int) -> list[str]:
 
 
 async def stream(agent: Agent, prompt: str = kit.PROMPT) -> list[str]:
-    """The same, and the pieces of text as a reader of its events gets them."""
+    """The same, and the chunks of text as a reader of its events gets them."""
     model = agent.model
     if isinstance(model, OpenAIChatModel):  # streams over HTTP are many at once
         agent = Agent("race", "", model, injection_config=_PLAIN)

@@ -1,4 +1,4 @@
-"""A loop written by hand: what a competent user would write without a library, and nothing besides.
+"""A loop written by hand: the code of a competent user without a library, and no more.
 
 It joins text, gathers tool calls from fragments by index, validates arguments with pydantic, answers unknown tools and wrong
 arguments, runs the tools of one reply at once, keeps the whole conversation, and stops at a limit. Over the wire it reads
@@ -45,7 +45,7 @@ TOOLS: dict[str, tuple[TypeAdapter[Any], Any]] = {
 
 
 class Delta:
-    """A piece of a reply: of its text, or of a tool call."""
+    """A chunk of a reply: of its text, or of a tool call."""
 
     __slots__ = ("arguments", "id", "index", "name", "text")
 
@@ -58,13 +58,13 @@ class Delta:
 
 
 class Model:
-    """Says what the plan says."""
+    """Replies as the plan says."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
     async def stream(self, messages: list[Message]) -> AsyncIterator[Delta]:
-        """Yield the pieces of the next reply."""
+        """Yield the chunks of the next reply."""
         plan = self._plan
         asks = plan.turn(messages[-1]["role"] == "tool", len(messages))
         if plan.wait:
@@ -85,7 +85,7 @@ class WireModel:
         self._session: aiohttp.ClientSession | None = None
 
     async def stream(self, messages: list[Message]) -> AsyncIterator[Delta]:
-        """Yield the pieces of a reply as they arrive."""
+        """Yield the chunks of a reply as they arrive."""
         if self._session is None:
             self._session = aiohttp.ClientSession(headers={"Authorization": "Bearer sk-test"})
         body = {"model": "test", "messages": messages, "stream": True}
@@ -144,7 +144,7 @@ async def _run_tools(calls: dict[int, _Call]) -> list[Message]:
 
 
 async def _loop(model: Any, messages: list[Message], max_rounds: int) -> AsyncIterator[str]:
-    """Hand on each piece of text, until there are no tool calls."""
+    """Pass on each chunk of text, until there are no tool calls."""
     for _ in range(max_rounds):
         texts: list[str] = []
         calls: dict[int, _Call] = {}
@@ -199,7 +199,7 @@ async def call(model: Model, history: list[Message] | None = None) -> str:
 
 
 async def stream(model: Any, prompt: str = kit.PROMPT) -> list[str]:
-    """The same, and the pieces of text as a reader gets them."""
+    """The same, and the chunks of text as a reader receives them."""
     return [text async for text in _loop(model, [{"role": "user", "content": prompt}], 1_000)]
 
 
@@ -209,5 +209,5 @@ def wire(url: str) -> WireModel:
 
 
 async def close(model: WireModel) -> None:
-    """Close what `wire` opened."""
+    """Close the connections that `wire` opened."""
     await model.close()

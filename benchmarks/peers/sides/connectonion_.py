@@ -33,7 +33,7 @@ def _named(name: str) -> Any:
 
 
 class Script(LLM):
-    """Says what the plan says."""
+    """Replies as the plan says."""
 
     model = "plan"
 

@@ -37,13 +37,13 @@ def _content(*parts: types.Part, role: str = "model") -> types.Content:
 
 
 class Script(BaseLlm):
-    """Says what the plan says."""
+    """Replies as the plan says."""
 
     model: str = "plan"
     plan: Any = None
 
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncIterator[LlmResponse]:
-        """Yield the next reply, in pieces and whole."""
+        """Yield the next reply, in chunks and complete."""
         plan: Plan = self.plan
         contents = llm_request.contents
         asks = plan.turn(contents[-1].parts[0].function_response is not None, len(contents))
@@ -110,7 +110,7 @@ async def call(runner: InMemoryRunner, history: list[Event] | None = None) -> st
 
 
 async def stream(runner: InMemoryRunner, prompt: str = kit.PROMPT) -> list[str]:
-    """The same, and the pieces of text as a reader of its events gets them."""
+    """The same, and the chunks of text as a reader of its events gets them."""
     return [
         part.text
         for event in await _events(runner, prompt, _STREAMED, None)

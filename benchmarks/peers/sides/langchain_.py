@@ -31,7 +31,7 @@ TOOLS = {"add": tool(kit.add), "wait_a_millisecond": tool(kit.wait_a_millisecond
 
 
 class Model(BaseChatModel):
-    """Says what the plan says."""
+    """Replies as the plan says."""
 
     plan: Any
 
@@ -122,7 +122,7 @@ async def call(agent: Any, history: list[BaseMessage] | None = None) -> str:
 
 
 async def stream(agent: Any, prompt: str = kit.PROMPT) -> list[str]:
-    """The same, and the pieces of text as a reader gets them."""
+    """The same, and the chunks of text as a reader receives them."""
     pieces: list[str] = []
     async for chunk, _ in agent.astream({"messages": [HumanMessage(prompt)]}, _CONFIG, stream_mode="messages"):
         if isinstance(chunk, AIMessageChunk) and chunk.content:

@@ -45,7 +45,7 @@ def _answered(items: Any) -> bool:
 
 
 class Script(Model):
-    """Says what the plan says."""
+    """Replies as the plan says."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -79,7 +79,7 @@ class Script(Model):
         *args: Any,
         **more: Any,
     ) -> AsyncIterator[Any]:
-        """The next reply, in pieces."""
+        """The next reply, in chunks."""
         plan = self._plan
         asks = plan.turn(_answered(input), 1 if isinstance(input, str) else len(input))
         if not asks:
@@ -115,7 +115,7 @@ class _Hooks(RunHooks):
 
 
 class Hooked(Agent):
-    """An agent whose runs have hooks: they are given to the run, not to the agent."""
+    """An agent with hooks of its runs: the run receives them, not the agent."""
 
 
 def build(plan: Plan, hooks: bool = False) -> Agent:
@@ -142,7 +142,7 @@ async def call(agent: Agent, history: list[Any] | None = None) -> str:
 
 
 async def stream(agent: Agent, prompt: str = kit.PROMPT) -> list[str]:
-    """The same, and the pieces of text as a reader of its events gets them."""
+    """The same, and the chunks of text as a reader of its events gets them."""
     result = Runner.run_streamed(agent, prompt, max_turns=1_000, run_config=_CONFIG)
     return [
         event.data.delta

@@ -24,7 +24,7 @@ TOOLS = {"add": _ADD, "wait_a_millisecond": _WAIT}
 
 
 class Model:
-    """Says what the plan says."""
+    """Replies as the plan says."""
 
     name = "plan"
 
@@ -81,7 +81,7 @@ async def call(agent: Agent, history: Sequence[Msg] = ()) -> str:
 
 
 async def stream(agent: Agent, prompt: str = kit.PROMPT) -> list[str]:
-    """The same, and the pieces of text as a reader of its events gets them."""
+    """The same, and the chunks of text as a reader of its events gets them."""
     async with agent.stream(prompt, session=Session.fresh()) as events:
         return [
             event.incremental_chunk.text

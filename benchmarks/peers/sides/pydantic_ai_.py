@@ -44,7 +44,7 @@ def _answered(messages: list[ModelMessage]) -> bool:
 
 
 class Script(Model):
-    """Says what the plan says."""
+    """Replies as the plan says."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -80,14 +80,14 @@ class Script(Model):
         model_request_parameters: Any,
         run_context: Any = None,
     ) -> AsyncIterator[StreamedResponse]:
-        """The next reply, in pieces."""
+        """The next reply, in chunks."""
         _, parameters = self.prepare_request(model_settings, model_request_parameters)
         yield Streamed(model_request_parameters=parameters, plan=self._plan, messages=messages)
 
 
 @dataclass
 class Streamed(StreamedResponse):
-    """A reply in pieces."""
+    """A reply in chunks."""
 
     plan: Plan = None  # pyright: ignore[reportAssignmentType] - the base class has defaults
     messages: Any = ()
@@ -147,7 +147,7 @@ async def call(agent: Agent, history: list[ModelMessage] | None = None) -> str:
 
 
 async def stream(agent: Agent, prompt: str = kit.PROMPT) -> list[str]:
-    """The same, and the pieces of text as a reader of its events gets them."""
+    """The same, and the chunks of text as a reader of its events gets them."""
     pieces: list[str] = []
     async with agent.run_stream_events(prompt, usage_limits=_NO_LIMITS) as events:
         async for event in events:

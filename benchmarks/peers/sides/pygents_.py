@@ -35,7 +35,7 @@ class Talk:
 
 
 async def _queue(talk: Talk, asks: bool) -> None:
-    """Queue what the reply asks for."""
+    """Queue the tool calls of the reply."""
     plan = talk.plan
     calls = [{"id": id, "name": plan.tool, "arguments": kit.ARGUMENTS[plan.tool]} for id in kit.ids(plan.calls * asks)]  # noqa: A001
     talk.messages.append({"role": "assistant", "content": "" if asks else plan.answer, "tool_calls": calls})
@@ -58,7 +58,7 @@ async def think(talk: Talk) -> str:
 
 @tool()
 async def think_aloud(talk: Talk) -> Any:
-    """Ask the model, and hand on what it says."""
+    """Call the model, and pass on its reply."""
     plan = talk.plan
     asks = plan.turn(talk.messages[-1]["role"] == "tool", len(talk.messages) - 1)
     if not asks:
@@ -107,7 +107,7 @@ async def call(talk: Talk, history: list[Message] | None = None) -> str:
 
 
 async def stream(talk: Talk, prompt: str = kit.PROMPT) -> list[str]:
-    """The same, and the pieces of text as a reader of the agent's values gets them."""
+    """The same, and the chunks of text as a reader of the agent's values gets them."""
     return await _run(talk, "think_aloud", prompt, [])
 
 

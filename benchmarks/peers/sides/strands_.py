@@ -24,7 +24,7 @@ TOOLS = {"add": tool(kit.add), "wait_a_millisecond": tool(kit.wait_a_millisecond
 
 
 class Script(Model):
-    """Says what the plan says."""
+    """Replies as the plan says."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -105,7 +105,7 @@ async def crowd(agent: Agent, many: int) -> list[str]:
 
 
 async def stream(agent: Agent, prompt: str = kit.PROMPT) -> list[str]:
-    """The same, and the pieces of text as a reader of its events gets them."""
+    """The same, and the chunks of text as a reader of its events gets them."""
     if agent.messages is _SHARED:
         agent = Agent(agent.model, tools=[TOOLS["add"]], callback_handler=None)
     agent.messages = []
