@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import pytest
 from loguru import logger
 from sqlalchemy import create_engine, text
 
-from agentflow import Agent, Deny, MemoryStore, Msg, ToolUseBlock, on, tool
+from agentflow import Agent, Approve, Deny, MemoryStore, Msg, ToolUseBlock, on, tool
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.client import DurableClient
-from agentflow.durable.records import RunFailedError
+from agentflow.durable.records import Request, RunEvent, RunFailedError
+from agentflow.durable.tables import Tables
 from agentflow.durable.worker import Limits
 from agentflow.errors import StoreError, UsageError
 from agentflow.state.sql import SqlStore
@@ -241,3 +244,92 @@ async def test_a_run_that_was_given_up_can_be_put_back(file_url: str) -> None:
         async with durable.worker(poll=0.02):
             assert (await durable.result("r")).text == "found"
         assert not await durable.client.resume("r")
+
+
+async def test_a_decision_with_a_time_limit(file_url: str) -> None:
+    """The limit counts from the decision on: a call that is decided in time is finished."""
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        return "paid"
+
+    model = ScriptedModel([ToolUseBlock("t1", "pay"), "Done."])
+    async with durable_agent(file_url, model, tools=[pay]) as durable, durable.worker(poll=0.02):
+        waits = await durable.call("Pay", run_id="r")
+        assert waits.outcome == "suspended"
+        await durable.decide("r", {waits.pending[0].id: Approve()}, timeout=600)
+        reply = await durable.result("r")
+    assert (reply.outcome, reply.text) == ("completed", "Done.")
+
+
+def test_an_agent_and_its_client_have_the_same_defaults() -> None:
+    """What both can do, both do in the same way: for example they stream a run's events from the first."""
+    compared = 0
+    for name, of_client in vars(DurableClient).items():
+        of_agent = getattr(DurableAgent, name, None)
+        if name.startswith("_") or of_agent is None:
+            continue
+        defaults = [
+            {one.name: one.default for one in signature(method).parameters.values() if one.default is not one.empty}
+            for method in (of_client, of_agent)
+        ]
+        for option in defaults[0].keys() & defaults[1].keys():
+            assert defaults[0][option] == defaults[1][option], (name, option)
+            compared += 1
+    assert compared >= 4
+    assert signature(DurableClient.stream).parameters["since"].default == 0
+
+
+def test_a_session_has_one_queue(url: str) -> None:
+    """Whoever lines up, also at the same moment, gets the next number, each once; other sessions count for themselves."""
+    tables = Tables(url)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            numbers = list(threads.map(lambda _: tables.line_up("s"), range(12)))
+        assert sorted(numbers) == [*range(1, 13)]
+        assert [tables.line_up("other"), tables.line_up("s")] == [1, 13]
+    finally:
+        tables.dispose()
+
+
+def test_a_worker_is_alive_until_its_time_is_over_or_it_leaves(url: str) -> None:
+    """Each beat counts from then on."""
+    tables = Tables(url)
+    try:
+        assert tables.alive() == frozenset()
+        tables.beat("one", 60.0)
+        tables.beat("other", 60.0)
+        tables.beat("dead", -1.0)
+        assert tables.alive() == {"one", "other"}
+        tables.beat("dead", 60.0)
+        tables.beat("one", -1.0)
+        assert tables.alive() == {"other", "dead"}
+        tables.leave("other")
+        assert tables.alive() == {"dead"}
+    finally:
+        tables.dispose()
+
+
+@pytest.mark.parametrize("other", ["a", "z"])
+def test_a_request_of_another_run_is_damaged(other: str) -> None:
+    """Whichever name comes first."""
+    stored = Request(other, "agent", "s").to_dict()
+    assert Request.from_data(other, stored).run_id == other
+    with pytest.raises(StoreError, match=f"'m' is damaged: it belongs to run '{other}'"):
+        Request.from_data("m", stored)
+
+
+@pytest.mark.parametrize("kind", ["ReasoningChunk", "ActingChunk", "PostReasoning", "ZChunk"])
+def test_the_text_of_an_event_is_what_the_model_streams(kind: str) -> None:
+    """Other events have none, whatever they hold."""
+    event = RunEvent("r", 1, kind, {"incremental_chunk": {"text": "Hel"}})
+    assert event.text == ("Hel" if kind == "ReasoningChunk" else "")
+
+
+async def test_a_worker_can_be_started_again(file_url: str) -> None:
+    """After it was stopped, it takes calls as before."""
+    async with durable_agent(file_url, ScriptedModel(["one", "two"])) as durable:
+        worker = durable.worker(poll=0.02)
+        for text in ("one", "two"):
+            async with worker:
+                assert (await durable.call("Hi", session=text)).text == text

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,8 @@ from typing import Any
 
 import pytest
 from demo_server import make
+from hypothesis import given
+from hypothesis import strategies as st
 from lines import Lines
 from mcp.server import MCPServer as Server
 from mcp.server.mcpserver import Context
@@ -24,7 +27,8 @@ from ways import HERE, demo, demo_over_stdio, results, run, served
 
 from agentflow import ActingChunk, Agent, PreActing, ToolUseBlock, on
 from agentflow.errors import CallTimeoutError, ToolError, UsageError
-from agentflow.mcp import MCPServer
+from agentflow.mcp import MCPServer, stdio
+from agentflow.mcp.tools_in import legal_name
 from agentflow.testing import ScriptedModel
 
 ADD = ToolUseBlock("t1", "add", {"a": 1, "b": 2})
@@ -207,14 +211,52 @@ async def test_secrets_are_not_shown(logged: Lines) -> None:
     agent = await run(server, ToolUseBlock("t1", "environment", {"name": "TOKEN"}))
     assert results(agent)[0].text == secret  # the server has it, and may say it: to the model
     await server.close()
+    secrets = {place: f"very-secret-{place}" for place in ("login", "query", "header")}
     remote = MCPServer.http(
-        f"http://ann:{secret}@127.0.0.1:9/mcp?key={secret}", headers={"Authorization": f"Bearer {secret}"}, attempts=1
+        f"http://ann:{secrets['login']}@127.0.0.1:9/mcp?a=b&key={secrets['query']}",
+        headers={"Authorization": f"Bearer {secrets['header']}"},
+        attempts=1,
     )
     with pytest.raises(ToolError) as raised:
         await remote.open(agent)
     await remote.close()
     shown = [repr(server), repr(remote), str(raised.value), repr(remote.settings), *logged]
-    assert not any(secret in text for text in shown)
+    assert not [text for text in shown if "very-secret" in text]
+
+
+async def test_a_server_that_does_not_end_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that goes on after the end of its input is sent SIGTERM, so that it can clean up, before it is killed."""
+    monkeypatch.setattr(stdio, "_GRACE", 0.5)
+    mark = tmp_path / "terminated"
+    program = f"""
+        import os, signal, sys, time
+        sys.path.insert(0, {str(HERE)!r})
+        from demo_server import make
+
+        def end(*_):
+            open({str(mark)!r}, "w").close()
+            os._exit(0)
+
+        signal.signal(signal.SIGTERM, end)
+        make(lambda text: None).run("stdio")
+        time.sleep(60)
+    """
+    server = MCPServer.stdio(sys.executable, "-c", textwrap.dedent(program), name="slow")
+    agent = await run(server, ADD)
+    assert results(agent)[0].text == "3"
+    await server.close()
+    assert mark.exists()
+
+
+@given(st.text(max_size=120), st.text(max_size=120))
+def test_a_name_is_made_legal(name: str, other: str) -> None:
+    """Of at most 64 letters, digits, `-` and `_`; a legal one stays; long ones keep their beginning and remain distinct."""
+    legal = legal_name(name)
+    assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", legal)
+    assert legal_name(legal) == legal
+    long, longer = legal + "x" * 64, legal + "x" * 65
+    assert legal_name(long)[:55] == long[:55]
+    assert legal_name(long) != legal_name(longer)
 
 
 def test_wrong_options() -> None:

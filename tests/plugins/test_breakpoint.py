@@ -309,6 +309,55 @@ def test_a_limit_is_kept_by_the_runs_clock(otherwise: Any, result: str) -> None:
     assert run_virtual(main()) == 60
 
 
+async def test_the_end_of_a_pause_is_the_same_for_all_who_wait_for_it() -> None:
+    """A debugger that waits for it goes on, whether a person decided or the time was over, and can say which it was."""
+    seen: list[str] = []
+
+    async def waits(pause: Pause) -> None:
+        try:
+            await forever(pause)
+        finally:
+            seen.append("cancelled" if pause.over.cancelled() else repr(pause).rpartition(": ")[2])
+
+    agent = agent_with(Breakpoint(PreActing, ask=waits, limit=0.01))
+    await agent.call("Delete it.")
+    assert seen == ["no decision in time; it continued>"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (Deny("not that"), "denied: not that>"),
+        (Deny(""), "denied>"),
+        (Answer({"a": 1}), "answered>"),
+        (Answer("yes"), "answered: yes>"),
+    ],
+)
+async def test_a_pause_says_what_was_decided(verdict: Any, said: str) -> None:
+    """The verdict, with its text where it has one."""
+    pauses: list[Pause] = []
+
+    async def decides(pause: Pause) -> None:
+        pauses.append(pause)
+        pause.decide(verdict)
+
+    await agent_with(Breakpoint(PreActing, ask=decides)).call("Delete it.")
+    assert repr(pauses[0]).endswith(f"{pauses[0].event.run_id}: {said}")
+
+
+async def test_the_terminal_shows_where_a_run_is_and_what_is_legal_there() -> None:
+    """Before the first round there is none to name; `help` lists the verdicts of the event after the commands."""
+    shown = StringIO()
+    asks = TerminalDebugger(typed("help", "c", "help", "c"), file=shown)
+    await agent_with(Breakpoint(PreCall, PreActing, ask=asks)).call("Delete it.")
+    first, second = shown.getvalue().split("\n‖ ")[1:]
+    assert first.startswith("PreCall  ada · event ")
+    assert second.startswith("PreActing  ada · round 1 · event ")
+    for text, forms in ((first, 2), (second, 3)):
+        lines = [line.strip().split()[0] for line in text.splitlines() if line.startswith("  ")]
+        assert len({"deny", "answer", "suspend"} & {*lines}) == forms
+
+
 async def test_a_debugger_that_fails_or_leaves_is_nobody() -> None:
     """Then it is as when the time is over."""
 
