@@ -10,6 +10,7 @@ Rules:
 2. Messages injected while a call is being opened or a reply is being produced have no place in the history yet. They
    are written together with the fact that creates the place.
 3. A cancellation waits for a write in progress, so that a decision that was shown is not lost.
+4. A fact that the next fact follows directly is held, and written with it; `holding.py` has the rule.
 """
 
 from __future__ import annotations
@@ -160,6 +161,11 @@ class Journal:
             self.unplaced = tuple(rest)
             await written(self.append(fact))
 
+    def write_held(self) -> Awaitable[None] | None:
+        """Write facts that were held for the next one, since no fact follows directly. Return an awaitable only if the
+        store needs time."""
+        return None
+
     async def announce(self, events: Events) -> None:
         """Emit `MessagesAdded` for stored messages that are not part of another event."""
         while self.unannounced:
@@ -181,17 +187,42 @@ class StoredJournal(Journal):
         session: The session.
         scope: Whether the call was cancelled.
         place: Returns the position in its round of the running tool call, or None outside tools.
+        may_wait: Whether a fact, given as kind and fields, is followed by another one directly.
     """
 
-    __slots__ = ("_place",)
+    __slots__ = ("_may_wait", "_place")
 
-    def __init__(self, session: FullSession, scope: RunScope, place: Callable[[], int | None]) -> None:
+    def __init__(
+        self,
+        session: FullSession,
+        scope: RunScope,
+        place: Callable[[], int | None],
+        may_wait: Callable[[type[Fact], tuple[Any, ...]], bool],
+    ) -> None:
         super().__init__(session, scope)
         self._place = place
+        self._may_wait = may_wait
 
     def append_new(self, kind: type[Fact], fields: tuple[Any, ...]) -> Awaitable[None] | None:
-        """Write and apply a fact; see `Journal.append_new`."""
-        return self.append(new_fact(kind, fields))
+        """Write and apply a fact, or apply it and hold it for the next one; see `Journal.append_new`."""
+        fact, link = new_fact(kind, fields), self._session.link
+        if self.unplaced or self.requested or link is None or not self._may_wait(kind, fields):
+            return self.append(fact)
+        added = link.hold(self._session, fact)
+        if added is None:
+            return self.append(fact)
+        if kind is Reasoned:
+            self.awaits_place = False
+        self._applied((fact,), (added,), fact, _INJECTED)
+        return None
+
+    def write_held(self) -> Awaitable[None] | None:
+        """Write held facts; see `Journal.write_held`."""
+        link = self._session.link
+        if link is None or not link.held:
+            return None
+        kept = link.record(self._session, ())
+        return None if isinstance(kept, list) else self._written((), kept, None, _INJECTED, False)
 
     def append(self, fact: Fact, *also: Fact, origin: Origin = _INJECTED) -> Awaitable[None] | None:
         """Write and apply facts, all or none; see `Journal.append`."""
@@ -216,7 +247,9 @@ class StoredJournal(Journal):
         self.requested = tuple([fact for fact in self.requested if fact not in taken])
         return tuple(taken)
 
-    def _applied(self, facts: Sequence[Fact], added: Sequence[tuple[Msg, ...]], fact: Fact, origin: Origin) -> None:
+    def _applied(
+        self, facts: Sequence[Fact], added: Sequence[tuple[Msg, ...]], fact: Fact | None, origin: Origin
+    ) -> None:
         """Apply facts that were written."""
         self.facts.extend(facts)
         if any(added) or fact.__class__ is Reasoned or origin is not _INJECTED:
@@ -227,7 +260,7 @@ class StoredJournal(Journal):
         self,
         facts: Sequence[Fact],
         kept: Awaitable[list[tuple[Msg, ...]]],
-        fact: Fact,
+        fact: Fact | None,
         origin: Origin,
         placing: bool,
     ) -> None:
@@ -276,12 +309,17 @@ class StoredJournal(Journal):
             await super().announce(events)
 
     def release(self) -> None:
-        """Break reference cycles after the call: the place function refers to the run."""
+        """Break reference cycles after the call: the functions refer to the run."""
         self._place = _nowhere
+        self._may_wait = _never
 
 
 def _nowhere() -> None:
     return None
+
+
+def _never(_kind: type[Fact], _fields: tuple[Any, ...]) -> bool:
+    return False
 
 
 def _stored_by(fact: RoundClosed | CallClosed, machine: Machine) -> tuple[Msg, ...]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
-from agentflow.loop.journal import Journal, StoredJournal
+from agentflow.loop.holding import journal_of
 from agentflow.loop.machine import Machine
 from agentflow.loop.run_context import ask_beside, compacted, injected, measured, note_injection, window_of
 from agentflow.loop.scope import RunScope
@@ -242,7 +242,7 @@ class RunBase:
         scope = RunScope(None if parent is None else parent.scope, settings.timeout, config.cleanup_timeout)
         self.scope = scope
         self.events = Events(self, hooks, config.clock.now, scope, settings.buffer)
-        self.journal = Journal(session, scope) if session.store is None else StoredJournal(session, scope, self.place)
+        self.journal = journal_of(self)
         self.additions = Additions()
         self.resumption: Resumption | None = None
         self.outcome: Outcome = "completed"

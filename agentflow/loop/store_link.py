@@ -5,6 +5,7 @@ Rules:
 1. A session is the fold of its facts. Facts are written to the store before the machine applies them.
 2. A store with versions receives the expected version. After a failed write the session is loaded again.
 3. Writes are sequential, so that each fact is checked against the state that the store will have.
+4. The exception to rule 1 is a fact that is held for the next one: it is applied first, and written with that one.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class StoreLink:
 
     Attributes:
         version: The number of facts known to be in the store.
+        held: Applied facts that are written with the next one.
         loaded: Whether the state in memory equals the stored one.
         stale: Whether a write was requested and not awaited.
         claims: Whether calls in different processes wait for each other through the store.
@@ -94,6 +96,7 @@ class StoreLink:
         "_versioned",
         "_writes",
         "claims",
+        "held",
         "loaded",
         "stale",
         "version",
@@ -103,6 +106,7 @@ class StoreLink:
         self._store = store
         self._versioned = cast("SessionStore", store) if _keeps_versions(type(store)) else None
         self.version = 0
+        self.held: tuple[Fact, ...] = ()
         self.loaded = False
         self.stale = False
         self.claims = False
@@ -161,6 +165,7 @@ class StoreLink:
             session.state.restore(machine.state_kept, replace=again)
             session.keep_open_run(facts, 0, None)
         self.version = len(facts)
+        self.held = ()
         self.loaded = True
         self.stale = False
         self._writes = None
@@ -175,8 +180,23 @@ class StoreLink:
 
     # ---- writing
 
+    def hold(self, session: StoredSession, fact: Fact) -> tuple[Msg, ...] | None:
+        """Apply a fact that is written with the next one. The caller ensures that nothing depends on it before.
+
+        Returns:
+            The messages that were stored with it; None if it must be written at once. It is not applied then.
+
+        Raises:
+            UsageError: The machine refuses it.
+        """
+        if not self.loaded or session.unsaved or (self._writes is not None and self._writes.locked):
+            return None
+        added = session.machine.apply(fact)
+        self.held = (*self.held, fact)
+        return added
+
     def record(self, session: StoredSession, facts: tuple[Fact, ...]) -> StoredMessages | Awaitable[StoredMessages]:
-        """Write facts, and changes of the session's state, all or none; then apply them.
+        """Write held facts, facts, and changes of the session's state, all or none; then apply the new ones.
 
         Raises:
             UsageError: The machine refuses a fact; none is written.
@@ -195,7 +215,7 @@ class StoreLink:
             stored = self._apply(session, written)
             if writes is not None:
                 writes.release()
-            return stored if written is facts else stored[-len(facts) :]
+            return stored[len(written) - len(facts) :]
         if writes is None:
             self._writes = writes = FairLock()
             writes.try_acquire()
@@ -220,24 +240,29 @@ class StoreLink:
     def _written(
         self, session: StoredSession, facts: tuple[Fact, ...]
     ) -> tuple[tuple[Fact, ...], Awaitable[None] | None]:
-        """Request a write of legal facts at the known version.
+        """Request a write of held facts and of legal ones, at the known version. Return the facts to apply after it.
 
         Writes are sequential, so earlier facts have been applied when these are checked.
         """
         if self._failure is not None:
             raise self._failure  # no fact may follow a missing one
-        session.machine.check(*facts)
-        if (facts[-1].__class__ in _ENDS or facts[0].__class__ is CallOpened or session.unsaved) and len(session.state):
-            values = self._state_values(session)
-            if values != session.machine.state_kept:
-                facts = (StateKept(values), *facts)
+        if facts:
+            session.machine.check(*facts)
+            if (facts[-1].__class__ in _ENDS or facts[0].__class__ is CallOpened or session.unsaved) and len(
+                session.state
+            ):
+                values = self._state_values(session)
+                if values != session.machine.state_kept:
+                    facts = (StateKept(values), *facts)
+        every, expected = (*self.held, *facts), self.version
+        self.version, self.held = expected + len(self.held), ()
         try:
             versioned, claim = self._versioned, self._claim
             if versioned is None:
-                return facts, self._store.append(session.id, facts)
+                return facts, self._store.append(session.id, every)
             if claim is None:
-                return facts, versioned.append(session.id, facts, expected=self.version)
-            return facts, versioned.append(session.id, facts, expected=self.version, claim=claim)
+                return facts, versioned.append(session.id, every, expected=expected)
+            return facts, versioned.append(session.id, every, expected=expected, claim=claim)
         except BaseException as error:  # failed or cancelled: the stored state is unknown
             self._fail(session, error)
             raise
@@ -251,7 +276,7 @@ class StoreLink:
     ) -> StoredMessages:
         try:
             await kept
-            return self._apply(session, facts)[-count:]
+            return self._apply(session, facts)[len(facts) - count :]
         except BaseException as error:  # failed or cancelled: the stored state is unknown
             self._fail(session, error)
             raise
@@ -275,7 +300,7 @@ class StoreLink:
         if kept is not None:
             return await self._finished(writes, session, written, kept, len(facts))
         try:
-            return self._apply(session, written)[-len(facts) :]
+            return self._apply(session, written)[len(written) - len(facts) :]
         finally:
             writes.release()
 

@@ -25,6 +25,7 @@ from agentflow.errors import SafeExecutionError, ToolArgumentError, TurnTimeoutE
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import ToolSuspended
+from agentflow.loop.journal import written
 from agentflow.loop.run import TurnPlace, current_turn
 from agentflow.loop.stage import Stage
 from agentflow.loop.waits import Waits
@@ -154,7 +155,11 @@ async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, tra
     if tool.wants_context or tool.streaming:
         chunks = ToolChunks(call, TimeLimit(limit), transform)
         context = ToolContext(use, run.context, progress.attempt, call.key(), ToolEmitter(chunks.emit))
-    work: Any = tool.start(use, context)
+    try:
+        work: Any = tool.start(use, context)
+    except BaseException:  # hooks of `Error` are next
+        await written(run.journal.write_held())
+        raise
     try:
         writing = run.journal.append_new(ToolStarted, (run.run_id, use.id, progress.attempt, run.call_id))
         if writing is not None:

@@ -65,19 +65,22 @@ POINTS = [
     "after model",
     "before commit Reasoned",
     "after commit Reasoned",
-    *[f"{when} commit {what}" for what in ("ToolDecided", "ToolStarted") for when in ("before", "after")],
+    "before commit ToolDecided, ToolStarted",
+    "after commit ToolDecided, ToolStarted",
     "before tool add",
     "after tool add",
     "before commit ToolFinished",
     "after commit ToolFinished",
-    *[f"{when} commit {what}" for what in ("ToolDecided", "ToolStarted") for when in ("before", "after")],
+    "before commit ToolDecided, ToolStarted",
+    "after commit ToolDecided, ToolStarted",
     "before tool count",
     "after tool count",
     *[f"{when} commit {what}" for what in ("ToolFinished", "RoundClosed") for when in ("before", "after")],
     "before model",
     "in model",
     "after model",
-    *[f"{when} commit {what}" for what in ("Reasoned", "CallClosed") for when in ("before", "after")],
+    "before commit Reasoned, CallClosed",
+    "after commit Reasoned, CallClosed",
 ]
 
 
@@ -98,7 +101,7 @@ async def test_dying_at_a_point(tmp_path: Path, at: int) -> None:
             await agent.call("go", session="s")
         assert (crash.points, crash.dead) == (POINTS[:at], True)
         kept = await store.load("s")
-        assert len(kept) == sum("after commit" in name for name in POINTS[:at])
+        assert len(kept) == sum(name.count(",") + 1 for name in POINTS[:at] if "after commit" in name)
         with pytest.raises(ProcessDied):
             await agent.call("again", session="t")
         assert await store.load("t") == ()
@@ -150,8 +153,8 @@ async def test_a_store_whose_answer_is_lost() -> None:
     agent = Agent("a", ScriptedModel(["hi", "hi again"]), store=lost_answer(store, at=2))
     with pytest.raises(StoreError, match="connection was lost"):
         await agent.call("go", session="s")
-    assert (await agent.resume("s")).text == "hi"
-    assert history(agent.session("s")) == ["user: go", "assistant: hi"]
+    assert (await agent.call("more", session="s")).text == "hi again"
+    assert history(agent.session("s")) == ["user: go", "assistant: hi", "user: more", "assistant: hi again"]
 
 
 def test_a_slow_store() -> None:
@@ -162,7 +165,7 @@ def test_a_slow_store() -> None:
         assert (await agent.call("go", session="s")).text == "hi"
         return asyncio.get_running_loop().time()
 
-    assert run_virtual(main()) == 180.0
+    assert run_virtual(main()) == 120.0
 
 
 async def test_everything_twice() -> None:

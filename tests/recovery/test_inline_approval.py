@@ -45,7 +45,7 @@ async def test_an_answer_that_is_stored_is_not_asked_for_again() -> None:
     """Asked twice is only who has answered in the moment of the crash, before the answer was stored; nothing is paid twice."""
     found = [outcome for at in range(2, 40) if (outcome := await died(at)) is not None]
     assert len(found) > 15
-    assert [point for point, asked, _ in found if asked > 1] == ["before commit ToolDecided"]
+    assert [point for point, asked, _ in found if asked > 1] == ["before commit ToolDecided, ToolStarted"]
     assert all(paid <= 1 for _, _, paid in found)
 
 

@@ -1,0 +1,111 @@
+"""Which facts may be written together with the next one, in one transaction.
+
+A store takes longer than the rest of a round, so facts that follow each other directly are written together: a reply with the
+decision on its call and the start of its tool, a result with the end of its round, an answer with the end of its call.
+
+Rules:
+
+1. Between a fact that is held and the fact with which it is written, nothing happens that could be seen from outside: no
+   hook is called, no event is handed to a reader, no effect starts, and the run does not wait.
+2. So a crash loses a held fact only together with everything that followed from it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Protocol
+
+from agentflow.hooks.hook_set import FullHookSet
+from agentflow.loop.config import LoopConfig
+from agentflow.loop.emitting import Events
+from agentflow.loop.journal import Journal, StoredJournal
+from agentflow.loop.machine import Machine
+from agentflow.loop.scope import RunScope
+from agentflow.loop.session import FullSession
+from agentflow.tools.tool import FullTool
+from agentflow.vocabulary.events import PostCall, PostToolRound, PreActing, PreCall, PreToolRound
+from agentflow.vocabulary.facts import Fact, Reasoned, ToolDecided, ToolFinished
+from agentflow.vocabulary.messages import ToolUseBlock
+
+__all__ = ["journal_of"]
+
+
+class Recording(Protocol):
+    """The run whose facts are stored."""
+
+    config: LoopConfig
+    events: Events
+    machine: Machine
+    resumption: Any
+    scope: RunScope
+    session: FullSession
+
+    def place(self) -> int | None:
+        """Return the position in its round of the running tool call, or None outside tools."""
+        ...
+
+    def hooks_of(self, tool: FullTool[..., Any] | None) -> FullHookSet | None:
+        """Return the hooks for one tool, or None if they equal the run's."""
+        ...
+
+
+def journal_of(run: Recording) -> Journal:
+    """Return the journal of a run: with a store if its session has one."""
+    if run.session.store is None:
+        return Journal(run.session, run.scope)
+    return StoredJournal(run.session, run.scope, run.place, partial(may_wait, run))
+
+
+def may_wait(run: Recording, kind: type[Fact], fields: tuple[Any, ...]) -> bool:
+    """Whether a fact is followed by another one directly.
+
+    Args:
+        run: The run, before the fact.
+        kind: The fact's class: `Reasoned`, `ToolDecided` or `ToolFinished`; others are written at once.
+        fields: Its fields.
+    """
+    scope = run.scope
+    if scope.stopped or scope.halts() or run.resumption is not None:
+        return False
+    if kind is ToolDecided:
+        return _tool_starts(run, fields)
+    events = run.events
+    if events.buffer is not None:
+        return False
+    if kind is Reasoned:
+        uses = fields[2].tool_uses
+        if not uses:
+            return events.chains[PostCall] is None and not _wrapped(events.hooks, PreCall)
+        return len(uses) == 1 and _round_acts(run, uses[0])
+    if kind is not ToolFinished or len(run.machine.transcript.open_round) != 1:
+        return False
+    stopped = fields[5] is not None or run.machine.stop is not None
+    return not stopped and events.chains[PostToolRound] is None and not _wrapped(events.hooks, PreToolRound)
+
+
+def _tool_starts(run: Recording, fields: tuple[Any, ...]) -> bool:
+    """Whether the tool starts directly after the decision on its call."""
+    _, use_id, use, verdict, _ = fields
+    tool = run.config.tools.get(use.name)
+    if tool is None or verdict is not None or tool.lock is not None or use_id in run.machine.started:
+        return False
+    if not any(use is requested for requested in run.machine.transcript.open_round):  # another tool may have to wait
+        return False
+    return not _wrapped(run.hooks_of(tool) or run.events.hooks, PreActing)
+
+
+def _round_acts(run: Recording, use: ToolUseBlock) -> bool:
+    """Whether a reply's only call is decided directly after the reply."""
+    tool = run.config.tools.get(use.name)
+    if tool is None or tool.requires_approval or tool.external or tool.lock is not None:
+        return False
+    events = run.events
+    hooks = run.hooks_of(tool)
+    vetted = events.chains[PreActing] if hooks is None else hooks.chain(PreActing)
+    if vetted is not None or events.chains[PreToolRound] is not None:
+        return False
+    return not _wrapped(hooks or events.hooks, PreActing) and not _wrapped(events.hooks, PreToolRound)
+
+
+def _wrapped(hooks: FullHookSet, kind: Any) -> bool:
+    return hooks.wraps and bool(hooks.arounds(kind))
