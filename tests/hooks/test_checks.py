@@ -460,3 +460,21 @@ def test_a_hook_needs_one_method_that_is_called() -> None:
         Agent("a", _model(), hooks=[kind()])
     with pytest.raises(UsageError, match="would never be called"):
         Agent("a", _model(), hooks=[Concerns()])
+
+
+def test_only_hooks_are_checked_for_misspelt_names() -> None:
+    """A base that is no hook keeps its own names."""
+
+    class Mixin:
+        def onevent(self, event: Any) -> None: ...
+
+    class Mixed(Mixin, Hook):
+        def on_event(self, event: Any) -> Any:
+            return event
+
+    class Misspelt(Mixed):
+        def onevent(self, event: Any) -> None: ...
+
+    Agent("a", _model(), hooks=[Mixed()])
+    with pytest.raises(UsageError, match="onevent"):
+        Agent("a", _model(), hooks=[Misspelt()])

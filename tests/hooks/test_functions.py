@@ -114,9 +114,17 @@ def test_an_ambiguous_name_is_refused_with_what_it_could_mean() -> None:
     assert "'after_tool_round'" in text
 
 
+def a_number(event: int) -> None: ...
+
+
+def a_number_or_an_event(event: PreCall | int) -> None: ...
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        lambda: on(a_number),  # type: ignore[arg-type]
+        lambda: on(a_number_or_an_event),  # type: ignore[arg-type]
         lambda: on("before_tools"),  # type: ignore[call-overload]
         lambda: on("PreCall"),  # type: ignore[call-overload]
         lambda: on(int),  # type: ignore[call-overload]

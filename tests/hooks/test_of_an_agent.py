@@ -23,6 +23,7 @@ from agentflow import (
 )
 from agentflow.errors import UsageError
 from agentflow.hooks import HookSet, ProcessHooks
+from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.registered import Registered
 from agentflow.testing import ScriptedModel
 
@@ -241,3 +242,20 @@ async def test_turns_have_names_too() -> None:
     agent = Agent("a", ScriptedModel([]), tools=[look], hooks={"before_put": note, "after_put": note})
     await agent.put(Turn(look, {"where": "here"}))
     assert seen == ["PreTurn", "TurnValue", "PostTurn", "PrePut", "PostPut"]
+
+
+def test_a_set_without_a_hook_has_all_others() -> None:
+    """Of its own and of the process; the hook itself counts, not one that is equal to it."""
+
+    class Equal(Notes):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Equal)
+
+        __hash__ = None  # type: ignore[assignment]
+
+    own, process = [Equal(), Equal()], [Equal(), Equal()]
+    hooks = FullHookSet(own, process)
+    for gone in (*own, *process):
+        left = hooks.without(gone)
+        for before, after in ((own, left.own), (process, left.process)):
+            assert [id(hook) for hook in after] == [id(hook) for hook in before if hook is not gone]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agentflow import (
+    Again,
     Agent,
     Deny,
     Hook,
@@ -14,11 +15,14 @@ from agentflow import (
     Mono,
     Msg,
     PostCall,
+    PostReasoning,
     PreActing,
     PreReasoning,
+    Suspend,
     ToolUseBlock,
     before_each_tool,
     before_llm,
+    on,
 )
 from agentflow.errors import HookContractError
 from agentflow.testing import ScriptedModel, fire, run_context
@@ -104,3 +108,14 @@ def test_an_event_without_a_context_says_how_to_give_one() -> None:
     """What is read of it names the two ways."""
     with pytest.raises(AttributeError, match=r"within\(agentflow\.testing\.run_context\(\)\)"):
         _ = PostCall(final_message=Msg.assistant("Hi")).context
+
+
+@pytest.mark.parametrize("verdict", [Deny("no"), Suspend("ask"), Again("try")], ids=repr)
+async def test_each_verdict_of_a_guard_comes_back(verdict: Any) -> None:
+    """Without a run it is not acted on, a suspension included."""
+    kind, event = (PreActing, PreActing(tool_use=DELETE))
+    if isinstance(verdict, Again):
+        kind, event = (PostReasoning, PostReasoning(reasoning_result=Msg.assistant("so")))
+    for guard in (False, True):
+        decides = on(kind, guard=guard)(lambda event: verdict)
+        assert (await fire(decides, event))[1] == verdict

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from loguru import logger
 from turnlog import Log, add, broken, count, finished, say, saying, spell, worker
 
 from agentflow import Agent, Approve, Deny, Hook, PostActing, PreActing, Stop, Turn, on, tool
+from agentflow.agent.entries import Entries
 from agentflow.errors import QueueFullError, SafeExecutionError, TurnDeniedError, TurnTimeoutError, UsageError
 from agentflow.vocabulary.events import PostPut, PrePut, PreTurn, Resumed, TurnValue
 
@@ -730,3 +732,20 @@ async def test_waiting_for_ones_own_queue_is_told_in_words_for_one_agent() -> No
         "ever answer. Send a turn without awaiting its receipt there, or await it after the turn."
     )
     assert told == [said]
+
+
+def test_turns_beyond_the_limit_take_no_slot_from_others() -> None:
+    """A turn can be added beyond the limit; no slot is free then, until fewer wait than the limit allows."""
+    entries = Entries(2)
+    waiting: Any = [SimpleNamespace(turn=SimpleNamespace(leave=lambda: None)) for _ in range(3)]
+    for entry in waiting:
+        entries.add(entry)
+    taken = [entries.reserve()]
+    for entry in waiting:
+        entries.take_out(entry)
+        taken.append(entries.reserve())
+        if taken[-1]:
+            entries.release()
+    assert taken == [False, False, True, True]
+    assert [entries.reserve() for _ in range(3)] == [True, True, False]
+    assert [Entries(None).reserve() for _ in range(3)] == [True] * 3
