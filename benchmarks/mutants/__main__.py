@@ -56,7 +56,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "agentflow/vocabulary/text.py": ("tests/words", "tests/loop", "tests/plugins/test_logging.py"),
     "agentflow/vocabulary/saving": ("tests/words", "tests/state", "tests/recording"),
     "agentflow/vocabulary/events": ("tests/words", "tests/hooks", "tests/loop"),
-    "agentflow/loop": ("tests/loop", "tests/hooks", "tests/agent"),
+    "agentflow/loop": ("tests/loop", "tests/hooks", "tests/agent", "tests/state/test_agents.py", "tests/recovery"),
     "agentflow/hooks": ("tests/hooks", "tests/loop"),
     "agentflow/agent": (
         "tests/agent",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from agentflow import Approve, Msg, ToolUseBlock
@@ -17,6 +19,7 @@ from agentflow.vocabulary.facts import (
     Reasoned,
     RoundClosed,
     RoundSuspended,
+    StateKept,
     ToolDecided,
 )
 from agentflow.vocabulary.messages import Pending, ToolResultBlock
@@ -102,3 +105,53 @@ def test_each_state_can_be_reached_and_left() -> None:
         while more := {to for state in seen for to in ways[state]} - seen:
             seen |= more
         assert seen == set(State)
+
+
+STOPPED = RoundClosed("r", "m1", (ToolResultBlock("t1", "pay", "paid"),), "enough")
+BEFORE: dict[str, list[Fact]] = {
+    "nothing": [],
+    "opened": [OPENED],
+    "asked": [OPENED, ASKED],
+    "between rounds": [OPENED, ASKED, ROUND],
+    "answered": [OPENED, ANSWERED],
+    "waits in a round": [OPENED, ASKED, WAITS],
+    "waits between rounds": [OPENED, ASKED, ROUND, WAITS],
+    "waits with the answer": [OPENED, ANSWERED, WAITS],
+    "left in a round": [OPENED, ASKED, WAITS, LEFT],
+    "left between rounds": [OPENED, ASKED, ROUND, WAITS, LEFT],
+    "left with the answer": [OPENED, ANSWERED, WAITS, LEFT],
+    "stopped": [OPENED, ASKED, STOPPED],
+}
+LEADING: list[Fact] = [
+    CallOpened("r2", "c9", (Msg.user("Pay."),), 3),
+    Reasoned("r", 2, Msg.assistant([ToolUseBlock("t9", "pay", {})]), Usage(), 0.0),
+    Reasoned("r", 2, Msg.assistant([ToolUseBlock("t9", "pay", {})]), Usage(), 0.0, summary=True),
+    Reasoned("r", 2, Msg.assistant("Again."), Usage(), 0.0, accepted=False),
+    ANSWERED,
+    ROUND,
+    STOPPED,
+    RESUMED,
+    LEFT,
+    CallClosed("r", "c1", "completed", Msg.assistant("Paid.")),
+    CallClosed("r", "c1", "failed", None),
+]
+ALONG: list[Fact] = [Injected("r", (Msg.user("Hm."),)), RoundSuspended("r", (), "c1"), StateKept({})]
+
+
+def _refused(apply: Callable[..., object], *facts: Fact) -> bool:
+    try:
+        apply(*facts)
+    except UsageError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+@pytest.mark.parametrize("leading", LEADING, ids=lambda fact: type(fact).__name__)
+def test_what_can_be_written_together_can_be_applied_in_turn(before: list[Fact], leading: Fact) -> None:
+    """The state in which the second of two facts is checked is the one to which the first one leads."""
+    for along in ALONG:
+        machine, same = Machine.from_facts(before), Machine.from_facts(before)
+        refused = _refused(machine.apply, leading) or _refused(machine.apply, along)
+        assert _refused(same.check, leading, along) == refused, along
+        assert same.state is Machine.from_facts(before).state, "a check changes nothing"
