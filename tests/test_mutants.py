@@ -76,7 +76,10 @@ def test_a_sample_depends_on_its_seed() -> None:
     [
         ("agentflow/output/form.py", ("tests/output",)),
         ("agentflow/recording/replay/replay.py", ("tests/recording",)),
-        ("agentflow/loop/tool_call.py", ("tests/loop", "tests/hooks", "tests/agent", "tests/state/test_agents.py", "tests/recovery")),
+        (
+            "agentflow/loop/tool_call.py",
+            ("tests/loop", "tests/hooks", "tests/agent", "tests/state/test_agents.py", "tests/recovery"),
+        ),
     ],
 )
 def test_the_tests_of_a_file(path: str, tests: tuple[str, ...]) -> None:

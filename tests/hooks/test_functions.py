@@ -123,8 +123,6 @@ def a_number_or_an_event(event: PreCall | int) -> None: ...
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: on(a_number),  # type: ignore[arg-type]
-        lambda: on(a_number_or_an_event),  # type: ignore[arg-type]
         lambda: on("before_tools"),  # type: ignore[call-overload]
         lambda: on("PreCall"),  # type: ignore[call-overload]
         lambda: on(int),  # type: ignore[call-overload]
@@ -149,6 +147,13 @@ def test_what_is_refused(make: Any) -> None:
     options are refused when they are registered."""
     with pytest.raises(UsageError):
         make()
+
+
+@pytest.mark.parametrize("function", [a_number, a_number_or_an_event])
+def test_an_annotation_of_another_class_is_named(function: Any) -> None:
+    """The error says which part of the annotation is no event."""
+    with pytest.raises(UsageError, match="is annotated with <class 'int'>, which is not an event class"):
+        on(function)
 
 
 async def test_options_of_a_function() -> None:
