@@ -14,6 +14,7 @@ from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,
     CallResumed,
+    Compacted,
     Fact,
     Injected,
     Reasoned,
@@ -135,7 +136,12 @@ LEADING: list[Fact] = [
     CallClosed("r", "c1", "completed", Msg.assistant("Paid.")),
     CallClosed("r", "c1", "failed", None),
 ]
-ALONG: list[Fact] = [Injected("r", (Msg.user("Hm."),)), RoundSuspended("r", (), "c1"), StateKept({})]
+ALONG: list[Fact] = [
+    Compacted("r", 1, (Msg.user("Sum."),)),
+    Injected("r", (Msg.user("Hm."),)),
+    RoundSuspended("r", (), "c1"),
+    StateKept({}),
+]
 
 
 def _refused(apply: Callable[..., object], *facts: Fact) -> bool:
