@@ -20,8 +20,10 @@ from agentflow.agent.shutdown import GracefulShutdown
 from agentflow.errors import UsageError
 from agentflow.models.clients import close_clients
 from agentflow.ports.store import Store
+from agentflow.serve.anthropic_routes import anthropic
 from agentflow.serve.guard import LOOPBACK, Auth, Guard
 from agentflow.serve.limits import Limits
+from agentflow.serve.openai_routes import openai
 from agentflow.serve.openapi import openapi
 from agentflow.serve.plain import plain
 from agentflow.serve.refusals import Refusal, refused
@@ -30,7 +32,7 @@ from agentflow.serve.view import View
 
 __all__ = ["App"]
 
-_STANDARD: tuple[RouteModule, ...] = (plain,)
+_STANDARD: tuple[RouteModule, ...] = (plain, openai, anthropic)
 
 
 class App:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,7 +17,7 @@ from agentflow.serve.guard import owner_of
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Run
 from agentflow.serve.service import Service, StoredSession
-from agentflow.serve.streams import EventStreamResponse, disconnected, sse
+from agentflow.serve.streams import EventStreamResponse, disconnected_or, sse
 from agentflow.serve.view import EndEvent, HistoryMessage, Public, Question
 
 __all__ = [
@@ -134,7 +133,7 @@ class PlainRoutes:
         run = await self._call(request)
         if "text/event-stream" in request.headers.get("accept", ""):
             return self._stream(run, 1, interrupts=True)
-        await self._ended(request, run)
+        await disconnected_or(request, run, _drain(run))
         return _json(self._info(run))
 
     async def _call(self, request: Request) -> Run:
@@ -143,20 +142,6 @@ class PlainRoutes:
         return await self.service.call(
             owner, self.service.session(owner, request.path_params["agent"], body.session), body.input
         )
-
-    async def _ended(self, request: Request, run: Run) -> None:
-        """Wait for the end of a run. If the client disconnects, interrupt it."""
-
-        reading = asyncio.ensure_future(_drain(run))
-        leaving = asyncio.ensure_future(disconnected(request.receive))
-        try:
-            await asyncio.wait([reading, leaving], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not reading.done():
-                run.interrupt("the client disconnected")
-            reading.cancel()
-            leaving.cancel()
-            await asyncio.gather(reading, leaving, return_exceptions=True)
 
     async def runs(self, request: Request) -> Response:
         """List the user's runs that are in memory."""

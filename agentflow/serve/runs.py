@@ -41,13 +41,13 @@ class Numbered(NamedTuple):
 
     Attributes:
         id: Its position, for `Last-Event-ID`; empty if it has none.
-        type: Its type.
-        data: JSON on one line.
+        event: The event.
+        data: The event as JSON on one line.
         last: Whether no event follows for now.
     """
 
     id: str
-    type: str
+    event: Public
     data: bytes
     last: bool
 
@@ -62,6 +62,7 @@ class Call:
         session: The session.
         public_session: The session's id for its owner.
         stream: The call's events.
+        run_id: The served run's id; by default that of the call, so that a resumed call continues its run.
     """
 
     owner: str
@@ -69,6 +70,7 @@ class Call:
     session: Session
     public_session: str
     stream: AgentFlux[Any]
+    run_id: str | None = None
 
 
 class Run:
@@ -106,7 +108,7 @@ class Run:
     def add(self, event: Public, *, last: bool = False) -> None:
         """Append an event, and wake the readers."""
         data = event.line()
-        self._events.append(Numbered(f"{self._epoch}-{self._next}", str(getattr(event, "type", "")), data, last))
+        self._events.append(Numbered(f"{self._epoch}-{self._next}", event, data, last))
         self._next += 1
         self._bytes += len(data)
         while len(self._events) > 1 and (
@@ -151,7 +153,7 @@ class Run:
             if number < first:
                 if not (number == 1 and first == 1):
                     gap = GapEvent()
-                    yield Numbered("", gap.type, gap.line(), last=False)
+                    yield Numbered("", gap, gap.line(), last=False)
                 number = first
             if number < self._next:
                 event = self._events[number - first]
@@ -266,9 +268,10 @@ class Runs:
                 begun.set_exception(error if isinstance(error, Exception) else self._shutting_down())
 
     def _begin(self, event: HookEvent, call: Call) -> Run:
-        run = self._runs.get(event.run_id)
+        run_id = call.run_id or event.run_id
+        run = self._runs.get(run_id)
         if run is None or run.owner != call.owner:
-            run = self._runs[event.run_id] = Run(event.run_id, call, self.limits)
+            run = self._runs[run_id] = Run(run_id, call, self.limits)
         self._ended.pop(run.id, None)
         run.end = run.reply = run.error = None
         run.add(RunEvent(run=run.id, agent=call.agent.name, session=call.public_session))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractContextManager, aclosing
-from typing import Final
+from typing import Any, Final, TypeVar
 
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from agentflow.serve.limits import Limits
-from agentflow.serve.runs import Numbered
+from agentflow.serve.refusals import Refusal
+from agentflow.serve.runs import Numbered, Run
 
-__all__ = ["EventStreamResponse", "disconnected", "sse"]
+__all__ = ["EventStreamResponse", "disconnected_or", "sse"]
+
+T = TypeVar("T")
 
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -24,7 +28,8 @@ _HEADERS: Final = [
 def sse(event: Numbered) -> bytes:
     """Return an event in the format of server-sent events."""
     head = f"id: {event.id}\n" if event.id else ""
-    return b"%sevent: %s\ndata: %s\n\n" % (head.encode(), event.type.encode(), event.data)
+    kind: str = getattr(event.event, "type", "message")
+    return b"%sevent: %s\ndata: %s\n\n" % (head.encode(), kind.encode(), event.data)
 
 
 class EventStreamResponse:
@@ -54,7 +59,7 @@ class EventStreamResponse:
         complete = False
         with self._slot:
             sending = asyncio.create_task(self._send_all(send))
-            leaving = asyncio.create_task(disconnected(receive))
+            leaving = asyncio.create_task(_disconnected(receive))
             try:
                 await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
                 complete = sending.done() and sending.exception() is None
@@ -82,7 +87,28 @@ class EventStreamResponse:
         await send({"type": "http.response.body", "body": b""})
 
 
-async def disconnected(receive: Receive) -> None:
+async def disconnected_or(request: Request, run: Run, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of work that waits for a run. If the client disconnects before, interrupt the run.
+
+    Raises:
+        Refusal: The client has disconnected.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(request.receive))
+    try:
+        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise Refusal(400, "disconnected", "The client has disconnected.")
+    finally:
+        if not working.done():
+            run.interrupt("the client disconnected")
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
     """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
