@@ -251,14 +251,7 @@ def _fold_rest(
 def _lone_call(chunk: ModelChunk, used_ids: Collection[str]) -> tuple[ContentBlock, ...]:
     """Return the content of a reply that is one whole call in one chunk, as many servers send it; else an empty tuple."""
     deltas = chunk.tool_uses
-    if (
-        len(deltas) != 1
-        or chunk.text
-        or chunk.thinking
-        or chunk.blocks
-        or chunk.citations
-        or chunk.signature is not None
-    ):
+    if len(deltas) != 1 or chunk.text or chunk.thinking or chunk.blocks or chunk.signature is not None:
         return ()
     delta = deltas[0]
     if delta.id in used_ids or not _LEGAL_ID.match(delta.id):
