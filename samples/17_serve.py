@@ -43,14 +43,15 @@ async def events(http: aiohttp.ClientSession, run: str, last: str | None = None)
 
 async def show(connection: str, received: AsyncIterator[tuple[str, str]], most: int | None = None) -> str:
     """Print events, and return the id of the last one."""
-    seen, place = 0, ""
+    seen, last = 0, ""
     async for place, data in received:
+        last = place
         event = json.loads(data)
         print(f"{connection}: {event['type']:6} {event.get('text') or event.get('state') or event['type']}")
         seen += 1
         if seen == most:
             break
-    return place
+    return last
 
 
 async def work() -> None:
