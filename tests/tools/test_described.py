@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from agentflow import ActingChunk, Agent, ToolUseBlock
+from agentflow._support.json_schema import JsonSchema
 from agentflow.testing import ScriptedModel
 from agentflow.tools import Tool, ToolContext, external_tool, schema_tool
+from agentflow.tools.schema_arguments import SchemaArguments
 from agentflow.vocabulary.specs import ToolSpec
 
 SCHEMA = {
@@ -72,3 +75,13 @@ def test_the_defaults_are_those_of_every_tool(maker: Callable[..., Any]) -> None
         name: frozenset() if name == "tags" else same[name].default for name in shared
     }
     assert ToolSpec("x").streaming is False
+
+
+def test_only_a_json_schema_costs_steps() -> None:
+    """What pydantic checks is not counted."""
+
+    class Place(BaseModel):
+        at: str
+
+    costs = [SchemaArguments("look", given).cost for given in (Place, {"properties": {"at": {"type": "string"}}})]
+    assert costs == [0, JsonSchema({"type": "object", "properties": {"at": {"type": "string"}}}).cost]
