@@ -18,7 +18,7 @@ def ends(recorder: Recorder) -> list[str]:
 
 
 def held() -> Say:
-    """A reply that falls silent after its first words, until the client leaves."""
+    """A reply that falls silent after its first text, until the client leaves."""
     return Say("Once upon a time there was a story", chunk=5, faults=Fault.hang("text"))
 
 
@@ -66,7 +66,7 @@ async def _interrupt(agent: Agent, recorder: Recorder) -> None:
 
 
 class Watch(Recorder):
-    """A recorder that tells when the first chunk with words came."""
+    """A recorder that reports when the first chunk with text arrived."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ async def test_leaving_closes_the_connection(wired: Wired, leave: Any) -> None:
 
 
 async def test_a_torn_reply_starts_over(wired: Wired) -> None:
-    """A reply whose connection is torn starts over with a restart chunk; reader, reply and history have it whole, once."""
+    """If the connection of a reply breaks, it starts over with a restart chunk; reader, reply and history have it once."""
     script = [Say("Half a sen", chunk=5, faults=Fault.cut("text")), Say("A whole sentence.", chunk=5)]
     async with wired.serve(script) as server:
         agent = Agent("a", wired.model(server))

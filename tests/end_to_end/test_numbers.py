@@ -31,7 +31,7 @@ async def pay(amount: float) -> str:
 
 @pytest.mark.parametrize("number", NUMBERS)
 async def test_a_model_writes_one(wired: Wired, number: str) -> None:
-    """The call is malformed: the tool does not run, the model is told, and the conversation goes on."""
+    """The call is malformed: the tool does not run, the model is informed, and the conversation continues."""
     script = [UseTool("look", f'{{"q": 1, "note": [{number}]}}'), UseTool("look", {"q": 2}), Say("Two."), Say("Again.")]
     async with wired.serve(script) as server:
         agent = Agent("a", wired.model(server), tools=[look])
@@ -66,7 +66,7 @@ async def test_a_stored_session_that_holds_one(wired: Wired, number: str, tmp_pa
 
 
 async def test_a_person_writes_one(wired: Wired) -> None:
-    """Edited arguments with one are refused and the call goes on waiting; an answer with one is told as text."""
+    """Edited arguments with one are refused and the call still waits; an answer with one is passed on as text."""
     nan = float("nan")
     script = [UseTool("pay", {"amount": 1}), UseTool("pay", {"amount": 2}), Say("Done.")]
     async with wired.serve(script) as server:

@@ -1,4 +1,4 @@
-"""What a hook rewrote is all that anybody sees: the provider, the reader, the history."""
+"""A hook's rewritten value is all that the provider, the reader and the history see."""
 
 import json
 from dataclasses import replace
@@ -38,7 +38,7 @@ class Masks(Hook):
 
 @pytest.mark.parametrize("how", ["call", "stream"])
 async def test_a_rewritten_result(wired: Wired, how: str) -> None:
-    """A result rewritten in PostActing is what the provider, the events and the history hold; the original is nowhere."""
+    """The provider, the events and the history have the result that PostActing rewrote; the original is nowhere."""
     recorder = Recorder()
     events: list[Any] = []
     async with wired.serve([UseTool("vault"), Say("Thanks."), Say("Again.")]) as server:

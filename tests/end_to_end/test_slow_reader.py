@@ -71,7 +71,7 @@ async def test_piped_through_operators_it_still_waits() -> None:
 
 
 async def test_over_http_a_held_event_holds_the_server(wired: Wired) -> None:
-    """While the reader holds the first words of a reply of 30 MB, the server stands still with most of it unsent."""
+    """While the reader holds the first text of a reply of 30 MB, the server waits with most of it unsent."""
     size, pieces = 100_000, 300
     async with wired.serve([Say("x" * (size * pieces), chunk=size)]) as server:
         agent = Agent("a", wired.model(server))

@@ -215,7 +215,7 @@ async def test_two_runs_are_compared_event_by_event(tmp_path: Path) -> None:
 
 
 async def test_the_page_gets_comparisons_and_exports(runs: Path) -> None:
-    """As data and as a file that has the name of its run; a run that nobody knows is refused."""
+    """As data and as a file with the name of its run; an unknown run is refused."""
     async with serving(runs) as (inspector, link), client(link) as (http, base):
         headers = {"authorization": f"Bearer {inspector.token}"}
         async with http.get(f"{base}api/runs", headers=headers) as response:

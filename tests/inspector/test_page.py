@@ -96,7 +96,7 @@ async def test_events_are_selected_with_the_keyboard(runs: Path) -> None:
 
 
 async def test_a_change_is_shown_as_a_diff(runs: Path) -> None:
-    """Edited calls and results show removed and added words."""
+    """Edited calls and results show removed and added text."""
     async with serving(runs) as (_, link), opened(link) as page:
         await first_run(page)
         await choose(page, 'read_page(url="https://shop/a")')

@@ -1,4 +1,4 @@
-"""These tests count tasks: what others left to the collector is collected before them."""
+"""These tests count tasks: objects that earlier tests left to the collector are collected first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every operator of Flux and Mono inherits, checked for each of them in the same way."""
+"""Behaviour that every operator of Flux and Mono shares, checked for each of them in the same way."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def assert_alone() -> None:
 
 @every
 def test_is_cold_and_runs_anew(operator: Operator) -> None:
-    """Building runs nothing; each of two runs subscribes once and gives all items."""
+    """Building runs nothing; each of two runs subscribes once and returns all items."""
     probe = Probe(1, 2, 3)
     built = operator(probe.flux)
     assert probe.subscriptions == 0
@@ -162,7 +162,7 @@ def test_does_not_work_ahead(operator: Operator) -> None:
 
 @every
 def test_context_variables_are_visible(operator: Operator) -> None:
-    """The source sees the variables of whoever reads."""
+    """The source sees the context variables of its reader."""
     user: contextvars.ContextVar[str] = contextvars.ContextVar("user")
 
     async def who() -> AsyncIterator[str]:
@@ -212,7 +212,7 @@ every_mono = pytest.mark.parametrize("operator", [pytest.param(make, id=name) fo
 
 @every_mono
 def test_mono_operator(operator: Callable[[Mono[Any]], Mono[Any]]) -> None:
-    """Cold, run anew, failing with the very error, cancelled with its reader, and no signal taken for a failure."""
+    """Cold; each reading runs again, fails with the original error, is cancelled with its reader; a signal is not a failure."""
     log: list[str] = []
 
     async def work(outcome: object) -> object:

@@ -117,7 +117,7 @@ def test_asyncio_run_and_hand_driving() -> None:
 
 
 async def test_catch_and_tap_along_the_chain() -> None:
-    """A failure travels to the nearest catch downstream, past maps; taps see what passes them."""
+    """A failure travels to the nearest catch downstream, past maps; taps see it on its way."""
     seen: list[object] = []
     chain = (
         Mono.just(1)
@@ -141,7 +141,7 @@ async def test_catch_and_tap_along_the_chain() -> None:
 
 
 async def test_retry_counts_runs() -> None:
-    """retry(3) runs three times altogether and gives the last failure."""
+    """retry(3) runs three times altogether and raises the last failure."""
     runs = 0
 
     async def fail() -> int:
@@ -172,7 +172,7 @@ def test_zip_runs_at_the_same_time() -> None:
 
 
 def test_zip_is_over_with_the_first_failure_or_end() -> None:
-    """A source that fails or ends without a value is noticed at once, wherever it stands; the others are cancelled."""
+    """If a source fails or ends without a value, the others are cancelled at once, whatever its position."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -194,7 +194,7 @@ def test_zip_is_over_with_the_first_failure_or_end() -> None:
 
 
 def test_delay_subscription_starts_the_work_later() -> None:
-    """Each run begins when the time is over, and not before."""
+    """Each run begins when the time has passed, and not before."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -213,7 +213,7 @@ def test_delay_subscription_starts_the_work_later() -> None:
 
 
 def test_streams_from_a_mono() -> None:
-    """flat_map_many gives a Flux, and so does what is inherited from reactivex."""
+    """flat_map_many returns a Flux, and so do the operators inherited from reactivex."""
     verify(Mono.just(1).repeat(2)).expect(1, 1).expect_complete().run_virtual()
     verify(Mono.just(2).flat_map_many(Flux.range)).expect(0, 1).expect_complete().run_virtual()
 
@@ -230,7 +230,7 @@ def test_limits() -> None:
 
 
 def test_block() -> None:
-    """block() runs to the end in this thread with this context; inside a loop it is refused with what to use."""
+    """block() runs to the end in this thread with this context; inside a loop it is refused, with the alternative."""
     user: contextvars.ContextVar[str] = contextvars.ContextVar("user")
     user.set("ada")
     assert Mono.from_callable(user.get).block() == "ada"
@@ -279,7 +279,7 @@ def unused(make: Callable[[CallMono[int]], object]) -> list[str]:
 
 
 def test_a_call_that_is_cancelled_before_its_first_step_does_not_warn() -> None:
-    """A coroutine does not either: it was handed to a task, and the task was told not to run it."""
+    """A coroutine does not either: the task that held it was cancelled before it ran."""
 
     async def failing() -> None:
         raise KeyError("fails at once")
@@ -304,7 +304,7 @@ def test_a_call_that_is_cancelled_before_its_first_step_does_not_warn() -> None:
 
 
 def test_a_dropped_call_warns() -> None:
-    """A call nobody awaits says so, also behind operators; a used one and other Monos do not."""
+    """If a call is never awaited, a warning names it, also with operators; a used one and other Monos do not warn."""
     expected = ["agent.call('Hi') was never awaited, so it did nothing; await it, or .subscribe() or .block()"]
     assert unused(lambda call: call) == expected
     assert unused(lambda call: call.map(str)) == expected

@@ -1,4 +1,4 @@
-"""What each operator does, signal by signal, in virtual time."""
+"""Each operator, signal by signal, in virtual time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_items_one_by_one() -> None:
 
 
 def test_ends_and_groups() -> None:
-    """take, defaults and buffers; what is inherited from reactivex comes back as a Flux."""
+    """take, defaults and buffers; operators inherited from reactivex return a Flux."""
     verify(Flux.range(9).take(2)).expect(0, 1).expect_complete().run_virtual()
     verify(Flux.range(9).take(0)).expect_complete().run_virtual()
     inherited = Flux.wrap(Flux.of(1, 1, 5, 2).distinct().take_while(lambda x: x < 5).start_with(0))
@@ -47,7 +47,7 @@ def test_ends_and_groups() -> None:
 
 
 async def test_down_to_one_value() -> None:
-    """first, to_list and then give a Mono; no item gives EMPTY, not None."""
+    """first, to_list and then return a Mono; without an item it is EMPTY, not None."""
     numbers = Flux.of(3, 1, 2)
     assert await numbers.first() == 3
     assert await numbers.first(lambda x: x < 3) == 1
@@ -74,7 +74,7 @@ def test_merge_takes_items_as_they_come_and_cancels_the_rest_on_failure() -> Non
 
 
 def test_flat_map_concat_map_switch_map() -> None:
-    """flat_map gives what comes first, concat_map keeps the order, switch_map drops what is overtaken."""
+    """flat_map emits the first available item, concat_map keeps the order, switch_map drops overtaken items."""
 
     def later(seconds: float) -> Mono[float]:
         return Mono.just(seconds).delay(seconds)
@@ -86,7 +86,7 @@ def test_flat_map_concat_map_switch_map() -> None:
 
 
 def test_switch_map_withdraws_what_waits_for_a_busy_reader() -> None:
-    """An item that was overtaken before the reader came for it is not read any more."""
+    """An item that was overtaken before the reader asked for it is not read."""
 
     async def read() -> list[int]:
         got: list[int] = []
@@ -153,7 +153,7 @@ def test_catch_retry() -> None:
 
 
 async def test_reactivex_counts_the_same() -> None:
-    """The same retry in reactivex gives the same number of runs."""
+    """The same retry in reactivex has the same number of runs."""
     runs = 0
 
     def fail(_: object) -> rx.Observable[int]:
@@ -289,7 +289,7 @@ def test_an_outer_cancellation_wins_over_a_limit_that_fires_with_it() -> None:
 
 
 def test_a_coroutine_function_in_map_is_refused() -> None:
-    """`map(async def)` would give coroutines nobody awaits."""
+    """`map(async def)` would return coroutines that are never awaited."""
 
     async def fetch(value: int) -> int:
         return value
@@ -323,7 +323,7 @@ def test_a_source_that_fails_while_being_made_is_a_failing_stream() -> None:
 
 
 async def test_wrapping() -> None:
-    """Flux.wrap and from_* take what there is; a generator object can be read once and says so."""
+    """Flux.wrap and from_* take any source; if a generator object is read twice, an error explains it."""
 
     async def numbers() -> AsyncIterator[int]:
         yield 1

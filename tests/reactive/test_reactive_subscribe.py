@@ -98,7 +98,7 @@ async def test_dispose_inside_the_callback_stops_there() -> None:
 
 @pytest.mark.parametrize("by", ["the source itself", "another, while the source waits"])
 async def test_nothing_is_delivered_after_dispose(by: str) -> None:
-    """What a source still gives once it is disposed goes nowhere, not even one that takes no notice of its cancellation."""
+    """Values that a source emits after it is disposed are dropped, even if it ignores its cancellation."""
     seen: list[int] = []
     waits = asyncio.Event()
 
@@ -176,7 +176,7 @@ async def test_a_scheduler_names_the_loop() -> None:
 
 
 async def test_is_an_observable_among_observables() -> None:
-    """reactivex's functions and operators take ours as a source and as what flat_map returns."""
+    """reactivex's functions and operators accept ours as a source and as the result of flat_map's function."""
     assert sorted(await rx.merge(Flux.of(1), rx.of(2)).pipe(ops.to_list())) == [1, 2]
     assert await rx.of(1, 2).pipe(ops.concat_map(lambda x: Mono.just(x * 2)), ops.to_list()) == [2, 4]
     assert await rx.zip(Flux.of(1), Mono.just("a")) == (1, "a")
@@ -186,7 +186,7 @@ async def test_is_an_observable_among_observables() -> None:
 
 
 async def test_pipe_gives_a_flux() -> None:
-    """What comes back is iterable; a connectable observable stays what it is; no operators, no change."""
+    """The result is iterable; a connectable observable stays one; without operators nothing changes."""
     flux = Flux.of(1, 2)
     assert isinstance(flux.pipe(ops.map(str)), Flux)
     assert isinstance(flux.debounce(0.1), Flux)
@@ -218,7 +218,7 @@ def test_reactivex_timers_run_on_the_loop_in_context() -> None:
 
 
 async def test_a_reader_that_is_cancelled_twice_still_waits_for_what_it_has_begun() -> None:
-    """A run of ours behind two foreign operators is over before its reader is, however often that is cancelled."""
+    """A run with two foreign operators ends before its reader does, however often the reader is cancelled."""
     told: list[str] = []
     begun, cleaning = asyncio.Event(), asyncio.Event()
 
@@ -250,7 +250,7 @@ async def test_a_reader_that_is_cancelled_twice_still_waits_for_what_it_has_begu
 
 
 async def test_a_cancellation_while_a_foreign_operator_winds_up_counts() -> None:
-    """The value is there, and what stands beside it is slow to end: who is cancelled then gets no value."""
+    """If the value exists while other work is slow to end, a cancelled reader does not receive it."""
     cleaning = asyncio.Event()
 
     async def slow() -> None:
@@ -273,7 +273,7 @@ async def test_a_cancellation_while_a_foreign_operator_winds_up_counts() -> None
 
 
 async def test_a_second_cancellation_reaches_all_that_foreign_operators_run() -> None:
-    """Three runs behind one operator clean up slowly: all are told, and the reader is cancelled when all are over."""
+    """If three runs of one operator clean up slowly, all are cancelled, and the reader ends when all have ended."""
     told: list[str] = []
     begun = [asyncio.Event() for _ in range(6)]
 

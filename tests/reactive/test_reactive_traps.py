@@ -120,7 +120,7 @@ def test_a_limit_never_cancels_the_readers_own_sleep() -> None:
 
 
 async def test_reading_as_a_task_and_a_second_reader() -> None:
-    """`create_task(anext(it))` works; a second concurrent read is refused and the first goes on."""
+    """`create_task(anext(it))` works; a second concurrent read is refused and the first continues."""
     gate = asyncio.Event()
 
     async def gated() -> AsyncIterator[int]:
@@ -139,7 +139,7 @@ async def test_reading_as_a_task_and_a_second_reader() -> None:
 
 
 async def test_closing_while_a_read_is_in_flight() -> None:
-    """Leaving `async with` cancels the read and waits for the cleanup; a bare aclose() says what to do first."""
+    """Leaving `async with` cancels the read and waits for the cleanup; the error of a bare aclose() says what to do first."""
     probe = Probe(hang=True)
     async with probe.flux as items:
         reader = asyncio.create_task(anext(items))
@@ -246,7 +246,7 @@ async def test_a_failing_sibling_leaves_no_task_and_no_lost_error() -> None:
     ids=["amb", "merge left early", "merge that fails", "zip that fails"],
 )
 async def test_what_a_cancelled_source_gives_all_the_same_is_dropped(joined: Callable[[object], Mono[object]]) -> None:
-    """Nobody takes it any more, and nobody waits forever for it to be taken."""
+    """If its reader has gone, no task waits indefinitely for it to be taken."""
     ended: list[str] = []
 
     async def stubborn() -> str:
@@ -300,7 +300,7 @@ async def test_changes_to_context_variables_do_not_leak_from_subscriptions() -> 
 
 
 async def test_a_subclass_keeps_all_operators() -> None:
-    """A Flux with methods of its own gives plain Fluxes, so a loop can hand out a richer source."""
+    """A Flux with methods of its own returns plain Fluxes, so a loop can hand out a richer source."""
 
     class Source(Flux[int]):
         def using(self, model: str) -> Source:

@@ -1,4 +1,4 @@
-"""The verifier itself: it passes what holds, and says clearly what does not."""
+"""The verifier itself: it accepts true expectations, and explains false ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
 
 
 async def test_reports_expected_received_and_all_signals() -> None:
-    """The message has the step, what was expected, what came, and everything before it."""
+    """The message has the step, the expectation, the actual signal, and everything before it."""
     with pytest.raises(AssertionError) as failed:
         await verify(Flux.of(1, 2)).expect(1, 3).expect_complete()
     assert str(failed.value) == "step 2: expected 3, received 2\n  all signals: 1, 2"
@@ -56,7 +56,7 @@ async def test_needs_an_end_and_nothing_after_it() -> None:
 
 
 def test_virtual_time_jumps() -> None:
-    """An hour passes at once; while a thread works it stands still, whatever timers are pending."""
+    """An hour passes at once; while a thread works, time does not pass, even if timers are pending."""
 
     async def main() -> float:
         await asyncio.sleep(3600)
@@ -71,7 +71,7 @@ def test_virtual_time_jumps() -> None:
 
 @pytest.mark.parametrize("seconds", [33_554_431, 86_400 * 365 * 10, 17_895_066_514.8])
 def test_virtual_time_reaches_any_date(seconds: float) -> None:
-    """Also where floats no longer tell a nanosecond, in which the loop compares a timer with now."""
+    """Also if floats are too coarse for the nanosecond with which the loop compares a timer and now."""
 
     async def main() -> float:
         await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""`Console(stream)`: what a person sees of a call, in a pipe and on a real terminal (a pty with a screen emulator)."""
+"""`Console(stream)`: the output of a call, in a pipe and on a real terminal (a pty with a screen emulator)."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def steady(text: str) -> str:
 
 
 async def printed(agent: Agent, prompt: str = "Hi", **options: Any) -> tuple[Reply, str]:
-    """The reply of a call, and what was printed of it."""
+    """The reply of a call, and its printed output."""
     file = io.StringIO()
     reply = await Console(agent.stream(prompt), file=file, **options)
     return reply, steady(file.getvalue())
 
 
 async def test_it_shows_a_call_and_gives_its_reply() -> None:
-    """Words, tool calls with results, a rule per round, a summary; awaited again, it is a new call."""
+    """Text, tool calls with results, a rule per round, a summary; awaited again, it is a new call."""
     agent = Agent("a", ScriptedModel([["Let me ", "add.", ADD], "It is 3.", "Again."]), tools=[add])
     reply, text = await printed(agent, "1 + 2?")
     assert (reply.text, reply.outcome) == ("It is 3.", "completed")
@@ -126,7 +126,7 @@ async def test_words_that_were_not_streamed_are_shown(hook: Any, words: str, qui
 
 
 async def test_a_limit_is_shown_with_its_summary() -> None:
-    """What the model says at the iteration limit is shown like every other word."""
+    """The model's text at the iteration limit is shown like any other text."""
     agent = Agent("a", ScriptedModel([ADD, "I ran out of rounds."]), tools=[add], max_iterations=1)
     reply, text = await printed(agent)
     assert reply.outcome == "limited"
@@ -134,7 +134,7 @@ async def test_a_limit_is_shown_with_its_summary() -> None:
 
 
 async def test_a_failure_is_raised_and_not_printed() -> None:
-    """Whoever awaits it says it; the line in progress is ended."""
+    """The caller receives the error; the line in progress is ended."""
     agent = Agent("a", ScriptedModel([["Half a ", ModelError("the provider is down")]]))
     file = io.StringIO()
     with pytest.raises(ModelError, match="the provider is down"):
@@ -144,7 +144,7 @@ async def test_a_failure_is_raised_and_not_printed() -> None:
 
 @pytest.mark.parametrize("children", [True, False])
 async def test_sub_agents_are_shown_or_only_run(children: bool) -> None:
-    """With their name in front, or not at all: their words are never the caller's."""
+    """With their name in front, or not at all: their text is never the caller's."""
     helper = Agent("helper", ScriptedModel(["From below."]), description="Helps.")
     boss = Agent(
         "boss", ScriptedModel([ToolUseBlock("h", "helper", {"message": "help"}), "From above."]), tools=[helper]
@@ -189,7 +189,7 @@ async def test_what_a_model_says_cannot_steer_the_terminal(shown: Any) -> None:
 
     @tool(type="read")
     async def pieces(what: str):
-        """Pieces."""
+        """Chunks."""
         yield "piece" + evil
 
     script = [
@@ -207,7 +207,7 @@ async def test_what_a_model_says_cannot_steer_the_terminal(shown: Any) -> None:
 
 
 def test_ctrl_c_ends_the_call_and_the_program_goes_on(program: Any) -> None:
-    """The reply says `interrupted`, the history is legal, and the next call works; what was drawn is taken away."""
+    """The reply is `interrupted`, the history is legal, and the next call works; the drawn lines are removed."""
     at = program.at_terminal("""
         async def main():
             model = ScriptedModel([["On it.", ToolUseBlock("h1", "hang", {"name": "the job"})], "Here again."])
@@ -304,7 +304,7 @@ ASKED = """
 
 
 def test_an_answer_to_a_question(program: Any) -> None:
-    """The question stands alone, the call goes on with the answer."""
+    """The question is alone on the screen, and the call continues with the answer."""
     at = program.at_terminal(ASKED)
     at.wait_for("n [reason] = no: ")
     assert "pay(cents=5)  0 s" not in at.shown
@@ -349,7 +349,7 @@ def test_colours_on_a_terminal_and_none_with_no_color(program: Any) -> None:
 
 
 def test_in_a_pipe_it_is_plain_text(program: Any) -> None:
-    """The same words, and no control character; a dumb terminal gets colours at most, and nothing drawn again."""
+    """The same text, and no control character; a dumb terminal gets colours at most, and no line is drawn again."""
     ran = program.piped(TALK)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert controls().search(ran.stdout) is None
@@ -357,7 +357,7 @@ def test_in_a_pipe_it_is_plain_text(program: Any) -> None:
 
 
 def test_words_that_the_encoding_has_not_are_escapes(program: Any) -> None:
-    """A pipe that takes ASCII alone gets the signs as ASCII, and all else as escapes; the call goes on."""
+    """A pipe that takes ASCII only gets the signs as ASCII, and all else as escapes; the call continues."""
     program.environment.update(PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     ran = program.piped("""
         async def main():
@@ -372,7 +372,7 @@ def test_words_that_the_encoding_has_not_are_escapes(program: Any) -> None:
 
 
 def test_resizing_the_window(program: Any) -> None:
-    """Lines of what runs are cut to the new width, and what is printed afterwards is in one piece."""
+    """Lines of running work are shortened to the new width, and later output is complete."""
     at = program.at_terminal(
         """
         async def main():
@@ -426,7 +426,7 @@ async def test_every_retry_leaves_a_line() -> None:
 
 @pytest.mark.parametrize("origin", get_args(Origin))
 async def test_a_message_that_was_added_says_why(origin: Origin) -> None:
-    """In words, not by the name of the origin."""
+    """As a phrase, not by the name of the origin."""
     file = io.StringIO()
     screen = Screen(make_console(file))
     screen.show(MessagesAdded(messages=(Msg.user("Let me"),), origin=origin).within(run_context()))
@@ -437,7 +437,7 @@ async def test_a_message_that_was_added_says_why(origin: Origin) -> None:
 
 @pytest.mark.parametrize("quiet", [False, True])
 async def test_thoughts_are_shown_unless_it_is_quiet(quiet: bool) -> None:
-    """On a line of their own, marked as such; what is quiet prints the answer alone."""
+    """On a line of their own, marked as such; a quiet screen prints the answer alone."""
     agent = Agent("a", ScriptedModel([[ModelChunk(thinking="Two and two"), "It is 4."]]))
     _, text = await printed(agent, quiet=quiet)
     assert ("  (thinking) Two and two\n" in text) == (not quiet)
@@ -459,7 +459,7 @@ async def test_a_failure_names_the_hook_or_the_tool() -> None:
 
 
 def test_a_console_and_its_screen_have_the_same_defaults() -> None:
-    """What the one shows without being asked, the other shows, too."""
+    """Both show the same without being asked."""
     of_console, of_screen = (signature(kind).parameters for kind in (Console, Screen))
     shared = of_console.keys() & of_screen.keys()
     assert shared >= {"events", "quiet", "children", "markdown"}
@@ -467,7 +467,7 @@ def test_a_console_and_its_screen_have_the_same_defaults() -> None:
 
 
 async def test_a_long_line_is_left_to_the_terminal(shown: Any) -> None:
-    """It is not broken up by us: what is copied from the screen is what was said."""
+    """Lines are not broken up by us: text copied from the screen is the original text."""
     said = "word " * 60 + "https://example.com/" + "x" * 200
     file = Tty()
     agent = Agent("a", ScriptedModel([[said]]))
@@ -476,7 +476,7 @@ async def test_a_long_line_is_left_to_the_terminal(shown: Any) -> None:
 
 
 def test_a_text_is_shortened_to_its_room() -> None:
-    """What fits is unchanged; else it ends in an ellipsis, and is as long as it may be."""
+    """A text that fits is unchanged; else it ends in an ellipsis, and is as long as the limit."""
     for room in range(1, 12):
         text = "one two three"[:10]
         short = shorten(text, room)

@@ -22,7 +22,7 @@ async def given(*lines: str) -> AsyncIterator[str]:
 
 
 async def talked(agent: Agent, *lines: str, **options: Any) -> list[str]:
-    """What was printed, line by line, without durations and rules."""
+    """The printed lines, without durations and rules."""
     file = io.StringIO()
     await agent.chat(given(*lines), file=file, **options)
     text = re.sub(r"<1 ms|\d+ ms|\d+\.\d+ s", "TIME", file.getvalue())
@@ -34,7 +34,7 @@ def echo(request: Any) -> str:
 
 
 async def test_given_lines_are_shown_and_answered() -> None:
-    """What is said, what is answered, `/history`, an unknown command, a blank line, `/exit`: as if it were typed."""
+    """Input, answers, `/history`, an unknown command, a blank line, `/exit`: as if it were typed."""
     agent = Agent("a", ScriptedModel(echo))
     assert await talked(agent, "one", "", "/what", "/history", "/exit", "never") == [
         "you> one",
@@ -71,7 +71,7 @@ async def test_a_session_deps_and_hooks_are_those_of_each_call() -> None:
 
 
 async def test_a_failing_call_is_one_line_and_the_conversation_goes_on() -> None:
-    """Also where the error has several lines."""
+    """Also if the error has several lines."""
     agent = Agent("a", ScriptedModel([ModelError("down\n(second line)"), "Up again."]))
     lines = await talked(agent, "one", "two")
     assert "✗ ModelError: down (second line)" in lines
@@ -79,7 +79,7 @@ async def test_a_failing_call_is_one_line_and_the_conversation_goes_on() -> None
 
 
 async def test_a_call_that_waits_asks_for_the_decision() -> None:
-    """Questions are answered from the same lines; where these end, the call goes on waiting."""
+    """Questions are answered from the same lines; if these end, the call still waits."""
 
     @tool(requires_approval=True)
     async def pay(cents: int) -> str:
@@ -99,7 +99,7 @@ async def test_a_call_that_waits_asks_for_the_decision() -> None:
 
 
 async def test_the_loop_goes_on_while_a_line_is_awaited() -> None:
-    """A slow speaker holds nobody up."""
+    """A slow speaker delays no other one."""
     beats = 0
 
     async def slowly() -> AsyncIterator[str]:
@@ -213,7 +213,7 @@ def test_resizing_at_the_prompt(program: Any) -> None:
 
 
 def test_standard_output_may_be_a_file(program: Any) -> None:
-    """Somebody types, and the conversation goes into a file: the prompt is on standard error."""
+    """If a person types and the output goes into a file, the prompt is on standard error."""
     at = program.at_terminal(
         """
         import sys

@@ -31,7 +31,7 @@ DELETING = """
 
 
 def test_a_person_edits_steps_and_goes_on(program: Any) -> None:
-    """The prompt has editing, Tab and a history; the lines of what runs are not drawn over it."""
+    """The prompt has editing, Tab and a history; the lines of running work are not drawn over it."""
     at = program.at_terminal(DELETING + "    asyncio.run(agent.chat())\n")
     at.wait_for("you> ")
     at.type("tidy\r")
@@ -80,7 +80,7 @@ def test_ctrl_c_interrupts_the_call(program: Any) -> None:
 
 
 def test_ctrl_d_is_nobody(program: Any) -> None:
-    """The run does what was said for that."""
+    """The run continues as `otherwise` says."""
     text = DELETING.replace("Breakpoint(PreActing)", "Breakpoint(PreActing, otherwise='deny')")
     at = program.at_terminal(text + "    print(asyncio.run(agent.call('tidy')).text)\n")
     at.wait_for("debug> ")
@@ -90,7 +90,7 @@ def test_ctrl_d_is_nobody(program: Any) -> None:
 
 
 def test_a_limit_takes_the_prompt_back(program: Any) -> None:
-    """What was typed half is dropped, and the terminal is tidy."""
+    """A half-typed line is dropped, and the terminal is tidy."""
     text = DELETING.replace("Breakpoint(PreActing)", "Breakpoint(PreActing, limit=0.3)")
     at = program.at_terminal(text + "    print(asyncio.run(agent.call('tidy')).text)\n")
     at.wait_for("it continues in")
@@ -101,7 +101,7 @@ def test_a_limit_takes_the_prompt_back(program: Any) -> None:
 
 
 def test_parallel_calls_and_an_approval_take_turns(program: Any) -> None:
-    """One question at a time, whoever asks: a second pause and an approval wait until the first is decided."""
+    """One question at a time: a second pause and an approval wait until the first is decided."""
     at = program.at_terminal(
         DELETING
         + """
@@ -128,7 +128,7 @@ def test_parallel_calls_and_an_approval_take_turns(program: Any) -> None:
 
 
 def test_without_a_terminal_nobody_is_asked(program: Any) -> None:
-    """What is piped into a program is the program's."""
+    """Input piped into a program is the program's."""
     text = DELETING.replace("Breakpoint(PreActing)", "Breakpoint(PreActing, otherwise='deny')")
     ran = program.piped(text + "    print(asyncio.run(agent.call('tidy')).text)\n", stdin="c\nc\n")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "It says: Denied: it was not approved in time\n", "")

@@ -54,7 +54,7 @@ def cut(pieces: list[str]) -> list[str]:
 
 
 def shown(block: str, width: int = 40) -> str:
-    """What is printed of a block, with what steers the terminal."""
+    """The printed output of a block, with the terminal's control sequences."""
     console = RichConsole(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=width)
     console.print(lines_of(render_block(block), console, 2), soft_wrap=True, end="")
     assert isinstance(console.file, io.StringIO)
@@ -63,13 +63,13 @@ def shown(block: str, width: int = 40) -> str:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_blocks_are_the_same_however_the_text_comes(size: int) -> None:
-    """A block ends where the next one begins; code keeps its empty lines, a list its items."""
+    """A block ends at the beginning of the next one; code keeps its empty lines, a list its items."""
     assert cut([TEXT[n : n + size] for n in range(0, len(TEXT), size)]) == BLOCKS
 
 
 @given(st.lists(st.text("ab \n`~-1.#|\t", max_size=12), max_size=12))
 def test_nothing_is_lost_or_made_up(pieces: list[str]) -> None:
-    """Whatever the text is: all lines with something in them come, once, in order, cut anywhere."""
+    """All lines with content come once, in order, however the text is split."""
     text = "".join(pieces)
     blocks = cut(pieces)
     assert blocks == cut([text])
@@ -78,7 +78,7 @@ def test_nothing_is_lost_or_made_up(pieces: list[str]) -> None:
 
 
 def test_a_block_is_there_as_soon_as_the_next_begins() -> None:
-    """What is not complete is shown as it is, its last lines."""
+    """The last lines of an incomplete block are shown unchanged."""
     blocks = Blocks()
     assert list(blocks.feed("One\n\n")) == []
     assert list(blocks.feed("Two\nthr")) == ["One"]
@@ -120,7 +120,7 @@ def test_it_steers_no_terminal(text: str) -> None:
 
 
 def test_html_and_addresses_are_shown() -> None:
-    """What is taken out would be hidden from the reader."""
+    """Removed text would be hidden from the reader."""
     assert "<script>alert(1)</script>" in shown("<script>alert(1)</script>", 100)
     assert "a <b>bold</b> word" in shown("a <b>bold</b> word", 100)
     assert "http://evil.com" in shown("[your bank](http://evil.com)", 100)
@@ -148,7 +148,7 @@ asyncio.run(main())
 
 
 def test_at_a_terminal(program: Any) -> None:
-    """The reply stands there rendered, once, and nothing of the preview is left; or as it was written."""
+    """The reply is shown rendered, once, without the preview; or as it was written."""
     source = PROGRAM.replace("TEXT", repr(TEXT))
     at = program.at_terminal(source.replace("OPTIONS", "{}"))
     at.wait_for("completed")

@@ -43,7 +43,7 @@ class Watch:
         return [line.plain for line in self.progress.lines(width, height, ascii_only=ascii_only)]
 
     async def follow(self, agent: Agent, at: Callable[[HookEvent], bool]) -> list[list[str]]:
-        """The lines behind each event that matters; a second passes with each event, and the run is never ahead."""
+        """The lines after each event; a second passes with each event, and the run is never ahead."""
         seen: list[list[str]] = []
         async with agent.stream("Go", children=True, buffer=0) as events:
             async for event in events:
@@ -79,7 +79,7 @@ def without_frames(rows: list[str]) -> list[str]:
 
 
 async def test_a_tool_has_a_line_with_its_last_piece() -> None:
-    """Elapsed time, the last line of what it said, tokens and cost so far; no line once it has ended."""
+    """Elapsed time, the last line of its text, tokens and cost so far; no line once it has ended."""
     watch = Watch()
     model = ScriptedModel([[ToolUseBlock("t1", "count", {"to": 2}), used(1200, 0.0024)], "Done."], name="m")
     agent = Agent("a", model, tools=[count])
@@ -92,7 +92,7 @@ async def test_a_tool_has_a_line_with_its_last_piece() -> None:
 
 
 async def test_a_model_has_a_line_that_says_what_it_writes() -> None:
-    """Thoughts, words, a call of a tool; of words, their end."""
+    """Thoughts, text, a tool call; of text, its end."""
     watch = Watch()
     chunks = [ModelChunk(thinking="Hm, "), "Let me ", "count.", ToolUseBlock("t1", "count", {"to": 1})]
     agent = Agent("a", ScriptedModel([chunks, "Done."]), tools=[count])
@@ -128,7 +128,7 @@ def use(id: str, name: str, **arguments: Any) -> ToolUseBlock:  # noqa: A002
 
 
 async def test_many_lines_are_cut_to_the_screen() -> None:
-    """What has no room is counted; no line is wider than the terminal, wide characters counted as two."""
+    """Lines without room are counted; no line is wider than the terminal, wide characters counted as two."""
     watch = Watch()
     calls = [ToolUseBlock(f"t{n}", "wide", {"what": "界" * 300}) for n in range(15)]
     agent = Agent("a", ScriptedModel([calls]), tools=[wide])
@@ -157,7 +157,7 @@ def test_a_wait_counts_down() -> None:
     assert watch.lines() == []
 
 
-# ---- who tells of waits
+# ---- sources of waits
 
 
 def noted(waits: list[tuple[str, float, int]]) -> Callable[[Wait], Callable[[], object]]:
@@ -180,7 +180,7 @@ async def waits_of(agent: Agent) -> list[tuple[str, float, int]]:
 
 
 def test_retries_and_rate_limits_tell_of_their_waits() -> None:
-    """Who, how long, and behind which attempt; and that it is over."""
+    """The source, the duration, the attempt; and that the wait has ended."""
     busy = ModelError("busy", retryable=True, retry_after=5.0)
 
     def retried() -> Agent:
@@ -212,7 +212,7 @@ def test_tools_that_retry_tell_of_it_too() -> None:
 
 
 async def test_a_listener_that_fails_holds_up_nobody() -> None:
-    """The retry goes on without it."""
+    """The retry continues without it."""
 
     def broken(wait: Wait) -> Callable[[], object]:
         raise RuntimeError("no screen")

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_person_says_yes_and_no(program: Any, tmp_path: Path) -> None:
-    """What is allowed is done, what is not is not, and the model is told why."""
+    """Allowed tools run, others do not, and the model receives the reason."""
     if not have_terminals:
         pytest.skip("needs a pty")
     folder = tmp_path / "repository"

@@ -385,7 +385,7 @@ async def test_what_is_refused(path: str, headers: dict[str, str], body: Any, st
 
 
 async def test_whose_conversation_it_is() -> None:
-    """Without a cookie that we gave there is none; the cookie is for no script and no other site, and no id in the store."""
+    """A request without our cookie has no session; scripts and other sites cannot read it, and the store has no id of it."""
     store = MemoryStore()
     agent = Agent("a", ScriptedModel(["Hello."]), store=store)
     async with served(make_app(agent, {})) as url:

@@ -240,7 +240,7 @@ async def test_two_tabs_and_a_closed_one() -> None:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [320, 390, 1200])
 async def test_it_fits(width: int, dark: bool) -> None:
-    """Nothing is wider than a phone, even long words; contrast is at least 4.5 to 1, in light and dark."""
+    """Nothing is wider than a phone, even if words are long; contrast is at least 4.5 to 1, in light and dark."""
 
     @on(PreActing)
     def ask(event: PreActing) -> Suspend:

@@ -140,7 +140,7 @@ facts = st.one_of(*FACTS.values())
 
 
 def test_every_kind_of_fact_is_covered() -> None:
-    """The strategies above know each kind of fact, and what is stored is named for good."""
+    """The strategies above know each kind of fact, and names of stored classes never change."""
     assert set(FACTS) == set(get_args(Fact))
     assert [fact_kind(st_fact) for st_fact in (CallResumed("r", "c"), ToolStarted("r", "t", 1))] == [
         "call_resumed",
@@ -172,7 +172,7 @@ def test_sessions_there_and_back(id: str, begins: Any, since: Any, state: Any, s
     assert session_from_dict(json.loads(json.dumps(session_to_dict(saved)))) == saved
 
 
-# ---- what JSON does not know
+# ---- values without a form in JSON
 
 
 @dataclass
@@ -253,7 +253,7 @@ def test_a_number_that_json_does_not_know_in_a_session() -> None:
 
 
 def test_a_value_that_holds_itself() -> None:
-    """A circle is cut where it is too deep to be meant."""
+    """A circle ends at the maximum depth."""
     again = fact_from_json(fact_to_json(RoundSuspended("r", (Pending("t", request=CIRCLE),))))
     assert isinstance(again, RoundSuspended)
     assert again.pending[0].request["self"]["self"]["n"] == 1
@@ -282,7 +282,7 @@ def test_a_reply_that_is_used_as_input() -> None:
     assert again == CallOpened("r", "c", (reply.to_message(),), 3)
 
 
-# ---- what is refused
+# ---- refused data
 
 GOOD = json.loads(fact_to_json(CallResumed("r", "c")))
 

@@ -142,7 +142,7 @@ def test_a_name_from_an_address_is_no_path() -> None:
     ],
 )
 def test_what_is_no_fit_address_is_refused(url: str, said: str) -> None:
-    """The error says what to write."""
+    """The error shows the right form."""
     with pytest.raises(UsageError, match=said):
         DataBlock.from_url(url)
 

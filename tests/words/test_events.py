@@ -175,7 +175,7 @@ def test_match_sees_all_forms() -> None:
 
 
 def test_what_was_decided() -> None:
-    """`verdict` is the one of the decision; None where the chain decided nothing, or failed."""
+    """`verdict` is that of the decision; None if the chain decided nothing, or failed."""
     decisions = (Decided(Deny("no"), "guard"), Decided(None, "broken", ValueError()), None)
     events = [PreActing(tool_use=USE, decision=decision) for decision in decisions]
     assert [event.verdict for event in events] == [Deny("no"), None, None]

@@ -98,7 +98,7 @@ def test_an_object_that_holds_such_a_number() -> None:
 
 
 def test_blocks_are_frozen() -> None:
-    """Neither a block nor what is in its arguments can be changed."""
+    """Neither a block nor a value in its arguments can be changed."""
     block = use("t1", "add", a={"b": [1]})
     with pytest.raises(AttributeError, match=r"ToolUseBlock\.name is read-only"):
         block.name = "x"  # type: ignore[misc]
@@ -126,7 +126,7 @@ def test_data_is_inline_or_linked() -> None:
 
 
 def test_a_reply_without_typed_output() -> None:
-    """Reading output where there is none says so."""
+    """Reading output that does not exist is an error that explains it."""
     reply = Reply("assistant", (TextBlock("x"),), run_id="r")
     with pytest.raises(MissingOutputError, match="carries no typed output"):
         _ = reply.output

@@ -68,7 +68,7 @@ def test_what_is_taken_out_is_visible() -> None:
     ],
 )
 def test_passwords_in_addresses(text: str, shown: str) -> None:
-    """They are hidden where an address can be parsed, and where it cannot."""
+    """They are hidden whether or not an address can be parsed."""
     assert without_password(text) == shown
 
 

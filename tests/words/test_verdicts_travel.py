@@ -159,7 +159,7 @@ async def test_a_verdict_comes_out_as_it_went_in(verdict: AnyVerdict) -> None:
     assert came == dict.fromkeys(ways, verdict)
 
 
-# ---- what a model reads
+# ---- texts for the model
 
 
 async def _suspended(store: SqlStore | None = None) -> Agent:
