@@ -173,8 +173,8 @@ class ModelCalls:
         messages = request.messages
         begin = max((n for n, msg in enumerate(messages, 1) if msg.role != "user"), default=0)
         history, given = messages[:begin], messages[begin:]
-        if not given:
-            raise bad_request("The last message must be the user's, or results of tools.")
+        if not any(msg.content for msg in given):
+            raise bad_request("The last message must be the user's, with a content, or results of tools.")
         if request.previous is not None:
             kept = self._find(owner, request.previous)
             if history:

@@ -252,7 +252,7 @@ class Service:
     async def resume_unfinished(self) -> None:
         """Continue the runs that the last process left, as slots become free."""
         for agent in self.agents.values():
-            for info in await agent.unfinished():
+            for info in await self._left_by_others(agent):
                 found = _STORED.fullmatch(info.id)
                 if found is None or found[2] != agent.name:
                     continue
@@ -263,6 +263,13 @@ class Service:
                     await self.start(Call(found[1], agent, session, place.public, self._resumed(place, session, {})))
                 except Refusal as refusal:  # a client may have resumed it
                     log_failure("WARNING", refusal, "session {} was not continued", info.id)
+
+    async def _left_by_others(self, agent: Agent[Any]) -> Sequence[SessionInfo]:
+        try:
+            return await agent.unfinished()
+        except StoreError as error:
+            log_failure("ERROR", error, "the unfinished sessions of agent {} are not continued", agent.name)
+            return ()
 
 
 RouteModule: TypeAlias = Callable[[Service], Sequence[BaseRoute]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import AbstractContextManager, aclosing
+from contextlib import AbstractContextManager, ExitStack, aclosing
 from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
@@ -39,7 +39,7 @@ class EventStreamResponse:
         events: The serialised events; None after each `heartbeat` without one.
         limits: The limits.
         slot: Held while the stream is open; entered before the first byte, so that it can still refuse.
-        on_disconnect: Called if the client disconnects or stops reading before the end.
+        on_disconnect: Called if the stream ends before the events: the client disconnects or stops reading, or `idle` passes.
     """
 
     def __init__(
@@ -55,20 +55,32 @@ class EventStreamResponse:
         self._on_disconnect = on_disconnect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response."""
-        complete = False
-        with self._slot:
-            sending = asyncio.create_task(self._send_all(send))
-            leaving = asyncio.create_task(_disconnected(receive))
+        """Send the response.
+
+        Raises:
+            Refusal: No slot is free; nothing was sent.
+        """
+        with ExitStack() as stack:
             try:
-                await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
-                complete = sending.done() and sending.exception() is None
-            finally:
-                sending.cancel()
-                leaving.cancel()
-                await asyncio.gather(sending, leaving, return_exceptions=True)
-                if not complete:
-                    self._on_disconnect()
+                stack.enter_context(self._slot)
+            except Refusal:
+                self._on_disconnect()
+                raise
+            await self._exchange(receive, send)
+
+    async def _exchange(self, receive: Receive, send: Send) -> None:
+        complete = False
+        sending = asyncio.create_task(self._send_all(send))
+        leaving = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+            complete = sending.done() and sending.exception() is None
+        finally:
+            sending.cancel()
+            leaving.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+            if not complete:
+                self._on_disconnect()
         if not complete and not sending.cancelled():
             failure = sending.exception()
             if failure is not None and not isinstance(failure, OSError):  # a timeout is one: the client does not read
@@ -81,6 +93,7 @@ class EventStreamResponse:
             async for event in events:
                 silent = 0.0 if event is not None else silent + self._limits.heartbeat
                 if silent >= self._limits.idle:
+                    self._on_disconnect()
                     break
                 async with asyncio.timeout(self._limits.send_seconds):
                     await send({"type": "http.response.body", "body": event or b":\n\n", "more_body": True})

@@ -246,6 +246,26 @@ async def test_limits_on_streams() -> None:
         assert (await client.ended(run))["outcome"] == "completed"
 
 
+async def test_a_call_without_a_free_stream_is_not_left_running() -> None:
+    """It would spend tokens on an answer that was refused."""
+    gates = [Gate(), Gate()]
+    agent = Agent("a", ScriptedModel([["One ", gates[0]], ["Two ", gates[1]]]))
+    async with served(App(agent, limits=Limits(streams=1))) as url, connected(url) as client:
+        first = (await client.started("Go"))["id"]
+        async with client.stream(f"/runs/{first}/events") as response:
+            assert response.status == 200
+            status, _ = await client.ask("POST", "/agents/a/call", {"input": "Go"}, Accept="text/event-stream")
+            assert status == 503
+            async with asyncio.timeout(LIMIT):
+                while True:
+                    second = (await client.good("GET", "/runs"))[-1]
+                    if "end" in second:
+                        break
+                    await asyncio.sleep(0.02)
+        gates[0].open.set()
+    assert (second["id"] != first, second["end"]["outcome"]) == (True, "interrupted")
+
+
 async def test_a_client_that_does_not_read_is_given_up() -> None:
     """A half-open connection holds neither the run nor the stream's slot."""
     agent = Agent("a", ScriptedModel([["x" * 60_000 for _ in range(200)], "Hello."]))

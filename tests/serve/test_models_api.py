@@ -260,6 +260,8 @@ async def test_failures_have_the_form_of_the_api() -> None:
         wrong: list[Any] = [
             [],
             [{"role": "assistant", "content": "Hi"}],
+            [{"role": "user", "content": ""}],
+            [{"role": "user"}],
             [{"role": "user", "content": [{"type": "input_audio"}]}],
             [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}],
             [ASK, {"role": "tool", "tool_call_id": "call_x_0", "content": "x"}],
