@@ -456,11 +456,10 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         )
 
     def _prepare(self) -> None:
-        """Build the schemas and validators of the tools, once, at the first call."""
+        """Read the tools' signatures and build their validators, once, at the first call; models read the schemas."""
         deps: dict[tuple[str, type], None] = {}
         for made in self._config.tools.values():
-            made.prepare()
-            deps.update(dict.fromkeys(made.dep_types.items()))
+            deps.update(dict.fromkeys(made.dep_types.items()))  # reads the signature
         if deps:
             object.__setattr__(self._config, "dep_types", tuple(deps))
         self._prepared = True

@@ -73,7 +73,7 @@ R_co = TypeVar("R_co", bound=Work, default=Any, covariant=True)
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT: Final = 60.0
-_LAZY: Final = frozenset({"wants_context", "dep_types", "plan", "_check", "_adds", "_scans"})
+_LAZY: Final = frozenset({"wants_context", "dep_types", "plan", "_check", "_adds"})
 
 
 type_ = type  # `Tool` has an attribute of that name
@@ -202,6 +202,12 @@ class Tool(HookedTool, Generic[P, R_co]):
         Raises:
             UsageError: Neither a model nor `deps=` can fill a parameter.
         """
+        self._read()
+        self._blueprint.parameters()
+        return self
+
+    def _read(self) -> None:
+        """Read the signature and build the validator. The schema is made when a model reads it."""
         blueprint = self._blueprint
         if blueprint.owner is not None and not self._bound:
             raise UsageError(
@@ -210,16 +216,13 @@ class Tool(HookedTool, Generic[P, R_co]):
             )
         if "plan" not in self.__dict__:
             plan = blueprint.plan()
-            schema = {"additionalProperties": False, **blueprint.parameters()}  # an unknown key is refused
             self.__dict__.update(
                 plan=plan,
                 wants_context=bool(plan.fills),
                 dep_types=plan.dep_types,
                 _check=plan.validator.validate_json,
-                _scans=self.external or may_hold_floats(schema),
                 _adds=bool(plan.fills or plan.positional or blueprint.fixed),
             )
-        return self
 
     def validate(self, tool_use: ToolUseBlock) -> None:
         """Validate the arguments only.
@@ -300,8 +303,13 @@ class Tool(HookedTool, Generic[P, R_co]):
     if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
 
         def __getattr__(self, name):
+            if name == "_scans":
+                schema = {"additionalProperties": False, **self._blueprint.parameters()}  # an unknown key is refused
+                found = self.__dict__[name] = self.external or may_hold_floats(schema)
+                return found
             if name in _LAZY:
-                return self.prepare().__dict__[name]
+                self._read()
+                return self.__dict__[name]
             raise AttributeError(f"Tool {self.__dict__.get('name', '?')!r} has no attribute {name!r}{meant_by(name)}")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
