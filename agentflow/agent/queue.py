@@ -161,7 +161,7 @@ class TurnQueue:
             await self._wait_for_place(sent)
         try:
             run = await self._evaluate(own)
-        except BaseException:
+        except BaseException:  # refused, failed or cancelled: its place is free again
             self._entries.release()
             raise
         return await self._enter(own, run, sent, reserved=True)
@@ -234,7 +234,7 @@ class TurnQueue:
             verdict = None if event is None else event.verdict
             if verdict is not None:
                 raise TurnDeniedError(turn.tool.name, verdict.reason)
-        except BaseException:
+        except BaseException:  # refused, failed or cancelled: another queue may accept it
             turn.leave()
             raise
         return run

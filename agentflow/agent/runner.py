@@ -125,10 +125,10 @@ class Runner:
         failure: BaseException | None = None
         try:
             await self._run_for(values, deps, wait)
-        except GeneratorExit:
+        except GeneratorExit:  # the event loop is closed
             scope.finish(None, None)
             raise
-        except BaseException as error:
+        except BaseException as error:  # the reader gets it
             failure = error
         scope.finish(None, failure)
         failure = None  # its traceback holds this frame
@@ -293,7 +293,7 @@ class Runner:
             finally:
                 if outer is not None:
                     outer.remove_inner(run.scope)
-        except BaseException as error:
+        except BaseException as error:  # every entry is settled, also if it was cancelled
             entry.settle(None, _receipt_error(error, turn), seen=values is not None or entry.cancelled)
             if entry.cancelled and isinstance(error, Exception):
                 # Only its sender receives it; a traceback would keep the runner's frames alive.

@@ -19,6 +19,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
+from agentflow._support.cancellation import cancel_requests
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.as_tool import full_agent
@@ -223,8 +224,7 @@ class Host:
                 running.call = asyncio.ensure_future(call.outcome(now))
             return await running.call
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if claim is None or not running.lost or (task is not None and task.cancelling()):
+            if claim is None or not running.lost or cancel_requests():
                 raise
             raise lease_lost(request.session, claim) from None
         finally:

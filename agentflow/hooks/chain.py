@@ -23,6 +23,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from types import CoroutineType
 from typing import Any, ClassVar, Protocol
 
+from agentflow._support.cancellation import cancel_requests
 from agentflow._support.values import NamedTuple
 from agentflow.errors import Aside, HookError
 from agentflow.hooks.answers import evaluate, failure_of, is_later, label_of, settle, withheld
@@ -123,8 +124,7 @@ class NoRun:
 
     def is_cancelled(self) -> bool:
         """See `Faults.is_cancelled`."""
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0  # outside a run there is no scope to ask
+        return cancel_requests() > 0  # outside a run there is no scope to ask
 
 
 class Chain:

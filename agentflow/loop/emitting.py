@@ -10,18 +10,18 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from copy import copy
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
 
+from agentflow._support.cancellation import cancel_requests, forget_cancellations
 from agentflow._support.logs import log_failure
 from agentflow.errors import Aside
 from agentflow.hooks.chain import Chain, run_chain
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.skipped import warn_skipped
-from agentflow.loop.scope import RunScope, forget_cancellations
+from agentflow.loop.scope import RunScope
 from agentflow.loop.stream import EventBuffer
 from agentflow.vocabulary.events import (
     CallEnded,
@@ -339,10 +339,10 @@ class Events:
 
     def why_cancelled(self) -> str:
         """See `Faults.why_cancelled`."""
-        scope, task = self.scope, asyncio.current_task()
-        if task is None or not task.cancelling() or not scope.cleans():  # cleanup was uncancelled when it began
+        scope = self.scope
+        if not cancel_requests() or not scope.cleans():  # cleanup was uncancelled when it began
             return ""
-        forget_cancellations(task)
+        forget_cancellations()
         return f"cleanup took longer than {scope.cleanup_timeout:g} s" if scope.late else "its task was cancelled"
 
     def post_events_in_chain(self, mine: str | None) -> list[PostActing | PostReasoning]:

@@ -22,12 +22,13 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Set
 from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias, cast
 
+from agentflow._support.cancellation import cancel_requests, forget_cancellations
 from agentflow._support.values import NamedTuple
 from agentflow.loop.suspended import positions
 from agentflow.loop.waits import Waits
 from agentflow.reactive.tasks import reader_of
 
-__all__ = ["CLEANUP_TIMEOUT", "Cause", "CauseKind", "RunScope", "forget_cancellations"]
+__all__ = ["CLEANUP_TIMEOUT", "Cause", "CauseKind", "RunScope"]
 
 CLEANUP_TIMEOUT: Final = 5.0
 """The default limit for cleanup after a cancellation, in seconds."""
@@ -389,8 +390,7 @@ class RunScope:
         """Whether a caught `CancelledError` is a cancellation of the run. If not, a hook, model or tool raised it."""
         if self.stopped and not self.cleans():
             return True
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0  # a time limit of a hook or tool, or a shutdown
+        return cancel_requests() > 0  # a time limit of a hook or tool, or a shutdown
 
     def adopt(self) -> None:
         """Treat a cancellation of the task from outside (a shutdown of the event loop) as a cancellation of the run."""
@@ -412,7 +412,7 @@ class RunScope:
         task = asyncio.current_task()
         self.cleaning = (*self.cleaning, task)
         if self.stopped:
-            forget_cancellations(task)
+            forget_cancellations()
         try:
             yield
         finally:
@@ -452,12 +452,6 @@ class RunScope:
         if self.works_in(task):
             return True
         return self.task is not None and task is not None and task.get_loop() is not self.task.get_loop()
-
-
-def forget_cancellations(task: asyncio.Task[Any] | None) -> None:
-    """Uncancel a task, after its cancellations were handled, so that time limits and task groups count from 0 again."""
-    while task is not None and task.cancelling():  # one request may have been counted several times
-        task.uncancel()
 
 
 def _running_task() -> asyncio.Task[Any] | None:

@@ -310,7 +310,7 @@ async def evaluate(
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(case)) for case in given]
-        except BaseExceptionGroup as errors:
+        except BaseExceptionGroup as errors:  # the first failure is enough, without its group
             raise errors.exceptions[0] from None
     return Evaluation(names[0], tuple(task.result() for task in tasks))
 

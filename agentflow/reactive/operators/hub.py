@@ -15,6 +15,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from agentflow._support.cancellation import cancel_requests
 from agentflow.reactive.iterators import close, raise_in
 from agentflow.reactive.signals import EMPTY, Empty
 from agentflow.reactive.tasks import create_task
@@ -109,8 +110,7 @@ class TaskHub(Generic[T]):
 
     async def put(self, value: T) -> None:
         """Offer an item; returns when the reader wants the next one."""
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():  # the source has swallowed it
+        if cancel_requests():  # the source has swallowed it
             raise asyncio.CancelledError("the reader is gone")
         if len(self._queue) < self._capacity:
             self._queue.append((value, None))

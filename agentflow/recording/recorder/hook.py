@@ -471,7 +471,7 @@ class Recorder(ChangeListener, SideWrapper):
             if run.scope.is_cancelled() and not place.interrupted:
                 self._look_for_end(place, run)
                 end = "cut" if place.interrupted else "done"
-        except BaseException as error:
+        except BaseException as error:  # recorded, then raised again; also a cancellation
             end, failure = self._ending(place, run, error)
             waited = False if isinstance(error, GeneratorExit) else None
             raise
@@ -502,7 +502,7 @@ class Recorder(ChangeListener, SideWrapper):
             if not place.interrupted:
                 self._look_for_end(place, run)
             return result
-        except BaseException as error:
+        except BaseException as error:  # recorded, then raised again; also a cancellation
             finished["end"], finished["error"] = self._ending(place, run, error)
             raise
         finally:

@@ -44,7 +44,7 @@ class ReaderWait:
             yield from self._inner.__await__()
         except GeneratorExit:  # the event loop was closed
             raise
-        except BaseException:
+        except BaseException:  # the wait ended early, by a cancellation or a failure
             self._record(True)
             raise
         if self._latest() is not latest or self._now() - began >= _NOTICEABLE:

@@ -10,6 +10,7 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any
 
+from agentflow._support.cancellation import cancel_requests
 from agentflow._support.validation import adapter_of
 from agentflow.hooks.answers import is_later, settle
 from agentflow.hooks.chain import NoRun, run_chain
@@ -98,15 +99,14 @@ def watch_cancellations(hook: Hook, swallowed: Callable[[str], None]) -> None:
     handler: Callable[[Any], Any] = handler_of(hook)
 
     async def waited(answer: Any) -> Any:
-        task = asyncio.current_task()
-        before = 0 if task is None else task.cancelling()
+        before = cancel_requests()
         try:
             value = await settle(answer)
         except Exception as error:
-            if task is not None and task.cancelling() > before:
+            if cancel_requests() > before:
                 swallowed(f"it raised {shown(error)}")
             raise
-        if task is not None and task.cancelling() > before:
+        if cancel_requests() > before:
             swallowed("it ran to completion")
         return value
 

@@ -98,7 +98,7 @@ class LlamaServer:
         alarm.start()
         try:
             self._await_ready(self._process)
-        except BaseException:
+        except BaseException:  # an interrupt too: no process outlives a failed start
             self.kill()
             raise
         finally:

@@ -1,0 +1,24 @@
+"""The cancellations of the current task that were requested and not undone, as asyncio counts them.
+
+A task that survived a cancellation, such as one of its own time limit, may still count it. Code that must tell its own
+cancellation from others compares the count before and after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+__all__ = ["cancel_requests", "forget_cancellations"]
+
+
+def cancel_requests() -> int:
+    """Return how often the current task was cancelled without `uncancel()`; 0 outside a task."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+def forget_cancellations() -> None:
+    """Uncancel the current task, after its cancellations were handled, so that time limits and task groups count from 0."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():  # one request may have been counted several times
+        task.uncancel()
