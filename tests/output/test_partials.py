@@ -197,6 +197,14 @@ def test_nonsense_is_not_shown(said: str) -> None:
     grown(dict[str, Any], cut('{"answer":' + said, 2))
 
 
+@pytest.mark.parametrize("wrong", ['{"answer": [1}', '{"answer": {"a": 1]', '{"answer": {"a": 1}]'])
+def test_a_bracket_that_closes_nothing_ends_the_showing(wrong: str) -> None:
+    """What follows is not read as if it had been the right one."""
+    for size in (1, 100):
+        seen = grown(dict[str, Any], cut(wrong + ', "more": 2}', size))
+        assert all("more" not in value for value in seen)
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),

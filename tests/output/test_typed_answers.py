@@ -576,3 +576,18 @@ async def test_the_way_is_the_models(modes: AnswerModes, tools: bool, ways: list
     assert seen[:1] == ways
     assert (model.requests[0].options.answer_schema is not None) == (ways == ["native"])
     assert ("final_answer" in [spec.name for spec in model.requests[0].tools]) == (ways == ["tool"])
+
+
+@pytest.mark.parametrize(
+    ("form", "title"),
+    [
+        (int, "int"),
+        (list[int], "list"),
+        (int | None, "answer"),
+        (dataclass(type("Größe", (), {})), "answer"),
+        (dataclass(type("a b", (), {})), "answer"),
+    ],
+)
+def test_the_name_of_a_form_is_one_that_every_provider_accepts(form: Any, title: str) -> None:
+    """That of the type, if it is made of ASCII letters; otherwise `answer`."""
+    assert Output(form).shape.title == title

@@ -10,7 +10,20 @@ import pytest
 from click.testing import CliRunner
 from clocks import JumpingClock
 
-from agentflow import Agent, Approve, Deny, Hook, MemoryStore, PreActing, Suspend, ToolUseBlock, tool
+from agentflow import (
+    Agent,
+    Answer,
+    Approve,
+    Deny,
+    Hook,
+    MemoryStore,
+    PreActing,
+    PreCall,
+    Suspend,
+    ToolUseBlock,
+    on,
+    tool,
+)
 from agentflow.cli.main import cli
 from agentflow.durable.agent import DurableAgent
 from agentflow.errors import ModelError, StoreError, UsageError
@@ -104,6 +117,24 @@ async def test_any_beginning_of_a_session_can_be_exported() -> None:
     assert decided == [None, {"hook": "a hook", "verdict": {"verdict": "Deny", "reason": "not that"}}]
     with pytest.raises(StoreError, match="it was exported from stored facts"):
         Replay(whole)
+
+
+async def test_a_call_that_a_hook_answered() -> None:
+    """Its decision is in the export, with what was answered; other calls have none."""
+
+    @on(PreCall)
+    def answers(event: PreCall) -> Answer | None:
+        return Answer("We are closed.") if event.input_messages[0].text == "Open?" else None
+
+    store = MemoryStore()
+    agent = Agent("a", ScriptedModel(["Hello."]), hooks=[answers], store=store)
+    for text in ("Open?", "Hi"):
+        await agent.call(text, session="s")
+    log = read_lines(lines_of_facts(store.load("s"), "s"))
+    first, second = [entry.decision for entry in log.events() if entry.type == "PreCall"]
+    assert first is not None
+    assert first["verdict"]["verdict"] == "Answer"
+    assert second is None
 
 
 async def test_without_times_the_durations_make_the_timeline() -> None:

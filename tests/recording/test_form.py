@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from dataclasses import MISSING, fields
@@ -10,6 +11,7 @@ from typing import Any, get_args
 
 import jsonschema
 import pytest
+from clocks import LoopClock
 
 from agentflow import Agent, Deny, Hook, Msg, PostReasoning, PreActing, PreReasoning, ToolUseBlock, tool
 from agentflow.errors import ModelError, StoreError
@@ -27,7 +29,7 @@ from agentflow.recording.entries import (
 )
 from agentflow.recording.fields import EventFields, FactFields
 from agentflow.recording.recorder import Recorder
-from agentflow.testing import ScriptedModel
+from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.vocabulary.events import EVENT_TYPES, ReasoningChunk
 from agentflow.vocabulary.facts import Compacted, Fact, Injected, RoundSuspended, ToolDecided, ToolStarted
 from agentflow.vocabulary.messages import DataBlock
@@ -237,6 +239,29 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     assert isinstance(log, RunLog)
     with pytest.raises(StoreError, match="does not contain the message"):
         log.message("m")
+
+
+def test_how_long_a_run_waits_for_its_reader_is_recorded() -> None:
+    """After each chunk, in milliseconds; zeros at the end are left out."""
+    recorder = Recorder()
+    agent = Agent("a", ScriptedModel([["a", "b", "c", "d"]]), hooks=[recorder], clock=LoopClock())
+
+    async def main() -> None:
+        async with agent.stream("go", buffer=0) as events:
+            async for event in events:
+                if isinstance(event, ReasoningChunk):
+                    await asyncio.sleep({"b": 2.0, "c": 0.25}.get(event.incremental_chunk.text, 0.0))
+
+    run_virtual(main())
+    batches = [entry for entry in recorder.log.entries if isinstance(entry, ChunksEntry)]
+    waits = {
+        str(piece): wait
+        for entry in batches
+        for piece, wait in zip(
+            entry.pieces, [*entry.paused, *[0.0] * (len(entry.pieces) - len(entry.paused))], strict=True
+        )
+    }
+    assert {piece: waits[piece] for piece in "abc"} == {"a": 0.0, "b": 2000.0, "c": 250.0}
 
 
 async def test_secrets_are_taken_out_by_the_rules_of_a_redaction(tmp_path: Path) -> None:

@@ -237,17 +237,20 @@ async def test_the_oldest_logs_go(place: Place) -> None:
 
 
 async def test_a_log_that_cannot_be_deleted_stays(tmp_path: Path, warned: list[str]) -> None:
-    """It is said where it is, the other old ones go, and the run ends as always."""
+    """It is said where it is, the other old ones go, and the run ends as always; files that vanish meanwhile are passed over."""
     recorder = Recorder(f"{tmp_path}/", max_bytes=1)
     stuck, old = tmp_path / "stuck.jsonl", tmp_path / "old.jsonl"
     stuck.mkdir()
+    vanished = [tmp_path / f"{number}.jsonl" for number in range(8)]
+    for path in vanished:
+        path.symlink_to("nowhere")
     old.write_text("{}\n")
     for path, age in ((stuck, 300), (old, 200)):
         os.utime(path, (time.time() - age, time.time() - age))
     reply = await agent_with(recorder, script=["Done."]).call("go")
     assert [line.partition(" cannot be deleted: ")[0] for line in warned] == [f"the old run log {stuck}"]
     left = {path.name for path in await asyncio.to_thread(lambda: list(tmp_path.iterdir()))}
-    assert left == {f"{reply.run_id}.jsonl", "stuck.jsonl"}
+    assert left == {f"{reply.run_id}.jsonl", "stuck.jsonl", *[path.name for path in vanished]}
 
 
 def test_a_log_is_a_plain_file(tmp_path: Path) -> None:

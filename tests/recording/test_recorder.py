@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import MISSING, fields
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -49,7 +50,15 @@ from agentflow.loop.session import Session
 from agentflow.recording import RunLogError, read_lines
 from agentflow.recording.entries import LogEntry
 from agentflow.recording.recorder import Recorder
-from agentflow.recording.recorder.records import Edit, HookRecord, InjectedRecord, MessageRecord, show
+from agentflow.recording.recorder.records import (
+    AddedRecord,
+    Edit,
+    HookRecord,
+    InjectedRecord,
+    MessageRecord,
+    RunRecord,
+    show,
+)
 from agentflow.recording.replay import Replay
 from agentflow.testing import ScriptedModel
 from agentflow.testing.hook_checks.isolation import run_watched
@@ -812,6 +821,17 @@ async def test_a_listener_that_fails_harms_nothing(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(recorder, "on_call", broken)
     monkeypatch.setattr(recorder, "on_layer", broken)
     assert (await agent_with(Signs("A", 100), Shouts(), recorder).call("1 + 2?")).text == "IT IS 3. A"
+
+
+def test_what_a_record_leaves_out_is_empty() -> None:
+    """With these exceptions."""
+    found = {
+        f"{kind.__name__}.{one.name}": one.default
+        for kind in (RunRecord, HookRecord, MessageRecord, AddedRecord, InjectedRecord)
+        for one in fields(kind)
+        if one.default not in (MISSING, None, 0, "", ())
+    }
+    assert found == {"HookRecord.via": "on_event", "HookRecord.priority": 100, "InjectedRecord.keep": True}
 
 
 def test_tools_are_shown_by_name() -> None:
