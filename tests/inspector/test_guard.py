@@ -64,6 +64,7 @@ async def test_from_elsewhere_nothing_is_served(runs: Path, headers: dict[str, s
         for path in PATHS:
             async with http.get(base + path, headers={**bearer(inspector), **headers}) as response:
                 assert response.status in (400, 403), path
+                assert "set-cookie" not in response.headers  # it would hold the token
                 assert "clerk" not in await response.text()
 
 

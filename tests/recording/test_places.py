@@ -237,7 +237,7 @@ async def test_the_oldest_logs_go(place: Place) -> None:
 
 
 async def test_a_log_that_cannot_be_deleted_stays(tmp_path: Path, warned: list[str]) -> None:
-    """It is said where it is, the other old ones go, and the run ends as always; files that vanish meanwhile are passed over."""
+    """It is said where it is, the other old ones go, and the run ends as always; vanished files are passed over."""
     recorder = Recorder(f"{tmp_path}/", max_bytes=1)
     stuck, old = tmp_path / "stuck.jsonl", tmp_path / "old.jsonl"
     stuck.mkdir()
