@@ -40,6 +40,7 @@ MODULES: Final = (
     "agentflow.orchestration",
     "agentflow.mcp",
     "agentflow.serve",
+    "agentflow.serve.acp",
     "agentflow.inspector",
     "agentflow.terminal",
     "agentflow.reactive",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from agentflow._support.shown import one_line
 from agentflow.agent.agent import Agent
@@ -16,7 +16,9 @@ from agentflow.cli.failures import CommandError, place_of
 from agentflow.hooks import Hook, HookSource
 from agentflow.output.output import OutputLike
 
-__all__ = ["load_agent", "load_hook", "load_output"]
+__all__ = ["load_agent", "load_agent_or", "load_hook", "load_output"]
+
+T = TypeVar("T")
 
 
 def load_agent(target: str) -> Agent:
@@ -28,13 +30,18 @@ def load_agent(target: str) -> Agent:
     Raises:
         CommandError: The text is malformed, the import fails, or the name is missing or not an agent.
     """
+    return load_agent_or(target, Agent)
+
+
+def load_agent_or(target: str, other: type[T]) -> Agent | T:
+    """Import the agent named by `module:name`, or an object of another class that has one; errors as in `load_agent`."""
     found = _variable(target, "an agent", "shop.agents:assistant for the variable assistant in shop/agents.py")
-    if not isinstance(found, Agent):
+    if not isinstance(found, Agent | other):
         what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
         raise CommandError(
             f"{target} is {what}, not an Agent. Name a variable that holds one: assistant = Agent('assistant', model)."
         )
-    return cast("Agent[Any]", found)
+    return cast("Agent[Any] | T", found)
 
 
 def load_hook(target: str) -> HookSource:

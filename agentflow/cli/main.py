@@ -153,6 +153,7 @@ cli.add_command(
 )
 cli.add_command(LazyCommand("inspect", "agentflow.cli.inspect_command", "Show recorded runs in a browser.", "web"))
 cli.add_command(LazyCommand("serve", "agentflow.cli.serve_command", "Serve agents over HTTP.", "serve"))
+cli.add_command(LazyCommand("acp", "agentflow.cli.acp_command", "Serve an agent to an editor over ACP.", "acp"))
 cli.add_command(LazyCommand("mcp", "agentflow.cli.mcp_command", "Serve an agent over MCP.", "mcp"))
 cli.add_command(LazyCommand("replay", "agentflow.cli.run_logs", "Replay a recorded run with its replies and results."))
 cli.add_command(LazyCommand("diff", "agentflow.cli.run_logs", "Compare two recorded runs."))

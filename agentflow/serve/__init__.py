@@ -1,9 +1,27 @@
-"""Agents served over HTTP: an ASGI application with runs, events and sessions (`docs/serve.md`)."""
+"""Agents served over HTTP: an ASGI application with runs, events and sessions (`docs/serve.md`); and to editors."""
 
-from agentflow.serve.app import App
-from agentflow.serve.guard import Auth, bearer_tokens
-from agentflow.serve.limits import Limits
-from agentflow.serve.service import RouteModule, Service
-from agentflow.serve.view import View
+from typing import TYPE_CHECKING
+
+from agentflow._support.lazy import lazily
+
+if TYPE_CHECKING:
+    from agentflow.serve.app import App
+    from agentflow.serve.guard import Auth, bearer_tokens
+    from agentflow.serve.limits import Limits
+    from agentflow.serve.service import RouteModule, Service
+    from agentflow.serve.view import View
 
 __all__ = ["App", "Auth", "Limits", "RouteModule", "Service", "View", "bearer_tokens"]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "App": ".app",
+        "Auth": ".guard",
+        "Limits": ".limits",
+        "RouteModule": ".service",
+        "Service": ".service",
+        "View": ".view",
+        "bearer_tokens": ".guard",
+    },
+)

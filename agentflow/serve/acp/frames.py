@@ -1,0 +1,114 @@
+"""`Frames`: the protocol's messages as lines of JSON on a pair of streams.
+
+Rules:
+
+1. No line ends the connection: it is a message, or it is answered with an error of JSON-RPC.
+2. A line longer than the limit is skipped without being kept.
+3. `_meta` is removed: the official package passes its keys on as arguments, beside the checked ones.
+4. After the peer has left, sending raises; it never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, cast
+
+from agentflow._support.json_text import read_json_text
+from agentflow._support.logs import logger
+
+__all__ = ["LARGEST_FRAME", "Frames"]
+
+LARGEST_FRAME = 32 * 1024 * 1024
+"""Bytes of a line; a prompt holds its images."""
+_PARSE_ERROR = -32700
+_INVALID_REQUEST = -32600
+
+
+class Frames:
+    """A transport of the official package over two streams of bytes.
+
+    Args:
+        reader: The client's messages; its `limit` is the maximum length of a line.
+        writer: The messages to the client.
+        largest: The limit, for the error's text.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, largest: int) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._largest = largest
+        self._sending = asyncio.Lock()
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Return the next message; None once the client has closed its end."""
+        while True:
+            try:
+                line = await self._reader.readuntil(b"\n")
+            except asyncio.LimitOverrunError as overrun:
+                if await self._skipped(overrun):
+                    await self._refuse(_PARSE_ERROR, f"Parse error: a line is longer than {self._largest} bytes")
+                    continue
+                return None
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return None  # a line without an end is no message
+            if line.isspace():
+                continue
+            try:
+                message: object = read_json_text(line, constants=False)
+            except ValueError:
+                await self._refuse(_PARSE_ERROR, "Parse error: a line is one JSON value")
+                continue
+            found = _message(message)
+            if found is not None:
+                return found
+            await self._refuse(_INVALID_REQUEST, "Invalid request: a message is an object with a method or an id")
+
+    async def _skipped(self, overrun: asyncio.LimitOverrunError) -> bool:
+        """Read to the end of a line that is too long; return whether it has one."""
+        while True:
+            try:
+                await self._reader.readexactly(overrun.consumed)
+                await self._reader.readuntil(b"\n")
+            except asyncio.LimitOverrunError as more:
+                overrun = more
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return False
+            else:
+                return True
+
+    async def _refuse(self, code: int, text: str) -> None:
+        logger.warning("ACP: the client sent a line that is no message ({})", text)
+        await self.send({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}})
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Write a message, and wait until the client has room for it.
+
+        Raises:
+            ConnectionError: The client has left.
+        """
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        async with self._sending:
+            if self._writer.is_closing():
+                raise ConnectionResetError("The client has closed the connection.")
+            self._writer.write(line)
+            await self._writer.drain()
+
+    async def close(self) -> None:
+        """Close the writing end."""
+        self._writer.close()
+
+
+def _message(value: object) -> dict[str, Any] | None:
+    """Return a message that the official package can dispatch; None if it cannot."""
+    if not isinstance(value, dict):
+        return None
+    found = cast("dict[str, Any]", value)
+    method, number, params = found.get("method"), found.get("id"), found.get("params")
+    if not (method is None or isinstance(method, str)) or isinstance(number, dict | list | bool):
+        return None
+    if method is None and ("id" not in found or not isinstance(found.get("error", {}), dict | None)):
+        return None
+    if isinstance(params, dict):
+        cast("dict[str, Any]", params).pop("_meta", None)
+    return found

@@ -1,0 +1,96 @@
+"""`serve_stdio`: an agent for the editor that started this process.
+
+Rules:
+
+1. Standard output belongs to the protocol: all else that is written there, by Python or by a child process, goes to standard
+   error. Standard input likewise: a tool that reads it finds it empty.
+2. The process ends with its client: when standard input is closed, running prompts are interrupted and their sessions closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import BinaryIO, cast
+
+from agentflow.agent.agent import Agent
+from agentflow.errors import UsageError
+from agentflow.models.clients import close_clients
+from agentflow.serve.acp.editor import EditorAgent
+from agentflow.serve.acp.frames import LARGEST_FRAME, Frames
+from agentflow.serve.acp.sdk import AgentSideConnection, ProtocolAgent
+
+__all__ = ["serve_stdio", "take_streams"]
+
+
+def take_streams() -> tuple[BinaryIO, BinaryIO]:
+    """Take standard input and output away from everything else in the process, and return them.
+
+    Raises:
+        UsageError: This is Windows.
+    """
+    if sys.platform == "win32":
+        raise UsageError("agentflow acp needs a POSIX system: on Windows, run it in WSL.")
+    sys.stdout.flush()
+    incoming, outgoing = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return incoming, outgoing
+
+
+async def serve_stdio(
+    agent: Agent | EditorAgent,
+    *,
+    streams: tuple[BinaryIO, BinaryIO] | None = None,
+    largest_frame: int = LARGEST_FRAME,
+) -> None:
+    """Serve an agent on standard input and output until the client closes its end.
+
+    Args:
+        agent: The agent.
+        streams: The streams from and to the client; by default `take_streams()`.
+        largest_frame: The maximum length of a message, in bytes; a longer one is refused.
+
+    Raises:
+        UsageError: The streams are no pipes, sockets or terminals, or this is Windows.
+    """
+    editor = EditorAgent(agent) if isinstance(agent, Agent) else agent
+    try:
+        async with _opened(streams or take_streams(), largest_frame) as frames, editor.agent:
+            connection = AgentSideConnection(
+                cast("ProtocolAgent", editor), frames, listening=False, use_unstable_protocol=True
+            )
+            try:
+                await connection.listen()
+            finally:
+                await editor.aclose()
+                await connection.close()
+    finally:
+        await close_clients()
+
+
+@asynccontextmanager
+async def _opened(streams: tuple[BinaryIO, BinaryIO], largest: int) -> AsyncGenerator[Frames]:
+    """Open the streams for the length of the block."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=largest)
+    incoming, outgoing = streams
+    try:
+        taken, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), incoming)
+        given, flow = await loop.connect_write_pipe(
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), outgoing
+        )
+    except (ValueError, OSError) as error:
+        raise UsageError(
+            f"agentflow acp is started by an editor, over pipes; here it cannot use standard input or output ({error})."
+        ) from error
+    try:
+        yield Frames(reader, asyncio.StreamWriter(given, flow, None, loop), largest)
+    finally:
+        taken.close()
+        given.close()

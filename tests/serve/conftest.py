@@ -1,0 +1,8 @@
+"""What the tests of served agents share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
