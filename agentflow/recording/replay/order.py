@@ -77,7 +77,11 @@ class Order:
         at, name = len(self._keys), f"{call} {seq}"
         if name in self.marks:
             at = self._keys.index(("mark", name, 0))
-        paused: Key = ("read", call, seq - 1)  # the run took the chunk after this pause; rounded times may say otherwise
+        paused: Key = (
+            "read",
+            call,
+            seq - 1,
+        )  # the run took the chunk after this pause; rounded times may say otherwise
         while at and self._times[at - 1] > time and self._keys[at - 1][1] != n and self._keys[at - 1] != paused:
             at -= 1
         self._keys.insert(at, ("chunk", n, place))

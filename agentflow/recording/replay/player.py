@@ -45,7 +45,7 @@ from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step
 from agentflow.recording.replay.order import Key, Order, Progress
 from agentflow.recording.replay.reader import RecordedWait, ReplayBuffer
 from agentflow.recording.replay.recorded_errors import rebuild_error
-from agentflow.recording.replay.script import Due, ReaderWait, RecordedWork, Script
+from agentflow.recording.replay.script import Due, RecordedWork, Script
 from agentflow.recording.replay.substitutes import RecordedModel, refuse
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
@@ -124,7 +124,7 @@ class Player(Recorder):
         self._progress.on_cancellation = self._schedule_cancellation
         self._expected: dict[tuple[str, int], Key | None] = {}
         self._played: dict[tuple[str, str], RecordedWork] = {}
-        self._waits: dict[tuple[str, int], tuple[Key, ReaderWait]] = {}
+        self._waits: dict[tuple[str, int], Key] = {}
 
     # ---- events of the run
 
@@ -140,10 +140,11 @@ class Player(Recorder):
 
     def _wait_for_recorded_reader(self, event: Event) -> Awaitable[None] | None:
         """Return what a run awaits after an event if it waited for its reader in the recording."""
-        found = self._waits.pop((event.call_id, event.seq), None)
-        return None if found is None else RecordedWait(partial(self._until_read, *found))
+        key = self._waits.pop((event.call_id, event.seq), None)
+        return None if key is None else RecordedWait(partial(self._until_read, key))
 
-    async def _until_read(self, key: Key, wait: ReaderWait) -> None:
+    async def _until_read(self, key: Key) -> None:
+        wait = self.script.waits[key]
         try:
             if not wait.cancelled:
                 await self._progress.shielded(partial(self._reach, wait.time))
@@ -174,15 +175,15 @@ class Player(Recorder):
         self._expected.pop((frame.call_id, event.seq), None)
         if key is not None:
             self._progress.finish_hooks(key)
-            seq = self.script.order.seq(key)
-            if (wait := self.script.waits.get((str(mine), seq))) is not None and self._strict:
-                self._waits[frame.call_id, event.seq] = ("read", str(mine), seq), wait
+            read: Key = ("read", str(mine), self.script.order.seq(key))
+            if self._strict and read in self.script.waits:
+                self._waits[frame.call_id, event.seq] = read
         if key is None or self._progress.is_next(key):
             if not begins:
                 super().on_event(event)
             if key is not None:
                 self._progress.mark_done(key)
-            return None
+            return None if key not in self.script.last_before_end else self._until_cancelled(key)
         return self._wait_and_record(key, None if begins else event)
 
     async def _wait_and_record(self, key: Key, event: HookEvent | None) -> None:
@@ -190,6 +191,18 @@ class Player(Recorder):
         if event is not None:
             super().on_event(event)
         self._progress.mark_done(key)
+        if key in self.script.last_before_end:
+            await self._until_cancelled(key)
+
+    async def _until_cancelled(self, key: Key) -> None:
+        """Stay at the end of a tool call, so that no other one begins before the caller cancels the call."""
+        while self._strict:
+            try:
+                return await self._progress.wait(self.script.last_before_end[key])
+            except asyncio.CancelledError:  # the checkpoints after this event raise it again
+                if self.divergence is not None or (task := asyncio.current_task()) is None:
+                    raise
+                task.uncancel()
 
     def _recorded_key(self, mine: str, event: Event, call: str) -> Key | None:
         """Return the recorded event with the same class and tool call; None if there is none left."""
