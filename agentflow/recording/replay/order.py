@@ -124,13 +124,14 @@ class Progress:
         free: Whether nothing needs to wait: the replay has diverged.
 
     Attributes:
+        free: As given.
         on_cancellation: Called with the key of a cancellation when it is next.
     """
 
     def __init__(self, order: Order, clock: ReplayClock, free: Callable[[], bool]) -> None:
         self._order = order
         self._clock = clock
-        self._free = free
+        self.free = free
         self._done_steps = bytearray(len(order))
         self._next = 0
         self._moved: asyncio.Future[None] | None = None
@@ -200,13 +201,13 @@ class Progress:
     def is_next(self, key: Key) -> bool:
         """Whether all earlier steps are done."""
         place = self._order.places.get(key)
-        return place is None or place <= self._next or self._free()
+        return place is None or place <= self._next or self.free()
 
     async def wait_for(self, key: Key) -> None:
         """Wait until a step is done."""
         place = self._order.places.get(key)
         if place is not None:
-            await self._until(place, lambda: bool(self._done_steps[place]) or self._free())
+            await self._until(place, lambda: bool(self._done_steps[place]) or self.free())
 
     async def wait(self, key: Key) -> None:
         """Wait until all earlier steps are done."""
@@ -221,7 +222,7 @@ class Progress:
                 await wait()
                 break
             except asyncio.CancelledError:
-                if not self._keys or self._free() or task is None or not task.cancelling():
+                if not self._keys or self.free() or task is None or not task.cancelling():
                     raise
                 early += 1
                 task.uncancel()

@@ -141,21 +141,11 @@ class Player(Recorder):
     def _wait_for_recorded_reader(self, event: Event) -> Awaitable[None] | None:
         """Return what a run awaits after an event if it waited for its reader in the recording."""
         key = self._waits.pop((event.call_id, event.seq), None)
-        return None if key is None else RecordedWait(partial(self._until_read, key))
+        if key is None:
+            return None
+        return RecordedWait(key, self.script.waits[key], self._progress, self._clock)
 
-    async def _until_read(self, key: Key) -> None:
-        wait = self.script.waits[key]
-        try:
-            if not wait.cancelled:
-                await self._progress.shielded(partial(self._reach, wait.time))
-            await self._progress.shielded(partial(self._progress.wait, key))
-            if wait.cancelled and self.divergence is None:  # it is cancelled in its turn
-                await self._clock.reach(wait.time)
-                await asyncio.sleep(_PATIENCE)
-        finally:
-            self._progress.mark_done(key)
-
-    async def _reach(self, time: float, always: bool = True) -> None:
+    async def _reach(self, time: float, always: bool) -> None:
         """Let time pass until a recorded time; `always`: also in real time."""
         if self._paced or self._passes or always:
             await self._clock.reach(time)
@@ -198,7 +188,8 @@ class Player(Recorder):
         """Stay at the end of a tool call, so that no other one begins before the caller cancels the call."""
         while self._strict:
             try:
-                return await self._progress.wait(self.script.last_before_end[key])
+                await self._progress.wait(self.script.last_before_end[key])
+                break
             except asyncio.CancelledError:  # the checkpoints after this event raise it again
                 if self.divergence is not None or (task := asyncio.current_task()) is None:
                     raise
@@ -453,7 +444,7 @@ class Player(Recorder):
 
     async def _until_time(self, due: Due) -> None:
         await self._reach(due.time, due.apart)
-        if not due.apart:
+        if self._strict or not due.apart:
             return
         now = asyncio.get_running_loop().time
         limit = now() + _PATIENCE

@@ -2,30 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from agentflow.loop.stream import EventBuffer
+from agentflow.recording.replay.clock import ReplayClock
+from agentflow.recording.replay.order import Key, Progress
+from agentflow.recording.replay.script import ReaderWait
 from agentflow.vocabulary.events import Event
 
 __all__ = ["RecordedWait", "ReplayBuffer"]
 
+_PATIENCE = 1.0
+"""Seconds to wait for a recorded cancellation."""
+
 
 class RecordedWait:
-    """Awaits a function's coroutine, if it is awaited at all.
+    """A wait for the reader, until its turn; if it was cancelled in the recording, until it is cancelled.
 
     Args:
-        wait: The function.
+        key: Its key in the order.
+        wait: The recorded wait.
+        progress: The progress of the replay.
+        clock: Its clock.
     """
 
-    __slots__ = ("_wait",)
+    __slots__ = ("_clock", "_key", "_progress", "_wait")
 
-    def __init__(self, wait: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, key: Key, wait: ReaderWait, progress: Progress, clock: ReplayClock) -> None:
+        self._key = key
         self._wait = wait
+        self._progress = progress
+        self._clock = clock
 
     def __await__(self) -> Generator[Any, Any, None]:
-        return self._wait().__await__()
+        return self._until_read().__await__()
+
+    async def _until_read(self) -> None:
+        progress, time = self._progress, self._wait.time
+        try:
+            if not self._wait.cancelled:
+                await progress.shielded(partial(self._clock.reach, time))
+            await progress.shielded(partial(progress.wait, self._key))
+            if self._wait.cancelled and not progress.free():
+                await self._clock.reach(time)
+                await asyncio.sleep(_PATIENCE)
+        finally:
+            progress.mark_done(self._key)
 
 
 class ReplayBuffer(EventBuffer):
