@@ -153,7 +153,7 @@ async def test_the_list_shows_how_the_input_begins(tmp_path: Path, text: str) ->
     await clerk(recorder, script=["Yes."]).call(text)
     recorder.close()
     (run,) = Logs([tmp_path]).runs()
-    assert run.said == " ".join(text.split())[:200]
+    assert run.prompt == " ".join(text.split())[:200]
 
 
 class Edits(Hook):
