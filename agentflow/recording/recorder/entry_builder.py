@@ -352,6 +352,9 @@ class EntryBuilder:
         reply = next((n for n, raw in self._raw.items() if raw.chunk is one.chunk), None)
         if reply is not None:
             del self._raw[reply]
+        else:  # the chunks that hooks made it of come first
+            for n in [n for n, raw in self._raw.items() if raw.place.call == one.place.call]:
+                self._write_raw(n)
         head = ("chunks", one.place.call, one.iteration, one.attempt, reply)
         batch = self._append(one, head, self._encoder.piece(one.chunk), one.seq, one.restart)
         self._end_failed(one, batch)
