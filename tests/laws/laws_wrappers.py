@@ -668,7 +668,14 @@ def _check(
         and not _shortens(program, kinds)
     ):
         assert reply.text == FULL, f"half a reply was given for a whole one: {reply.text!r}"
-    if program.cut in ("none", "slow") and program.source in ("at-once", "streams") and kinds <= KEEPS_ALL:
+    # An operator that a slow reader makes late cancels what it reads, and waits for its cleanup, which has no limit of its own.
+    hangs = program.cut == "slow" and "swallows-five" in kinds and bool(kinds & OWN_TASKS)
+    if (
+        program.cut in ("none", "slow")
+        and program.source in ("at-once", "streams")
+        and kinds <= KEEPS_ALL
+        and not hangs
+    ):
         assert outcome == "completed", f"{outcome}: {error!r}"
     if isinstance(error, HookError):
         assert kinds & (OWN_TASKS | {"raises-cancelled", "holds", "drops", "take"}), f"unexpected: {error!r}"
