@@ -50,9 +50,12 @@ class FullHookSet(HookSet):
     Args:
         hooks: The hooks, as registered; those of narrower scopes first.
         process: Process-wide hooks that match. In a tie they come last, and `with_hooks` adds before them.
+
+    Attributes:
+        handled: The event types that a hook handles; known once the chains are compiled.
     """
 
-    __slots__ = ("_arounds", "_chains", "_narrower", "compiled", "hooks", "listeners", "own", "process", "wraps")
+    __slots__ = ("_arounds", "_chains", "_narrower", "compiled", "handled", "hooks", "listeners", "own", "process", "wraps")
 
     def __init__(self, hooks: Iterable[Hook] = (), process: Iterable[Hook] = ()) -> None:
         # Sorting is stable, so ties keep the order of scope and registration.
@@ -64,6 +67,7 @@ class FullHookSet(HookSet):
         self.wraps = any(around_of(hook, kind) for hook in self.hooks for kind in WRAPPED)
         self.listeners = tuple([hook for hook in self.hooks if isinstance(hook, ChangeListener)])
         self.compiled: dict[type[Event], Chain | None] | None = None
+        self.handled: frozenset[type[Event]] = frozenset()
         self._chains: dict[type[Event], Chain | None] = {}
         self._arounds: dict[type[Event], tuple[tuple[Around, Hook], ...]] = {}
         self._narrower: dict[tuple[tuple[Hook, ...], tuple[Hook, ...]], FullHookSet] | None = None
@@ -107,7 +111,9 @@ class FullHookSet(HookSet):
         """All chains by event type; compiled once."""
         chains = self.compiled
         if chains is None:
-            chains = self.compiled = {kind: self.chain(kind) for kind in EVENT_TYPES}
+            chains = {kind: self.chain(kind) for kind in EVENT_TYPES}
+            self.handled = frozenset([kind for kind, chain in chains.items() if chain is not None])
+            self.compiled = chains
         return chains
 
     def _compile(self, kind: type[Event]) -> Chain | None:

@@ -24,6 +24,7 @@ from agentflow.hooks.skipped import warn_skipped
 from agentflow.loop.scope import RunScope
 from agentflow.loop.stream import EventBuffer
 from agentflow.vocabulary.events import (
+    EVENT_TYPES,
     CallEnded,
     Error,
     ErrorPhase,
@@ -70,6 +71,7 @@ class Owner(Protocol):
         ...
 
 
+_ALL = frozenset(EVENT_TYPES)
 _NO_OWNER: Owner = cast("Any", None)
 """The owner of the events of a finished run, which is never used."""
 
@@ -87,6 +89,8 @@ class Events:
     Attributes:
         seq: The number of the last emission point, counted even if the event was not built. Code that skips an event
             because it has no hook and no reader must count it.
+        handled: The event types that a hook handles, or all of them if there is a reader. An event of another type needs
+            not be fired.
         iteration: The current round of reasoning.
         in_chain: The events for which hooks are running.
     """
@@ -99,6 +103,7 @@ class Events:
         "_reported",
         "buffer",
         "chains",
+        "handled",
         "hooks",
         "in_chain",
         "iteration",
@@ -117,6 +122,7 @@ class Events:
         self._owner = owner
         self.hooks = hooks
         self.chains: dict[type[Event], Chain | None] = hooks.compiled or hooks.all_chains
+        self.handled = hooks.handled if buffer is None else _ALL
         self._now = now
         self.scope = scope
         self.buffer = buffer

@@ -67,6 +67,25 @@ class _Round:
             self.suspended = {}
             self.answer_rest(text, "interrupted")
 
+    def answer_with(self, verdict: Deny | Stop | Suspend | None, hook: str) -> bool:
+        """Apply a verdict on `PreToolRound`. Return whether it replaces the calls' work."""
+        match verdict:
+            case Deny(reason=reason):
+                self.answer_rest(f"Denied: {reason}", "denied")
+            case Stop(reason=reason):
+                self.stop = reason
+                self.answer_rest(f"Not run: {reason}", "denied")
+            case Suspend(request=request):
+                if self.run.resuming:  # the Suspend was resolved
+                    return False
+                for call in self.calls:
+                    self.suspended[call.id] = (Pending(call.id, "approval", request, call, hook),)
+            case None:
+                return False
+            case _:
+                assert_never(verdict)
+        return True
+
     def ordered(self) -> tuple[ToolResultBlock, ...]:
         """Return the results in call order; calls without one are suspended."""
         results = self.results
@@ -208,45 +227,36 @@ async def act(run: RunBase) -> None:
         await written(_close(run, round_, round_.ordered(), origin="stopped"))
         return
     if not calls:  # crashed after the last result
-        await _finish(run, round_)
+        await written(_finish(run, round_))
         return
+    events, event = run.events, None
     try:
-        hook = ""
-        additions = run.additions
-        additions.repeatable, additions.injections = "round", 0
-        emitted = run.events.fire(PreToolRound, (calls,))
-        event: PreToolRound | None = emitted if emitted is None or isinstance(emitted, Event) else await emitted
-        additions.repeatable = ""
-        verdict = None
-        if event is not None and event.decision is not None:
-            verdict, hook = event.verdict, event.decision.hook
-        match verdict:
-            case Deny(reason=reason):
-                round_.answer_rest(f"Denied: {reason}", "denied")
-            case Stop(reason=reason):
-                round_.stop = reason
-                round_.answer_rest(f"Not run: {reason}", "denied")
-            case Suspend(request=request) if not run.resuming:
-                for call in calls:
-                    round_.suspended[call.id] = (Pending(call.id, "approval", request, call, hook),)
-            case None | Suspend():  # a Suspend was resolved by resuming
-                if run.events.hooks.wraps and run.events.hooks.arounds(PreToolRound):
-                    await _through_arounds(run, round_, event)
-                elif len(machine.transcript.open_round) == 1 and round_.stop is None:
-                    call = calls[0]  # fast path for the common case
-                    tool_call = round_.tool_calls[call.id] = ToolCall(run, call, 0)
-                    try:
-                        await tool_call.run_to_end()
-                    finally:
-                        round_.note(call, tool_call)
-                else:
-                    await round_.run_calls()
-            case _:
-                assert_never(verdict)
+        if PreToolRound in events.handled:
+            additions = run.additions
+            additions.repeatable, additions.injections = "round", 0
+            emitted = events.fire(PreToolRound, (calls,))
+            event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
+            additions.repeatable = ""
+        else:
+            events.seq += 1
+        if event is not None and event.decision is not None and round_.answer_with(event.verdict, event.decision.hook):
+            pass
+        elif events.hooks.wraps and events.hooks.arounds(PreToolRound):
+            await _through_arounds(run, round_, event)
+        elif len(machine.transcript.open_round) == 1 and round_.stop is None:
+            call = calls[0]  # fast path for the common case
+            tool_call = round_.tool_calls[call.id] = ToolCall(run, call, 0)
+            try:
+                await tool_call.run_to_end()
+            finally:
+                round_.note(call, tool_call)
+        else:
+            await round_.run_calls()
     except BaseException as error:  # every PreToolRound has its PostToolRound
         await _interrupt(run, round_, error)
         raise
-    await _finish(run, round_)
+    if (finishing := _finish(run, round_)) is not None:
+        await finishing
 
 
 async def close_open_round(run: RunBase) -> None:
@@ -296,15 +306,27 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
         round_.answer_rest("(no result)", "error")
 
 
-async def _finish(run: RunBase, round_: _Round) -> None:
+def _finish(run: RunBase, round_: _Round) -> Awaitable[None] | None:
     """Complete a round with all calls answered or suspended: Post chain, facts, then the event for the reader."""
+    events = run.events
+    if round_.halted or round_.suspended or round_.stop is not None or PostToolRound in events.handled:
+        return _finish_slowly(run, round_)
+    events.seq += 1
+    writing = _close(run, round_, round_.ordered())
+    if writing is not None:
+        run.round = None
+    return writing
+
+
+async def _finish_slowly(run: RunBase, round_: _Round) -> None:
+    """Complete a round that has hooks or a reader, or that was stopped, suspended or halted."""
     events, calls = run.events, run.machine.transcript.open_round
     if round_.halted and not round_.suspended:
         await events.emit(PostToolRound, (calls, round_.ordered()))
         raise Halted
     if round_.stop is not None:
         round_.answer_rest("Not run: the call was stopped.", "denied")
-    results = tuple(round_.results.values()) if len(round_.results) == 1 == len(calls) else round_.ordered()
+    results = round_.ordered()
     try:
         emitted = events.decide(PostToolRound, (calls, results))
         if emitted is None or isinstance(emitted, Event):

@@ -80,34 +80,21 @@ class ToolProgress:
         before_hooks: The result before hooks of `PostActing`.
     """
 
-    __slots__ = (
-        "attempt",
-        "before_hooks",
-        "began",
-        "chunk_error",
-        "consume",
-        "delivered",
-        "error",
-        "holding",
-        "rendered",
-        "subagents",
-        "value",
-        "waits",
-    )
+    # Most calls never set or read these, so they are no instance attributes until then.
+    delivered: bool = False
+    consume: Callable[[object], Awaitable[None]] | None = None
+    value: object = None
+    rendered: ToolResultBlock | None = None
+    subagents: int = 0
+    error: Exception | None = None
+    before_hooks: ToolResultBlock | None = None
 
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt
         self.began: float | None = None
         self.waits: Waits | None = None
-        self.delivered = False
         self.holding: tuple[Hold, ...] = ()
         self.chunk_error: Exception | None = None
-        self.consume: Callable[[object], Awaitable[None]] | None = None
-        self.value: object = None
-        self.rendered: ToolResultBlock | None = None
-        self.subagents = 0
-        self.error: Exception | None = None
-        self.before_hooks: ToolResultBlock | None = None
 
 
 class Attempted(TurnPlace, Protocol):

@@ -152,47 +152,65 @@ class ToolCall:
         self.use = use
         self.tool = self.run.config.tools.get(use.name)
 
-    async def vet(self) -> None:
-        """Pass the call through its Pre chain, unless a decision is committed."""
-        run, use, approval = self.run, self.use, self.approval
+    def vet(self) -> Awaitable[None] | None:
+        """Pass the call through its Pre chain, unless a decision is committed. An awaitable is returned only if hooks,
+        the reader or the store need time."""
+        run, approval, tool = self.run, self.approval, self.tool
         events = run.events
-        committed = run.machine.decision_on(use.id) if run.machine.decided else None
-        if committed is not None:
+        if run.machine.decided and (committed := run.machine.decision_on(self.use.id)) is not None:
             self._change(committed.tool_use)
             self.verdict = cast("OnACall | None", committed.verdict)
             self.hooks = run.hooks_of(self.tool)
             self.phase = "vetted"
-            return
+            return None
         if approval is not None and isinstance(approval, Approve) and approval.input is not None:
-            self.use = use = use.replace(input=approval.input)
+            self.use = self.use.replace(input=approval.input)
         self.phase = "opened"
-        hook = ""
-        tool = self.tool
-        hooks = self.hooks = run.hooks_of(tool) if tool is not None and (tool.hooks or tool.tags) else None
-        emitted = events.fire(PreActing, (use, approval), hooks)
-        event = emitted if emitted is None or isinstance(emitted, Event) else await self._waiting(emitted)
+        if tool is not None and (tool.hooks or tool.tags):
+            self.hooks = run.hooks_of(tool)
+        if self.hooks is None and PreActing not in events.handled:
+            events.seq += 1
+            return self._decide("")
+        emitted = events.fire(PreActing, (self.use, approval), self.hooks)
+        if emitted is None:
+            return self._decide("")
+        if isinstance(emitted, Event) and emitted.tool_use.name == self.use.name:
+            return self._decide(self._take_event(emitted))
+        return self._vet_slowly(emitted)
+
+    async def _vet_slowly(self, emitted: PreActing | Awaitable[PreActing | None]) -> None:
+        """Finish `vet` if hooks or the reader need time, or if a hook has changed the call's tool."""
+        requested, hook = self.use.name, ""
+        event = emitted if isinstance(emitted, Event) else await self._waiting(emitted)
         if event is not None:
-            self.event = event
-            requested, self.use = use.name, event.tool_use
-            use = self.use
-            if event.decision is not None:
-                self.verdict, hook = event.verdict, event.decision.hook
-            if use.name != requested:
-                self._change(use)
+            hook = self._take_event(event)
+            if self.use.name != requested:
+                self._change(self.use)
                 hook = await self._renamed() or hook
-                use, tool = self.use, self.tool
+        await written(self._decide(hook))
+
+    def _take_event(self, event: PreActing) -> str:
+        """Take the call and the verdict from its event. Return the name of the deciding hook."""
+        self.event = event
+        self.use = event.tool_use
+        if event.decision is None:
+            return ""
+        self.verdict = event.verdict
+        return event.decision.hook
+
+    def _decide(self, hook: str) -> Awaitable[None] | None:
+        """Consider the approval, and make the decision on the call a fact."""
+        run, use, tool = self.run, self.use, self.tool
         if (
-            approval is not None
+            self.approval is not None
             or self.verdict is not None
             or (tool is not None and (tool.requires_approval or tool.external))
         ):
-            self._take_approval(approval, hook)
+            self._take_approval(self.approval, hook)
         self.phase = "vetted"
-        if not self.pending:
-            decided = (run.run_id, use.id, use, self.verdict, run.call_id)
-            writing = run.journal.append_new(ToolDecided, decided)
-            if writing is not None:
-                await writing
+        if self.pending:
+            return None
+        return run.journal.append_new(ToolDecided, (run.run_id, use.id, use, self.verdict, run.call_id))
 
     async def _waiting(self, hooks: Awaitable[PreActing | None]) -> PreActing | None:
         """Wait for hooks. The time does not count as work."""
@@ -257,7 +275,8 @@ class ToolCall:
             self.waits.enter()
         try:
             if self.phase != "vetted":
-                await self.vet()
+                if (vetting := self.vet()) is not None:
+                    await vetting
                 if waits is not None and self.use is not self.original and self.verdict is None and waits(self.type):
                     return False
             if run.scope.stopped:
@@ -273,7 +292,7 @@ class ToolCall:
                     if hooks.wraps and hooks.arounds(PreActing):
                         self.result = await self._through_arounds()
                     else:
-                        self.result = await self.work(None)
+                        self.result = self._rendered(await self._attempt(None))
                 except BaseException as error:  # most failures become a result
                     self.result = await self._result_of(error)
                     if self.result is None:
@@ -288,7 +307,8 @@ class ToolCall:
                     attach(error, problem)
             raise
         else:
-            await self.close()
+            if (closing := self.close()) is not None:
+                await closing
             return True
         finally:
             if part:
@@ -394,22 +414,26 @@ class ToolCall:
 
         This includes the tool's own lock and retries, which are invisible to wrapping hooks.
         """
-        name = self.use.name
-        if instead is not None:
-            value = await make_attempt(self, HookWork(name, instead), transform)
-        else:
-            tool = self.tool
-            if tool is None:
-                raise ToolNotFoundError(name, tuple(self.run.config.tools))
-            if tool.lock is None and not tool.retries:
-                value = await make_attempt(self, tool, transform)
-            else:
-                value = await run_with_retries(self, tool, transform)
-            if tool.contract is not None:
-                tool.checked(value)
-        progress = self.progress
+        if instead is None:
+            return self._rendered(await self._attempt(transform))
+        return self._rendered(await make_attempt(self, HookWork(self.use.name, instead), transform), checked=False)
+
+    def _attempt(self, transform: Transform | None) -> Awaitable[object]:
+        """Return the work of the tool, with its lock and retries."""
+        tool = self.tool
+        if tool is None:
+            raise ToolNotFoundError(self.use.name, tuple(self.run.config.tools))
+        if tool.lock is None and not tool.retries:
+            return make_attempt(self, tool, transform)
+        return run_with_retries(self, tool, transform)
+
+    def _rendered(self, value: object, checked: bool = True) -> ToolResultBlock:
+        """Return a value as the call's result; the tool's own values are checked against its contract."""
+        tool, progress = self.tool, self.progress
+        if checked and tool is not None and tool.contract is not None:
+            tool.checked(value)
         progress.value = value
-        progress.rendered = rendered = tool_result(self.original.id, name, render(value))
+        progress.rendered = rendered = tool_result(self.original.id, self.use.name, render(value))
         return rendered
 
     def key(self) -> str:
@@ -435,15 +459,24 @@ class ToolCall:
 
     # ---- its end
 
-    async def close(self) -> None:
-        """Pass the result through its Post chain, make it a fact, and hand over the event."""
+    def close(self) -> Awaitable[None] | None:
+        """Pass the result through its Post chain, make it a fact, and hand over the event. An awaitable is returned only
+        if that needs time."""
         run, result, progress = self.run, self.result, self.progress
         assert result is not None
         progress.before_hooks = result
         waited = 0.0 if progress.waits is None else progress.waits.seconds * 1000
         duration = 0.0 if progress.began is None else (run.config.clock.monotonic() - progress.began) * 1000 - waited
         self.phase = "closed"
-        event: PostActing | None = None
+        events = run.events
+        if self.hooks is None and PostActing not in events.handled:
+            events.seq += 1
+            return self._finished(result, duration, waited)
+        return self._close_with_hooks(result, duration, waited)
+
+    async def _close_with_hooks(self, result: ToolResultBlock, duration: float, waited: float) -> None:
+        """Close the call if `PostActing` has a hook or a reader."""
+        run = self.run
         try:
             emitted = run.events.decide(PostActing, (self.use, self.original, result, duration, waited), self.hooks)
             event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
@@ -475,7 +508,7 @@ class ToolCall:
         else:
             self.result = self._result("Suspended: waits for a decision.", "suspended")
             self.open_end = "deferred"
-        await self.close()
+        await written(self.close())
 
     def _waits_inside(self) -> bool:
         """Whether a sub-agent is suspended in it. If so, the call stays suspended however it ends."""
@@ -495,4 +528,4 @@ class ToolCall:
                 self.result = self._result(text, "interrupted")
                 self.pending = ()
         if open_:
-            await self.close()
+            await written(self.close())
