@@ -39,10 +39,11 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     machine, config, events, journal, additions = run.machine, run.config, run.events, run.journal, run.additions
     events.iteration = machine.iteration + 1
     transcript = machine.transcript
-    compacted = machine.compacted is not None
-    base = machine.request_view(additions.head) if compacted else transcript.view(additions.head)
+    if machine.compacted is None:
+        base, legal = transcript.view(additions.head), transcript.sendable
+    else:
+        base, legal = machine.request_view(additions.head), False
     messages: Sequence[Msg] = base
-    legal = not compacted and transcript.sendable
     options = run.settings.options
     if purpose == "summary":
         messages, options = with_appended(messages, summary_prompt(run)), without_calls(run, options)
@@ -51,7 +52,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     model = config.model
     request = ModelRequest(messages, config.specs, options, model if isinstance(model, str) else model.name)
     event: PreReasoning | None = None
-    if events.buffer is None and events.chains[PreReasoning] is None:
+    if PreReasoning not in events.handled:
         events.seq += 1
     else:
         stored = len(transcript)
@@ -98,19 +99,33 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         reply = fold(chunks, used_ids=transcript.used_ids, new_id=config.new_id)
     used = one_call(reply.usage)
     run.add_usage(used)
-    await _accept(run, reply, purpose, (config.clock.monotonic() - started) * 1000, used, model_name)
+    duration_ms = (config.clock.monotonic() - started) * 1000
+    if (accepting := _accept(run, reply, purpose, duration_ms, used, model_name)) is not None:
+        await accepting
 
 
-async def _accept(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str) -> None:
-    """Pass the reply through the Post chain, make it a fact, and hand over the event."""
+def _accept(
+    run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str
+) -> Awaitable[None] | None:
+    """Pass the reply through the Post chain, make it a fact, and hand over the event. An awaitable is returned only if
+    that needs time."""
+    events = run.events
+    if purpose == "reason" and events.buffer is None:
+        chain = events.chains[PostReasoning]
+        if chain is None or chain.passes(reply):
+            events.seq += 1
+            reasoned = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
+            return run.journal.append_new(Reasoned, reasoned)
+    return _accept_with_hooks(run, reply, purpose, duration_ms, used, model)
+
+
+async def _accept_with_hooks(
+    run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str
+) -> None:
+    """Accept a reply that concerns a hook or a reader, or a summary."""
     events, journal = run.events, run.journal
-    chain = events.chains[PostReasoning]
-    event: PostReasoning | None = None
-    if events.buffer is None and chain is not None and purpose == "reason" and chain.passes(reply):
-        events.seq += 1
-    else:
-        emitted = events.decide(PostReasoning, (reply, used, duration_ms, purpose, model))
-        event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
+    emitted = events.decide(PostReasoning, (reply, used, duration_ms, purpose, model))
+    event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
     if purpose == "reason" and (event is None or event.decision is None):
         reply = reply if event is None else event.reasoning_result
         reasoned = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
@@ -188,7 +203,7 @@ async def _decided(run: RunBase, verdict: Deny | Answer | Stop | None, hook: str
             await _stream_one(run, chunk)
             reply = fold((chunk,), used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
             journal_reply = message(*_parts(reply), Usage(), reply.finish_reason)
-            await _accept(run, journal_reply, purpose, 0.0, Usage(), "")
+            await written(_accept(run, journal_reply, purpose, 0.0, Usage(), ""))
         case Deny(reason=reason):
             await _closed_with(run, reason, "denied")
         case Stop(reason=reason):
@@ -230,7 +245,7 @@ async def _pull(
 ) -> list[ModelChunk]:
     """The hot path: read a chunk, keep it, emit its event."""
     events, scope = run.events, run.scope
-    quiet = events.chains[ReasoningChunk] is None and events.buffer is None
+    quiet = ReasoningChunk not in events.handled
     attempt, runs_seen = 1, 1
     chunk: ModelChunk | None = None
     try:

@@ -88,13 +88,13 @@ class _Round:
 
     def ordered(self) -> tuple[ToolResultBlock, ...]:
         """Return the results in call order; calls without one are suspended."""
-        results = self.results
-        if len(results) == len(self.calls) == 1 and not self.run.machine.finished:
+        results, calls = self.results, self.run.machine.transcript.open_round
+        if len(results) == 1 == len(calls):
             return tuple(results.values())
         return tuple(
             [
                 results.get(call.id) or tool_result(call.id, call.name, "Suspended: waits for a decision.", "suspended")
-                for call in self.run.machine.transcript.open_round
+                for call in calls
             ]
         )
 

@@ -165,27 +165,17 @@ class Additions:
         bills: The usage of each model call; all but the last may be summed.
     """
 
-    __slots__ = (
-        "approved",
-        "bills",
-        "count",
-        "head",
-        "injections",
-        "inline",
-        "partial",
-        "repeatable",
-        "transient",
-    )
+    # Most runs never set or read these, so they are no instance attributes until then.
+    partial: Msg | None = None
+    repeatable: str = ""
+    injections: int = 0
+    count: int = 0
+    inline: int | None = None
+    approved: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         self.head: tuple[Msg, ...] = ()
         self.transient: tuple[Msg, ...] = ()
-        self.partial: Msg | None = None
-        self.repeatable = ""
-        self.injections = 0
-        self.count = 0
-        self.inline: int | None = None
-        self.approved: frozenset[str] = frozenset()
         self.bills: list[Usage] | None = None
 
 

@@ -81,29 +81,16 @@ class RunScope:
         waits: What it waits for as a part of a tool call; None if it is not a part of one.
     """
 
-    __slots__ = (
-        "_abandon",
-        "_caller",
-        "_inner",
-        "_raised_in",
-        "_timer",
-        "_tries",
-        "_waiters",
-        "at",
-        "cause",
-        "cleaning",
-        "cleanup_timeout",
-        "halting",
-        "listener",
-        "parent",
-        "settled",
-        "state",
-        "stopped",
-        "task",
-        "tasks",
-        "timeout",
-        "waits",
-    )
+    # Most runs never set or read these, so they are no instance attributes until then.
+    tasks: tuple[Set[asyncio.Task[Any]], ...] = ()
+    at: tuple[str, ...] = ()
+    listener: Callable[[], object] | None = None
+    settled: tuple[Any, BaseException | None] = (None, None)
+    _abandon: Callable[[], object] | None = None
+    _caller: weakref.ref[asyncio.Task[Any]] | None = None
+    _inner: list[RunScope] | None = None
+    _raised_in: tuple[asyncio.Task[Any] | None, ...] = ()
+    _tries: int = 0  # number of cancellations of the task
 
     def __init__(self, parent: RunScope | None, timeout: float | None, cleanup_timeout: float) -> None:
         self.parent = parent
@@ -111,21 +98,12 @@ class RunScope:
         self.cleanup_timeout = cleanup_timeout
         self.waits: Waits | None = None
         self.task: asyncio.Task[Any] | None = None
-        self._caller: weakref.ref[asyncio.Task[Any]] | None = None
-        self.tasks: tuple[Set[asyncio.Task[Any]], ...] = ()
         self.state: Literal["new", "running", "ending", "done"] = "new"
         self.cause: Cause | None = None
         self.stopped = False
         self.cleaning: tuple[asyncio.Task[Any] | None, ...] = ()
         self.halting = False
-        self.at: tuple[str, ...] = ()
-        self.listener: Callable[[], object] | None = None
-        self._abandon: Callable[[], object] | None = None
-        self._inner: list[RunScope] | None = None
-        self._raised_in: tuple[asyncio.Task[Any] | None, ...] = ()
-        self.settled: tuple[Any, BaseException | None] = (None, None)
         self._timer: asyncio.TimerHandle | None = None
-        self._tries = 0  # number of cancellations of the task
         self._waiters: list[asyncio.Future[None]] | None = None
 
     # ---- starting and finishing
@@ -165,8 +143,10 @@ class RunScope:
             self.settled = (value, error)
         else:  # never read, and its traceback would create a reference cycle
             self.settled = (None, None)
-        self.task = self._abandon = self.listener = None
-        self._raised_in = ()
+        self.task = self._abandon = None
+        if self.cause is not None:
+            self.listener = None
+            self._raised_in = ()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

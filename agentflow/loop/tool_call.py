@@ -174,29 +174,24 @@ class ToolCall:
         emitted = events.fire(PreActing, (self.use, approval), self.hooks)
         if emitted is None:
             return self._decide("")
-        if isinstance(emitted, Event) and emitted.tool_use.name == self.use.name:
-            return self._decide(self._take_event(emitted))
+        if isinstance(emitted, PreActing) and emitted.tool_use is self.use and emitted.decision is None:
+            self.event = emitted
+            return self._decide("")
         return self._vet_slowly(emitted)
 
     async def _vet_slowly(self, emitted: PreActing | Awaitable[PreActing | None]) -> None:
-        """Finish `vet` if hooks or the reader need time, or if a hook has changed the call's tool."""
+        """Finish `vet` if hooks or the reader need time, or if hooks have changed the call or decided on it."""
         requested, hook = self.use.name, ""
         event = emitted if isinstance(emitted, Event) else await self._waiting(emitted)
         if event is not None:
-            hook = self._take_event(event)
+            self.event = event
+            self.use = event.tool_use
+            if event.decision is not None:
+                self.verdict, hook = event.verdict, event.decision.hook
             if self.use.name != requested:
                 self._change(self.use)
                 hook = await self._renamed() or hook
         await written(self._decide(hook))
-
-    def _take_event(self, event: PreActing) -> str:
-        """Take the call and the verdict from its event. Return the name of the deciding hook."""
-        self.event = event
-        self.use = event.tool_use
-        if event.decision is None:
-            return ""
-        self.verdict = event.verdict
-        return event.decision.hook
 
     def _decide(self, hook: str) -> Awaitable[None] | None:
         """Consider the approval, and make the decision on the call a fact."""
