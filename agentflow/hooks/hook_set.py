@@ -53,9 +53,21 @@ class FullHookSet(HookSet):
 
     Attributes:
         handled: The event types that a hook handles; known once the chains are compiled.
+        wraps: The event types whose work a hook wraps.
     """
 
-    __slots__ = ("_arounds", "_chains", "_narrower", "compiled", "handled", "hooks", "listeners", "own", "process", "wraps")
+    __slots__ = (
+        "_arounds",
+        "_chains",
+        "_narrower",
+        "compiled",
+        "handled",
+        "hooks",
+        "listeners",
+        "own",
+        "process",
+        "wraps",
+    )
 
     def __init__(self, hooks: Iterable[Hook] = (), process: Iterable[Hook] = ()) -> None:
         # Sorting is stable, so ties keep the order of scope and registration.
@@ -64,7 +76,7 @@ class FullHookSet(HookSet):
         self.hooks: tuple[Hook, ...] = self.own
         if self.process:
             self.hooks = tuple(sorted((*self.own, *self.process), key=_rank))
-        self.wraps = any(around_of(hook, kind) for hook in self.hooks for kind in WRAPPED)
+        self.wraps = frozenset([kind for kind in WRAPPED if any(around_of(hook, kind) for hook in self.hooks)])
         self.listeners = tuple([hook for hook in self.hooks if isinstance(hook, ChangeListener)])
         self.compiled: dict[type[Event], Chain | None] | None = None
         self.handled: frozenset[type[Event]] = frozenset()

@@ -270,7 +270,7 @@ class Call(RunBase):
         if answer is not None:
             return answer
         hooks = events.hooks
-        return await self._through_arounds(event) if hooks.wraps and hooks.arounds(PreCall) else None
+        return await self._through_arounds(event) if PreCall in hooks.wraps else None
 
     async def _system(self) -> tuple[Msg, ...]:
         system: Any = self.config.system

@@ -10,10 +10,12 @@ from typing import Any, Literal, assert_never, cast
 from agentflow.errors import HookContractError, ModelError, Veto
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
-from agentflow.loop.stage import Attempts, Stage, close_quietly, model_source, wrap
+from agentflow.loop.stage import Attempts, Stage, apply_steps, close_quietly, model_source, wrap
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
+from agentflow.reactive.flux import steps_over
 from agentflow.reactive.iterators import raise_in
+from agentflow.reactive.operators.items import DROP, Step
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.context import as_messages
 from agentflow.vocabulary.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
@@ -82,7 +84,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     started = config.clock.monotonic()
     model_name = request.model
     try:
-        if events.hooks.wraps and events.hooks.arounds(PreReasoning):
+        if PreReasoning in events.hooks.wraps:
             chunks, model_name = await _through_arounds(run, model, request, event, purpose)
         else:
             source = resolve_model(model) if isinstance(model, str) else model
@@ -241,15 +243,25 @@ async def _stream_one(run: RunBase, chunk: ModelChunk) -> None:
 
 
 async def _pull(
-    run: RunBase, stream: AsyncIterator[ModelChunk], chunks: list[ModelChunk], attempts: Attempts | None
+    run: RunBase,
+    stream: AsyncIterator[ModelChunk],
+    chunks: list[ModelChunk],
+    attempts: Attempts | None,
+    steps: Sequence[Step] = (),
 ) -> list[ModelChunk]:
-    """The hot path: read a chunk, keep it, emit its event."""
+    """The hot path: read a chunk, apply the plain functions of wrapping hooks, keep it, emit its event."""
     events, scope = run.events, run.scope
     quiet = ReasoningChunk not in events.handled
     attempt, runs_seen = 1, 1
-    chunk: ModelChunk | None = None
+    chunk: Any = None
     try:
         async for chunk in stream:
+            if steps:
+                chunk = apply_steps(run, PreReasoning, steps, chunk, DROP)
+                if chunk is DROP:
+                    if scope.stopped:
+                        scope.check()
+                    continue
             restart = chunk.restart
             if attempts is not None and attempts.count > runs_seen:
                 attempt += attempts.count - runs_seen
@@ -323,10 +335,10 @@ async def _through_arounds(
     shown = event if event is not None else run.events.sealed(PreReasoning, values)
     try:
         source = wrap(run, PreReasoning, shown, source)
-        if source is bare:
-            stage.over = True
-            return await _pull(run, resolve_model(model).stream(request), [], None), request.model
         flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
+        steps = steps_over(flux, bare)
+        if steps is not None:
+            return await _pull(run, resolve_model(model).stream(request), [], None, steps), request.model
         chunks = await stage.ended(_pull(run, stage.open(flux), [], attempts), partial(_keep_complete, run))
         return chunks, attempts.model
     finally:

@@ -241,7 +241,7 @@ async def act(run: RunBase) -> None:
             events.seq += 1
         if event is not None and event.decision is not None and round_.answer_with(event.verdict, event.decision.hook):
             pass
-        elif events.hooks.wraps and events.hooks.arounds(PreToolRound):
+        elif PreToolRound in events.hooks.wraps:
             await _through_arounds(run, round_, event)
         elif len(machine.transcript.open_round) == 1 and round_.stop is None:
             call = calls[0]  # fast path for the common case

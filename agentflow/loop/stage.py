@@ -32,13 +32,14 @@ from agentflow.loop.run_context import changed_request
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close, closing, raise_in
+from agentflow.reactive.operators.items import Step
 from agentflow.reactive.tasks import works_for
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import Event, PreActing, PreCall, PreToolRound
 from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.specs import ModelOptions
 
-__all__ = ["Attempts", "Stage", "close_quietly", "model_source", "tool_source", "wrap"]
+__all__ = ["Attempts", "Stage", "apply_steps", "close_quietly", "model_source", "tool_source", "wrap"]
 
 T = TypeVar("T")
 
@@ -213,9 +214,7 @@ class Stage:
             await self.close()
             if not isinstance(error, asyncio.CancelledError) or self._scope.is_cancelled():
                 raise
-            raise HookError(
-                f"A hook that wraps {self._kind.__name__} raised CancelledError, but the run was not cancelled."
-            ) from error
+            raise _cancelled_hook(self._kind) from error
         try:
             await self.close()
             self._scope.check()
@@ -286,6 +285,31 @@ def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHook
             continue
         source = layered(around, hook, event, source)
     return source
+
+
+def apply_steps(run: RunBase, kind: type[Event], steps: Sequence[Step], value: Any, dropped: object) -> Any:
+    """Apply the plain functions of wrapping hooks to a value, until one returns `dropped`.
+
+    Raises:
+        HookError: A function raised `CancelledError`, but the run was not cancelled.
+        RuntimeError: A function raised `StopIteration` or `StopAsyncIteration`, which would look like the end of a stream.
+    """
+    try:
+        for step in steps:
+            value = step(value)
+            if value is dropped:
+                break
+    except asyncio.CancelledError as error:
+        if run.scope.is_cancelled():
+            raise
+        raise _cancelled_hook(kind) from error
+    except (StopIteration, StopAsyncIteration) as error:
+        raise RuntimeError(f"a hook that wraps {kind.__name__} raised {type(error).__name__}") from error
+    return value
+
+
+def _cancelled_hook(kind: type[Event]) -> HookError:
+    return HookError(f"A hook that wraps {kind.__name__} raised CancelledError, but the run was not cancelled.")
 
 
 class Attempts:

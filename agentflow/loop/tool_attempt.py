@@ -21,7 +21,13 @@ from typing import Any, ClassVar, Protocol, cast
 from agentflow._support.locks import FairLock
 from agentflow._support.logs import ids_of, logger
 from agentflow._support.time_limit import LimitPassed, TimeLimit, drive
-from agentflow.errors import SafeExecutionError, ToolArgumentError, TurnTimeoutError
+from agentflow.errors import (
+    SafeExecutionError,
+    ToolArgumentError,
+    ToolContractError,
+    ToolNotFoundError,
+    TurnTimeoutError,
+)
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import ToolSuspended
@@ -31,13 +37,14 @@ from agentflow.loop.stage import Stage
 from agentflow.loop.waits import Waits
 from agentflow.ports.retry import RetryPolicy
 from agentflow.reactive.iterators import raise_in
+from agentflow.tools.results import failure_text
 from agentflow.tools.tool import FullTool
 from agentflow.tools.tool_context import ToolContext, ToolEmitter
 from agentflow.vocabulary.events import ActingChunk, PreActing
 from agentflow.vocabulary.facts import ToolStarted
-from agentflow.vocabulary.messages import ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.messages import ToolResultBlock, ToolState, ToolUseBlock
 
-__all__ = ["HookWork", "ToolProgress", "held_locks", "make_attempt", "run_with_retries"]
+__all__ = ["HookWork", "ToolProgress", "failure_of", "fits", "held_locks", "make_attempt", "work_of"]
 
 FIRST_WAIT = 0.2
 LONGEST_WAIT = 5.0
@@ -95,6 +102,14 @@ class ToolProgress:
         self.waits: Waits | None = None
         self.holding: tuple[Hold, ...] = ()
         self.chunk_error: Exception | None = None
+
+    def raise_chunk_error(self) -> None:
+        """Raise a hook's failure on a chunk, which ends the call, if the tool or a wrapping hook swallowed it."""
+        assert self.chunk_error is not None
+        try:
+            raise self.chunk_error
+        finally:
+            self.chunk_error = None  # its traceback holds this
 
 
 class Attempted(TurnPlace, Protocol):
@@ -167,6 +182,38 @@ async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, tra
         return await chunks.of(work, place, tool.streaming)
     except LimitPassed as passed:
         raise TurnTimeoutError(tool.name, limit or 0.0, use.id, passed.late) from passed.__cause__
+
+
+def work_of(call: Attempted, tool: FullTool[..., Any] | None, transform: Transform | None) -> Awaitable[object]:
+    """Return the work of a tool, with its lock and retries.
+
+    Raises:
+        ToolNotFoundError: There is no tool.
+    """
+    if tool is None:
+        raise ToolNotFoundError(call.use.name, tuple(call.run.config.tools))
+    if tool.lock is None and not tool.retries:
+        return make_attempt(call, tool, transform)
+    return run_with_retries(call, tool, transform)
+
+
+def fits(tool: FullTool[..., Any], use: ToolUseBlock) -> bool:
+    """Whether the arguments of a call are valid for its tool."""
+    try:
+        tool.validate(use)
+    except ToolArgumentError:
+        return False
+    return True
+
+
+def failure_of(error: Exception, use: ToolUseBlock) -> tuple[str, ToolState]:
+    """Return the text and the state of a failed call's result."""
+    if isinstance(error, ToolNotFoundError):
+        return str(error), "not_found"
+    if isinstance(error, TurnTimeoutError):  # of this call, or of a turn that the tool ran
+        return str(error), "timeout" if error.turn == use.id else "error"
+    ours = isinstance(error, ToolArgumentError | ToolContractError)
+    return str(error) if ours else failure_text(error), "error"
 
 
 async def run_with_retries(call: Attempted, tool: FullTool[..., Any], transform: Transform | None) -> object:

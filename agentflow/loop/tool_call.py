@@ -16,11 +16,7 @@ from typing import Any, Literal, assert_never, cast
 from agentflow.errors import (
     HookContractError,
     ShutdownError,
-    ToolArgumentError,
-    ToolContractError,
     ToolError,
-    ToolNotFoundError,
-    TurnTimeoutError,
     Veto,
 )
 from agentflow.hooks.hook_set import FullHookSet
@@ -28,11 +24,12 @@ from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import Halted, ToolSuspended, attach
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
-from agentflow.loop.stage import Stage, tool_source, wrap
-from agentflow.loop.tool_attempt import HookWork, ToolProgress, make_attempt, run_with_retries
+from agentflow.loop.stage import Stage, apply_steps, tool_source, wrap
+from agentflow.loop.tool_attempt import HookWork, ToolProgress, failure_of, fits, make_attempt, work_of
 from agentflow.loop.waits import Waits
-from agentflow.reactive import EMPTY
-from agentflow.tools.results import failure_text, render
+from agentflow.reactive import EMPTY, Mono
+from agentflow.reactive.mono import mono_steps_over
+from agentflow.tools.results import render
 from agentflow.tools.tool import FullTool
 from agentflow.tools.unexpected import warn_unexpected
 from agentflow.vocabulary.events import ErrorPhase, Event, OnACall, PostActing, PreActing
@@ -238,7 +235,7 @@ class ToolCall:
             return
         kind: Literal["approval", "external"] = "approval"
         if verdict is None:
-            if tool is None or not self._fits(tool):
+            if tool is None or not fits(tool, self.use):
                 return  # the model receives the error instead
             if self.run.approved(self.use.id) and not tool.external:
                 return
@@ -247,13 +244,6 @@ class ToolCall:
             hook = "external" if tool.external else "requires_approval"
         if isinstance(verdict, Suspend):
             self.pending = (Pending(self.use.id, kind, verdict.request, self.use, hook),)
-
-    def _fits(self, tool: FullTool[..., Any]) -> bool:
-        try:
-            tool.validate(self.use)
-        except ToolArgumentError:
-            return False
-        return True
 
     async def run_to_end(self, waits: Callable[[ToolType], bool] | None = None) -> bool:
         """Vet, run and close the call.
@@ -284,16 +274,16 @@ class ToolCall:
             else:
                 hooks = run.events.hooks if self.hooks is None else self.hooks
                 try:
-                    if hooks.wraps and hooks.arounds(PreActing):
+                    if PreActing in hooks.wraps:
                         self.result = await self._through_arounds()
                     else:
-                        self.result = self._rendered(await self._attempt(None))
+                        self.result = self._rendered(await work_of(self, self.tool, None))
                 except BaseException as error:  # most failures become a result
                     self.result = await self._result_of(error)
                     if self.result is None:
                         raise
             if progress.chunk_error is not None:
-                self._raise_chunk_error()
+                progress.raise_chunk_error()
         except BaseException as error:  # every call has its PostActing
             with run.scope.cleanup(error):
                 try:
@@ -334,12 +324,8 @@ class ToolCall:
         """Tell the model, or ask a person, after the process ended while the tool was running."""
         if self.run.config.on_unknown_outcome == "tell":
             return self._result(UNKNOWN_OUTCOME, "error")
-        request = {
-            "outcome": "unknown",
-            "tool": self.use.name,
-            "input": dict(self.use.input),
-            "attempt": self.progress.attempt,
-        }
+        tried = {"outcome": "unknown", "attempt": self.progress.attempt}
+        request = {**tried, "tool": self.use.name, "input": dict(self.use.input)}
         self.pending = (Pending(self.original.id, "approval", request, self.use, "on_unknown_outcome"),)
         return self._result("Suspended: its outcome is unknown, and a person is asked.", "suspended")
 
@@ -381,15 +367,6 @@ class ToolCall:
         recovered = await run.events.report(error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, hooks=self.hooks)
         return None if recovered is None else self._block(recovered.value)
 
-    def _raise_chunk_error(self) -> None:
-        """Raise a hook's failure on a chunk, which ends the call, if the tool or a wrapping hook swallowed it."""
-        progress = self.progress
-        assert progress.chunk_error is not None
-        try:
-            raise progress.chunk_error
-        finally:
-            progress.chunk_error = None  # its traceback holds this
-
     async def _through_arounds(self) -> ToolResultBlock:
         run = self.run
         event = self.event
@@ -397,7 +374,16 @@ class ToolCall:
             event = run.events.sealed(PreActing, (self.use, self.approval))
         stage = Stage(run, PreActing)
         try:
-            value = await stage.outcome(wrap(run, PreActing, event, tool_source(stage, self.work), self.hooks))
+            bare = tool_source(stage, self.work)
+            made = wrap(run, PreActing, event, bare, self.hooks)
+            steps = mono_steps_over(cast("Mono[Any]", made), bare) if isinstance(made, Mono) else None
+            if steps is None:
+                value = await stage.outcome(made)
+            else:
+                value = self._rendered(await work_of(self, self.tool, None))
+                if steps:
+                    value = apply_steps(run, PreActing, steps, value, EMPTY)
+                run.scope.check()
         finally:
             stage.over = True  # a failure while wrapping ends the stage too
         if value is EMPTY:
@@ -410,17 +396,8 @@ class ToolCall:
         This includes the tool's own lock and retries, which are invisible to wrapping hooks.
         """
         if instead is None:
-            return self._rendered(await self._attempt(transform))
+            return self._rendered(await work_of(self, self.tool, transform))
         return self._rendered(await make_attempt(self, HookWork(self.use.name, instead), transform), checked=False)
-
-    def _attempt(self, transform: Transform | None) -> Awaitable[object]:
-        """Return the work of the tool, with its lock and retries."""
-        tool = self.tool
-        if tool is None:
-            raise ToolNotFoundError(self.use.name, tuple(self.run.config.tools))
-        if tool.lock is None and not tool.retries:
-            return make_attempt(self, tool, transform)
-        return run_with_retries(self, tool, transform)
 
     def _rendered(self, value: object, checked: bool = True) -> ToolResultBlock:
         """Return a value as the call's result; the tool's own values are checked against its contract."""
@@ -436,13 +413,7 @@ class ToolCall:
         return f"{self.run.run_id}:{self.use.id}"
 
     async def _failed(self, error: Exception) -> ToolResultBlock:
-        state: ToolState = "error"
-        if isinstance(error, ToolNotFoundError):
-            state = "not_found"
-        elif isinstance(error, TurnTimeoutError) and error.turn == self.use.id:  # not of another turn that the tool ran
-            state = "timeout"
-        ours = isinstance(error, ToolNotFoundError | ToolArgumentError | ToolContractError | TurnTimeoutError)
-        text = str(error) if ours else failure_text(error)  # before hooks see the error
+        text, state = failure_of(error, self.use)  # before hooks see the error
         self._notice(error)
         await self.run.events.report(error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, hooks=self.hooks)
         return self._result(text, state)

@@ -430,9 +430,9 @@ class _StepFlux(Flux[T_co], Generic[T_co]):
     """One fused step; a run collects all neighbouring steps into one loop."""
 
     def __init__(self, upstream: Flux[Any], step: Any, anew: bool = False) -> None:
-        self._upstream = upstream
-        self._made = step
-        self._anew = anew
+        self.upstream = upstream
+        self.made = step
+        self.anew = anew
 
     def open(self) -> AsyncIterator[T_co]:
         """Start a run of the whole row of steps."""
@@ -441,14 +441,40 @@ class _StepFlux(Flux[T_co], Generic[T_co]):
         opens = self.opens
         while True:
             if type(node) is _StepFlux:
-                row.append(node._made() if node._anew else node._made)
-                node = node._upstream
+                row.append(node.made() if node.anew else node.made)
+                node = node.upstream
             elif node.inner is not None:
                 opens, node = node.opens, node.inner
             else:
                 break
         row.reverse()
         return cast("AsyncIterator[T_co]", items.fused(node.open() if opens is None else opens(node.open), row))
+
+
+def steps_over(flux: Flux[Any], source: Flux[Any]) -> list[items.Step] | None:
+    """Return the functions that a flux applies to each item of `source`, in order, for one run.
+
+    A reader of `source` can apply them itself, instead of opening the flux. A function that returns `items.DROP` drops
+    the item.
+
+    Returns:
+        None if the flux does more than that: it needs time, observes the end, or subscribes to something else.
+    """
+    steps: list[items.Step] = []
+    node: Flux[Any] | None = flux
+    while node is not source:
+        if type(node) is _StepFlux:
+            step = node.made() if node.anew else node.made
+            if type(step) is items.End:
+                return None
+            steps.append(step)
+            node = node.upstream
+        elif node is None:
+            return None
+        else:
+            node = node.inner
+    steps.reverse()
+    return steps
 
 
 Piping.flux_type = Flux

@@ -22,6 +22,7 @@ from agentflow.errors import UsageError
 from agentflow.reactive.driven import Driven
 from agentflow.reactive.iterators import SingleIterator, close
 from agentflow.reactive.operators import many
+from agentflow.reactive.operators.items import side_effect
 from agentflow.reactive.operators.timed import label, limit_value
 from agentflow.reactive.publisher import Source, not_a_source, resolve_source
 from agentflow.reactive.sched import Threads
@@ -440,6 +441,31 @@ class StepMono(Mono[T_co], Generic[T_co]):
     def resolve(self) -> Awaitable[T_co | Empty]:
         """Run the whole chain."""
         return _work_off(self)
+
+
+def mono_steps_over(mono: Mono[Any], source: Mono[Any]) -> list[Callable[[Any], Any]] | None:
+    """Return the functions that a mono applies to the value of `source`, in order; see `flux.steps_over`.
+
+    A function that returns `EMPTY` leaves no value for the later ones.
+    """
+    steps: list[Callable[[Any], Any]] = []
+    node: Mono[Any] | None = mono
+    while node is not source:
+        if type(node) is StepMono:
+            link = cast("StepMono[Any]", node)
+            if link.kind == _SEE:
+                steps.append(side_effect(link.function))
+            elif link.kind == _MAP:
+                steps.append(link.function)
+            else:
+                return None
+            node = link.upstream
+        elif node is None:
+            return None
+        else:
+            node = node.inner
+    steps.reverse()
+    return steps
 
 
 class _Watcher:
