@@ -255,7 +255,7 @@ class Call(RunBase):
                             pass
                         case Deny(reason=reason):
                             self.outcome = "denied"
-                            await events.hand_over(event)
+                            await written(events.hand_over(event))
                             return self.say(reason, "denied")
                         case Answer(value=value):
                             answer = as_reply(value, event.decision.hook, "PreCall", self.config.new_id)
@@ -265,8 +265,8 @@ class Call(RunBase):
         writing = journal.append_new(CallOpened, opened)
         if writing is not None:
             await writing
-        if event is not None and events.buffer is not None:
-            await events.hand_over(event)
+        if event is not None and (waits := events.hand_over(event)) is not None:
+            await waits
         if answer is not None:
             return answer
         hooks = events.hooks

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from copy import copy
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow._support.cancellation import cancel_requests, forget_cancellations
 from agentflow._support.logs import log_failure
@@ -40,7 +40,7 @@ from agentflow.vocabulary.events import (
 from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.verdicts import Recover
 
-__all__ = ["Emitted", "Events"]
+__all__ = ["ALL_EVENTS", "Emitted", "Events"]
 
 E = TypeVar("E", bound=Event)
 
@@ -71,7 +71,7 @@ class Owner(Protocol):
         ...
 
 
-_ALL = frozenset(EVENT_TYPES)
+ALL_EVENTS: Final = frozenset(EVENT_TYPES)
 _NO_OWNER: Owner = cast("Any", None)
 """The owner of the events of a finished run, which is never used."""
 
@@ -122,7 +122,7 @@ class Events:
         self._owner = owner
         self.hooks = hooks
         self.chains: dict[type[Event], Chain | None] = hooks.compiled or hooks.all_chains
-        self.handled = hooks.handled if buffer is None else _ALL
+        self.handled = hooks.handled if buffer is None else ALL_EVENTS
         self._now = now
         self.scope = scope
         self.buffer = buffer
@@ -203,7 +203,8 @@ class Events:
             if self.buffer is not None and not isinstance(error, GeneratorExit):
                 self.buffer.put(event)
             raise
-        await self.hand_over(event)
+        if (full := self.hand_over(event)) is not None:
+            await full
         return event
 
     async def _after(self, event: E, full: Awaitable[None]) -> E:
@@ -254,12 +255,13 @@ class Events:
         """Return a sealed event for wrapping hooks if no chain has built it."""
         return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
 
-    async def hand_over(self, event: Event) -> None:
-        """Pass an event to the reader, if there is one, and wait until the run may continue."""
-        if self.buffer is not None:
-            full = self.buffer.put(event)
-            if full is not None and self._waits():
-                await full
+    def hand_over(self, event: Event) -> Awaitable[Event] | None:
+        """Pass an event to the reader, if there is one. An awaitable is returned only if the run must wait for the
+        reader."""
+        if self.buffer is None:
+            return None
+        full = self.buffer.put(event)
+        return None if full is None or not self._waits() else self._after(event, full)
 
     def _waits(self) -> bool:
         """Whether the run should wait for its reader: not during cancellation or cleanup, since the reader may have

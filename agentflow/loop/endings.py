@@ -25,7 +25,7 @@ from typing import Any, Never, TypeVar, assert_never, cast
 
 from agentflow._support.logs import ids_of, log_failure, logger
 from agentflow.errors import CallTimeoutError, ShutdownError
-from agentflow.loop.emitting import Events
+from agentflow.loop.emitting import ALL_EVENTS, Events
 from agentflow.loop.escalation import Halted, NotedOn, attach
 from agentflow.loop.journal import Journal, StoredJournal, written
 from agentflow.loop.reasoning import as_reply
@@ -74,8 +74,8 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         writing = journal.append_new(CallClosed, (run.run_id, run.call_id, run.outcome, final))
         if writing is not None:
             await writing
-    if event is not None and events.buffer is not None:
-        await events.hand_over(event)
+    if event is not None and (waits := events.hand_over(event)) is not None:
+        await waits
     if run.scope.stopped:
         run.scope.check()
     if journal.unplaced and not denied:
@@ -328,6 +328,7 @@ class _DeadEvents(Events):
     __slots__ = ()
 
     abandoned = True
+    handled = ALL_EVENTS
 
     def _gone(self, *_: object, **__: object) -> Never:
         raise GeneratorExit("the run was abandoned")

@@ -329,8 +329,8 @@ def _stored_by(fact: RoundClosed | CallClosed, machine: Machine) -> tuple[Msg, .
     return (next(msg for msg in reversed(machine.transcript.messages) if msg.role == "tool"),)
 
 
-async def written(writing: Awaitable[None] | None) -> None:
-    """Wait for a write of `append`."""
+async def written(writing: Awaitable[object] | None) -> None:
+    """Wait for a write of `append`, or for another step that may need time."""
     if writing is not None:
         await writing
 

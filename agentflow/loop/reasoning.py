@@ -136,8 +136,8 @@ async def _accept_with_hooks(
         writing = _judged(run, event, reply, purpose, duration_ms, used, model)
     if writing is not None:
         await writing
-    if event is not None and events.buffer is not None:
-        await events.hand_over(event)
+    if event is not None and (waits := events.hand_over(event)) is not None:
+        await waits
 
 
 def _judged(

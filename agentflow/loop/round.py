@@ -347,8 +347,8 @@ async def _finish_slowly(run: RunBase, round_: _Round) -> None:
     if writing is not None:
         run.round = None
         await writing
-    if event is not None and events.buffer is not None:
-        await events.hand_over(event)
+    if event is not None and (waits := events.hand_over(event)) is not None:
+        await waits
 
 
 def _with_verdict(run: RunBase, round_: _Round, event: PostToolRound | None) -> Awaitable[None] | None:

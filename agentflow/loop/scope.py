@@ -143,7 +143,9 @@ class RunScope:
             self.settled = (value, error)
         else:  # never read, and its traceback would create a reference cycle
             self.settled = (None, None)
-        self.task = self._abandon = None
+        task, self.task, self._abandon = self.task, None, None
+        if task is not None and task is _running_task():  # it ends normally, so nothing is left to do when it has ended
+            task.remove_done_callback(self._driver_ended)
         if self.cause is not None:
             self.listener = None
             self._raised_in = ()

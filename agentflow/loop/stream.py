@@ -162,7 +162,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         ...         print(event)
     """
 
-    __slots__ = ("_buffer", "_closed", "_current", "_read_over", "_reply", "_run", "_start")
+    __slots__ = ("_buffer", "_closed", "_current", "_idle", "_read_over", "_reply", "_run", "_start")
 
     def __init__(self, start: Callable[[EventBuffer], Awaitable[StreamedRun]], capacity: int = BUFFER) -> None:
         # Does not call the base's: this is both a source and its iterator.
@@ -170,6 +170,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         self._buffer = EventBuffer(capacity)
         self._run: StreamedRun | None = None
         self._closed = False
+        self._idle = False  # whether the run has begun and no task waits for its next event
         self._current: asyncio.Task[Any] | bool = False
         self._read_over: asyncio.Future[None] | None = None
         self._reply: Reply[T_co] | None = None
@@ -182,16 +183,17 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             UsageError: Another task is waiting for the next event.
             Exception: The error of the run.
         """
-        if self._current:
-            raise self._second_reader()
-        if self._closed:
-            raise StopAsyncIteration
-        if self._run is None:
+        if not self._idle:
             await self._begin()
         event = self._buffer.ask()
         return await self._wait() if event is None else event  # pyright: ignore[reportReturnType] - every Event is a HookEvent
 
     async def _begin(self) -> None:
+        """Start the run at the first read. Refuse a read beside another one, and after the end."""
+        if self._current:
+            raise self._second_reader()
+        if self._closed:
+            raise StopAsyncIteration
         self._current = asyncio.current_task() or True
         try:
             run = await self._start(self._buffer)
@@ -205,12 +207,14 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             await run.scope.wait("closed", "its stream was closed")
             raise StopAsyncIteration
         self._run = run
+        self._idle = True
 
     async def _wait(self) -> Event:
         """Wait for the requested event."""
         buffer, run = self._buffer, self._run
         assert run is not None
         self._current = asyncio.current_task() or True
+        self._idle = False
         try:
             while True:
                 event = buffer.take()
@@ -227,6 +231,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         finally:
             self._read_ended()
         self._closed = True
+        self._idle = False
         self._run = None
         try:
             self._reply = await run.scope.result()
@@ -236,6 +241,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
 
     def _read_ended(self) -> None:
         self._current = False
+        self._idle = self._run is not None and not self._closed
         if self._read_over is not None and not self._read_over.done():
             self._read_over.set_result(None)
 
@@ -275,6 +281,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
     async def aclose(self) -> None:
         """Cancel the run and wait for its cleanup. A read that is waiting in another task is cancelled first."""
         self._closed = True
+        self._idle = False
         self._buffer.close()
         reader = self._current
         if isinstance(reader, asyncio.Task) and reader is not asyncio.current_task():

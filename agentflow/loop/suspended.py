@@ -18,7 +18,7 @@ _CHAIN = chain.__file__
 _CURRENT = chain._current  # pyright: ignore[reportPrivateUsage] - finds the hook that a chain awaits
 _RECORDED = {"Recorder._record": "model", "Recorder._work": "tool", "Player._run_work": "tool"}
 """Functions whose work a replay replaces, so a position ends there."""
-_READER = ("Events.hand_over", "Events._after")
+_READER = ("Events._after",)
 
 
 def innermost(task: asyncio.Task[Any]) -> str:

@@ -457,8 +457,8 @@ class ToolCall:
         writing = self._finished(result, duration, waited)
         if writing is not None:
             await writing
-        if event is not None and run.events.buffer is not None:
-            await run.events.hand_over(event)
+        if event is not None and (waits := run.events.hand_over(event)) is not None:
+            await waits
 
     def _finished(self, result: ToolResultBlock, duration: float, waited: float) -> Awaitable[None] | None:
         run = self.run
