@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -29,11 +30,19 @@ from agentflow import (
     on,
     tool,
 )
-from agentflow.errors import HookContractError, UsageError
+from agentflow.errors import HookContractError, HookError, UsageError
 from agentflow.hooks import ModelSource, ToolSource
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
-from agentflow.vocabulary.events import PostToolRound, PreActing, PreCall, PreReasoning, PreToolRound, ReasoningChunk
+from agentflow.vocabulary.events import (
+    Error,
+    PostToolRound,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+    ReasoningChunk,
+)
 
 
 class Around(Hook):
@@ -68,7 +77,8 @@ async def test_source_itself_changes_nothing() -> None:
 
 
 async def test_layers_of_plain_operators_are_one_loop() -> None:
-    """Hooks that map, filter or tap the model's chunks are one async generator altogether, however many they are."""
+    """Hooks that map, filter or tap the model's chunks need no async generator. If one of them observes the end, all of
+    them together are one, however many they are."""
 
     async def generators(*hooks: Hook) -> int:
         begun = 0
@@ -93,8 +103,47 @@ async def test_layers_of_plain_operators_are_one_loop() -> None:
     def watching() -> Hook:
         return Around(PreReasoning, lambda _, source: source.tap(on_completed=lambda: None))
 
-    single = await generators(one("map"))
+    assert await generators(one("map"), one("filter"), one("tap"), one("map")) == await generators()
+    single = await generators(watching())
+    assert single > await generators()
     assert await generators(one("map"), one("filter"), one("tap"), watching(), one("map"), watching()) == single
+
+
+@pytest.mark.parametrize(
+    ("kind", "raised", "reported"),
+    [
+        (PreReasoning, asyncio.CancelledError, HookError),
+        (PreReasoning, StopAsyncIteration, RuntimeError),
+        (PreReasoning, KeyError, KeyError),
+        (PreActing, asyncio.CancelledError, HookError),
+    ],
+)
+async def test_a_plain_operator_that_raises(
+    kind: type[Any], raised: type[BaseException], reported: type[Exception]
+) -> None:
+    """A cancellation that a plain operator raises itself is reported as the hook's failure, the end of a stream as an
+    error."""
+
+    def failing(_: object) -> Any:
+        raise raised("no")
+
+    recorder = Recorder()
+    agent = agent_of([ONE, "end"], Around(kind, lambda _, source: source.map(failing)), recorder)
+    with suppress(Exception):
+        await agent.call("go")
+    errors = [event.error for event in recorder.seen if isinstance(event, Error)]
+    assert [type(error) for error in errors] == [reported]
+
+
+async def test_plain_operators_drop_chunks() -> None:
+    """A chunk that `filter` drops is no part of the reply, and later operators do not see it."""
+    seen: list[str] = []
+    around = Around(
+        PreReasoning,
+        lambda _, source: source.filter(lambda chunk: chunk.text != "b").tap(lambda chunk: seen.append(chunk.text)),
+    )
+    reply = await agent_of([["a", "b", "c"]], around).call("go")
+    assert (reply.text, "".join(seen)) == ("ac", "ac")
 
 
 async def test_retry_before_any_chunk() -> None:
