@@ -169,12 +169,10 @@ class ToolCall:
             events.seq += 1
             return self._decide("")
         emitted = events.fire(PreActing, (self.use, approval), self.hooks)
-        if emitted is None:
-            return self._decide("")
         if isinstance(emitted, PreActing) and emitted.tool_use is self.use and emitted.decision is None:
             self.event = emitted
             return self._decide("")
-        return self._vet_slowly(emitted)
+        return self._decide("") if emitted is None else self._vet_slowly(emitted)
 
     async def _vet_slowly(self, emitted: PreActing | Awaitable[PreActing | None]) -> None:
         """Finish `vet` if hooks or the reader need time, or if hooks have changed the call or decided on it."""
