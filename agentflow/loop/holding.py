@@ -108,4 +108,4 @@ def _round_acts(run: Recording, use: ToolUseBlock) -> bool:
 
 
 def _wrapped(hooks: FullHookSet, kind: Any) -> bool:
-    return hooks.wraps and bool(hooks.arounds(kind))
+    return kind in hooks.wraps
