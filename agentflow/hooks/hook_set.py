@@ -53,7 +53,7 @@ class FullHookSet(HookSet):
 
     Attributes:
         handled: The event types that a hook handles; known once the chains are compiled.
-        wraps: The event types whose work a hook wraps.
+        wraps: The event types with work that a hook wraps.
     """
 
     __slots__ = (

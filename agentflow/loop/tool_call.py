@@ -322,8 +322,8 @@ class ToolCall:
         """Tell the model, or ask a person, after the process ended while the tool was running."""
         if self.run.config.on_unknown_outcome == "tell":
             return self._result(UNKNOWN_OUTCOME, "error")
-        tried = {"outcome": "unknown", "attempt": self.progress.attempt}
-        request = {**tried, "tool": self.use.name, "input": dict(self.use.input)}
+        use, attempt = self.use, self.progress.attempt
+        request = {"outcome": "unknown", "tool": use.name, "input": dict(use.input), "attempt": attempt}
         self.pending = (Pending(self.original.id, "approval", request, self.use, "on_unknown_outcome"),)
         return self._result("Suspended: its outcome is unknown, and a person is asked.", "suspended")
 
