@@ -167,7 +167,7 @@ class _OpenAIRoutes:
     async def _response_events(self, run: Run, base: Json, keep: bool) -> AsyncGenerator[bytes | None]:
         number = 0
 
-        def event(kind: str, **fields: Any) -> bytes:
+        def event(kind: str, **fields: object) -> bytes:
             nonlocal number
             data = {"type": kind, "sequence_number": number, **fields}
             number += 1

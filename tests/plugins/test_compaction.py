@@ -19,7 +19,7 @@ from agentflow.plugins import EventLog
 from agentflow.plugins._attempts import is_context_overflow
 from agentflow.plugins._counting import count_tokens, most_tokens, unit_starts
 from agentflow.plugins.clearing import ClearOldResults
-from agentflow.plugins.compaction import SUMMARISE, SummaryCompaction, _StoredRequest
+from agentflow.plugins.compaction import SUMMARISE, SummaryCompaction, _ObservedRequest
 from agentflow.plugins.goal import JUDGE, GoalJudge
 from agentflow.plugins.offload import OffloadResults
 from agentflow.plugins.react import ChainOfThought, ReActThoughts
@@ -607,12 +607,12 @@ def test_an_overflow_is_told_by_its_words() -> None:
 
 def test_the_bound_of_a_request_that_grows_is_that_of_the_whole() -> None:
     """What is counted of the new messages is added to what is known of the earlier ones, also after a reported usage."""
-    transcript, grown = Transcript([Msg.user("a" * 400)]), _StoredRequest()
+    transcript, grown = Transcript([Msg.user("a" * 400)]), _ObservedRequest()
     for n in range(6):
         usage = Usage(input_tokens=1_000, output_tokens=10) if n == 3 else None
         transcript.append(Msg.assistant(f"{n}" * 300, usage=usage))
         transcript.append(Msg.user("b" * 100 * n))
-        whole = _StoredRequest()
+        whole = _ObservedRequest()
         whole.messages = tuple(transcript.view())
         grown.messages = transcript.view()
         assert grown.bound() == whole.bound() > 0

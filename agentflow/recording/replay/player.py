@@ -173,7 +173,7 @@ class Player(Recorder):
                 super().on_event(event)
             if key is not None:
                 self._progress.mark_done(key)
-            return None if key not in self.script.last_before_end else self._until_cancelled(key)
+            return None
         return self._wait_and_record(key, None if begins else event)
 
     async def _wait_and_record(self, key: Key, event: HookEvent | None) -> None:
@@ -181,19 +181,6 @@ class Player(Recorder):
         if event is not None:
             super().on_event(event)
         self._progress.mark_done(key)
-        if key in self.script.last_before_end:
-            await self._until_cancelled(key)
-
-    async def _until_cancelled(self, key: Key) -> None:
-        """Stay at the end of a tool call, so that no other one begins before the caller cancels the call."""
-        while self._strict:
-            try:
-                await self._progress.wait(self.script.last_before_end[key])
-                break
-            except asyncio.CancelledError:  # the checkpoints after this event raise it again
-                if self.divergence is not None or (task := asyncio.current_task()) is None:
-                    raise
-                task.uncancel()
 
     def _recorded_key(self, mine: str, event: Event, call: str) -> Key | None:
         """Return the recorded event with the same class and tool call; None if there is none left."""

@@ -117,8 +117,6 @@ class Script:
         cuts: The cancellations from outside, by call; not those by hooks and tools of the call or of its caller.
         total: The number of events.
         waits: The waits for the reader.
-        last_before_end: The end of a tool call after which the caller cancelled a call that did nothing more, with the
-            call's next event.
         broken_off: The calls without an end in the log, because the process was killed.
 
     Raises:
@@ -150,9 +148,6 @@ class Script:
         self._own_chunks: dict[int, int] = {}
         self._ahead: dict[int, Key] = {}
         self.waits: dict[Key, ReaderWait] = {}
-        self.last_before_end: dict[Key, Key] = {}
-        self._latest: dict[str, Key] = {}
-        self._ending: dict[str, Key] = {}
         for entry in log.entries:
             self._read(entry)
         self.order.settle()
@@ -252,12 +247,6 @@ class Script:
     def _event_in_order(self, call: str, place: int, kind: str, use: str | None, seq: int, time: float) -> None:
         number = "" if use is None else self.normalizer.number(call, str(self.log.use_data(use)["id"]))
         self.order.add_event(call, place, kind, number, seq, time)
-        key: Key = ("event", call, place)
-        if call in self._ending:
-            self.last_before_end[self._ending.pop(call)] = key
-        self._latest.pop(call, None)
-        if kind == "PostActing":
-            self._latest[call] = key
 
     def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
         made = self.normalizer.steps(entry)
@@ -280,7 +269,6 @@ class Script:
 
     def _begin(self, reply: RecordedWork, call: str) -> None:
         self._entries_seen += 1
-        self._latest.pop(call, None)
         self.order.add(("begun", reply.n, 0), reply.time)
         self._by_number[reply.n] = reply
         self._owners[reply.n] = call
@@ -306,7 +294,6 @@ class Script:
         if reply is None:
             return
         self.order.add(("over", entry.n, 0), entry.time)
-        self._latest.pop(entry.call, None)
         reply.over = Due(entry.time, self.total, self._apart(entry.n))
         reply.end, reply.error = entry.end, entry.error
         if isinstance(entry, FinishedEntry):
@@ -316,8 +303,6 @@ class Script:
 
     def _cut(self, entry: InterruptEntry) -> None:
         """Add a cancellation to the order, unless hooks or an enclosing call repeat it."""
-        if entry.by_caller and entry.call in self._latest:
-            self._ending[entry.call] = self._latest[entry.call]
         if entry.by_caller or (entry.by_itself and entry.work is None) or entry.call in self.cuts:
             return
         key: Key = ("cut", entry.call, 0)
