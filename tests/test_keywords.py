@@ -13,6 +13,8 @@ from agentflow import HookEvent
 PACKAGE = Path(__file__).parent.parent / "agentflow"
 
 OPEN = {
+    "serve/anthropic_routes.py _event": "the fields of an event of a wire",
+    "serve/openai_routes.py _OpenAIRoutes._response_events.event": "the fields of an event of a wire",
     "cli/lazy_command.py LazyCommand.make_context": "click's own signature",
     "vocabulary/events/base.py _init_by_hand": "the runtime side of the dataclasses that a checker sees",
     "_support/facade.py objects_of.decorate.new": "the arguments of any class",
