@@ -35,6 +35,7 @@ from agentflow.plugins.approval import Allow, Approval
 from agentflow.plugins.cache import ModelCache, ToolCache
 from agentflow.plugins.clearing import ClearOldResults
 from agentflow.plugins.compaction import SummaryCompaction
+from agentflow.plugins.debugger import Breakpoint
 from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.goal import GoalJudge
 from agentflow.plugins.guardrails import InputGuardrail, OutputGuardrail, ToolGuardrail
@@ -142,6 +143,7 @@ PLUGINS: tuple[Case, ...] = (
     Case("ModelCache, misses", lambda: [ModelCache(size=1)]),
     Case("Approval, a rule allows", lambda: [Approval([Allow("add")])]),
     Case("ShellApproval, other tools", lambda: [ShellApproval()]),
+    Case("Breakpoint, other tools", lambda: [Breakpoint(PreActing, tools=["other"])]),
     Case("Redaction", lambda: [Redaction()]),
     Case("InputGuardrail", lambda: [InputGuardrail(_passes)]),
     Case("OutputGuardrail", lambda: [OutputGuardrail(_passes)]),
