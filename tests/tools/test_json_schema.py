@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentflow._support.json_schema import MOST_COST, MOST_LEVELS, JsonSchema, JsonSchemaError, TooCostlyError
@@ -258,7 +258,7 @@ BESIDE: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("keyword", sorted(keywords_over(LEAVES)))
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_each_keyword_agrees_with_an_independent_validator(keyword: str, data: st.DataObject) -> None:
     """Beside the keywords that it looks at, and on values of the kind that it looks at: the same values fit."""
     needed = ("contains",) if keyword.endswith("Contains") else ("if",) if keyword in ("then", "else") else ()
@@ -266,6 +266,7 @@ def test_each_keyword_agrees_with_an_independent_validator(keyword: str, data: s
     agree(schema, data.draw(SCHEMAS), data.draw(st.lists(FITTING, min_size=4, max_size=8)))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCHEMAS, SCHEMAS, st.lists(VALUES, min_size=1, max_size=6))
 def test_it_agrees_with_an_independent_validator(schema: Any, inner: Any, values: list[Any]) -> None:
     """Any schema of any keywords, with references: the same values fit."""
