@@ -10,13 +10,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
+from website.blocks import with_block
+
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "architecture.md"
 PACKAGE: Final = ROOT / "agentflow"
 EVERYWHERE: Final = {"_support", "errors", "vocabulary"}
 """Left out of the column of imports: almost all import them."""
-
-BEGIN, END = "<!-- python -m website.rooms -->\n", "<!-- end -->"
 
 
 def imported() -> dict[str, set[str]]:
@@ -65,16 +65,8 @@ def table() -> str:
 
 
 def with_table(page: str) -> str:
-    """The page with the current table.
-
-    Raises:
-        ValueError: The page has no place for it.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the page has no block between {BEGIN.strip()!r} and {END!r}")
-    return f"{before}{begin}{table()}{end}{after}"
+    """Return the page with the current table."""
+    return with_block(page, "website.rooms", table())
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from agentflow.serve.openapi import OPERATIONS
 from agentflow.serve.plain import RunInfo, SessionEntry, SessionHistory
 from agentflow.serve.view import EVENTS, HistoryMessage, Question, TokenUsage
+from website.blocks import with_block
 
 __all__ = ["PAGE", "with_tables"]
 
@@ -25,7 +26,6 @@ OTHERS: Final[tuple[type[BaseModel], ...]] = (
     SessionHistory,
     HistoryMessage,
 )
-BEGIN, END = "<!-- python -m website.served -->\n", "<!-- end -->"
 
 
 def fields_of(model: type[BaseModel]) -> str:
@@ -49,16 +49,8 @@ def tables() -> str:
 
 
 def with_tables(page: str) -> str:
-    """Return the page with the current tables.
-
-    Raises:
-        ValueError: The page has no place for them.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the page has no block between {BEGIN.strip()!r} and {END!r}")
-    return f"{before}{begin}{tables()}{end}{after}"
+    """Return the page with the current tables."""
+    return with_block(page, "website.served", tables())
 
 
 if __name__ == "__main__":

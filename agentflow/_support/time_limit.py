@@ -139,6 +139,9 @@ def drive(
             except BaseException as error:  # the work may handle any exception, GeneratorExit included
                 if isinstance(error, asyncio.CancelledError):
                     cancelled = error
+                elif isinstance(error, GeneratorExit):
+                    run(coro.close)  # the garbage collector may have closed it already, and `throw` would fail then
+                    raise
                 yielded = run(coro.throw, error)
             else:
                 yielded = run(coro.send, sent)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from agentflow import Agent, Hook, ToolContext, ToolUseBlock, on, tool
@@ -108,6 +109,11 @@ def make_agents(url: str, log: Path, name: str = "clerk") -> tuple[DurableAgent,
         def freeze(event: Event) -> None:
             if hooks:
                 hooks.clear()
+                if url.startswith(
+                    "sqlite"
+                ):  # a process that is stopped in a write keeps the only lock: stop between two
+                    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)) as database:
+                        database.execute("BEGIN IMMEDIATE")
                 os.kill(os.getpid(), signal.SIGSTOP)
 
         hooks.append(freeze)

@@ -7,7 +7,7 @@ import gc
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
@@ -30,6 +30,7 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow._support.time_limit import drive
 from agentflow.errors import CallTimeoutError, TurnDeniedError, UsageError
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
@@ -390,6 +391,15 @@ def test_hooks_of_the_end_of_an_abandoned_call_read_its_whole_trace() -> None:
 
     run_virtual(main())
     assert seen == [("add", "success"), ("stubborn", "interrupted")]
+
+
+async def test_an_abandoned_tool_is_collected_in_any_order() -> None:
+    """The garbage collector may close the tool's coroutine before the code that drives it."""
+    work = asyncio.sleep(3600)
+    driving = drive(work, copy_context(), None)
+    driving.send(None)
+    work.close()
+    driving.close()
 
 
 def test_an_abandoned_tool_that_wakes_up_changes_nothing() -> None:

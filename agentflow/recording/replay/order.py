@@ -203,12 +203,6 @@ class Progress:
         place = self._order.places.get(key)
         return place is None or place <= self._next or self.free()
 
-    async def wait_for(self, key: Key) -> None:
-        """Wait until a step is done."""
-        place = self._order.places.get(key)
-        if place is not None:
-            await self._until(place, lambda: bool(self._done_steps[place]) or self.free())
-
     async def wait(self, key: Key) -> None:
         """Wait until all earlier steps are done."""
         if not self.is_next(key):
