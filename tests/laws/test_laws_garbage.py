@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from garbage import garbage_of
 
 from agentflow import (
     Agent,
@@ -354,24 +354,12 @@ WAYS: list[Kind] = [
 ]
 
 
-def garbage_of(way: Kind, **options: Any) -> list[str]:
+def left_by(way: Kind, **options: Any) -> list[str]:
     """What the collector finds after something was done for the third time (the first builds what is built once)."""
 
     async def main() -> list[str]:
         await way(**options)
-        await way(**options)
-        gc.collect()
-        gc.disable()
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        try:
-            await way(**options)
-            await asyncio.sleep(0)  # callbacks of tasks that have ended
-            gc.collect()
-            return [f"{type(found).__name__} {found!r:.80}" for found in gc.garbage]
-        finally:
-            gc.set_debug(0)
-            gc.garbage.clear()
-            gc.enable()
+        return await garbage_of(lambda: way(**options))
 
     return asyncio.run(main())
 
@@ -380,7 +368,7 @@ def garbage_of(way: Kind, **options: Any) -> list[str]:
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_nothing_waits_for_the_collector(way: Kind, hooks: tuple[type[Hook], ...]) -> None:
     """What was done leaves nothing that only the collector could free: no event, frame, context, run, port or task."""
-    assert garbage_of(way, hooks=[made() for made in hooks]) == []
+    assert left_by(way, hooks=[made() for made in hooks]) == []
 
 
 def test_the_measure_sees_a_cycle() -> None:
@@ -390,4 +378,4 @@ def test_the_measure_sees_a_cycle() -> None:
         first: list[Any] = []
         first.append([first])
 
-    assert len(garbage_of(ring)) == 2
+    assert len(left_by(ring)) == 2

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from demo_server import make
+from garbage import garbage_of
 from hypothesis import given
 from hypothesis import strategies as st
 from lines import Lines
@@ -312,16 +313,8 @@ async def test_a_call_leaves_no_cyclic_garbage() -> None:
         async with agent:
             for _ in range(3):
                 await agent.call("Go", session="warm")
-            gc.collect()
-            gc.set_debug(gc.DEBUG_SAVEALL)
-            try:
-                await agent.call("Go", session="warm")
-                gc.collect()
-                ours = [one for one in gc.garbage if type(one).__module__.startswith("agentflow")]
-            finally:
-                gc.set_debug(0)
-                gc.garbage.clear()
-            assert ours == []
+            left = await garbage_of(lambda: agent.call("Go", session="warm"))
+            assert [one for one in left if one.startswith("agentflow.")] == []
 
 
 async def test_a_slow_reader_loses_old_progress_only() -> None:

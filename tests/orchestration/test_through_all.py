@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from compositions import Compose, by_round
 from eventlog import use
+from garbage import garbage_of
 from laws_checks import check_history, check_request
 
 from agentflow import (
@@ -317,19 +317,7 @@ async def test_nothing_is_left_for_the_collector(compose: Compose, stopped: bool
     """A call that ended, by itself or by a budget, leaves no cyclic garbage."""
     whole = compose(worker("ann"), worker("bob"), hooks=[UsageLimits(model_calls=1)] if stopped else [])
     await whole.call("go")
-    await whole.call("go")
-    gc.collect()
-    gc.disable()
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
-        await whole.call("go")
-        await asyncio.sleep(0)
-        gc.collect()
-        assert [f"{type(found).__name__} {found!r:.80}" for found in gc.garbage] == []
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
+    assert await garbage_of(lambda: whole.call("go")) == []
 
 
 def _nth(name: str, request: ModelRequest) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from io import StringIO
 from typing import Any
 
 import pytest
 from clocks import LoopClock
+from garbage import garbage_of
 
 from agentflow import (
     Agent,
@@ -24,6 +24,7 @@ from agentflow import (
     PreCall,
     PreReasoning,
     ReasoningChunk,
+    Session,
     Stop,
     ToolUseBlock,
     on,
@@ -461,16 +462,10 @@ async def test_parallel_calls_pause_beside_each_other() -> None:
 
 async def test_no_garbage() -> None:
     """A paused call leaves nothing for the collector."""
-    agent = agent_with(Breakpoint(PreActing, ask=acts(lambda pause: pause.edit("tool_use.input.path", "/b"))))
-    await agent.call("Delete it.")
-    agent = agent_with(Breakpoint(PreActing, ask=acts(Pause.resume)))
-    gc.collect()
-    gc.disable()
-    try:
-        await agent.call("Delete it.")
-        assert gc.collect() == 0
-    finally:
-        gc.enable()
+    edits = Breakpoint(PreActing, ask=acts(lambda pause: pause.edit("tool_use.input.path", "/b")))
+    for point in (edits, Breakpoint(PreActing, ask=acts(Pause.resume))):
+        agent = agent_with(point, script=lambda request: "Done." if request.messages[-1].role == "tool" else DELETE)
+        assert await garbage_of(lambda agent=agent: agent.call("Delete it.", session=Session.fresh())) == []
 
 
 # ---- arguments
