@@ -272,6 +272,12 @@ class RunScope:
         else:  # a task that cancels itself would raise at its next await, possibly during its cleanup
             loop.call_soon_threadsafe(self._deliver)
 
+    def cancel_at_checkpoint(self, kind: CauseKind, reason: str) -> None:
+        """Let the run raise at its next checkpoint, as if its caller had cancelled it; what it awaits now continues."""
+        if self.cause is None and self.state == "running":
+            self.cause = Cause(kind, reason, by_caller=True)
+            self.stopped = True
+
     def _in_own_thread(self) -> bool:
         """Whether this is the thread of its event loop."""
         task = self.task

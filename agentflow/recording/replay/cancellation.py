@@ -18,7 +18,7 @@ from typing import Final, cast
 from agentflow.loop.scope import CauseKind, RunScope
 from agentflow.recording.entries import InterruptEntry
 
-__all__ = ["RecordedCancellation"]
+__all__ = ["RecordedCancellation", "kind_of"]
 
 _TURNS: Final = 30
 """Turns of the event loop without a change after which only time can bring one."""
@@ -26,6 +26,13 @@ _LOOKS: Final = 40
 """Number of checks while the recorded time passes."""
 _PATIENCE: Final = 1.0
 """Seconds to wait for a run that does not start."""
+
+
+def kind_of(entry: InterruptEntry) -> CauseKind:
+    """Return the kind of a recorded cancellation."""
+    if entry.how == "left":
+        return "closed" if entry.reason else "cancelled"
+    return "interrupted" if entry.how == "interrupt" else entry.how
 
 
 class RecordedCancellation:
@@ -50,13 +57,6 @@ class RecordedCancellation:
         self._waited = 0.0
         self._turn = 0
         self._done = False
-
-    @property
-    def kind(self) -> CauseKind:
-        """The kind of cancellation."""
-        if self._entry.how == "left":
-            return "closed" if self._entry.reason else "cancelled"
-        return "interrupted" if self._entry.how == "interrupt" else self._entry.how
 
     def start(self) -> None:
         """Check once the running task is suspended, and again until the cancellation is done."""
@@ -118,7 +118,7 @@ class RecordedCancellation:
         return False
 
     def _cancel(self, scope: RunScope) -> None:
-        kind = self.kind
+        kind = kind_of(self._entry)
         if kind == "timeout" and scope.timeout is None:
             kind = "interrupted"
         scope.cancel(kind, self._entry.reason or "its caller was cancelled")

@@ -39,7 +39,7 @@ from agentflow.recording.entries import (
 from agentflow.recording.log import RunLog, chunk_of
 from agentflow.recording.recorder.entry_builder import EntryBuilder, Observation, RecordedCall
 from agentflow.recording.recorder.hook import Recorder, run_of
-from agentflow.recording.replay.cancellation import RecordedCancellation
+from agentflow.recording.replay.cancellation import RecordedCancellation, kind_of
 from agentflow.recording.replay.clock import ReplayClock
 from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, changed_by, first_difference
 from agentflow.recording.replay.order import Key, Order, Progress
@@ -172,15 +172,22 @@ class Player(Recorder):
             if not begins:
                 super().on_event(event)
             if key is not None:
-                self._progress.mark_done(key)
+                self._pass(key, event)
             return None
-        return self._wait_and_record(key, None if begins else event)
+        return self._wait_and_record(key, event, begins)
 
-    async def _wait_and_record(self, key: Key, event: HookEvent | None) -> None:
+    async def _wait_and_record(self, key: Key, event: HookEvent, recorded: bool) -> None:
         await self._progress.shielded(partial(self._progress.wait, key))
-        if event is not None:
+        if not recorded:
             super().on_event(event)
+        self._pass(key, event)
+
+    def _pass(self, key: Key, event: HookEvent) -> None:
+        """Mark an event as done. If its call began nothing more before an enclosing call cancelled it, let it begin nothing."""
         self._progress.mark_done(key)
+        ending = self.script.last_events.get(key)
+        if ending is not None and self.divergence is None:
+            self._runs[event.call_id].scope.cancel_at_checkpoint(kind_of(ending), ending.reason)
 
     def _recorded_key(self, mine: str, event: Event, call: str) -> Key | None:
         """Return the recorded event with the same class and tool call; None if there is none left."""
@@ -368,7 +375,7 @@ class Player(Recorder):
         cancellation = RecordedCancellation(
             cut, self.script.order.wait_before(key), partial(self._scope_of, call), partial(self._is_cut, key, cut.time)
         )
-        if cancellation.kind == "closed":
+        if kind_of(cut) == "closed":
             self.closed.add(call)
         cancellation.start()
 

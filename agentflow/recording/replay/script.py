@@ -118,6 +118,7 @@ class Script:
         total: The number of events.
         waits: The waits for the reader.
         broken_off: The calls without an end in the log, because the process was killed.
+        last_events: The cancellations by an enclosing call between two steps, by the event after which nothing began.
 
     Raises:
         StoreError: The log has no call, or has lost a line.
@@ -148,6 +149,8 @@ class Script:
         self._own_chunks: dict[int, int] = {}
         self._ahead: dict[int, Key] = {}
         self.waits: dict[Key, ReaderWait] = {}
+        self.last_events: dict[Key, InterruptEntry] = {}
+        self._ending: dict[str, InterruptEntry] = {}
         for entry in log.entries:
             self._read(entry)
         self.order.settle()
@@ -245,6 +248,9 @@ class Script:
         self.waits[key] = ReaderWait(time, cancelled)
 
     def _event_in_order(self, call: str, place: int, kind: str, use: str | None, seq: int, time: float) -> None:
+        ending = self._ending.pop(call, None)
+        if ending is not None and place and kind in ("PostToolRound", "CallEnded"):
+            self.last_events["event", call, place - 1] = ending
         number = "" if use is None else self.normalizer.number(call, str(self.log.use_data(use)["id"]))
         self.order.add_event(call, place, kind, number, seq, time)
 
@@ -303,6 +309,8 @@ class Script:
 
     def _cut(self, entry: InterruptEntry) -> None:
         """Add a cancellation to the order, unless hooks or an enclosing call repeat it."""
+        if entry.by_caller and not self._running[entry.call]:
+            self._ending[entry.call] = entry
         if entry.by_caller or (entry.by_itself and entry.work is None) or entry.call in self.cuts:
             return
         key: Key = ("cut", entry.call, 0)
