@@ -23,6 +23,7 @@ from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.skipped import warn_skipped
 from agentflow.loop.scope import RunScope
 from agentflow.loop.stream import EventBuffer
+from agentflow.loop.suspended import suspends_as
 from agentflow.vocabulary.events import (
     EVENT_TYPES,
     CallEnded,
@@ -207,6 +208,7 @@ class Events:
             await full
         return event
 
+    @suspends_as("reader")
     async def _after(self, event: E, full: Awaitable[None]) -> E:
         await full
         return event

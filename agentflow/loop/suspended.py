@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator
-from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator
+from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType
+from typing import Any, Literal, TypeVar, cast
 
 from agentflow._support.time_limit import drive
 from agentflow.hooks import chain
 
-__all__ = ["frames_of", "innermost", "position", "positions"]
+__all__ = ["frames_of", "innermost", "position", "positions", "suspends_as"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(str(chain.__file__)))
 _CHAIN = chain.__file__
 _CURRENT = chain._current  # pyright: ignore[reportPrivateUsage] - finds the hook that a chain awaits
-_RECORDED = {"Recorder._record": "model", "Recorder._work": "tool", "Player._run_work": "tool"}
-"""Functions whose work a replay replaces, so a position ends there."""
-_READER = ("Events._after",)
+_PLACES: dict[CodeType, str] = {}
+"""The functions at which a position ends."""
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def suspends_as(place: Literal["model", "tool", "reader"]) -> Callable[[F], F]:
+    """Let a position end at a function: a replay does its work in another way. One for `tool` has an argument `event`."""
+
+    def register(function: F) -> F:
+        _PLACES[cast("FunctionType", function).__code__] = place
+        return function
+
+    return register
 
 
 def innermost(task: asyncio.Task[Any]) -> str:
@@ -54,13 +65,8 @@ def position(task: asyncio.Task[Any]) -> str:
                 parts.append(found[1])
                 inside = ""
         elif file.startswith(_PACKAGE):
-            if name in _RECORDED:
-                inside = _RECORDED[name]
-                if inside == "tool":
-                    inside = f"tool {frame.f_locals['event'].tool_use.name}"
-                break
-            if name in _READER:
-                inside = "reader"
+            if (place := _PLACES.get(code)) is not None:
+                inside = f"tool {frame.f_locals['event'].tool_use.name}" if place == "tool" else place
                 break
             inside = name
         elif "/asyncio/" not in file:

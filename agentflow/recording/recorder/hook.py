@@ -39,6 +39,7 @@ from agentflow.hooks.recording import (
 )
 from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.loop.run import RunBase, current_turn
+from agentflow.loop.suspended import suspends_as
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.reactive.iterators import close
@@ -446,6 +447,7 @@ class Recorder(ChangeListener, SideWrapper):
     ) -> Flux[ModelChunk]:
         return Flux(partial(self._record, place, context, iteration, request, side, inner))
 
+    @suspends_as("model")
     async def _record(
         self,
         place: RecordedCall,
@@ -484,6 +486,7 @@ class Recorder(ChangeListener, SideWrapper):
         """Record the result of the tool, after all other hooks."""
         return Mono(partial(self._work, event, source))
 
+    @suspends_as("tool")
     async def _work(self, event: PreActing, source: ToolSource) -> ToolResultBlock | Empty:
         frame = event.frame
         place = self._places.get(frame.call_id) or self._begin(event, frame)

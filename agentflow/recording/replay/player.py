@@ -22,6 +22,7 @@ from agentflow.hooks.wrapping import ModelSource, ToolCallContext, ToolSource
 from agentflow.loop.run import RunBase
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession, Session
+from agentflow.loop.suspended import suspends_as
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.reactive.iterators import close
@@ -553,6 +554,7 @@ class Player(Recorder):
             self._progress.mark_done(key)
         return self._run_work(event, source.instead(partial(self._play_work, call, work, use.id)), work)
 
+    @suspends_as("tool")
     async def _run_work(self, event: PreActing, source: ToolSource, work: RecordedWork) -> ToolResultBlock | Empty:
         """Do the work of a tool in its turn: the recorded one, or that of a sub-agent or of a missing tool for real."""
         await self._wait(("begun", work.n, 0), work.end)
