@@ -19,7 +19,7 @@ sys.path.extend(
 
 from memory import memory_folder
 from nursery import Nursery
-from postgres import Postgres, postgres_server
+from postgres import Postgres, empty_database, postgres_server
 from wired import WIRES, Wired
 
 from agentflow.models.clients import close_clients
@@ -56,11 +56,7 @@ def commands() -> Iterator[Nursery]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database of each kind."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'data.db'}"
-        return
-    with request.getfixturevalue("postgres").database() as made:
-        yield made
+    yield from empty_database(request, tmp_path)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from dbos import _dbos
 from nursery import Nursery
+from postgres import empty_database
 from worker_processes import HERE, Workers
 
 from agentflow.durable.client import DurableClient
@@ -20,6 +21,12 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that is closed waits until DBOS has looked whether its calls have ended; here it does not take a second."""
     often = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
     monkeypatch.setattr(_dbos, "time", often)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.ci)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database of each kind; `.ci/run` alone tries the one that is a server."""
+    yield from empty_database(request, tmp_path)
 
 
 @pytest.fixture

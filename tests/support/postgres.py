@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from memory import memory_folder
 
-__all__ = ["Postgres", "postgres_server"]
+__all__ = ["Postgres", "empty_database", "postgres_server"]
 
 
 class Postgres:
@@ -108,6 +109,15 @@ def postgres_server(*, power_safe: bool = False) -> Iterator[Postgres]:
     finally:
         shutil.rmtree(home, ignore_errors=True)
         shutil.rmtree(data, ignore_errors=True)
+
+
+def empty_database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
+    """The fixture of an empty database of the kind that its parameter names: `sqlite` or `postgresql`."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{folder / 'data.db'}"
+        return
+    with request.getfixturevalue("postgres").database() as made:
+        yield made
 
 
 def _start(binaries: Path, home: Path, data: Path, power_safe: bool, options: dict[str, Any]) -> Postgres:
