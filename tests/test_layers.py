@@ -66,6 +66,7 @@ SUPPORT = {
 """Modules of adapters that other adapters may use."""
 
 HEAVY = {
+    "a2a",
     "acp",
     "litellm",
     "mcp",

@@ -5,18 +5,19 @@ from typing import TYPE_CHECKING
 from agentflow._support.lazy import lazily
 
 if TYPE_CHECKING:
-    from agentflow.serve.app import App
+    from agentflow.serve.app import STANDARD, App
     from agentflow.serve.guard import Auth, bearer_tokens
     from agentflow.serve.limits import Limits
     from agentflow.serve.service import RouteModule, Service
     from agentflow.serve.view import View
 
-__all__ = ["App", "Auth", "Limits", "RouteModule", "Service", "View", "bearer_tokens"]
+__all__ = ["STANDARD", "App", "Auth", "Limits", "RouteModule", "Service", "View", "bearer_tokens"]
 
 __getattr__, __dir__ = lazily(
     __name__,
     {
         "App": ".app",
+        "STANDARD": ".app",
         "Auth": ".guard",
         "Limits": ".limits",
         "RouteModule": ".service",

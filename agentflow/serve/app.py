@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib import metadata
 from typing import Any
 
@@ -30,9 +30,10 @@ from agentflow.serve.refusals import Refusal, refused
 from agentflow.serve.service import RouteModule, Service
 from agentflow.serve.view import View
 
-__all__ = ["App"]
+__all__ = ["STANDARD", "App"]
 
-_STANDARD: tuple[RouteModule, ...] = (plain, openai, anthropic)
+STANDARD: tuple[RouteModule, ...] = (plain, openai, anthropic)
+"""The route modules that an `App` has by default."""
 
 
 class App:
@@ -49,7 +50,7 @@ class App:
         view: The data that clients receive.
         hosts: The host names under which the server is reachable, without ports; `"*"` for any.
         origins: Origins of other sites with pages that use the server, such as `"https://example.com"`.
-        routes: The route modules; the standard ones by default.
+        routes: The route modules; `STANDARD` by default.
         resume: Whether to continue, at the start, the runs that the last process left. No other process should be
             working on the store then, or calls should wait (`SqlStore(..., on_conflict="wait")`).
         shutdown_seconds: Seconds for running calls at a shutdown; it should be below the server's own limit.
@@ -71,7 +72,7 @@ class App:
         view: View | None = None,
         hosts: Sequence[str] = LOOPBACK,
         origins: Sequence[str] = (),
-        routes: Sequence[RouteModule] = _STANDARD,
+        routes: Sequence[RouteModule] = STANDARD,
         resume: bool = False,
         shutdown_seconds: float = 20.0,
     ) -> None:
@@ -121,8 +122,9 @@ class App:
             if resuming is not None:
                 with suppress(asyncio.CancelledError):
                     await resuming
-            await service.runs.close()
-            await close_clients()
+            async with AsyncExitStack() as closing:  # if one fails to close, the others are still closed
+                for close in (close_clients, *service.closing, service.runs.close):
+                    closing.push_async_callback(close)
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})

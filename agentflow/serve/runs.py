@@ -86,6 +86,7 @@ class Run:
         error: The error of its last call, if it failed.
         end: The end of its last call; None while it runs.
         ended_at: The monotonic time of the end.
+        begin: The number of the first event of its last call.
     """
 
     def __init__(self, id: str, call: Call, limits: Limits) -> None:  # noqa: A002
@@ -98,12 +99,19 @@ class Run:
         self.error: BaseException | None = None
         self.end: EndEvent | None = None
         self.ended_at = 0.0
+        self.begin = 1
         self._limits = limits
         self._epoch = secrets.token_hex(4)
         self._events: deque[Numbered] = deque()
         self._bytes = 0
         self._next = 1  # the number of the next event
         self._waiting: set[asyncio.Future[None]] = set()
+
+    def start_call(self, event: RunEvent) -> None:
+        """Begin a call with its first event."""
+        self.end = self.reply = self.error = None
+        self.begin = self._next
+        self.add(event)
 
     def add(self, event: Public, *, last: bool = False) -> None:
         """Append an event, and wake the readers."""
@@ -273,8 +281,7 @@ class Runs:
         if run is None or run.owner != call.owner:
             run = self._runs[run_id] = Run(run_id, call, self.limits)
         self._ended.pop(run.id, None)
-        run.end = run.reply = run.error = None
-        run.add(RunEvent(run=run.id, agent=call.agent.name, session=call.public_session))
+        run.start_call(RunEvent(run=run.id, agent=call.agent.name, session=call.public_session))
         return run
 
     def _finish(self, run: Run, reply: Reply[Any] | None, error: BaseException | None) -> None:

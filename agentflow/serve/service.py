@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -66,6 +66,9 @@ class Service:
         limits: The limits.
         view: The data that clients receive.
 
+    Attributes:
+        closing: Called when the server stops: what route modules have to release.
+
     Raises:
         UsageError: No agents, two of one name, or a name that does not fit into a path.
     """
@@ -77,6 +80,7 @@ class Service:
         self.view = view
         self.runs = Runs(limits, view)
         self.steering = Steering()
+        self.closing: list[Callable[[], Awaitable[object]]] = []
         if not agents or len(self.agents) < len(agents):
             raise UsageError(f"App(agents): it takes agents with different names, not {[one.name for one in agents]}.")
         for name in self.agents:

@@ -1,0 +1,298 @@
+"""The work of A2A tasks: a task is a run of the service, its context a session of the user.
+
+Rules:
+
+1. The run belongs to the service; a task only reads it. A client that disconnects does not end it, a cancelled task does.
+2. A task has one artifact, the reply. Text is appended while it streams; the complete reply replaces it.
+3. A suspended run is a task in `input-required`. A message on this task decides, all questions at once; whatever does not
+   decide changes nothing, and the questions come again.
+4. A message is delivered to an agent only if its session waits for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import Any, Final, TypeVar, cast
+
+from pydantic import ValidationError
+
+from agentflow._support.encodable import encodable
+from agentflow._support.validation import first_problem
+from agentflow.loop.session import Session
+from agentflow.serve.a2a.sdk import (
+    AgentExecutor,
+    ContentTypeNotSupportedError,
+    EventQueue,
+    Message,
+    MessageToDict,
+    ParseError,
+    Part,
+    RequestContext,
+    TaskState,
+    TaskUpdater,
+    new_data_part,
+    new_task,
+    new_text_part,
+)
+from agentflow.serve.bodies import Decision, ResumeBody
+from agentflow.serve.refusals import Refusal
+from agentflow.serve.runs import Numbered, Run
+from agentflow.serve.service import Service, StoredSession
+from agentflow.serve.view import EndEvent, Public, Question, ReplyEvent, TextEvent, ToolEvent
+from agentflow.vocabulary.messages import Pending
+
+__all__ = ["Executor", "text_of", "ticking"]
+
+T = TypeVar("T")
+
+HOW_TO_ANSWER: Final = (
+    "Answer with a message on this task: 'approve', 'deny: reason', or a data part with the decisions of all questions, "
+    '{"decisions": {"<id>": {"action": "approve"}}}.'
+)
+_ARTIFACT: Final = "reply"
+_FLUSH_SECONDS: Final = 0.05
+_INTERRUPTED: Final = "The server stopped during this task. Send a message on it to continue."
+
+
+def data_of(part: Part) -> Any:
+    """Return the value of a data part."""
+    return MessageToDict(part.data)
+
+
+def text_of(message: Message) -> str:
+    """Return the text of a message for the agent; data parts become JSON.
+
+    Raises:
+        ContentTypeNotSupportedError: A part is neither text nor data.
+    """
+    texts: list[str] = []
+    for part in message.parts:
+        if part.HasField("text"):
+            texts.append(part.text)
+        elif part.HasField("data"):
+            texts.append(json.dumps(data_of(part), ensure_ascii=False))
+        else:
+            raise ContentTypeNotSupportedError("A message has parts of text and of data; files are not supported.")
+    return "\n".join(texts)
+
+
+async def ticking(items: AsyncGenerator[T], seconds: Callable[[], float | None]) -> AsyncIterator[T | None]:
+    """Yield the items, and None after each `seconds()` without one; the pending item is not cancelled by that.
+
+    Args:
+        items: The items; closed with this iterator.
+        seconds: The time to wait, before each wait; None for no limit.
+    """
+    step: asyncio.Future[Any] | None = None
+    end = object()
+    try:
+        while True:
+            step = step or asyncio.ensure_future(anext(items, end))
+            await asyncio.wait([step], timeout=seconds())
+            if not step.done():
+                yield None
+                continue
+            item, step = cast("T", step.result()), None
+            if item is end:
+                return
+            yield item
+    finally:
+        if step is not None:
+            step.cancel()
+            await asyncio.gather(step, return_exceptions=True)
+        await items.aclose()
+
+
+class Executor(AgentExecutor):
+    """Runs an agent for the SDK's request handler.
+
+    Args:
+        service: The service.
+        agent: The agent's name.
+    """
+
+    def __init__(self, service: Service, agent: str) -> None:
+        self._service = service
+        self._agent = agent
+        self._running: dict[str, Run] = {}
+
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        """Work on a task until it ends or waits."""
+        task_id, context_id, message = context.task_id, context.context_id, context.message
+        assert task_id is not None
+        assert context_id is not None
+        assert message is not None
+        if context.current_task is None:
+            submitted = new_task(task_id, context_id, TaskState.TASK_STATE_SUBMITTED, history=[message])
+            await event_queue.enqueue_event(submitted)
+        progress = Progress(TaskUpdater(event_queue, task_id, context_id))
+        owner = context.call_context.user.user_name
+        waiting: Sequence[Question] = ()
+        try:
+            place = self._service.session(owner, self._agent, context_id)
+            session = await self._open(place)
+            if session is not None and session.status in ("suspended", "unfinished"):
+                waiting = self._service.view.questions(session.pending)
+                if context.current_task is None:
+                    await progress.ask(waiting, "This conversation waits; the message was not delivered.")
+                    return
+                run = await self._service.resume(owner, place, _decisions(message, session.pending))
+            else:
+                run = await self._service.call(owner, place, text_of(message))
+        except Refusal as refusal:
+            if waiting:
+                await progress.ask(waiting, refusal.text)
+            else:
+                await progress.updater.reject(progress.message(new_text_part(refusal.text)))
+            return
+        self._running[task_id] = run
+        try:
+            await progress.follow(run)
+        finally:
+            del self._running[task_id]
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        """Interrupt the run of a task. A session that waits for decisions continues to wait."""
+        assert context.task_id is not None
+        assert context.context_id is not None
+        run = self._running.get(context.task_id)
+        if run is not None:
+            run.interrupt("cancelled by the client")
+        await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+
+    async def _open(self, place: StoredSession) -> Session | None:
+        try:
+            return (await self._service.load(place))[0]
+        except Refusal as refusal:
+            if refusal.status == 404:
+                return None  # it begins with this task
+            raise
+
+
+class Progress:
+    """Reports a run as the events of a task.
+
+    Args:
+        updater: The task's events.
+    """
+
+    def __init__(self, updater: TaskUpdater) -> None:
+        self.updater = updater
+        self._unsent = ""
+        self._sent = ""  # the streamed text of the current reply
+        self._known: str | None = None  # the artifact's complete text
+
+    async def follow(self, run: Run) -> None:
+        """Report a run until its end."""
+        await self.updater.start_work()
+        async for numbered in ticking(run.read(run.begin), self._wait):
+            await self._add(numbered)
+
+    def _wait(self) -> float | None:
+        return _FLUSH_SECONDS if self._unsent else None
+
+    async def _add(self, numbered: Numbered | None) -> None:
+        match None if numbered is None else numbered.event:
+            case None:
+                await self._flush()
+            case TextEvent(text=text, restart=restart):
+                if restart:
+                    self._unsent = self._sent = ""
+                self._unsent += encodable(text)
+            case ReplyEvent(text=text):
+                await self._complete(text)
+            case ToolEvent() as tool:
+                await self._flush()
+                await self.updater.start_work(self.message(*_parts(tool.label or "", {"tool": _plain(tool)})))
+            case EndEvent() as end:
+                await self._end(end)
+            case _:
+                pass
+
+    async def _flush(self) -> None:
+        if self._unsent:
+            text, self._unsent = self._unsent, ""
+            append = bool(self._sent)
+            self._sent += text
+            self._known = None
+            await self.updater.add_artifact([new_text_part(text)], _ARTIFACT, append=append, last_chunk=False)
+
+    async def _complete(self, text: str) -> None:
+        """Replace the artifact by a complete text, of one part."""
+        self._unsent = self._sent = ""
+        if text != self._known:
+            self._known = text
+            await self.updater.add_artifact([new_text_part(text)], _ARTIFACT, append=False, last_chunk=True)
+
+    async def _end(self, end: EndEvent) -> None:
+        match end.outcome:
+            case "suspended":
+                await self._flush()
+                await self.ask(end.questions, end.text)
+            case "parked":
+                await self.updater.requires_input(self.message(new_text_part(_INTERRUPTED)))
+            case "interrupted":
+                await self.updater.cancel()
+            case "failed":
+                text = f"The agent failed (reference {end.reference})."
+                await self.updater.failed(self.message(new_text_part(text)))
+            case "denied":
+                await self.updater.reject(self.message(new_text_part(end.text)))
+            case outcome:
+                if end.text:
+                    await self._complete(end.text)
+                await self.updater.update_status(TaskState.TASK_STATE_COMPLETED, metadata={"outcome": outcome})
+
+    async def ask(self, questions: Sequence[Question], text: str = "") -> None:
+        """Wait for the client's answer."""
+        asked = [one.question or f"Approve {one.label or one.name or 'the next step'}?" for one in questions]
+        shown = "\n".join([line for line in (text, *asked) if line])
+        parts = _parts(f"{shown}\n{HOW_TO_ANSWER}", {"questions": [_plain(one) for one in questions]})
+        await self.updater.requires_input(self.message(*parts))
+
+    def message(self, *parts: Part) -> Message:
+        """Return a message of the agent."""
+        return self.updater.new_agent_message(list(parts))
+
+
+def _parts(text: str, data: dict[str, Any]) -> list[Part]:
+    parts = [new_text_part(text)] if text else []
+    try:
+        return [*parts, new_data_part(data, "application/json")]
+    except ParseError:  # nested deeper than the format allows
+        return parts
+
+
+def _plain(value: Public) -> dict[str, Any]:
+    return value.model_dump(mode="json", exclude_none=True)
+
+
+def _decisions(message: Message, pending: Sequence[Pending]) -> dict[str, Decision]:
+    """Return the decisions that a message makes.
+
+    Raises:
+        Refusal: It does not decide.
+    """
+    for part in message.parts:
+        if part.HasField("data") and isinstance(data := data_of(part), dict) and "decisions" in data:
+            try:
+                return ResumeBody.model_validate(data).decisions
+            except ValidationError as error:
+                raise Refusal(422, "invalid_body", f"The decisions do not fit: {first_problem(error)}.") from error
+    waiting = [waits for waits in pending if waits.kind != "parked"]
+    if not waiting:
+        return {}
+    text = text_of(message).strip()
+    if len(waiting) == 1 and waiting[0].kind == "external":
+        return {waiting[0].id: Decision(action="answer", value=text)}
+    verb, _, reason = text.partition(":")
+    match verb.strip().lower():
+        case "approve" if not reason:
+            return {waits.id: Decision(action="approve") for waits in waiting}
+        case "deny":
+            decision = Decision(action="deny", reason=reason.strip()[:2_000] or "denied")
+            return {waits.id: decision for waits in waiting}
+        case _:
+            raise Refusal(422, "decisions_missing", "The message does not answer the question.")

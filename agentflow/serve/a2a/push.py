@@ -1,0 +1,134 @@
+"""Push notifications: a task's address is called when the task waits for input, and when it has ended.
+
+Rules:
+
+1. Only public addresses are called, checked at the moment of connecting, unless the application decides about addresses.
+2. A notification never delays its task. It is sent once, without redirects, and its response is not read.
+3. Each task has a few addresses, and they are forgotten with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import aiohttp
+from yarl import URL
+
+from agentflow._support.logs import logger
+from agentflow.models.addresses import CheckedResolver, RefusedAddressError, check_literal
+from agentflow.serve.a2a.sdk import (
+    InMemoryPushNotificationConfigStore,
+    InvalidParamsError,
+    MessageToDict,
+    PushNotificationEvent,
+    PushNotificationSender,
+    ServerCallContext,
+    TaskPushNotificationConfig,
+    TaskState,
+    TaskStatusUpdateEvent,
+    to_stream_response,
+)
+
+__all__ = ["PushAddresses", "PushCheck", "Pusher", "public_only"]
+
+PushCheck = Callable[[str], Awaitable[bool]]
+"""Decides whether an address may be called."""
+
+_STATES: Final = frozenset(
+    {
+        TaskState.TASK_STATE_INPUT_REQUIRED,
+        TaskState.TASK_STATE_COMPLETED,
+        TaskState.TASK_STATE_FAILED,
+        TaskState.TASK_STATE_CANCELED,
+        TaskState.TASK_STATE_REJECTED,
+    }
+)
+_ADDRESSES: Final = 5
+_SECONDS: Final = 10.0
+_AT_ONCE: Final = 20
+_WAITING: Final = 500
+
+
+async def public_only(url: str) -> bool:
+    """Return whether an address is of HTTP and not literally one of this network; names are checked when connecting."""
+    try:
+        place = URL(url)
+        check_literal(place.host or "")
+    except (ValueError, RefusedAddressError):
+        return False
+    return place.scheme in ("http", "https") and bool(place.host) and place.user is None
+
+
+class PushAddresses(InMemoryPushNotificationConfigStore):
+    """The addresses of tasks: a few for each."""
+
+    async def set_info(
+        self, task_id: str, notification_config: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """Add an address.
+
+        Raises:
+            InvalidParamsError: The task has too many.
+        """
+        others = [one for one in await self.get_info(task_id, context) if one.id != notification_config.id]
+        if len(others) >= _ADDRESSES:
+            raise InvalidParamsError(f"A task has at most {_ADDRESSES} addresses for notifications.")
+        return await super().set_info(task_id, notification_config, context)
+
+
+class Pusher(PushNotificationSender):
+    """Calls the addresses of tasks.
+
+    Args:
+        addresses: The addresses.
+        check: The application's own check; None admits public addresses only.
+    """
+
+    def __init__(self, addresses: PushAddresses, check: PushCheck | None) -> None:
+        self._addresses = addresses
+        self._check = check
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def send_notification(self, task_id: str, event: PushNotificationEvent) -> None:
+        """Begin to send an event, if it is one to send."""
+        if not (isinstance(event, TaskStatusUpdateEvent) and event.status.state in _STATES):
+            return
+        for address in await self._addresses.get_info_for_dispatch(task_id):
+            if len(self._tasks) >= _WAITING:
+                logger.warning("too many push notifications wait, so one of task {} was not sent", task_id)
+                return
+            sending = asyncio.create_task(self._send(address, event), name="agentflow: push notification")
+            self._tasks.add(sending)
+            sending.add_done_callback(self._tasks.discard)
+
+    async def _send(self, address: TaskPushNotificationConfig, event: TaskStatusUpdateEvent) -> None:
+        async with self._room:
+            try:
+                await self._post(address, event)
+            except Exception as error:  # a wrong address of a client must not disturb the server
+                logger.warning("a push notification was not sent: {}", type(error).__name__)
+
+    async def _post(self, address: TaskPushNotificationConfig, event: TaskStatusUpdateEvent) -> None:
+        if not await (self._check or public_only)(address.url):
+            raise RefusedAddressError("refused")
+        headers = {"X-A2A-Notification-Token": address.token} if address.token else {}
+        if address.authentication.scheme and address.authentication.credentials:
+            headers["Authorization"] = f"{address.authentication.scheme} {address.authentication.credentials}"
+        resolver = CheckedResolver() if self._check is None else None
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=_SECONDS),
+        ) as http:
+            body = MessageToDict(to_stream_response(event))
+            async with http.post(address.url, json=body, headers=headers, allow_redirects=False):
+                pass
+
+    async def close(self) -> None:
+        """Stop sending."""
+        for sending in tuple(self._tasks):
+            sending.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
