@@ -21,10 +21,10 @@ def main() -> None:
     """Import the command line and run it.
 
     Raises:
-        SystemExit: Always; see `agentflow.cli.main`.
+        SystemExit: Always; see `agentflow.terminal.cli.main`.
     """
     leave_on_interrupt()
-    from agentflow.cli.main import main as run
+    from agentflow.terminal.cli.main import main as run
 
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)

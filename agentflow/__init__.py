@@ -40,12 +40,10 @@ from agentflow.hooks import (
     on_error,
     process_hooks,
 )
+from agentflow.loop.output.output import Output
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.turn import Turn
-from agentflow.output.output import Output
-from agentflow.ports.memory_store import MemoryStore
-from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive import Flux, Mono, threads
 from agentflow.tools import Dep, ToolContext, ToolEmitter, Toolset, external_tool, tool
 from agentflow.vocabulary.chunks import ModelChunk
@@ -67,6 +65,8 @@ from agentflow.vocabulary.events import (
     ReasoningChunk,
 )
 from agentflow.vocabulary.messages import DataBlock, Msg, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.memory_store import MemoryStore
+from agentflow.vocabulary.ports.model import Model, ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, Usage
 from agentflow.vocabulary.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
 

@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 
 from agentflow import Agent, Msg, ToolContext, ToolUseBlock, tool
 from agentflow.loop.history import fold_facts
-from agentflow.ports.model import ModelRequest
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.transcript import Transcript
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))

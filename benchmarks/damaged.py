@@ -49,13 +49,13 @@ from agentflow import (
     Usage,
     tool,
 )
-from agentflow.cli.main import cli
 from agentflow.errors import AgentFlowError
-from agentflow.inspector.logs import Logs
 from agentflow.loop.session import Session
 from agentflow.mcp.config import read_config
 from agentflow.recording import read_lines
 from agentflow.recording.recorder import Recorder, export_log
+from agentflow.serve.inspector.logs import Logs
+from agentflow.terminal.cli.main import cli
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.messages import Pending
 from agentflow.vocabulary.saving.codec import fact_from_json, fact_to_json, msg_from_dict, verdict_from_dict

@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 
 from browser import browser
 
-from agentflow.inspector import Inspector
+from agentflow.serve.inspector import Inspector
 
 EVENTS = 100_000
 SCROLL = """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pydantic_core import from_json
 
 from agentflow import Output
-from agentflow.output.partials import Partials
+from agentflow.loop.output.partials import Partials
 from benchmarks.measure import Effort
 from benchmarks.report import Figure
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentflow import Agent, MemoryStore, Msg, Session, ToolUseBlock, tool
-from agentflow.ports.store import SessionStore
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.facts import (
@@ -32,6 +31,7 @@ from agentflow.vocabulary.facts import (
     ToolStarted,
 )
 from agentflow.vocabulary.messages import ToolResultBlock
+from agentflow.vocabulary.ports.store import SessionStore
 from agentflow.vocabulary.specs import Usage
 from benchmarks.report import environment
 

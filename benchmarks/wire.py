@@ -19,8 +19,8 @@ from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.clients import close_clients
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
-from agentflow.ports.model import Model, ModelRequest
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import Model, ModelRequest
 from agentflow.vocabulary.specs import ModelOptions
 from benchmarks.measure import Effort
 from benchmarks.report import Figure

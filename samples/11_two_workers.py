@@ -17,9 +17,9 @@ import tempfile
 from agentflow import Agent, ToolUseBlock, tool
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.client import DurableClient
-from agentflow.ports.model import ModelRequest
 from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.ports.model import ModelRequest
 
 
 @tool(idempotent=True)  # it may run again if its worker dies; finished work never does

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 
 from agentflow import Agent, CallEnded, ModelRequest, PostCall
+from agentflow.agent.orchestration import StepError, ask, gather, workflow
 from agentflow.errors import ModelError
-from agentflow.orchestration import StepError, ask, gather, workflow
 from agentflow.plugins import UsageLimits
 from agentflow.testing import ScriptedModel
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from agentflow import Agent, Approve, Session, ToolUseBlock, tool
-from agentflow.orchestration import handoffs, holder
+from agentflow.agent.orchestration import handoffs, holder
 from agentflow.testing import Line, ScriptedModel
 
 

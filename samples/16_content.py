@@ -12,8 +12,8 @@ import zlib
 from agentflow import Agent, DataBlock, Msg, ToolUseBlock, tool
 from agentflow.errors import FetchError
 from agentflow.models import fetch
-from agentflow.ports.model import ModelRequest
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.ports.model import ModelRequest
 
 COLOURS = {(255, 0, 0): "red", (0, 128, 0): "green", (0, 0, 255): "blue"}
 

@@ -48,7 +48,12 @@ def postgres() -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def commands() -> Iterator[Nursery]:
     """The process that commands and samples come from."""
-    made = Nursery("agentflow.cli.main", "agentflow.cli.demo", "agentflow.cli.run_logs", "agentflow.testing")
+    made = Nursery(
+        "agentflow.terminal.cli.main",
+        "agentflow.terminal.cli.demo",
+        "agentflow.terminal.cli.run_logs",
+        "agentflow.testing",
+    )
     yield made
     made.end()
 

@@ -12,10 +12,10 @@ import pytest
 
 from agentflow import Agent, Hook, RunContext, plugins
 from agentflow.agent import StopReason
-from agentflow.cli.main import cli
-from agentflow.cli.runs import runs
 from agentflow.loop.states import State, documented
 from agentflow.serve.view import EVENTS
+from agentflow.terminal.cli.main import cli
+from agentflow.terminal.cli.runs import runs
 from agentflow.vocabulary import events
 from agentflow.vocabulary.blocks import ToolState
 from agentflow.vocabulary.messages import Outcome

@@ -74,7 +74,7 @@ def test_a_sample_depends_on_its_seed() -> None:
 @pytest.mark.parametrize(
     ("path", "tests"),
     [
-        ("agentflow/output/form.py", ("tests/output",)),
+        ("agentflow/loop/output/form.py", ("tests/output",)),
         ("agentflow/recording/replay/replay.py", ("tests/recording",)),
         (
             "agentflow/loop/tool_call.py",
@@ -166,14 +166,16 @@ def test_a_default_is_tried_with_the_tests_that_name_its_module(
 def test_a_function_is_tried_with_the_tests_that_start_programs() -> None:
     """They may run it where they are not watched; those of other folders do not belong to it."""
     found: dict[str, Any] = {
-        "reach": {"agentflow/cli/new.py:f": ["tests/cli/test_a.py::in_process"]},
+        "reach": {"agentflow/terminal/cli/new.py:f": ["tests/cli/test_a.py::in_process"]},
         "between": [],
         "elsewhere": ["tests/cli/test_a.py::starts", "tests/mcp/test_b.py::starts"],
         "seconds": {"tests/cli/test_a.py::in_process": 2.0, "tests/cli/test_a.py::starts": 1.0},
         "files": {},
     }
     tried = [
-        chosen_tests(Mutant("agentflow/cli/new.py", 1, f"agentflow/cli/new.py:{name}", "", 0), found, 20)
+        chosen_tests(
+            Mutant("agentflow/terminal/cli/new.py", 1, f"agentflow/terminal/cli/new.py:{name}", "", 0), found, 20
+        )
         for name in "fg"
     ]
     assert tried == [

@@ -266,12 +266,12 @@ def test_every_module_says_what_it_is_and_sorts_its_names() -> None:
 
 LISTS = (
     "agent",
+    "agent.orchestration",
     "hooks",
-    "inspector",
     "models",
-    "orchestration",
     "plugins",
     "recording",
+    "serve.inspector",
     "state",
     "terminal",
     "tools",

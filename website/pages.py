@@ -30,8 +30,8 @@ from agentflow import (
     on,
     tool,
 )
-from agentflow.inspector import Inspector
 from agentflow.plugins import Breakpoint, Recorder
+from agentflow.serve.inspector import Inspector
 from agentflow.testing import ScriptedModel
 
 ROOT: Final = Path(__file__).parents[1]

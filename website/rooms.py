@@ -15,30 +15,27 @@ from website.blocks import with_block
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "architecture.md"
 PACKAGE: Final = ROOT / "agentflow"
-EVERYWHERE: Final = {"_support", "errors", "vocabulary"}
+EVERYWHERE: Final = {"_support", "vocabulary"}
 """Left out of the column of imports: almost all import them."""
 
 
 def imported() -> dict[str, set[str]]:
-    """Return the folders and top-level modules of the package, and the others that each imports."""
+    """Return the folders of the package, and the others that each imports."""
     found: dict[str, set[str]] = defaultdict(set)
-    for path in PACKAGE.rglob("*.py"):
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
-        room = parts[0]
-        if room.startswith("__"):
-            continue
+    for path in PACKAGE.glob("*/**/*.py"):
+        room = path.relative_to(PACKAGE).parts[0]
         found[room] |= set()
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("agentflow"):
                 names = [node.module or ""] if node.module != "agentflow" else [f".{name.name}" for name in node.names]
-                found[room] |= {name.split(".")[1] for name in names} - {room}
+                found[room] |= {name.split(".")[1] for name in names} - {room, "errors"}
     return dict(found)
 
 
 def purpose(room: str) -> str:
     """The first sentence of a room's docstring."""
-    path = PACKAGE / room / "__init__.py" if (PACKAGE / room).is_dir() else PACKAGE / f"{room}.py"
-    text = " ".join((ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n\n")[0].split())
+    source = (PACKAGE / room / "__init__.py").read_text("utf-8")
+    text = " ".join((ast.get_docstring(ast.parse(source)) or "").split("\n\n")[0].split())
     return text.partition(" (`docs/")[0].partition(" See `docs/")[0].partition(" Loaded on first")[0].rstrip(".")
 
 
@@ -57,10 +54,7 @@ def table() -> str:
 
     ordered = sorted(rooms, key=lambda room: (-height(room), room))
     lines = ["| Folder | What it is | Imports |", "|---|---|---|"]
-    lines += [
-        f"| `{room}{'/' if (PACKAGE / room).is_dir() else '.py'}` | {purpose(room)} | {imports_of(room)} |"
-        for room in ordered
-    ]
+    lines += [f"| `{room}/` | {purpose(room)} | {imports_of(room)} |" for room in ordered]
     return "\n".join(lines) + "\n"
 
 

@@ -22,7 +22,7 @@ _PLACES = (
     "testing",
     "recording",
     "plugins",
-    "orchestration",
+    "agent.orchestration",
     "mcp",
     "terminal",
 )

@@ -1,4 +1,4 @@
-"""Agents: building and calling them, their sessions, their turns and queue, their shutdown (`docs/agent.md`)."""
+"""Agents: calls, sessions, turns, queue, shutdown; in `orchestration/` several together (`docs/agent.md`)."""
 
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux

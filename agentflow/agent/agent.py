@@ -37,17 +37,17 @@ from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registering import meant_by
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.config import LoopConfig, OnUnknownOutcome, View
+from agentflow.loop.output.output import NO_OUTPUT, Output, OutputLike, output_of
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.scope import CLEANUP_TIMEOUT
 from agentflow.loop.session import Session, full_session
-from agentflow.output.output import NO_OUTPUT, Output, OutputLike, output_of
-from agentflow.ports.clock import SystemClock
-from agentflow.ports.model import Model
-from agentflow.ports.store import Store
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
 from agentflow.vocabulary.messages import T_co
+from agentflow.vocabulary.ports.clock import SystemClock
+from agentflow.vocabulary.ports.model import Model
+from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.saving.plain import read_json
 from agentflow.vocabulary.specs import Clock, ModelOptions, checked_options, is_seconds
 

@@ -17,15 +17,15 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.hooks.scope import ProcessHooks
 from agentflow.loop.config import OnUnknownOutcome
+from agentflow.loop.output.output import Output, OutputLike
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.scope import CLEANUP_TIMEOUT
-from agentflow.output.output import Output, OutputLike
-from agentflow.ports.model import Model
-from agentflow.ports.store import Store
 from agentflow.tools.code_names import Finder, hook_names, named_function
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import Model
+from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.saving.codec import msg_from_dict, msg_to_dict
 from agentflow.vocabulary.saving.forms import CODEC_VERSION, check_form, not_saved
 from agentflow.vocabulary.saving.plain import as_data

@@ -7,9 +7,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, cast
 
 from agentflow.errors import UsageError
+from agentflow.loop.output.output import Output
+from agentflow.loop.output.partials import Partial, Partials, growing
 from agentflow.loop.stream import EventStream, text_chunks
-from agentflow.output.output import Output
-from agentflow.output.partials import Partial, Partials, growing
 from agentflow.reactive import Flux, Mono
 from agentflow.vocabulary.events import Event, HookEvent
 from agentflow.vocabulary.messages import Reply, T_co

@@ -17,14 +17,14 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registering import refuse_tools
 from agentflow.loop.config import LoopConfig
+from agentflow.loop.output.output import OutputLike
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
-from agentflow.output.output import OutputLike
-from agentflow.ports.store import Store
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.vocabulary.context import as_messages
 from agentflow.vocabulary.messages import Msg, Pending, Reply, ToolUseBlock, message, text_block
+from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.specs import ModelOptions, Usage, is_seconds
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 

@@ -13,11 +13,11 @@ from agentflow.agent.toolsets import ToolsetAgent
 from agentflow.errors import ToolError
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.escalation import ToolSuspended
+from agentflow.loop.output.output import Output, OutputLike, output_of
+from agentflow.loop.output.replying import text_of, with_output
 from agentflow.loop.run import TurnPlace, current_turn
 from agentflow.loop.session import FullSession, OuterCall, Session
 from agentflow.loop.states import State
-from agentflow.output.output import Output, OutputLike, output_of
-from agentflow.output.replying import text_of, with_output
 from agentflow.tools.code_names import found_by_name
 from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_checks import strictest

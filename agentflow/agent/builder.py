@@ -12,12 +12,12 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
 from agentflow.hooks.scope import ProcessHooks
 from agentflow.loop.config import OnUnknownOutcome
+from agentflow.loop.output.output import Output, OutputLike
 from agentflow.loop.schedule import ToolSchedule
-from agentflow.output.output import Output, OutputLike
-from agentflow.ports.model import Model
-from agentflow.ports.store import Store
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import Model
+from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.specs import Clock, ModelOptions
 
 __all__ = ["AgentBuilder", "AgentChanges", "AgentSettings"]

@@ -42,19 +42,19 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.call import Call
 from agentflow.loop.config import LoopConfig
+from agentflow.loop.output.output import Output, OutputLike, output_of
+from agentflow.loop.output.replying import with_output
 from agentflow.loop.run import RunBase, RunSettings, current_turn
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
 from agentflow.loop.stream import BUFFER, EventBuffer, EventStream
 from agentflow.loop.waits import Waits
-from agentflow.output.output import Output, OutputLike, output_of
-from agentflow.output.replying import with_output
-from agentflow.ports.store import SessionInfo, Store
 from agentflow.reactive import CallMono
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import FullTool
 from agentflow.vocabulary.deps import find_dep
 from agentflow.vocabulary.messages import Msg, Reply, T_co
+from agentflow.vocabulary.ports.store import SessionInfo, Store
 
 __all__ = ["CallingAgent"]
 

@@ -22,8 +22,8 @@ from agentflow._support.logs import logger
 from agentflow.errors import UsageError
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import FullSession, Session
-from agentflow.ports.store import SessionInfo, SessionStore, Store
 from agentflow.vocabulary.context import called_from
+from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
 
 __all__ = ["HELD", "Sessions", "refuse_waiting_for_itself"]
 

@@ -9,10 +9,10 @@ from typing import Any
 from agentflow.errors import UsageError
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.config import LoopConfig
+from agentflow.loop.output.hooks import AskForOutput, JudgeOutput
+from agentflow.loop.output.output import Output
+from agentflow.loop.output.replying import with_output
 from agentflow.loop.run import RunBase
-from agentflow.output.hooks import AskForOutput, JudgeOutput
-from agentflow.output.output import Output
-from agentflow.output.replying import with_output
 from agentflow.vocabulary.messages import Reply
 from agentflow.vocabulary.typed_state import StateMap
 

@@ -13,11 +13,11 @@ from agentflow.durable.execution import Host
 from agentflow.durable.records import Pruned, RunEvent, RunInfo
 from agentflow.durable.worker import Limits, Worker
 from agentflow.errors import UsageError
-from agentflow.output.replying import with_output
-from agentflow.ports.memory_store import MemoryStore
-from agentflow.ports.store import SessionStore, Store
+from agentflow.loop.output.replying import with_output
 from agentflow.reactive import CallMono, Flux
 from agentflow.vocabulary.messages import Msg, Reply, T_co
+from agentflow.vocabulary.ports.memory_store import MemoryStore
+from agentflow.vocabulary.ports.store import SessionStore, Store
 from agentflow.vocabulary.verdicts import Resolution
 
 __all__ = ["DurableAgent"]

@@ -50,10 +50,10 @@ from agentflow.durable.workflows import (
     session_of,
 )
 from agentflow.errors import AgentFlowError, StoreError, UsageError
-from agentflow.ports.store import SessionStore, length_of
 from agentflow.reactive import CallMono, Flux
 from agentflow.state.explain import explain
 from agentflow.vocabulary.messages import Msg, Reply
+from agentflow.vocabulary.ports.store import SessionStore, length_of
 from agentflow.vocabulary.verdicts import Resolution
 
 __all__ = ["APPLICATION", "VERSION", "WORKFLOW", "DurableClient", "SubmitOptions", "connect"]

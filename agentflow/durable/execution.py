@@ -27,8 +27,6 @@ from agentflow.durable.records import Request, error_out, run_of
 from agentflow.durable.tracing import within
 from agentflow.errors import AgentFlowError, CallTimeoutError, ScriptError, StoreError
 from agentflow.loop.session import FullSession
-from agentflow.ports.store import Claim, SessionStore, lease_lost
-from agentflow.ports.store_wrapper import StoreWrapper
 from agentflow.vocabulary.events import CallEnded, HookEvent, PostCall
 from agentflow.vocabulary.facts import (
     CallClosed,
@@ -47,6 +45,8 @@ from agentflow.vocabulary.facts import (
     ToolStarted,
 )
 from agentflow.vocabulary.messages import Msg, Outcome, Pending, Reply
+from agentflow.vocabulary.ports.store import Claim, SessionStore, lease_lost
+from agentflow.vocabulary.ports.store_wrapper import StoreWrapper
 from agentflow.vocabulary.saving.codec import decisions_from_dict, reply_to_dict, verdict_to_dict
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.verdicts import Deny

@@ -12,9 +12,9 @@ from typing_extensions import TypedDict
 from agentflow._support.frozen import EMPTY
 from agentflow._support.validation import adapter_of
 from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError, UsageError
-from agentflow.ports.store import SessionInfo
 from agentflow.vocabulary.event_json import Json
 from agentflow.vocabulary.messages import Msg, Outcome, Pending, Reply
+from agentflow.vocabulary.ports.store import SessionInfo
 from agentflow.vocabulary.saving.codec import (
     decisions_from_dict,
     msg_from_dict,

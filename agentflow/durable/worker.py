@@ -53,8 +53,8 @@ from agentflow.durable.records import Request, error_out
 from agentflow.durable.tables import Tables
 from agentflow.durable.workflows import QUEUE
 from agentflow.errors import SessionConflictError, StoreError, UsageError
-from agentflow.ports.retry import RetryPolicy
-from agentflow.ports.store import Claim
+from agentflow.vocabulary.ports.retry import RetryPolicy
+from agentflow.vocabulary.ports.store import Claim
 
 __all__ = ["Limits", "Worker"]
 

@@ -27,12 +27,12 @@ from agentflow.hooks.injections import Injections, injecting
 from agentflow.hooks.options import Call, getter
 from agentflow.hooks.skipped import warn_skipped_listener
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import Event
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import ModelRequest
 
 __all__ = [
     "ChangeListener",

@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from agentflow.errors import Aside, HookContractError
-from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import Event
 from agentflow.vocabulary.messages import Msg, ToolResultBlock
+from agentflow.vocabulary.ports.model import Model, ModelRequest
 from agentflow.vocabulary.specs import ModelOptions
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""The loop of a call: the machine, the run that owns its task, rounds, tool calls, turns."""
+"""The loop of a call: the machine, the run that owns its task, rounds, tool calls, turns; in `output/` typed answers."""

@@ -18,10 +18,10 @@ from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.scope import CLEANUP_TIMEOUT
 from agentflow.loop.session import FullSession
-from agentflow.ports.model import Model
 from agentflow.tools.tool import FullTool
 from agentflow.vocabulary.context import AgentView, RunContext
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.specs import Clock, ModelOptions, ToolSpec
 
 __all__ = ["LoopConfig", "OnUnknownOutcome", "Running", "Stoppable", "System", "View"]

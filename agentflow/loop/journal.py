@@ -23,10 +23,10 @@ from agentflow.loop.emitting import Events
 from agentflow.loop.machine import Machine, is_blank
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
-from agentflow.ports.memory_store import MemoryStore
 from agentflow.vocabulary.events import MessagesAdded, Origin
 from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, Injected, Reasoned, RoundClosed, new_fact
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.memory_store import MemoryStore
 
 __all__ = ["Journal", "StoredJournal", "written"]
 

@@ -11,7 +11,6 @@ from agentflow.errors import HookContractError, ModelError, Veto
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
 from agentflow.loop.stage import Attempts, Stage, apply_steps, close_quietly, model_source, wrap
-from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
 from agentflow.reactive.flux import steps_over
 from agentflow.reactive.iterators import raise_in
@@ -21,6 +20,7 @@ from agentflow.vocabulary.context import as_messages
 from agentflow.vocabulary.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
 from agentflow.vocabulary.facts import Injected, Reasoned, RoundSuspended
 from agentflow.vocabulary.messages import Msg, Pending, ToolUseBlock, message, with_metadata
+from agentflow.vocabulary.ports.model import Model, ModelRequest, resolve_model
 from agentflow.vocabulary.specs import ModelOptions, Usage, one_call
 from agentflow.vocabulary.transcript import MessageView, legalise, with_appended
 from agentflow.vocabulary.verdicts import Again, Answer, Deny, Stop, Suspend

@@ -13,13 +13,12 @@ from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
 from agentflow.loop.holding import journal_of
 from agentflow.loop.machine import Machine
+from agentflow.loop.output.side import ask_aside
 from agentflow.loop.run_context import ask_beside, compacted, injected, measured, note_injection, window_of
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
 from agentflow.loop.stream import EventBuffer
 from agentflow.loop.waits import Waits
-from agentflow.output.side import ask_aside
-from agentflow.ports.model import ModelRequest
 from agentflow.tools.tool import FullTool
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.context import Compaction, ContextWindow, RunContext
@@ -35,6 +34,7 @@ from agentflow.vocabulary.messages import (
     message,
     with_metadata,
 )
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, Usage
 from agentflow.vocabulary.transcript import legalise
 from agentflow.vocabulary.typed_state import StateMap

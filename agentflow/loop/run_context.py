@@ -21,7 +21,6 @@ from agentflow.hooks.injections import injecting
 from agentflow.hooks.recording import SideWrapper
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.loop.machine import Machine
-from agentflow.ports.model import Model, ModelRequest, context_limit, resolve_model, token_count
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk, fold
@@ -36,6 +35,7 @@ from agentflow.vocabulary.messages import (
     ToolUseBlock,
     with_metadata,
 )
+from agentflow.vocabulary.ports.model import Model, ModelRequest, context_limit, resolve_model, token_count
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage, one_call
 from agentflow.vocabulary.transcript import legalise
 

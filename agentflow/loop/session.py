@@ -26,9 +26,9 @@ from agentflow.errors import StoreError, UsageError
 from agentflow.loop.machine import Machine
 from agentflow.loop.states import State
 from agentflow.loop.store_link import SessionCheck, StoredMessages, StoreLink, check_session
-from agentflow.ports.store import Store, inner_sessions
 from agentflow.vocabulary.facts import CallOpened, Compacted, Fact
 from agentflow.vocabulary.messages import Msg, Pending
+from agentflow.vocabulary.ports.store import Store, inner_sessions
 from agentflow.vocabulary.saving.codec import SavedSession, session_from_dict, session_to_dict
 from agentflow.vocabulary.saving.plain import read_json
 from agentflow.vocabulary.typed_state import StateMap

@@ -29,7 +29,6 @@ from agentflow.hooks.options import concerns_tool
 from agentflow.hooks.wrapping import ModelSource, ToolSource, Transform, Work, layered
 from agentflow.loop.run import RunBase
 from agentflow.loop.run_context import changed_request
-from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close, closing, raise_in
 from agentflow.reactive.operators.items import Step
@@ -37,6 +36,7 @@ from agentflow.reactive.tasks import works_for
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import Event, PreActing, PreCall, PreToolRound
 from agentflow.vocabulary.messages import Msg, ToolResultBlock
+from agentflow.vocabulary.ports.model import Model, ModelRequest, resolve_model
 from agentflow.vocabulary.specs import ModelOptions
 
 __all__ = ["Attempts", "Stage", "apply_steps", "close_quietly", "model_source", "tool_source", "wrap"]

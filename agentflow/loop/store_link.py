@@ -21,9 +21,9 @@ from agentflow._support.values import NamedTuple
 from agentflow.errors import StoreError, UsageError
 from agentflow.loop.machine import Machine
 from agentflow.loop.states import State
-from agentflow.ports.store import Claim, SessionStatus, SessionStore, Store, no_session
 from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, RoundClosed, RoundSuspended, StateKept
 from agentflow.vocabulary.messages import Msg, Pending
+from agentflow.vocabulary.ports.store import Claim, SessionStatus, SessionStore, Store, no_session
 from agentflow.vocabulary.typed_state import StateMap
 
 __all__ = ["SessionCheck", "StoreLink", "StoredMessages", "check_session", "fold_fitting"]

@@ -35,7 +35,6 @@ from agentflow.loop.journal import written
 from agentflow.loop.run import TurnPlace, current_turn
 from agentflow.loop.stage import Stage
 from agentflow.loop.waits import Waits
-from agentflow.ports.retry import RetryPolicy
 from agentflow.reactive.iterators import raise_in
 from agentflow.tools.results import failure_text
 from agentflow.tools.tool import FullTool
@@ -43,6 +42,7 @@ from agentflow.tools.tool_context import ToolContext, ToolEmitter
 from agentflow.vocabulary.events import ActingChunk, PreActing
 from agentflow.vocabulary.facts import ToolStarted
 from agentflow.vocabulary.messages import ToolResultBlock, ToolState, ToolUseBlock
+from agentflow.vocabulary.ports.retry import RetryPolicy
 
 __all__ = ["HookWork", "ToolProgress", "failure_of", "fits", "held_locks", "make_attempt", "work_of"]
 

@@ -28,12 +28,12 @@ from agentflow.loop.run import current_turn
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.stream import EventBuffer, EventStream
 from agentflow.loop.turn_run import TurnRun, make_run, run_turn
-from agentflow.ports.clock import SystemClock
 from agentflow.reactive import CallMono, Flux
 from agentflow.tools.code_names import Finder, hook_names, named_function
 from agentflow.tools.tool import FullTool, Tool
 from agentflow.tools.tool_registry import ToolRegistry
 from agentflow.vocabulary.events import HookEvent, TurnValue
+from agentflow.vocabulary.ports.clock import SystemClock
 from agentflow.vocabulary.saving.codec import CODEC_VERSION, resolution_from_dict, verdict_to_dict
 from agentflow.vocabulary.saving.forms import check_form, not_saved
 from agentflow.vocabulary.saving.plain import as_data, read_json

@@ -34,7 +34,7 @@ from agentflow.mcp.sdk import (
     types,
 )
 from agentflow.mcp.settings import Link, Settings
-from agentflow.ports.retry import RetryPolicy
+from agentflow.vocabulary.ports.retry import RetryPolicy
 
 __all__ = ["Connection", "ConnectionLost", "all_pages"]
 

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from agentflow._support.lazy import lazily
-from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.ports.model import Model, ModelRequest, resolve_model
 
 if TYPE_CHECKING:
     from agentflow.models.anthropic_wire import AnthropicWire

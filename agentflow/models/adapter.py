@@ -5,7 +5,7 @@ Rules:
 1. A reply that fails after chunks were delivered starts over; its first new chunk has `restart=True`.
 2. If a provider refuses thoughts, because the messages before them changed or it fails to decrypt them, they are left out
    permanently, and the request is sent again without them; this does not count as a retry.
-3. `ports/retry.py` decides on retries and their waits; `provider_errors.py` interprets a provider's failure.
+3. `vocabulary/ports/retry.py` decides on retries and their waits; `provider_errors.py` interprets a provider's failure.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from agentflow.models.options_out import BARRED, Thinking, ToolMemory, thinking_
 from agentflow.models.profiles import PROFILES, Family, WireProfile, profile_for
 from agentflow.models.provider_errors import is_bound_elsewhere, secrets_in
 from agentflow.models.schemas_out import answers_of, in_words, response_format
-from agentflow.ports.model import AnswerModes, ModelRequest
-from agentflow.ports.retry import RetryPolicy
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest
+from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.transcript import with_appended
 
 __all__ = ["Adapter", "PreparedRequest", "modes_of"]

@@ -23,9 +23,9 @@ from agentflow.models.options_out import options_out
 from agentflow.models.profiles import claude
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.wire import DirectWire, Reader, Vendor, anything
-from agentflow.ports.model import ModelRequest, TokenCount
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
 from agentflow.vocabulary.messages import Citation, ThinkingBlock
+from agentflow.vocabulary.ports.model import ModelRequest, TokenCount
 from agentflow.vocabulary.specs import Usage
 
 __all__ = ["AnthropicWire"]

@@ -15,7 +15,7 @@ from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.listing import listed
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
-from agentflow.ports.model import Model
+from agentflow.vocabulary.ports.model import Model
 
 __all__ = ["anthropic", "openai", "why_litellm"]
 

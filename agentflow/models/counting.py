@@ -15,8 +15,8 @@ from typing import Final
 
 from agentflow.models import litellm_library
 from agentflow.models.profiles import Family
-from agentflow.ports.model import ModelRequest, TokenCount
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.model import ModelRequest, TokenCount
 
 __all__ = ["count_here", "limit_of"]
 

@@ -30,9 +30,9 @@ from agentflow.models.litellm_library import (
 )
 from agentflow.models.options_out import options_out
 from agentflow.models.provider_errors import broken_stream, model_error
-from agentflow.ports.answer_origin import answer_origin
-from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
 from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.ports.answer_origin import answer_origin
+from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest, TokenCount
 
 __all__ = ["LiteLLMModel", "close_clients"]
 

@@ -28,8 +28,8 @@ from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_in import ItemsReader
 from agentflow.models.responses_out import over_responses, responses_body
 from agentflow.models.wire import DirectWire, Named, Reader, Vendor, anything
-from agentflow.ports.model import ModelRequest
 from agentflow.vocabulary.chunks import ModelChunk, text_chunk
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import Usage
 
 __all__ = ["OpenAIWire", "over_http", "over_https"]

@@ -17,8 +17,8 @@ from typing import cast
 from agentflow.errors import UsageError
 from agentflow.models.conversion import Json, thawed, wire_name
 from agentflow.models.profiles import WireProfile
-from agentflow.ports.model import ModelRequest
 from agentflow.vocabulary.messages import ContentBlock, Msg, ThinkingBlock
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
 __all__ = [

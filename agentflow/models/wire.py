@@ -33,9 +33,9 @@ from agentflow.models.loose import NotUnderstoodError
 from agentflow.models.profiles import Family
 from agentflow.models.provider_errors import ProviderError, broken_stream, chain_of, model_error, no_key
 from agentflow.models.sse import EventReader, EventTooLargeError
-from agentflow.ports.answer_origin import noting_origin
-from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
 from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.ports.answer_origin import noting_origin
+from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest, TokenCount
 from agentflow.vocabulary.saving.plain import dumps
 from agentflow.vocabulary.specs import Usage
 

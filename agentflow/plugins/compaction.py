@@ -31,12 +31,12 @@ from agentflow.plugins._counting import (
     unit_starts,
 )
 from agentflow.plugins._state import own
-from agentflow.ports.model import Model
 from agentflow.reactive import Flux
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.messages import Msg, TextBlock
+from agentflow.vocabulary.ports.model import Model
 
 __all__ = ["SUMMARISE", "SummaryCompaction"]
 

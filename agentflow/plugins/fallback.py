@@ -20,12 +20,12 @@ from agentflow.errors import AgentFlowError, Aside, HookError, ModelError, Usage
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.plugins._attempts import with_attempts
-from agentflow.ports.model import Model
 from agentflow.reactive import Flux
 from agentflow.reactive.signals import SourceTimeoutError
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import PreReasoning
+from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.specs import Clock
 
 __all__ = ["ModelAnswer", "ModelChoices", "ModelFallback", "another_may_do"]

@@ -14,9 +14,9 @@ from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.plugins._counting import clipped, last_request, render
 from agentflow.plugins._state import may_reject
-from agentflow.ports.model import Model
 from agentflow.vocabulary.events import HookEvent, PostReasoning
 from agentflow.vocabulary.messages import Msg, with_metadata
+from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.verdicts import Again
 
 __all__ = ["JUDGE", "GoalJudge", "GoalState", "Judge", "Judgement"]

@@ -28,13 +28,13 @@ from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.plugins._counting import CountTokens, RequestSize, count_tokens
 from agentflow.plugins._matching import matches
 from agentflow.plugins._state import own
-from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import CallEnded, HookEvent, PreActing, PreCall, PreReasoning
 from agentflow.vocabulary.messages import Msg, ToolResultBlock
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.verdicts import Deny, Stop
 

@@ -29,14 +29,14 @@ from agentflow.hooks.wrapping import ModelSource
 from agentflow.plugins._counting import RequestSize
 from agentflow.plugins._matching import matches, strings
 from agentflow.plugins._state import own
-from agentflow.ports.model import ModelRequest
-from agentflow.ports.waits import Wait, waiting
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import HookEvent, PreActing, PreReasoning
 from agentflow.vocabulary.messages import ToolResultBlock
+from agentflow.vocabulary.ports.model import ModelRequest
+from agentflow.vocabulary.ports.waits import Wait, waiting
 
 try:
     from pyrate_limiter import GCRA, Rate
@@ -65,7 +65,7 @@ def estimated_tokens(request: ModelRequest) -> int:
     """Estimate the tokens of a request's messages: four characters each.
 
     Example:
-        >>> from agentflow.ports.model import ModelRequest
+        >>> from agentflow.vocabulary.ports.model import ModelRequest
         >>> estimated_tokens(ModelRequest([Msg.user("x" * 40)], (), ModelOptions(), "m"))
         10
     """

@@ -10,9 +10,9 @@ from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.plugins._counting import Rendering, head_length
 from agentflow.plugins._state import own
-from agentflow.ports.model import Model
 from agentflow.vocabulary.events import HookEvent, PostReasoning, PreReasoning
 from agentflow.vocabulary.messages import Msg, TextBlock, message
+from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.transcript import MessageView
 
 __all__ = ["CHAIN_OF_THOUGHT", "THINK", "ChainOfThought", "ReActThoughts", "Thoughts"]

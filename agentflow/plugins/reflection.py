@@ -8,9 +8,9 @@ from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.plugins._counting import LastRequest, clipped, render
 from agentflow.plugins._state import own
-from agentflow.ports.model import Model
 from agentflow.vocabulary.events import HookEvent, PostToolRound
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import Model
 
 __all__ = ["REFLECT", "Reflection"]
 

@@ -1,6 +1,6 @@
 """Retry hooks: `ModelRetry` for model calls, `ToolRetry` for tools.
 
-The `RetryPolicy` (`agentflow.ports.retry`) decides on retries and their waits.
+The `RetryPolicy` (`agentflow.vocabulary.ports.retry`) decides on retries and their waits.
 
 Rules:
 
@@ -25,12 +25,12 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.plugins._attempts import with_attempts
 from agentflow.plugins._matching import may_write, strings
-from agentflow.ports.retry import RetryAttempts, RetryPolicy, model_may_recover, tool_may_recover
 from agentflow.reactive import Flux, Mono
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import ActingChunk, HookEvent, PreActing, PreReasoning
 from agentflow.vocabulary.messages import ToolResultBlock
+from agentflow.vocabulary.ports.retry import RetryAttempts, RetryPolicy, model_may_recover, tool_may_recover
 
 __all__ = [
     "AfterFirstChunk",

@@ -1,4 +1,4 @@
-"""Agents served over HTTP: an ASGI application with runs, events and sessions (`docs/serve.md`); and to editors."""
+"""Agents served over HTTP and to editors, and the inspector, a web page for recorded runs (`docs/serve.md`)."""
 
 from typing import TYPE_CHECKING
 

@@ -19,7 +19,6 @@ from agentflow.agent.agent import Agent
 from agentflow.agent.shutdown import GracefulShutdown
 from agentflow.errors import UsageError
 from agentflow.models.clients import close_clients
-from agentflow.ports.store import Store
 from agentflow.serve.anthropic_routes import anthropic
 from agentflow.serve.guard import LOOPBACK, Auth, Guard
 from agentflow.serve.limits import Limits
@@ -29,6 +28,7 @@ from agentflow.serve.plain import plain
 from agentflow.serve.refusals import Refusal, refused
 from agentflow.serve.service import RouteModule, Service
 from agentflow.serve.view import View
+from agentflow.vocabulary.ports.store import Store
 
 __all__ = ["STANDARD", "App"]
 

@@ -26,14 +26,14 @@ from agentflow.errors import (
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.session import Session
 from agentflow.plugins.steering import Steering
-from agentflow.ports.memory_store import MemoryStore
-from agentflow.ports.store import SessionInfo, SessionStore, Store
 from agentflow.serve.bodies import SESSION_ID, Decision
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Call, Run, Runs
 from agentflow.serve.view import View
 from agentflow.vocabulary.messages import Msg, Pending
+from agentflow.vocabulary.ports.memory_store import MemoryStore
+from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["RouteModule", "Service", "StoredSession"]

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from agentflow._support.lazy import lazily
-from agentflow.ports.memory_store import MemoryStore
-from agentflow.ports.store import SessionInfo, SessionStore, Store
-from agentflow.ports.store_wrapper import StoreWrapper
+from agentflow.vocabulary.ports.memory_store import MemoryStore
+from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
+from agentflow.vocabulary.ports.store_wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from agentflow.state.sql import SqlStore

@@ -33,22 +33,6 @@ from agentflow._support.ids import inner_session_id, new_id
 from agentflow._support.logs import logger
 from agentflow._support.outage import Outage
 from agentflow.errors import StoreError, UsageError
-from agentflow.ports.retry import RetryPolicy
-from agentflow.ports.store import (
-    Claim,
-    SessionInfo,
-    SessionStatus,
-    SessionStore,
-    id_taken,
-    imported_facts,
-    inner_point,
-    inner_sessions,
-    kept_inside,
-    lease_lost,
-    no_session,
-    prune_before,
-    status_after,
-)
 from agentflow.state.engine import Database
 from agentflow.state.explain import explain
 from agentflow.state.leases import drop_lease, forget_leases, holds_lease, renew_lease, take_lease
@@ -70,6 +54,22 @@ from agentflow.state.statements import (
 )
 from agentflow.state.thread import JobThread, Queued
 from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.ports.retry import RetryPolicy
+from agentflow.vocabulary.ports.store import (
+    Claim,
+    SessionInfo,
+    SessionStatus,
+    SessionStore,
+    id_taken,
+    imported_facts,
+    inner_point,
+    inner_sessions,
+    kept_inside,
+    lease_lost,
+    no_session,
+    prune_before,
+    status_after,
+)
 from agentflow.vocabulary.saving.codec import SavedSession, fact_from_json, session_from_dict, session_to_dict
 
 __all__ = ["SqlStore"]

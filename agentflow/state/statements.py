@@ -10,7 +10,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, delete, func, insert, literal, select, update
 
 from agentflow.errors import StoreError, UsageError
-from agentflow.ports.store import (
+from agentflow.state.leases import forget_leases, held_leases
+from agentflow.state.prepared import Prepared
+from agentflow.state.session_tables import FACTS, SESSIONS
+from agentflow.vocabulary.facts import CallClosed, Fact
+from agentflow.vocabulary.ports.store import (
     SessionInfo,
     SessionStatus,
     conflict,
@@ -20,10 +24,6 @@ from agentflow.ports.store import (
     no_session,
     prunable,
 )
-from agentflow.state.leases import forget_leases, held_leases
-from agentflow.state.prepared import Prepared
-from agentflow.state.session_tables import FACTS, SESSIONS
-from agentflow.vocabulary.facts import CallClosed, Fact
 from agentflow.vocabulary.saving.codec import fact_from_json, fact_key, fact_kind, fact_to_json
 
 __all__ = [

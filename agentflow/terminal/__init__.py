@@ -1,4 +1,7 @@
-"""Calls in a terminal: `Console(stream)`, `chat(agent)`, their `Screen`, and `TerminalDebugger`. Loaded on first use."""
+"""Agents in a terminal: `Console(stream)`, `chat(agent)`, `TerminalDebugger`; in `cli/` the `agentflow` command.
+
+Loaded on first use.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -16,7 +16,6 @@ from typing import Final
 from rich.text import Text
 
 from agentflow._support.ids import inner_session_id
-from agentflow.ports.waits import Wait
 from agentflow.terminal.phrases import call_text, cost_text, duration_text, plural, shorten
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import (
@@ -29,6 +28,7 @@ from agentflow.vocabulary.events import (
     PreReasoning,
     ReasoningChunk,
 )
+from agentflow.vocabulary.ports.waits import Wait
 from agentflow.vocabulary.saving.plain import text_of
 
 __all__ = ["ProgressLines"]

@@ -28,7 +28,6 @@ from rich.text import Text
 
 from agentflow._support.shown import printable
 from agentflow.plugins.approval.terminal import questions
-from agentflow.ports.waits import Wait, on_wait
 from agentflow.terminal.markdown import Blocks, lines_of, render_block
 from agentflow.terminal.phrases import call_text, duration_text, ends_of, plural, shorten, tokens_text
 from agentflow.terminal.progress import ProgressLines
@@ -49,6 +48,7 @@ from agentflow.vocabulary.events import (
     ReasoningChunk,
 )
 from agentflow.vocabulary.messages import DataBlock, TextBlock, ThinkingBlock, ToolState, shown
+from agentflow.vocabulary.ports.waits import Wait, on_wait
 from agentflow.vocabulary.saving.plain import text_of
 from agentflow.vocabulary.text import error_text, fields_of
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Recover, Resolution, Verdict

@@ -18,13 +18,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from agentflow._support.json_text import read_json_text
 from agentflow.errors import ModelError, UsageError
-from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive.iterators import close
 from agentflow.testing.findings import ConformanceReport
 from agentflow.testing.model_scenes import SCENES, ModelScene, StagedModel
 from agentflow.testing.suite import CheckSkipped, FlawFound, Suite, in_threads, no_loop_here
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import Model, ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
 __all__ = ["ModelFlaw", "ModelReport", "Play", "check_model", "check_model_async"]

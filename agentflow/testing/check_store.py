@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, get_args
 
 from agentflow.errors import StoreError
-from agentflow.ports.store import SessionStore, Store
 from agentflow.testing.findings import ConformanceReport
 from agentflow.testing.store_checks import managing, writing
 from agentflow.testing.store_checks.samples import a_call
 from agentflow.testing.store_checks.trial import StoreFlaw, StoreTrial
 from agentflow.testing.suite import FlawFound, Suite, in_threads, no_loop_here
+from agentflow.vocabulary.ports.store import SessionStore, Store
 
 __all__ = ["StoreFlaw", "StoreReport", "check_store", "check_store_async"]
 

@@ -31,8 +31,8 @@ from agentflow._support.shown import printable
 from agentflow.agent.agent import Agent
 from agentflow.errors import UsageError
 from agentflow.loop.session import Session
-from agentflow.ports.model import Model
 from agentflow.vocabulary.messages import Msg, Reply, ToolUseBlock
+from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.specs import Usage
 
 __all__ = ["Case", "Check", "Evaluation", "Judge", "Trial", "evaluate", "named_cases"]

@@ -29,13 +29,13 @@ from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
 from agentflow.errors import ModelError, StoreError, UsageError
-from agentflow.ports.clock import SystemClock
-from agentflow.ports.model import Model, ModelRequest
-from agentflow.ports.store import Claim, SessionStore
-from agentflow.ports.store_wrapper import StoreWrapper
 from agentflow.tools.tool import Tool
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.ports.clock import SystemClock
+from agentflow.vocabulary.ports.model import Model, ModelRequest
+from agentflow.vocabulary.ports.store import Claim, SessionStore
+from agentflow.vocabulary.ports.store_wrapper import StoreWrapper
 from agentflow.vocabulary.specs import Clock
 
 __all__ = [

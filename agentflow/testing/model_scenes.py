@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from agentflow.ports.model import Model
+from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.specs import Usage
 
 __all__ = ["SCENES", "Ending", "ModelScene", "SceneCall", "StagedModel"]

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from typing import Any, TypeAlias, cast
 
 from agentflow.errors import ScriptError, UsageError
-from agentflow.ports.model import ModelRequest
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 from agentflow.vocabulary.messages import Msg, ToolUseBlock
+from agentflow.vocabulary.ports.model import ModelRequest
 
 __all__ = ["Line", "ScriptedModel"]
 

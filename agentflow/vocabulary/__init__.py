@@ -1,4 +1,4 @@
-"""The types that all parts share: messages, events, verdicts, facts, chunks and options, and how they are stored."""
+"""The types that all parts share: messages, events, verdicts, facts, chunks, options; in `ports/` models, stores, retries."""
 
 from agentflow.vocabulary.blocks import (
     Citation,

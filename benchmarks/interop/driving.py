@@ -12,13 +12,13 @@ from pydantic import BaseModel
 
 from agentflow import Agent, Msg, tool
 from agentflow.errors import ModelError, ModelFault
+from agentflow.loop.output import Output
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.clients import close_clients
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
-from agentflow.output import Output
-from agentflow.ports.model import Model, ModelRequest
 from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.ports.model import Model, ModelRequest
 from agentflow.vocabulary.specs import ModelOptions
 from benchmarks.interop.driven import Row
 from benchmarks.interop.servers import HELLO, KEY, TOTAL, Running, Server, run

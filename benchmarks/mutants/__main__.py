@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[2]
 
 TESTS: dict[str, tuple[str, ...]] = {
     "agentflow/_support": ("tests/words", "tests/tools", "tests/agent", "tests/loop", "tests/test_logs.py"),
-    "agentflow/ports": (
+    "agentflow/vocabulary/ports": (
         "tests/models",
         "tests/loop",
         "tests/state",
@@ -57,6 +57,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "agentflow/vocabulary/saving": ("tests/words", "tests/state", "tests/recording"),
     "agentflow/vocabulary/events": ("tests/words", "tests/hooks", "tests/loop"),
     "agentflow/loop": ("tests/loop", "tests/hooks", "tests/agent", "tests/state/test_agents.py", "tests/recovery"),
+    "agentflow/loop/output": ("tests/output",),
     "agentflow/hooks": ("tests/hooks", "tests/loop"),
     "agentflow/agent": (
         "tests/agent",
@@ -66,15 +67,17 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/recovery",
         "tests/orchestration/test_graph.py",
     ),
+    "agentflow/agent/orchestration": ("tests/orchestration",),
     "agentflow/durable": ("tests/durable", "tests/recovery"),
-    "agentflow/cli/worker_command.py": ("tests/durable/test_commands.py", "tests/durable/test_no_database.py"),
-    "agentflow/cli/runs.py": ("tests/durable/test_commands.py", "tests/durable/test_prune.py"),
-    "agentflow/cli/export_command.py": ("tests/recording/test_export.py",),
-    "agentflow/cli/inspect_command.py": ("tests/inspector/test_logs.py",),
-    "agentflow/cli/mcp_command.py": ("tests/mcp/test_mcp_offering.py",),
-    "agentflow/cli/run_logs.py": ("tests/cli/test_run_logs.py", "tests/recording/test_places.py"),
+    "agentflow/terminal/cli": ("tests/cli",),
+    "agentflow/terminal/cli/worker_command.py": ("tests/durable/test_commands.py", "tests/durable/test_no_database.py"),
+    "agentflow/terminal/cli/runs.py": ("tests/durable/test_commands.py", "tests/durable/test_prune.py"),
+    "agentflow/terminal/cli/export_command.py": ("tests/recording/test_export.py",),
+    "agentflow/terminal/cli/inspect_command.py": ("tests/inspector/test_logs.py",),
+    "agentflow/terminal/cli/mcp_command.py": ("tests/mcp/test_mcp_offering.py",),
+    "agentflow/terminal/cli/run_logs.py": ("tests/cli/test_run_logs.py", "tests/recording/test_places.py"),
     "agentflow/state": ("tests/state", "tests/recording/test_places.py"),
-    "agentflow/inspector": ("tests/inspector",),
+    "agentflow/serve/inspector": ("tests/inspector",),
     "agentflow/testing": ("tests/testing", "tests/wire"),
     "agentflow/models": ("tests/models", "tests/wire"),
     "agentflow": ("tests/words", "tests/loop", "tests/hooks", "tests/agent", "tests/tools"),

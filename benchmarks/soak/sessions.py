@@ -13,9 +13,9 @@ from weakref import WeakSet
 from agentflow import Agent, Hook, tool
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.openai_wire import OpenAIWire
-from agentflow.ports.model import ModelRequest
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import Event, PostReasoning, PreToolRound
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions
 from benchmarks.soak import laws
 from benchmarks.soak.loops import OWNED, real_seconds

@@ -14,7 +14,7 @@ import asyncio
 from pydantic import BaseModel, Field
 
 from agentflow import Again, Agent, Model, ModelRequest, Msg, Output, PostReasoning, on
-from agentflow.orchestration import StepError, ask, gather, workflow
+from agentflow.agent.orchestration import StepError, ask, gather, workflow
 from agentflow.testing import Line, ScriptedModel
 
 LETTERS = [

@@ -9,7 +9,7 @@ from weakref import ref
 import pytest
 
 from agentflow import Agent, Hook, ToolUseBlock, tool
-from agentflow.orchestration import workflow
+from agentflow.agent.orchestration import workflow
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.events import Event, PreActing
 

@@ -12,7 +12,7 @@ import pytest
 from agentflow import Agent, PostActing, PreReasoning, ToolUseBlock, on, tool
 from agentflow.agent import shutdown
 from agentflow.errors import ToolError, UsageError
-from agentflow.output import Output
+from agentflow.loop.output import Output
 from agentflow.testing import ScriptedModel
 from agentflow.tools import LiveToolset, Tool
 

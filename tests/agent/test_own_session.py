@@ -27,8 +27,8 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import UsageError
-from agentflow.ports.memory_store import MemoryStore
 from agentflow.testing.scripted import ScriptedModel
+from agentflow.vocabulary.ports.memory_store import MemoryStore
 
 REFUSED = (
     "on session 's' was made by a tool or a hook of a call on that same session, so they would deadlock. "

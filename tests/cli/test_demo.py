@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentflow.cli.demo_model import bookkeeper
-from agentflow.cli.main import main
+from agentflow.terminal.cli.demo_model import bookkeeper
+from agentflow.terminal.cli.main import main
 from agentflow.testing.real import LlamaServer
 from agentflow.testing.wire import Fault, WireRequest, WireServer
 

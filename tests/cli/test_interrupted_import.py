@@ -30,7 +30,7 @@ agentflow_command.main()
 """
 
 
-@pytest.mark.parametrize("place", ["agentflow", "agentflow.agent.agent", "agentflow.cli.main", "click"])
+@pytest.mark.parametrize("place", ["agentflow", "agentflow.agent.agent", "agentflow.terminal.cli.main", "click"])
 def test_ctrl_c_during_the_import(place: str) -> None:
     """Wherever in the import it comes."""
     ran = subprocess.run(
@@ -57,7 +57,7 @@ sys.meta_path.insert(0, Presses())
 """A `sitecustomize`: it runs before the interpreter looks for the module of `-m`."""
 
 
-@pytest.mark.parametrize("place", ["agentflow.agent.agent", "pydantic", "agentflow.cli.main", "click"])
+@pytest.mark.parametrize("place", ["agentflow.agent.agent", "pydantic", "agentflow.terminal.cli.main", "click"])
 def test_ctrl_c_during_the_import_of_the_module(place: str, tmp_path: Path) -> None:
     """`python -m agentflow` too, which imports the package before anything of the command line."""
     (tmp_path / "sitecustomize.py").write_text(AS_MODULE.replace("PLACE", repr(place)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agentflow.cli.main import main
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
-from agentflow.ports.model import resolve_model
+from agentflow.terminal.cli.main import main
+from agentflow.vocabulary.ports.model import resolve_model
 
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_COMPATIBLE_API_KEY", "GEMINI_API_KEY")
 BASES = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentflow.cli import new as module
-from agentflow.cli.failures import CommandError
-from agentflow.cli.new import package_of, write_project
+from agentflow.terminal.cli import new as module
+from agentflow.terminal.cli.failures import CommandError
+from agentflow.terminal.cli.new import package_of, write_project
 
 FILES = [
     ".gitignore",

@@ -19,12 +19,12 @@ from pathlib import Path
 from agentflow import Agent, Hook, ToolContext, ToolUseBlock, on, tool
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.worker import Limits
-from agentflow.ports.model import ModelRequest
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary import events
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.ports.model import ModelRequest
 
 ROUNDS = 3
 

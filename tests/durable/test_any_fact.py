@@ -8,11 +8,11 @@ from typing import Any
 from agentflow import Agent, Approve, MemoryStore, RunContext, ToolUseBlock, on, tool
 from agentflow.durable.execution import Host
 from agentflow.durable.records import Request, decisions_out, result_in
-from agentflow.ports.model import ModelRequest
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.events import HookEvent, PostReasoning, PreActing, PreCall
 from agentflow.vocabulary.facts import Fact, ToolFinished
 from agentflow.vocabulary.messages import Msg, Reply
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.saving.codec import msg_from_dict
 
 

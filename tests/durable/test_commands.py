@@ -15,8 +15,8 @@ import pytest
 from worker_processes import ROOT
 
 from agentflow._support.shown import controls
-from agentflow.cli.main import main
 from agentflow.durable.client import DurableClient
+from agentflow.terminal.cli.main import main
 
 SHOP = """
 from agentflow import Agent, ToolUseBlock, tool
@@ -148,7 +148,9 @@ def test_what_cannot_be_done_is_said_on_one_line(folder: Path, ran: Ran) -> None
     assert (code, said) == (2, "agentflow: The module 'durable_shop' has no 'nobody'. Its agents: clerk, evil.\n")
     code, _, said = ran("worker", "durable_shop:clerk", "durable_shop:clerk", "--database", url)
     assert (code, said.startswith("agentflow: Two agents have the same name (clerk, clerk)")) == (2, True)
-    without = "import sys; sys.modules['dbos'] = None; from agentflow.cli.main import main; main(['runs', 'list'])"
+    without = (
+        "import sys; sys.modules['dbos'] = None; from agentflow.terminal.cli.main import main; main(['runs', 'list'])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", without],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

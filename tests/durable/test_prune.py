@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from agentflow import Agent, Approve, ToolUseBlock, tool
-from agentflow.cli.main import main
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.client import DurableClient
 from agentflow.errors import UsageError
 from agentflow.state.sql import SqlStore
+from agentflow.terminal.cli.main import main
 from agentflow.testing import ScriptedModel
 
 DAYS = 40

@@ -12,10 +12,10 @@ from wired import Wired
 
 import agentflow
 from agentflow import Agent
-from agentflow.ports.model import ModelRequest
 from agentflow.testing.wire import Say
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import ReasoningChunk
+from agentflow.vocabulary.ports.model import ModelRequest
 
 
 class Counts:

@@ -16,7 +16,7 @@ from starlette.routing import Mount
 from web_client import served
 
 from agentflow.errors import UsageError
-from agentflow.inspector import Inspector
+from agentflow.serve.inspector import Inspector
 
 PATHS = ["", "page/app.js", "page/page.css", "api/runs", "api/runs/x", "api/runs/x/export", "api/news", "nothing"]
 

@@ -18,15 +18,15 @@ from click.testing import CliRunner
 from inspected import clerk, client, lines_of, serving
 
 from agentflow import Hook, PostActing, ToolUseBlock
-from agentflow.cli.inspect_command import inspect
 from agentflow.errors import StoreError, UsageError
-from agentflow.inspector import export
-from agentflow.inspector.comparing import compare
-from agentflow.inspector.logs import Logs, RunRow
-from agentflow.inspector.one_file import PAGE, bundle, page_with
 from agentflow.plugins import Recorder
 from agentflow.recording.diffing import diff_runs
 from agentflow.recording.reading import RunLogError, load, read_lines
+from agentflow.serve.inspector import export
+from agentflow.serve.inspector.comparing import compare
+from agentflow.serve.inspector.logs import Logs, RunRow
+from agentflow.serve.inspector.one_file import PAGE, bundle, page_with
+from agentflow.terminal.cli.inspect_command import inspect
 
 ROOT = Path(__file__).parents[2]
 
@@ -327,7 +327,7 @@ def test_the_wheel_brings_the_page(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as file:
         names = set(file.namelist())
-    assert {f"agentflow/inspector/page/{path.name}" for path in PAGE.iterdir()} <= names
+    assert {f"agentflow/serve/inspector/page/{path.name}" for path in PAGE.iterdir()} <= names
     assert "agentflow_command.py" in names
 
 

@@ -21,8 +21,6 @@ from agentflow.errors import HookError, ModelError, UsageError, Veto
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.states import State
-from agentflow.ports.memory_store import MemoryStore
-from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono, SourceTimeoutError
 from agentflow.testing import ScriptedModel, VirtualClockLoop
 from agentflow.tools.tool_context import ToolContext, ToolEmitter
@@ -38,6 +36,8 @@ from agentflow.vocabulary.events import (
 )
 from agentflow.vocabulary.facts import Fact
 from agentflow.vocabulary.messages import Reply, TextBlock, ThinkingBlock, ToolResultBlock
+from agentflow.vocabulary.ports.memory_store import MemoryStore
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, Usage
 from agentflow.vocabulary.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
 

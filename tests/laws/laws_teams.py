@@ -14,8 +14,8 @@ from typing import Any
 from clocks import LoopClock
 
 from agentflow import Agent, Approve, Deny, Hook, RunContext, ToolSchedule, ToolUseBlock, tool
+from agentflow.agent.orchestration import StepError, ask, gather, handoffs, race, use, workflow
 from agentflow.mcp import MCPServer
-from agentflow.orchestration import StepError, ask, gather, handoffs, race, use, workflow
 from agentflow.testing import ScriptedModel
 from agentflow.tools.tool_context import ToolEmitter
 from agentflow.vocabulary.messages import Msg

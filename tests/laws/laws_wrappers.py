@@ -15,13 +15,13 @@ from laws_checks import check_history
 from agentflow import Agent, Flux, Hook, ModelChunk, Mono, PreActing, PreReasoning, tool
 from agentflow.errors import CallTimeoutError, HookError, UsageError
 from agentflow.loop.history import fold_events, fold_facts
-from agentflow.ports.memory_store import MemoryStore
-from agentflow.ports.model import ModelRequest
 from agentflow.reactive.signals import EMPTY
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.chunks import ToolUseDelta
 from agentflow.vocabulary.events import CallEnded, Event, PostActing, PostToolRound, PreToolRound
 from agentflow.vocabulary.messages import ToolResultBlock
+from agentflow.vocabulary.ports.memory_store import MemoryStore
+from agentflow.vocabulary.ports.model import ModelRequest
 
 FOREVER: Final = 1e6
 BACKSTOP: Final = 50_000.0

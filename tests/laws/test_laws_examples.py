@@ -16,7 +16,6 @@ from agentflow import Agent, Answer, Deny, Hook, Msg, ToolUseBlock, on, tool
 from agentflow.errors import CallTimeoutError, UsageError, Veto
 from agentflow.loop.history import fold_events, fold_facts
 from agentflow.loop.schedule import ToolSchedule
-from agentflow.ports.memory_store import MemoryStore
 from agentflow.reactive import Mono
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.chunks import ModelChunk
@@ -39,6 +38,7 @@ from agentflow.vocabulary.events import (
 )
 from agentflow.vocabulary.facts import Fact
 from agentflow.vocabulary.messages import Reply
+from agentflow.vocabulary.ports.memory_store import MemoryStore
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.verdicts import Again, Recover, Stop
 

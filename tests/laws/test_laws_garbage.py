@@ -27,8 +27,8 @@ from agentflow import (
     tool,
 )
 from agentflow.agent import AgentRegistry
-from agentflow.ports.model import ModelRequest
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.ports.model import ModelRequest
 
 Kind = Callable[..., Awaitable[object]]
 

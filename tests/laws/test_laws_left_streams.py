@@ -22,9 +22,9 @@ from laws_harness import Seen
 
 from agentflow import Agent, Hook, ToolUseBlock, tool
 from agentflow.loop.history import fold_events, fold_facts
-from agentflow.ports.memory_store import MemoryStore
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.events import HookEvent, PreCall
+from agentflow.vocabulary.ports.memory_store import MemoryStore
 
 Leave = Callable[[Agent[Any], Any, int], Awaitable[object]]
 

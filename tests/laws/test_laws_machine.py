@@ -18,7 +18,6 @@ from agentflow.loop.history import fold_facts
 from agentflow.loop.machine import Machine
 from agentflow.loop.session import Session
 from agentflow.loop.states import TRANSITIONS, State
-from agentflow.ports.memory_store import MemoryStore
 from agentflow.vocabulary.events import PreActing
 from agentflow.vocabulary.facts import (
     CallClosed,
@@ -34,6 +33,7 @@ from agentflow.vocabulary.facts import (
     ToolStarted,
 )
 from agentflow.vocabulary.messages import Msg, ToolUseBlock
+from agentflow.vocabulary.ports.memory_store import MemoryStore
 from agentflow.vocabulary.specs import Usage
 
 CALL = Path("call")

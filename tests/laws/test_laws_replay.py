@@ -16,12 +16,12 @@ from test_laws_paths import normal
 
 from agentflow import Agent, ToolUseBlock
 from agentflow.loop.states import State
-from agentflow.ports.model import ModelRequest
 from agentflow.recording import RunLog
 from agentflow.recording.entries import InterruptEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Divergence, Replay, ReplayResult
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.ports.model import ModelRequest
 
 TURNS = 3
 LONELY = ("recurse", "cancel", "late", "beside", "background", "swallow", "hedge", "at-once", "race")

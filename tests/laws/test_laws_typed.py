@@ -14,7 +14,7 @@ from laws_whole import check_program
 
 from agentflow.agent.typed_call import TypedOutput
 from agentflow.errors import OutputError
-from agentflow.output import Output, Way
+from agentflow.loop.output import Output, Way
 
 
 @dataclass

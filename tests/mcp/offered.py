@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from agentflow import Agent, DataBlock, Deny, PreActing, ToolEmitter, ToolUseBlock, on, tool
-from agentflow.ports.model import ModelRequest
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.ports.model import ModelRequest
 
 log: list[str] = []
 

@@ -18,12 +18,12 @@ from offered import agent, log
 from ways import HERE, demo, results, served
 
 from agentflow import Agent, ToolUseBlock, tool
-from agentflow.cli.failures import CommandError
-from agentflow.cli.mcp_command import mcp
 from agentflow.errors import UsageError
 from agentflow.mcp import MCPServer, agent_server
-from agentflow.ports.model import ModelRequest
+from agentflow.terminal.cli.failures import CommandError
+from agentflow.terminal.cli.mcp_command import mcp
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.ports.model import ModelRequest
 
 WAYS = ("memory", "memory-legacy", "stdio", "http", "http-legacy")
 

@@ -14,8 +14,12 @@ from agentflow.errors import ModelError, UsageError
 from agentflow.models.conversion import wire_id
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.profiles import PROFILES
-from agentflow.ports import model as model_port
-from agentflow.ports.model import (
+from agentflow.testing import ScriptedModel
+from agentflow.testing.wire import Dialect, Fault, Say, Script, ToolCall, UseTool, WireReply, WireServer, WireUsage
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports import model as model_port
+from agentflow.vocabulary.ports.model import (
     AnswerModes,
     Model,
     ModelRequest,
@@ -24,10 +28,6 @@ from agentflow.ports.model import (
     resolve_model,
     token_count,
 )
-from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Dialect, Fault, Say, Script, ToolCall, UseTool, WireReply, WireServer, WireUsage
-from agentflow.vocabulary.chunks import ModelChunk, fold
-from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="

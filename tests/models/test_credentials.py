@@ -17,9 +17,9 @@ from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import model_error
-from agentflow.ports.model import Model, ModelRequest
 from agentflow.testing.wire import Fault, Say, WireServer
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import Model, ModelRequest
 from agentflow.vocabulary.specs import ModelOptions
 
 from .conftest import NAMES, adapter_of

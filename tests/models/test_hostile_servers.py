@@ -16,8 +16,8 @@ from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.clients import close_clients
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.wire import DirectWire
-from agentflow.ports.model import ModelRequest
 from agentflow.vocabulary.chunks import fold
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"h\xc3\xa9"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'

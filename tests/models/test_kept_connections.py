@@ -9,8 +9,8 @@ import pytest
 from agentflow import Msg
 from agentflow.errors import ModelError
 from agentflow.models.openai_wire import OpenAIWire
-from agentflow.ports.model import ModelRequest
 from agentflow.vocabulary.chunks import fold
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'

@@ -11,9 +11,9 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from agentflow.models.clients import close_clients
-from agentflow.ports.model import Model, ModelRequest
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import Model, ModelRequest
 from agentflow.vocabulary.specs import ModelOptions
 
 from .catcher import WORDS, KeepAlive
@@ -130,7 +130,7 @@ def hook(event, args):
 sys.addaudithook(hook)
 from agentflow.vocabulary.messages import Msg
 from agentflow.models.litellm import LiteLLMModel
-from agentflow.ports.model import ModelRequest
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions
 from agentflow.testing.wire import Fault, Say, WireServer
 

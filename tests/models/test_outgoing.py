@@ -11,8 +11,8 @@ from agentflow.models.conversion import wire_id
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import cost_of, library
 from agentflow.models.profiles import PROFILES, Family
-from agentflow.ports.model import ModelRequest, resolve_model
 from agentflow.vocabulary.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.model import ModelRequest, resolve_model
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
 from .catcher import Catcher

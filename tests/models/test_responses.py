@@ -12,10 +12,10 @@ from agentflow.errors import UnsupportedContentError, UsageError
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_in import ItemsReader
-from agentflow.ports.model import ModelRequest
 from agentflow.testing.wire import Cite, Dialect, Fault, Script, ToolCall, UseTool, WireReply, WireServer, WireUsage
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ToolSpec
 
 NAME = "openai/responses/gpt-5"

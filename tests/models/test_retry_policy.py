@@ -19,8 +19,8 @@ from agentflow.errors import (
     UsageError,
     Veto,
 )
-from agentflow.ports.retry import RetryPolicy, model_may_recover, tool_may_recover
 from agentflow.reactive.signals import SourceTimeoutError
+from agentflow.vocabulary.ports.retry import RetryPolicy, model_may_recover, tool_may_recover
 
 
 async def run(policy: RetryPolicy, errors: list[BaseException]) -> tuple[int, list[float]]:

@@ -8,9 +8,9 @@ from typing import Any, cast, get_args
 import pytest
 from pydantic import BaseModel, Field
 
+from agentflow.loop.output.form import Form
 from agentflow.models.profiles import Family
 from agentflow.models.schemas_out import FAMILIES, answers_of, fitted, in_words, response_format, schema_rules
-from agentflow.output.form import Form
 from agentflow.testing.wire import checks_openai
 from agentflow.testing.wire.jsonish import as_object
 

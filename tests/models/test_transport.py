@@ -19,9 +19,9 @@ from agentflow.errors import ModelError, UsageError
 from agentflow.models.clients import close_clients
 from agentflow.models.environment import proxy_for
 from agentflow.models.openai_wire import OpenAIWire
-from agentflow.ports.model import ModelRequest
 from agentflow.vocabulary.chunks import fold
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, Usage
 
 from .test_wires import certificate

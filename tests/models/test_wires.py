@@ -25,10 +25,10 @@ from agentflow.models.listing import listed, price
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import library
 from agentflow.models.openai_wire import OpenAIWire
-from agentflow.ports.model import Model, ModelRequest
 from agentflow.testing.wire import Fault, Say, ToolCall, WireReply, WireServer
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.model import Model, ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
 
 from .catcher import Catcher, KeepAlive

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from agentflow import Agent, ModelRequest, Msg, RunContext, ToolUseBlock
-from agentflow.orchestration import Hub, ask, gather, handoffs, race, workflow
+from agentflow.agent.orchestration import Hub, ask, gather, handoffs, race, workflow
 from agentflow.testing import ScriptedModel
 
 __all__ = ["COMPOSITIONS", "NAMES", "Compose", "by_round", "said"]

@@ -8,8 +8,8 @@ from mcp.server import MCPServer as Server
 
 from agentflow import Agent, tool
 from agentflow.agent import Edge
+from agentflow.agent.orchestration import handoffs, workflow
 from agentflow.mcp import MCPServer
-from agentflow.orchestration import handoffs, workflow
 from agentflow.testing import ScriptedModel
 
 

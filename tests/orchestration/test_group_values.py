@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentflow.orchestration.steps import Group, Step, StepError
+from agentflow.agent.orchestration.steps import Group, Step, StepError
 from agentflow.vocabulary.messages import ToolState, tool_result
 
 KINDS = st.sampled_from(["all", "each", "race"])

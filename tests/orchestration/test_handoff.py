@@ -11,8 +11,8 @@ from eventlog import history, use
 from laws_checks import check_history, check_request
 
 from agentflow import Agent, Approve, Deny, MemoryStore, Msg, PreActing, Session, on, tool
+from agentflow.agent.orchestration import handoffs, holder
 from agentflow.errors import UsageError
-from agentflow.orchestration import handoffs, holder
 from agentflow.testing import ScriptedModel
 
 TO_BILLING = use("t1", "transfer_to_billing", reason="an invoice")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from agentflow import Agent, Hook
-from agentflow.orchestration.handoff import OfferHandoffs
+from agentflow.agent.orchestration.handoff import OfferHandoffs
 from agentflow.testing import ScriptedModel, check_hook
 
 

@@ -11,8 +11,8 @@ from compositions import said
 from laws_checks import check_request
 
 from agentflow import Agent, MemoryStore, RunContext
+from agentflow.agent.orchestration import Hub, StepError, ask, workflow
 from agentflow.errors import UsageError
-from agentflow.orchestration import Hub, StepError, ask, workflow
 from agentflow.testing import ScriptedModel
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from laws_checks import check_history
 
 from agentflow import Agent, Approve, CallEnded, Deny, Hook, MemoryStore, PreActing, PreCall, PreReasoning, Stop, tool
+from agentflow.agent.orchestration import Hub, StepError, ask, gather, race, workflow
 from agentflow.loop.history import fold_facts
-from agentflow.orchestration import Hub, StepError, ask, gather, race, workflow
 
 Leaf = Literal["says", "works", "waits", "fails"]
 Way = Literal["sequence", "gather", "settled", "race", "hub", "supervisor"]

@@ -30,9 +30,9 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow.agent.orchestration import StepError
 from agentflow.errors import CallTimeoutError
 from agentflow.loop.history import fold_events, fold_facts
-from agentflow.orchestration import StepError
 from agentflow.plugins import Recorder, UsageLimits
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.faults import Crash, ProcessDied

@@ -30,11 +30,11 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow.agent.orchestration import StepError, ask, gather, handoffs, workflow
 from agentflow.errors import UsageError
 from agentflow.loop.machine import Machine
+from agentflow.loop.output import Output
 from agentflow.loop.session import full_session
-from agentflow.orchestration import StepError, ask, gather, handoffs, workflow
-from agentflow.output import Output
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.events import Event, Notification, PostActing, PostToolRound
 

@@ -33,9 +33,9 @@ from agentflow import (
     on_error,
     tool,
 )
+from agentflow.agent.orchestration import StepError, ask, gather, handoffs, race, workflow
+from agentflow.agent.orchestration import use as use_tool
 from agentflow.errors import SuspendedError, UsageError
-from agentflow.orchestration import StepError, ask, gather, handoffs, race, workflow
-from agentflow.orchestration import use as use_tool
 from agentflow.plugins import UsageLimits
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel, run_virtual

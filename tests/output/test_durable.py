@@ -14,13 +14,13 @@ from agentflow.agent.typed_call import TypedOutput
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.execution import Host
 from agentflow.durable.records import Request, decisions_out, result_in
-from agentflow.output.replying import with_output
-from agentflow.ports.model import ModelRequest
+from agentflow.loop.output.replying import with_output
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.events import HookEvent
 from agentflow.vocabulary.facts import Fact, ToolFinished
 from agentflow.vocabulary.messages import Reply
+from agentflow.vocabulary.ports.model import ModelRequest
 
 
 class Invoice(BaseModel):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from agentflow import Hook, Output
-from agentflow.output import AskForOutput, JudgeOutput
+from agentflow.loop.output import AskForOutput, JudgeOutput
 from agentflow.testing import check_hook
 
 

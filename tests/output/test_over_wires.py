@@ -11,7 +11,7 @@ from wired import EVERY, Wired
 
 from agentflow import Agent, Deny, Hook, HookEvent, HookResult, ModelOptions, Msg, Output, PreActing, PreReasoning, tool
 from agentflow.errors import OutputError
-from agentflow.output import Way
+from agentflow.loop.output import Way
 from agentflow.testing.wire import ToolCall, WireReply, WireRequest
 from agentflow.vocabulary.events import PostReasoning
 from agentflow.vocabulary.verdicts import Again

@@ -22,9 +22,9 @@ from wired import Wired
 
 from agentflow import Agent, Answer, Deny, Output
 from agentflow.errors import MissingOutputError, OutputError, UsageError
-from agentflow.output import Way
-from agentflow.output.partial_json import JsonFeed
-from agentflow.output.partials import Partials
+from agentflow.loop.output import Way
+from agentflow.loop.output.partial_json import JsonFeed
+from agentflow.loop.output.partials import Partials
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import ToolCall, WireReply
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta

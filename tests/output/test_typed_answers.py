@@ -27,10 +27,10 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import MissingOutputError, OutputError, UsageError
-from agentflow.output import AnswerState, Way
-from agentflow.ports.model import AnswerModes
+from agentflow.loop.output import AnswerState, Way
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.events import CallEnded, PostActing, PostReasoning, PreActing, PreReasoning
+from agentflow.vocabulary.ports.model import AnswerModes
 from agentflow.vocabulary.verdicts import Again
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from agentflow import Agent, Approve, Hook, HookEvent, HookResult, MemoryStore, Msg, Output, ToolUseBlock, tool
 from agentflow._support.ids import inner_session_id
+from agentflow.agent.orchestration import StepError, ask, workflow
 from agentflow.durable.agent import DurableAgent
 from agentflow.errors import MissingOutputError, ModelError, OutputError
-from agentflow.orchestration import StepError, ask, workflow
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.events import CallEnded, Error, PostActing, PostCall, PreActing

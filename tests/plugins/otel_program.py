@@ -21,9 +21,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from agentflow import Agent, Approve, Deny, Hook, ModelChunk, PreActing, ToolUseBlock, Usage, tool
 from agentflow.errors import ModelError
 from agentflow.plugins import ModelRetry, OpenTelemetry
-from agentflow.ports.model import ModelRequest
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.ports.model import ModelRequest
 
 STEP, FOLDER, ENDPOINT = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 

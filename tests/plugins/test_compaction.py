@@ -24,8 +24,6 @@ from agentflow.plugins.goal import JUDGE, GoalJudge
 from agentflow.plugins.offload import OffloadResults
 from agentflow.plugins.react import ChainOfThought, ReActThoughts
 from agentflow.plugins.reflection import Reflection
-from agentflow.ports.memory_store import MemoryStore
-from agentflow.ports.model import ModelRequest
 from agentflow.terminal import Console
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Fault, Say, ToolCall, UseTool, WireReply, WireRequest
@@ -33,6 +31,8 @@ from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import Compaction
 from agentflow.vocabulary.events import CallEnded, PostReasoning, PreReasoning
 from agentflow.vocabulary.messages import ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.memory_store import MemoryStore
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, Usage
 from agentflow.vocabulary.transcript import Transcript, legalise
 

@@ -13,11 +13,11 @@ from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.plugins import SummaryCompaction
-from agentflow.ports.model import ModelRequest, TokenCount, context_limit
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Fault, Say, UseTool, WireReply, WireUsage
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import ContextWindow
+from agentflow.vocabulary.ports.model import ModelRequest, TokenCount, context_limit
 from agentflow.vocabulary.specs import ModelOptions
 
 

@@ -9,7 +9,7 @@ import pytest
 from agentflow import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.plugins._counting import LastRequest, Rendering, RequestSize, head_length, last_request, render
 from agentflow.plugins.cache.model import RequestDigest
-from agentflow.ports.model import ModelRequest
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions
 from agentflow.vocabulary.transcript import MessageView, Replacements, Transcript
 

@@ -51,18 +51,18 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow.agent.orchestration import ask, handoffs, workflow
 from agentflow.durable.agent import DurableAgent
 from agentflow.errors import ModelError, UsageError
-from agentflow.orchestration import ask, handoffs, workflow
 from agentflow.plugins import ModelFallback, ModelRetry, OpenTelemetry, Redaction, SummaryCompaction, ToolRetry
 from agentflow.plugins.opentelemetry import attributes as semconv
 from agentflow.plugins.opentelemetry.attributes import model_and_provider
-from agentflow.ports.answer_origin import AnswerOrigin, answer_origin, noting_origin
-from agentflow.ports.memory_store import MemoryStore
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Say
 from agentflow.vocabulary.chunks import ToolUseDelta
+from agentflow.vocabulary.ports.answer_origin import AnswerOrigin, answer_origin, noting_origin
+from agentflow.vocabulary.ports.memory_store import MemoryStore
 
 BILLED = ModelChunk(usage=Usage(input_tokens=10, output_tokens=5, cache_read_tokens=4), finish_reason="tool_calls")
 

@@ -14,12 +14,12 @@ from agentflow.errors import ModelError, UsageError
 from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.rate_limit import RateLimit, RateLimitWaits, estimated_tokens
 from agentflow.plugins.retry import ModelRetry
-from agentflow.ports.model import ModelRequest
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.wire import Fault, Say, UseTool, WireReply, WireUsage
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import PostCall, PreReasoning
 from agentflow.vocabulary.messages import Msg, ThinkingBlock, ToolUseBlock
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, Usage
 
 PATHS = ("call", "stream")

@@ -22,7 +22,6 @@ from agentflow.plugins.redaction import Redaction
 from agentflow.plugins.redaction.detectors import DETECTORS, Detector
 from agentflow.plugins.redaction.text import Scanner, StreamScanner, scan
 from agentflow.plugins.redaction.vault import Vault
-from agentflow.ports.memory_store import MemoryStore
 from agentflow.recording.entries import RequestEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel
@@ -31,6 +30,7 @@ from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, fold
 from agentflow.vocabulary.events import ActingChunk, PostReasoning, PreActing, PreCall, PreReasoning, ReasoningChunk
 from agentflow.vocabulary.facts import Reasoned
 from agentflow.vocabulary.messages import Citation, DataBlock, Msg, ThinkingBlock
+from agentflow.vocabulary.ports.memory_store import MemoryStore
 from agentflow.vocabulary.specs import ModelOptions
 
 KEY = "sk-live-Abcdef1234567890"

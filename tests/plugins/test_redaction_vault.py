@@ -23,8 +23,6 @@ from agentflow.plugins.redaction.detectors import DETECTORS
 from agentflow.plugins.redaction.seal import KEYS_VARIABLE, Seal
 from agentflow.plugins.redaction.text import Scanner
 from agentflow.plugins.redaction.vault import Vault
-from agentflow.ports.memory_store import MemoryStore
-from agentflow.ports.store import Store
 from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.testing.faults import Crash, ProcessDied
@@ -42,6 +40,8 @@ from agentflow.vocabulary.facts import (
     ToolFinished,
 )
 from agentflow.vocabulary.messages import TextBlock, ThinkingBlock, ToolUseBlock
+from agentflow.vocabulary.ports.memory_store import MemoryStore
+from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.verdicts import Suspend
 
 MAIL = "ada@example.com"

@@ -13,9 +13,9 @@ from typing import Any
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
-from agentflow.ports.model import AnswerModes, ModelRequest
 from agentflow.testing.real import LlamaServer
 from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest
 from agentflow.vocabulary.specs import ModelOptions
 
 SEED = int(os.environ.get("AGENTFLOW_REAL_SEED", "1"))

@@ -17,12 +17,12 @@ from real_models import DIRECT, Counted, Real
 
 from agentflow import Agent, Msg, tool
 from agentflow.errors import CallTimeoutError, ModelError, OutputError
+from agentflow.loop.output import Output
 from agentflow.loop.session import Session
-from agentflow.output import Output
-from agentflow.ports.model import ModelRequest
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.events import PostReasoning, PostToolRound, PreReasoning, PreToolRound, ReasoningChunk
 from agentflow.vocabulary.messages import Reply, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions
 
 ENDS = {"stop", "length", "tool_calls"}

@@ -11,12 +11,12 @@ from clocks import LoopClock
 
 from agentflow import Agent, Hook, HookEvent, PreActing, PreReasoning, ToolUseBlock, tool
 from agentflow.loop.session import Session
-from agentflow.ports.model import ModelRequest
 from agentflow.recording.entries import InterruptEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.ports.model import ModelRequest
 
 
 class Waits(Hook):

@@ -24,7 +24,6 @@ from agentflow import (
     on,
     tool,
 )
-from agentflow.cli.main import cli
 from agentflow.durable.agent import DurableAgent
 from agentflow.errors import ModelError, StoreError, UsageError
 from agentflow.plugins.redaction import Redaction
@@ -34,6 +33,7 @@ from agentflow.recording.recorder import Recorder
 from agentflow.recording.recorder.export import export_log, lines_of_facts
 from agentflow.recording.replay import Replay
 from agentflow.state import SqlStore
+from agentflow.terminal.cli.main import cli
 from agentflow.testing import ScriptedModel
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from agentflow import Agent, ModelChunk, ToolUseBlock, Usage, tool
-from agentflow.inspector.logs import Logs
-from agentflow.inspector.stored_runs import load_named
 from agentflow.recording import RunLog
 from agentflow.recording.diffing import diff_runs
 from agentflow.recording.entries import ChunksEntry, EventEntry, StartedEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay
+from agentflow.serve.inspector.logs import Logs
+from agentflow.serve.inspector.stored_runs import load_named
 from agentflow.testing import ScriptedModel
 
 PARENT = """

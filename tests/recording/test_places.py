@@ -20,12 +20,7 @@ from loguru import logger
 from sqlalchemy import create_engine, text
 
 from agentflow import Agent, Approve, Hook, PreActing, Suspend, ToolUseBlock, tool
-from agentflow.cli.inspect_command import inspect
-from agentflow.cli.main import cli
 from agentflow.errors import StoreError, UsageError
-from agentflow.inspector import export
-from agentflow.inspector.logs import Logs
-from agentflow.inspector.stored_runs import load_named
 from agentflow.loop.session import Session
 from agentflow.recording import RunLog, RunLogError
 from agentflow.recording.diffing import diff_runs
@@ -34,7 +29,12 @@ from agentflow.recording.keeping import KeptLines, KeptLog, LogStore, load_from,
 from agentflow.recording.recorder import Recorder, files
 from agentflow.recording.recorder.records import records_of
 from agentflow.recording.replay import Replay
+from agentflow.serve.inspector import export
+from agentflow.serve.inspector.logs import Logs
+from agentflow.serve.inspector.stored_runs import load_named
 from agentflow.state import SqlStore
+from agentflow.terminal.cli.inspect_command import inspect
+from agentflow.terminal.cli.main import cli
 from agentflow.testing import ScriptedModel
 
 

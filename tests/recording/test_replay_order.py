@@ -9,7 +9,7 @@ import pytest
 from clocks import LoopClock
 
 from agentflow import Agent, Hook, RunContext, ToolUseBlock, tool
-from agentflow.orchestration import StepError, ask, race, workflow
+from agentflow.agent.orchestration import StepError, ask, race, workflow
 from agentflow.recording.entries import MarkEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay, ReplayResult

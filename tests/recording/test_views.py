@@ -20,7 +20,6 @@ from agentflow import (
     tool,
 )
 from agentflow.hooks.hook import Hook
-from agentflow.ports.model import ModelRequest
 from agentflow.recording import RunLog
 from agentflow.recording.diffing import Difference, RunDiff, calls_of, diff_runs, paired_events
 from agentflow.recording.entries import EventEntry
@@ -28,6 +27,7 @@ from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
 from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import Usage
 from tests.support.clocks import LoopClock
 

@@ -33,11 +33,11 @@ from agentflow import (
 )
 from agentflow.errors import StoreError, UsageError
 from agentflow.loop.history import fold_facts
-from agentflow.ports.store import SessionInfo, SessionStore
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.testing.faults import Crash, ProcessDied
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.store import SessionInfo, SessionStore
 
 BOSS = [
     [use("a1", "look", at="x"), use("a2", "look", at="y"), use("a3", "save", at="z"), use("a4", "forbidden", at="w")],

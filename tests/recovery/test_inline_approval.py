@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from agentflow import Agent, MemoryStore, ToolUseBlock, tool
 from agentflow.plugins.approval import Approval, ApprovalRequest
-from agentflow.ports.model import ModelRequest
 from agentflow.testing import ScriptedModel
 from agentflow.testing.faults import Crash, ProcessDied
+from agentflow.vocabulary.ports.model import ModelRequest
 
 
 def play(request: ModelRequest) -> ToolUseBlock | str:

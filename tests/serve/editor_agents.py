@@ -12,12 +12,12 @@ from typing import Any
 
 from agentflow import Agent, ModelChunk, Suspend, ToolUseBlock, on, tool
 from agentflow.plugins.approval import Approval
-from agentflow.ports.model import SCHEMES, ModelRequest
 from agentflow.serve.acp import Diff, EditorAgent, Workspace, update_plan
 from agentflow.testing import ScriptedModel
 from agentflow.tools import ToolEmitter
 from agentflow.vocabulary import DataBlock, TextBlock
 from agentflow.vocabulary.events import PreActing
+from agentflow.vocabulary.ports.model import SCHEMES, ModelRequest
 
 print("printed while the module is imported")
 

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from agentflow.ports.memory_store import MemoryStore
-from agentflow.ports.store import SessionStore
 from agentflow.state.sql import SqlStore
+from agentflow.vocabulary.ports.memory_store import MemoryStore
+from agentflow.vocabulary.ports.store import SessionStore
 
 OpenStore: TypeAlias = Callable[..., SqlStore]
 

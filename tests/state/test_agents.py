@@ -21,11 +21,11 @@ from agentflow import Agent, Approve, MemoryStore, Msg, RunContext, Session, on,
 from agentflow.agent.sessions import HELD
 from agentflow.errors import SessionConflictError, StoreError, UsageError
 from agentflow.loop.history import fold_facts
-from agentflow.ports.store import SessionStore
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.events import PostCall, PreActing, PreReasoning
 from agentflow.vocabulary.facts import CallOpened, CallResumed, Fact, turns_of
+from agentflow.vocabulary.ports.store import SessionStore
 from agentflow.vocabulary.saving.codec import fact_to_json
 
 OpenStore: TypeAlias = Callable[..., SqlStore]

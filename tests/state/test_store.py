@@ -15,7 +15,6 @@ from agentflow.agent.agent import Agent
 from agentflow.errors import SessionConflictError, StoreError, UsageError
 from agentflow.loop.history import fold_facts
 from agentflow.loop.session import Session
-from agentflow.ports.store import SessionInfo, SessionStore, Store, inner_point, no_session
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.facts import (
     CallClosed,
@@ -34,6 +33,7 @@ from agentflow.vocabulary.facts import (
     ToolStarted,
 )
 from agentflow.vocabulary.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store, inner_point, no_session
 from agentflow.vocabulary.saving.codec import SavedSession, session_to_dict
 from agentflow.vocabulary.specs import Usage
 

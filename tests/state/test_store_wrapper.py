@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agentflow.errors import StoreError
-from agentflow.ports.store import SessionStore
-from agentflow.ports.store_wrapper import StoreWrapper
+from agentflow.vocabulary.ports.store import SessionStore
+from agentflow.vocabulary.ports.store_wrapper import StoreWrapper
 
 ANSWER = object()
 ARGUMENTS: dict[str, object] = {

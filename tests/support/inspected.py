@@ -14,8 +14,8 @@ import aiohttp
 from browser import Page, browser
 
 from agentflow import Agent, Hook, HookEvent, ModelChunk, PostActing, ToolUseBlock, Usage, tool
-from agentflow.inspector import Inspector
 from agentflow.plugins import Recorder
+from agentflow.serve.inspector import Inspector
 from agentflow.testing import ScriptedModel
 from website.pages import AddDate, KeepFiles, redirect
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from agentflow import Agent, Approve, Deny, Msg, RunContext, ToolSchedule, ToolUseBlock, tool
+from agentflow.agent.orchestration import ask, gather, handoffs, use, workflow
 from agentflow.mcp import MCPServer
-from agentflow.orchestration import ask, gather, handoffs, use, workflow
 from agentflow.recording import RunLog
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay, ReplayOptions, ReplayResult

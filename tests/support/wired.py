@@ -16,11 +16,11 @@ from eventlog import line, said
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
-from agentflow.ports.model import Model
 from agentflow.testing.wire import Script, WireServer
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.events import Event, PostReasoning, ReasoningChunk
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import Model
 
 __all__ = ["EVERY", "WIRES", "Wired", "normal", "normal_history", "tokens"]
 

@@ -31,12 +31,12 @@ from agentflow._support.shown import controls
 from agentflow.errors import ModelError
 from agentflow.plugins import ModelRetry
 from agentflow.plugins.approval.terminal import questions
-from agentflow.ports.waits import Wait
 from agentflow.terminal.phrases import shorten
 from agentflow.terminal.screen import Screen, make_console
 from agentflow.terminal.tally import Tally
 from agentflow.testing import ScriptedModel, run_context
 from agentflow.vocabulary.events import Origin
+from agentflow.vocabulary.ports.waits import Wait
 
 ADD = ToolUseBlock("t1", "add", {"a": 1, "b": 2})
 

@@ -141,7 +141,7 @@ def test_chat_step(program: Any) -> None:
         "clerk = Agent('clerk', ScriptedModel(lambda request: f'You said: {request.messages[-1].text}'))\n",
         "utf-8",
     )
-    start = "\nimport sys\nfrom agentflow.cli.main import main\nmain(['chat', 'shop:clerk', '--step'])\n"
+    start = "\nimport sys\nfrom agentflow.terminal.cli.main import main\nmain(['chat', 'shop:clerk', '--step'])\n"
     ran = program.piped(start, stdin="hi\n")
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "--step needs a terminal as standard input, to ask at each pause." in ran.stderr

@@ -25,11 +25,11 @@ from agentflow import (
 )
 from agentflow.errors import ModelError
 from agentflow.plugins import ModelRetry, RateLimit
-from agentflow.ports.retry import RetryPolicy
-from agentflow.ports.waits import Wait, on_wait
 from agentflow.terminal.progress import ProgressLines
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.vocabulary.events import HookEvent
+from agentflow.vocabulary.ports.retry import RetryPolicy
+from agentflow.vocabulary.ports.waits import Wait, on_wait
 
 
 class Watch:

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from agentflow.errors import ModelError
-from agentflow.ports.model import ModelRequest
 from agentflow.testing.check_model import ModelFlaw
 from agentflow.testing.model_scenes import ModelScene, StagedModel
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
+from agentflow.vocabulary.ports.model import ModelRequest
 
 
 class Provider:

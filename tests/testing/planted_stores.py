@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from agentflow.errors import SessionConflictError, StoreError
-from agentflow.ports.memory_store import MemoryStore
-from agentflow.ports.store import SessionStore, Store
-from agentflow.ports.store_wrapper import StoreWrapper
 from agentflow.state.sql import SqlStore
 from agentflow.testing.store_checks.trial import StoreFlaw
 from agentflow.vocabulary.facts import Fact, Reasoned
+from agentflow.vocabulary.ports.memory_store import MemoryStore
+from agentflow.vocabulary.ports.store import SessionStore, Store
+from agentflow.vocabulary.ports.store_wrapper import StoreWrapper
 from agentflow.vocabulary.saving.codec import CODEC_VERSION, fact_from_json, fact_to_json
 
 

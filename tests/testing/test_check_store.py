@@ -11,15 +11,15 @@ from planted_stores import DEFECTS, Lines, Newest
 
 from agentflow.errors import UsageError
 from agentflow.plugins.redaction.store import redacted_store
-from agentflow.ports.memory_store import MemoryStore
-from agentflow.ports.store import Store
-from agentflow.ports.store_wrapper import StoreWrapper
 from agentflow.state.sql import SqlStore
 from agentflow.testing import FindingsError, check_store, check_store_async
 from agentflow.testing.faults import delivered_twice, slow
 from agentflow.testing.store_checks.samples import VERDICTS, samples
 from agentflow.testing.store_checks.trial import StoreFlaw
 from agentflow.vocabulary.facts import Fact, ToolDecided
+from agentflow.vocabulary.ports.memory_store import MemoryStore
+from agentflow.vocabulary.ports.store import Store
+from agentflow.vocabulary.ports.store_wrapper import StoreWrapper
 from agentflow.vocabulary.verdicts import AnyVerdict
 
 

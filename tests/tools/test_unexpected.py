@@ -14,7 +14,7 @@ from agentflow import Agent, Hook, HookEvent, Session, ToolUseBlock, Turn, tool
 from agentflow._support import once
 from agentflow._support.once import failures_expected
 from agentflow.errors import ModelError, SafeExecutionError, ToolError, UsageError
-from agentflow.output.output import Output
+from agentflow.loop.output.output import Output
 from agentflow.testing import ScriptedModel, check_hook
 from agentflow.tools.tool import Tool
 from agentflow.tools.unexpected import is_unexpected

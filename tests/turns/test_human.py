@@ -26,9 +26,9 @@ from agentflow import (
 from agentflow._support.ids import inner_session_id
 from agentflow.agent import AgentRegistry
 from agentflow.errors import StoreError, UsageError
-from agentflow.ports.memory_store import MemoryStore
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.vocabulary.messages import Pending
+from agentflow.vocabulary.ports.memory_store import MemoryStore
 
 ask_user = external_tool(
     "ask_user",

@@ -61,9 +61,9 @@ from agentflow import (
     tool,
 )
 from agentflow.agent import AgentFlux
+from agentflow.agent.orchestration import Hub, StepError, ask, gather, handoffs, race, use, workflow
 from agentflow.hooks import FunctionHook, HookOptions, HooksByName, installed_hooks
-from agentflow.orchestration import Hub, StepError, ask, gather, handoffs, race, use, workflow
-from agentflow.output import Partial
+from agentflow.loop.output import Partial
 from agentflow.reactive import Subscription
 from agentflow.state import Store
 from agentflow.testing import ScriptedModel

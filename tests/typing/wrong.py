@@ -33,8 +33,8 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow.agent.orchestration import ask, gather, race, workflow
 from agentflow.hooks import FunctionHook
-from agentflow.orchestration import ask, gather, race, workflow
 from agentflow.recording.replay import Replay
 from agentflow.state import MemoryStore
 from agentflow.testing import check_hook_async, check_model_async, check_store_async

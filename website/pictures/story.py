@@ -13,8 +13,8 @@ from agentflow.vocabulary.events import EVENT_TYPES, ActingEvent, Event, Reasoni
 from website.pictures.svg import Colour, Picture
 
 if TYPE_CHECKING:
-    from agentflow.ports.store import Claim
     from agentflow.vocabulary.facts import Fact
+    from agentflow.vocabulary.ports.store import Claim
 
 __all__ = ["draw"]
 

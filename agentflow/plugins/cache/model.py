@@ -17,12 +17,12 @@ from agentflow.plugins._counting import SharedPart
 from agentflow.plugins._matching import has_content, matches, strings
 from agentflow.plugins._state import own
 from agentflow.plugins.cache.storage import FORMAT, CacheUse, Storage, as_json, content_of
-from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import PreReasoning
 from agentflow.vocabulary.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.model import ModelRequest
 
 __all__ = ["ModelCache", "RequestDigest"]
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, assert_never
 
-from agentflow.ports.answer_origin import AnswerOrigin
 from agentflow.vocabulary.messages import (
     ContentBlock,
     DataBlock,
@@ -23,6 +22,7 @@ from agentflow.vocabulary.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from agentflow.vocabulary.ports.answer_origin import AnswerOrigin
 from agentflow.vocabulary.specs import WORKFLOW, ModelOptions, ToolSpec, Usage
 
 __all__ = [

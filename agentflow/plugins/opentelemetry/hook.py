@@ -40,7 +40,6 @@ from agentflow.plugins.opentelemetry.spans import (
     traceparent,
 )
 from agentflow.plugins.redaction.hook import Redaction
-from agentflow.ports.answer_origin import AnswerOrigin, answer_origin
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk, fold
@@ -63,6 +62,7 @@ from agentflow.vocabulary.events import (
 )
 from agentflow.vocabulary.facts import RoundSuspended
 from agentflow.vocabulary.messages import Msg, ToolResultBlock
+from agentflow.vocabulary.ports.answer_origin import AnswerOrigin, answer_origin
 from agentflow.vocabulary.specs import WORKFLOW, Usage
 
 try:

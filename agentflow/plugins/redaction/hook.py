@@ -51,14 +51,14 @@ from agentflow.plugins.redaction.store import redacted_store
 from agentflow.plugins.redaction.text import Scanner, scan
 from agentflow.plugins.redaction.values import Cleaning
 from agentflow.plugins.redaction.vault import Vault
-from agentflow.ports.model import Model, ModelRequest
-from agentflow.ports.store import Store
 from agentflow.reactive import Flux
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import HookEvent, PostActing, PreActing, PreCall, PreReasoning
 from agentflow.vocabulary.facts import Fact, StateKept
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import Model, ModelRequest
+from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.verdicts import Deny
 
 __all__ = ["Redaction"]
@@ -220,7 +220,7 @@ class Redaction(SideWrapper):
         does.
 
         Example:
-            >>> from agentflow.ports.memory_store import MemoryStore
+            >>> from agentflow.vocabulary.ports.memory_store import MemoryStore
             >>> redaction, store = Redaction(), MemoryStore()
             >>> agent = Agent("a", ScriptedModel(["Noted."]), hooks=[redaction], store=redaction.store(store))
             >>> (await agent.call("I am ada@example.com", session="s")).text

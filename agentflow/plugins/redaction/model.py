@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeAlias
 
-from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import Model, ModelRequest, resolve_model
 
 __all__ = ["CleanMessages", "RedactedModel"]
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from agentflow.ports.store import Claim, SessionStore, Store
-from agentflow.ports.store_wrapper import StoreWrapper
 from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.ports.store import Claim, SessionStore, Store
+from agentflow.vocabulary.ports.store_wrapper import StoreWrapper
 
 __all__ = ["Pass", "redacted_store"]
 

@@ -9,7 +9,6 @@ from typing import Protocol, runtime_checkable
 
 from agentflow.errors import UsageError
 from agentflow.loop.machine import Machine
-from agentflow.ports.store import Store, no_session
 from agentflow.recording.encoding import Line, header_line
 from agentflow.recording.recorder.entry_builder import (
     NAMES,
@@ -45,6 +44,7 @@ from agentflow.vocabulary.facts import (
     ToolFinished,
 )
 from agentflow.vocabulary.messages import Outcome, Pending, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.store import Store, no_session
 from agentflow.vocabulary.specs import ModelOptions, Usage
 from agentflow.vocabulary.verdicts import Answer, AnyVerdict, Approve, Decided, Suspend
 

@@ -40,7 +40,6 @@ from agentflow.hooks.recording import (
 from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.suspended import suspends_as
-from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.recording.encoding import Clean, ErrorText, Line, set_fields
@@ -87,6 +86,7 @@ from agentflow.vocabulary.events import (
     ReasoningChunk,
 )
 from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.verdicts import Deny
 
 __all__ = ["FindsInStream", "Recorder", "Redacts", "run_of"]

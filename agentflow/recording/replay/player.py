@@ -23,7 +23,6 @@ from agentflow.loop.run import RunBase
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.suspended import suspends_as
-from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.recording.encoding import Line, header_line
@@ -52,6 +51,7 @@ from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import Event, Frame, HookEvent, PreActing, PreReasoning
 from agentflow.vocabulary.messages import ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.model import Model, ModelRequest
 
 __all__ = ["Player", "Reaction"]
 

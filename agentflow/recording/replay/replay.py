@@ -17,9 +17,8 @@ from agentflow.errors import StoreError, UsageError, close_to
 from agentflow.hooks import HookSource
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import hooks_of
+from agentflow.loop.output.output import OutputLike
 from agentflow.loop.session import Session, full_session
-from agentflow.output.output import OutputLike
-from agentflow.ports.model import Model
 from agentflow.reactive import Mono
 from agentflow.recording.entries import CallEntry, LogEntry
 from agentflow.recording.log import RunLog
@@ -30,6 +29,7 @@ from agentflow.recording.replay.comparing import Divergence
 from agentflow.recording.replay.player import Player, Reaction
 from agentflow.recording.replay.script import Script
 from agentflow.vocabulary.messages import Msg, Reply
+from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.specs import ModelOptions
 
 __all__ = ["Replay", "ReplayOptions", "ReplayResult"]

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 
 from agentflow.errors import ToolError
 from agentflow.hooks.wrapping import ToolCallContext
-from agentflow.ports.model import ModelRequest
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import ToolUseBlock
+from agentflow.vocabulary.ports.model import ModelRequest
 
 __all__ = ["RecordedModel", "refuse"]
 

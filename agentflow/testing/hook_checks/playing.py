@@ -11,11 +11,11 @@ from typing import Literal, TypeAlias
 from agentflow.hooks.hook import Hook
 from agentflow.loop.session import FullSession
 from agentflow.loop.states import State
-from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux
 from agentflow.testing.hook_checks.scenes import Scene, SceneStage
 from agentflow.vocabulary.events import CallEnded, HookEvent, PostCall
 from agentflow.vocabulary.messages import Msg, Pending, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["PATHS", "Path", "PlayResult", "play"]

@@ -17,7 +17,6 @@ from agentflow.agent.agent import Agent
 from agentflow.agent.as_tool import full_agent
 from agentflow.errors import ModelError
 from agentflow.hooks.hook import Hook
-from agentflow.ports.model import ModelRequest
 from agentflow.testing.hook_checks.isolation import CheckClock
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.tools.tool import Tool, tool
@@ -25,6 +24,7 @@ from agentflow.tools.tool_context import ToolEmitter
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import Usage
 
 __all__ = ["SCENES", "PlantedError", "Scene", "SceneStage"]

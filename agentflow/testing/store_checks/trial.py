@@ -7,9 +7,9 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 from agentflow._support.ids import new_id
 from agentflow.errors import SessionConflictError, StoreError
-from agentflow.ports.store import Claim, SessionStore, Store
 from agentflow.testing.suite import CheckSkipped, FlawFound
 from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.ports.store import Claim, SessionStore, Store
 
 __all__ = ["StoreFlaw", "StoreTrial"]
 

@@ -7,12 +7,12 @@ from collections.abc import Awaitable
 
 from agentflow._support.ids import inner_session_id
 from agentflow.errors import SessionConflictError, StoreError
-from agentflow.ports.store import Claim, SessionStore, Store
 from agentflow.testing.store_checks.samples import a_call, samples
 from agentflow.testing.store_checks.trial import StoreTrial
 from agentflow.testing.suite import CheckSkipped, FlawFound
 from agentflow.vocabulary.facts import SessionBegan
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.store import Claim, SessionStore, Store
 
 __all__ = [
     "aliasing",

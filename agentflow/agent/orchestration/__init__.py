@@ -1,0 +1,27 @@
+"""Several agents together: workflows in code, hand-offs, and group conversations.
+
+Not included, since plain code suffices: to consult an agent, pass `tools=[other]`; to call several outside a run, use
+`Mono.zip`. See `docs/multi-agent.md`.
+"""
+
+from agentflow.agent.orchestration.handoff import Travels, handoffs, holder
+from agentflow.agent.orchestration.hub import Contribution, Hub
+from agentflow.agent.orchestration.steps import Group, Step, StepError, ask, gather, race, use
+from agentflow.agent.orchestration.workflow import WorkflowOptions, workflow
+
+__all__ = [
+    "Contribution",
+    "Group",
+    "Hub",
+    "Step",
+    "StepError",
+    "Travels",
+    "WorkflowOptions",
+    "ask",
+    "gather",
+    "handoffs",
+    "holder",
+    "race",
+    "use",
+    "workflow",
+]

@@ -1,0 +1,320 @@
+"""`handoffs`: a conversation with one agent at a time, which can hand it over to another agent.
+
+Rules:
+
+1. The history of the session determines who holds the conversation. So this survives a restart, a fork and a copy.
+2. Each agent keeps its own conversation, with its tool calls, in that session. Only text is passed on with a hand-off:
+   the messages of the user and the agents, and the reason.
+3. A hook offers the hand-offs to an agent for one call; the agent itself does not change. A hand-off ends the agent's
+   call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, Unpack, cast
+
+from pydantic_core import from_json, to_json
+from reactivex import Observable
+
+from agentflow.agent.agent import Agent
+from agentflow.agent.orchestration.asking import answer_of
+from agentflow.agent.orchestration.replay import before, contributions
+from agentflow.agent.orchestration.steps import Step, ask, input_of
+from agentflow.agent.orchestration.workflow import WorkflowOptions, make_workflow
+from agentflow.errors import UsageError, Veto
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.named import HookSource
+from agentflow.hooks.wrapping import ToolSource
+from agentflow.reactive import Mono
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import PostActing, PreActing, PreReasoning
+from agentflow.vocabulary.messages import Msg, Reply, ToolResultBlock, with_metadata
+from agentflow.vocabulary.specs import ToolSpec
+from agentflow.vocabulary.verdicts import Stop
+
+__all__ = ["Travels", "handoffs", "holder"]
+
+Travels: TypeAlias = Literal["all", "last"] | Agent[Any] | Callable[[Sequence[Msg]], Sequence[Msg]]
+"""The messages that are passed on with a hand-off: all that the next agent has not seen, the user's last message, a
+summary by an agent, or the result of a function."""
+
+NOTE = "({by} has handed this conversation to you: {reason})"
+SUMMARIZE = "Summarize this conversation for the agent that takes it over."
+SOURCE = "handoff"
+TOOL = "transfer_to_{name}"
+_LONGEST = 64
+
+
+def handoffs(
+    *agents: Agent[Any],
+    name: str = "desk",
+    description: str = "",
+    to: Mapping[str, Sequence[str]] | None = None,
+    history: Travels = "all",
+    max_handoffs: int = 5,
+    hooks: HookSource = (),
+    **options: Unpack[WorkflowOptions],
+) -> Agent[str]:
+    """Make one agent from several that hand the conversation over to each other.
+
+    The agent that holds the conversation answers the user, in this call and in later ones. For each agent to which it
+    may hand over, it is offered a tool `transfer_to_<name>`.
+
+    Args:
+        agents: The agents. The first one begins the conversation.
+        name: The name of the resulting agent.
+        description: The purpose of the resulting agent.
+        to: The possible hand-offs, by names. An agent that is missing cannot hand over. By default each agent may hand
+            over to each other one.
+        history: The messages to pass on with a hand-off; the user's last message and the reason are always included. If
+            it is an agent, that agent writes a summary.
+        max_handoffs: The maximum number of hand-offs for one message of the user; then the current agent must answer.
+        hooks: Hooks of the resulting agent.
+        options: See `WorkflowOptions`.
+
+    Returns:
+        An agent: `call`, `stream` and `resume` it. `holder(await desk.history(session))` returns who holds a
+        conversation.
+
+    Raises:
+        UsageError: There are no agents, or `to` names an unknown one.
+
+    Example:
+        >>> triage = Agent("triage", ScriptedModel([ToolUseBlock("t1", "transfer_to_billing", {"reason": "an invoice"})]))
+        >>> billing = Agent("billing", ScriptedModel(["It is paid."]))
+        >>> desk = handoffs(triage, billing)
+        >>> (await desk.call("Is my invoice paid?")).text
+        'It is paid.'
+        >>> holder(await desk.history())
+        'billing'
+    """
+    by_name = {agent.name: agent for agent in agents}
+    ways = {one: [other for other in by_name if other != one] for one in by_name} if to is None else dict(to)
+    _check(agents, ways, max_handoffs)
+    desk = _Desk(by_name, ways, history, max_handoffs)
+    return make_workflow(
+        desk.converse,
+        agents if desk.summarizer is None else (*agents, desk.summarizer),
+        name=name,
+        description=description,
+        max_rounds=2 * max_handoffs + 2,
+        max_concurrency=1,
+        passes=tuple((one, other) for one, others in ways.items() for other in others),
+        hooks=hooks,
+        options=options,
+    )
+
+
+def _check(agents: Sequence[Agent[Any]], ways: Mapping[str, Sequence[str]], max_handoffs: int) -> None:
+    names = [agent.name for agent in agents]
+    if not agents or len(set(names)) < len(agents):
+        raise UsageError("handoffs(...) needs one or more agents with different names.")
+    unknown = sorted({*ways, *(other for others in ways.values() for other in others)} - set(names))
+    if unknown:
+        raise UsageError(f"handoffs(to=...) names {', '.join(unknown)}; the agents are {', '.join(names)}.")
+    if type(max_handoffs) is not int or max_handoffs < 1:
+        raise UsageError(f"handoffs(max_handoffs={max_handoffs!r}) must be an integer of at least 1.")
+    for name in names:
+        tool = TOOL.format(name=name)
+        if len(tool) > _LONGEST or any(tool == made.name for other in agents for made in other.tools):
+            raise UsageError(
+                f"The tool {tool!r} for hand-offs to agent {name!r} has a name that is too long (at most {_LONGEST} "
+                "characters) or in use by a tool of one of the agents: rename the agent or the tool."
+            )
+
+
+def holder(history: Sequence[Msg]) -> str | None:
+    """Return the name of the agent that holds the conversation of `handoffs(...)`, or None if it has not begun.
+
+    Args:
+        history: The result of `await desk.history(session)`.
+    """
+    return _Conversation(history).holder
+
+
+class _TurnResult(NamedTuple):
+    """The result of an agent's turn: its text, or the agent to which it hands over and the reason."""
+
+    said: str
+    to: str | None = None
+    reason: str = ""
+
+    def as_text(self) -> str:
+        return to_json(self._asdict()).decode()
+
+
+def _read(result: ToolResultBlock) -> _TurnResult:
+    try:
+        data = cast("dict[str, Any]", from_json(result.text))
+        return _TurnResult(str(data["said"]), data["to"], str(data["reason"]))
+    except (ValueError, KeyError, TypeError):  # a hook has replaced the text
+        return _TurnResult(result.text)
+
+
+class _Conversation:
+    """A conversation as the user sees it, and how much of it each agent has seen.
+
+    Args:
+        history: The messages of the session.
+    """
+
+    def __init__(self, history: Sequence[Msg]) -> None:
+        self.words: list[Msg] = []
+        self.seen: dict[str, int] = {}
+        self.holder: str | None = None
+        for part in contributions(history):
+            if isinstance(part, Msg):
+                self.words.append(part)
+            else:
+                self.take(part.name, _read(part))
+
+    def take(self, name: str, word: _TurnResult) -> None:
+        """Add an agent's contribution, and update the holder."""
+        if word.said:
+            self.words.append(Msg.assistant(word.said, name=name))
+        self.seen[name] = len(self.words)
+        self.holder = name if word.to is None else word.to
+
+    def unseen(self, name: str) -> Sequence[Msg]:
+        """Return the messages that an agent has not seen yet."""
+        return self.words[self.seen.get(name, 0) :]
+
+
+class _Desk:
+    """The workflow of `handoffs`.
+
+    Args:
+        agents: The agents, by name.
+        ways: The possible hand-offs.
+        travels: The messages to pass on.
+        most: The maximum number of hand-offs for one message.
+    """
+
+    def __init__(
+        self, agents: Mapping[str, Agent[Any]], ways: Mapping[str, Sequence[str]], travels: Travels, most: int
+    ) -> None:
+        self._agents = agents
+        self._ways = ways
+        self._travels = travels
+        self._most = most
+        self.summarizer: Agent[Any] | None = cast("Agent[Any]", travels) if isinstance(travels, Agent) else None
+
+    async def converse(self, said: Sequence[Msg], context: RunContext) -> str:
+        """Ask the holder until one of the agents answers."""
+        talk = _Conversation(before(context))
+        name = talk.holder or ""
+        if name not in self._agents:
+            name = next(iter(self._agents))
+        talk.words += said
+        told = talk.unseen(name)
+        for passed in range(self._most + 1):
+            word = await self._turn(name, told, passed == self._most)
+            talk.take(name, word)
+            if word.to is None:
+                return word.said
+            note = Msg.user(NOTE.format(by=name, reason=word.reason or "no reason given"))
+            name, told = word.to, [*await self._travelling(talk, word.to, said), with_metadata(note, synthetic=SOURCE)]
+        raise AssertionError("the last agent cannot hand over")
+
+    def _turn(self, name: str, told: Sequence[Msg], last: bool) -> Step[_TurnResult]:
+        agent = self._agents[name]
+        others = {TOOL.format(name=other): self._agents[other] for other in self._ways.get(name, ())}
+        passing = OfferHandoffs(others, self._most if last else None)
+
+        def answered(reply: Reply[Any], conversation: Sequence[Msg]) -> str:
+            return _result_of(agent.name, reply, conversation, others).as_text()
+
+        return Step(name, input_of(told, True), _read, options={"hooks": (passing,)}, answered=answered)
+
+    async def _travelling(self, talk: _Conversation, to: str, said: Sequence[Msg]) -> Sequence[Msg]:
+        unseen, travels = talk.unseen(to), self._travels
+        if travels == "all":
+            return unseen
+        if travels == "last":
+            return said
+        if self.summarizer is None:
+            assert callable(travels)
+            return travels(unseen)
+        given = {msg.id for msg in said}
+        earlier = [msg for msg in unseen if msg.id not in given]
+        if not earlier:
+            return said
+        lines = "\n\n".join(f"{msg.name or msg.role}: {msg.text}" for msg in earlier)
+        summary = await ask(self.summarizer, f"{SUMMARIZE}\n\n{lines}")
+        return [with_metadata(Msg.user(f"What was said before: {summary.text}"), synthetic=SOURCE), *said]
+
+
+def _result_of(
+    name: str, reply: Reply[Any], conversation: Sequence[Msg], others: Mapping[str, Agent[Any]]
+) -> _TurnResult:
+    """Return the result of an agent's turn, read from its conversation so that it is also found after a crash."""
+    for msg in reversed(conversation):
+        for result in msg.tool_results:
+            if result.name in others and result.state == "success":
+                uses = [use for other in conversation for use in other.tool_uses if use.id == result.tool_use_id]
+                reason = str(uses[-1].input.get("reason", "")) if uses else ""
+                return _TurnResult("", others[result.name].name, reason)
+        if "within" in msg.metadata:
+            break
+    return _TurnResult(answer_of(name, reply))
+
+
+class OfferHandoffs(Hook):
+    """Offers hand-offs to an agent for one call. A hand-off ends that call.
+
+    Priority 10: runs before hooks that choose the way to request a typed answer, which depends on the tools.
+
+    Args:
+        others: The possible targets, by tool name.
+        limit: The number of hand-offs so far if no more are allowed.
+    """
+
+    priority = 10
+    events = (PreReasoning, PostActing)
+    wraps = (PreActing,)
+
+    def __init__(self, others: Mapping[str, Agent[Any]], limit: int | None = None) -> None:
+        self._others = others
+        self._limit = limit
+        self._taken = ""  # the id of the call that has handed over
+        self._specs = tuple([_spec(tool, agent) for tool, agent in others.items()])
+
+    def on_event(self, event: PreReasoning | PostActing) -> Stop | None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
+        """Offer the tools, and end the call after the first hand-off."""
+        match event:
+            case PreReasoning():
+                if self._limit is None and event.purpose == "reason":
+                    event.tools = (*event.tools, *self._specs)
+            case PostActing():
+                if event.tool_use.name in self._others and event.tool_result.state == "success":
+                    return Stop(f"Handed over to {self._others[event.tool_use.name].name}.")
+        return None
+
+    def around_tool(self, event: PreActing, source: ToolSource) -> Observable[ToolResultBlock]:
+        """Execute the hand-off.
+
+        Raises:
+            Veto: The limit is reached, or the call has handed over already.
+        """
+        use = event.tool_use
+        other = self._others.get(use.name)
+        if other is None:
+            return source
+        if self._limit is not None:
+            raise Veto(
+                f"The conversation was handed over {self._limit} times since the user's message: answer it yourself."
+            )
+        if self._taken == event.call_id:
+            raise Veto("The conversation was handed over already.")
+        self._taken = event.call_id
+        return Mono.just(ToolResultBlock(use.id, use.name, f"The conversation goes on with {other.name}."))
+
+
+def _spec(tool: str, agent: Agent[Any]) -> ToolSpec:
+    about = agent.description or f"The agent {agent.name}."
+    reason = {"type": "string", "description": "Why, and what the other one should know."}
+    parameters = {"type": "object", "properties": {"reason": reason}, "required": ["reason"]}
+    return ToolSpec(
+        tool, f"Hand the conversation over to {agent.name}, who answers the user from now on. {about}", parameters
+    )

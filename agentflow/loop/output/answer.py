@@ -1,0 +1,84 @@
+"""The state of a run's typed answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agentflow.loop.output.form import MisfitError
+
+__all__ = ["AcceptedAnswers", "AnswerState"]
+
+_UNKNOWN: Final[Any] = object()
+
+
+@dataclass
+class AnswerState:
+    """The state of a run's typed answer: `event.context.state[AnswerState]`.
+
+    Attributes:
+        way: How the model was last asked; empty before that.
+        sent_back: How many answers of this run were refused and sent back to the model.
+    """
+
+    way: str = ""
+    sent_back: int = 0
+
+
+@dataclass
+class AcceptedAnswers:
+    """The accepted values for the answers in the model's current reply; not stored with a session.
+
+    It saves work and keeps values that have no exact text. It is only a cache: if an answer is not in it (after
+    a restart, or because a hook changed the text), `accept` reads and validates it again.
+    """
+
+    def __post_init__(self) -> None:
+        self.closing: str | None = None
+        self._values: dict[str, Any] = {}
+        self._refused: dict[str, str] = {}
+        self._reply = -1
+
+    def begin(self, reply: int) -> None:
+        """Forget the answers of earlier replies.
+
+        Args:
+            reply: The number of the event with the new one.
+        """
+        if reply != self._reply:
+            self._reply = reply
+            self._values.clear()
+            self._refused.clear()
+
+    def note(self, text: str, value: object) -> None:
+        """Store the value that was accepted for a text."""
+        self._values[text.strip()] = value
+
+    def knows(self, text: str) -> bool:
+        """Whether a value was accepted for this text."""
+        return text.strip() in self._values
+
+    async def accept(self, accept: Callable[[str], Awaitable[Any]], text: str) -> Any:
+        """Return the value of an answer, read and validated at most once for each reply.
+
+        Args:
+            accept: Reads and validates it: `Output.accept`.
+            text: The answer.
+
+        Raises:
+            MisfitError: It does not fit, or `validate` refuses it.
+        """
+        key = text.strip()
+        value = self._values.get(key, _UNKNOWN)
+        if value is not _UNKNOWN:
+            return value
+        if key in self._refused:
+            raise MisfitError(self._refused[key])
+        try:
+            value = await accept(text)
+        except MisfitError as misfit:
+            self._refused[key] = str(misfit)
+            raise
+        self._values[key] = value
+        return value

@@ -1,0 +1,328 @@
+"""The two hooks of a typed answer: one asks for it, one validates the answer.
+
+Rules:
+
+1. The loop is unaware of typed answers. The request for one is added in `PreReasoning`: as options, a tool, or text. So
+   every later hook sees it, and can change it.
+2. A misfit leads to an `Again`, like that of any other hook; the rejected reply stays in the history.
+3. An answer is accepted in one place, `Output.accept` (through `AcceptedAnswers.accept`, which caches it). Every reader
+   of the output goes through it: the guard, the final tool, the reply. Without acceptance there is no output, on any
+   path.
+4. The number of refused answers is counted from the facts of the run, so a restart does not reset it.
+5. A call of the final tool is a tool call like any other: evaluated, run, answered. The reply is then closed without a
+   model call, with the text of its result, read from the conversation, so that a restart finds it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from agentflow.errors import ModelError, OutputError
+from agentflow.hooks.hook import Hook
+from agentflow.loop.output.answer import AcceptedAnswers, AnswerState
+from agentflow.loop.output.form import MisfitError
+from agentflow.loop.output.output import Output, Way
+from agentflow.loop.output.replying import with_output
+from agentflow.tools.tool import arguments_text
+from agentflow.vocabulary.context import port_of
+from agentflow.vocabulary.events import PostCall, PostReasoning, PreReasoning
+from agentflow.vocabulary.facts import Reasoned, RoundClosed
+from agentflow.vocabulary.messages import (
+    ContentBlock,
+    Msg,
+    Reply,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    with_metadata,
+)
+from agentflow.vocabulary.ports.model import AnswerModes, Model, answer_modes
+from agentflow.vocabulary.specs import ModelOptions
+from agentflow.vocabulary.transcript import with_appended
+from agentflow.vocabulary.verdicts import Again, Answer
+
+__all__ = ["SOURCE", "AskForOutput", "JudgeOutput"]
+
+SOURCE = "output"
+"""The value of `metadata["synthetic"]` in the notes of these hooks."""
+
+PROMPT = (
+    "When you have what you need, answer with one JSON object that fits this JSON schema, and with nothing else: no words "
+    "around it, no code fence.\n{schema}"
+)
+BY_TOOL = "Give your answer by calling the tool {name}. {problem}"
+
+
+class AskForOutput(Hook):
+    """Asks the model for a typed answer, and closes the call when the final tool has taken it.
+
+    Its priority is 15, so that hooks that count or wait skip a request that is already answered.
+
+    Args:
+        output: The output.
+        model: The agent's model, or its name, which determines how it can be asked. None assumes that it calls tools.
+        max_iterations: The agent's limit. In the last round a call of the final tool is taken as text, because no round
+            follows in which the call could be closed.
+    """
+
+    priority = 15
+    events = (PreReasoning, PostReasoning)
+
+    def __init__(
+        self, output: Output[Any], model: str | Model | None = None, max_iterations: int | None = None
+    ) -> None:
+        self.output = output
+        self._model = model
+        self._last = max_iterations
+        self._modes: dict[str, AnswerModes] = {}
+
+    def concerns(self, reply: Msg) -> bool:
+        """Return True for text that becomes a step's arguments, and for calls of the final tool."""
+        uses = reply.tool_uses
+        return (self.output.runs and not uses) or any(use.name == self.output.tool.name for use in uses)
+
+    def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
+        self, event: PreReasoning | PostReasoning
+    ) -> PreReasoning | PostReasoning | Answer | Awaitable[PreReasoning | None] | None:
+        """Add the request for the output; turn text that holds a step's arguments into a call."""
+        if self.output.is_text:
+            return event
+        if isinstance(event, PostReasoning):
+            if event.purpose == "reason" and not self.output.runs:
+                return self._take_last_round(event)
+            if event.purpose == "reason" and not event.reasoning_result.tool_uses:
+                self._make_call(event)
+            return event
+        results = _last_round(event.input_messages)
+        closing = self._closing(results)
+        if closing is not None:
+            event.context.state[AcceptedAnswers].closing = closing
+            return Answer(Msg.assistant(closing, id=event.context.new_id("msg_")))
+        self._count_failures(event, results)
+        if self._model is None or self.output.via in ("native", "prompt"):
+            return self._ask(event, self._way(event, AnswerModes()), AnswerModes())
+        modes = self._modes.get(event.model)
+        return self._find_out(event) if modes is None else self._ask(event, self._way(event, modes), modes)
+
+    async def _find_out(self, event: PreReasoning) -> PreReasoning:
+        own = self._model
+        asked = own if own is not None and not isinstance(own, str) and own.name == event.model else event.model
+        try:
+            modes = await answer_modes(asked)
+        except ModelError:  # unknown model; calling it raises the error
+            modes = AnswerModes()
+        self._modes[event.model] = modes
+        return self._ask(event, self._way(event, modes), modes)
+
+    def _way(self, event: PreReasoning, modes: AnswerModes) -> Way:
+        if self.output.via is not None:
+            return self.output.via
+        if self.output.runs and modes.tools:
+            return "tool"
+        if modes.native and (modes.native_with_tools or not event.tools):
+            return "native"
+        return "tool" if modes.tools else "prompt"
+
+    def _ask(self, event: PreReasoning, way: Way, modes: AnswerModes) -> PreReasoning:
+        if way == "tool" and event.purpose == "summary":  # a summary has no tools
+            way = "prompt"
+        event.context.state[AnswerState].way = way
+        match way:
+            case "native":
+                event.options = ModelOptions(
+                    answer_schema={"title": self.output.shape.title, **self.output.shape.schema}
+                )
+            case "tool":
+                self._offer_tool(event, modes)
+            case "prompt":
+                text = PROMPT.format(schema=self.output.schema_text)
+                note = with_metadata(Msg.user(text, id=event.context.new_id("msg_")), synthetic=SOURCE)
+                event.input_messages = with_appended(event.input_messages, note)
+        return event
+
+    def _offer_tool(self, event: PreReasoning, modes: AnswerModes) -> None:
+        spec, others = self.output.tool.spec, tuple(event.tools)
+        event.tools = (*others, spec)
+        options = event.options
+        # A forced choice disables thinking; with thinking the model is asked in text, and asked again if needed.
+        if options.tool_choice is None and modes.forced and not options.thinking:
+            event.options = ModelOptions(tool_choice="required" if others else spec.name)
+
+    def _closing(self, results: Sequence[ToolResultBlock]) -> str | None:
+        """Return the text of the final tool's result in the last round; None if the model must continue.
+
+        If another tool failed in that round, the model should see that, because its answer can depend on it.
+        """
+        name = self.output.tool.name
+        if any(result.name != name and result.state != "success" for result in results):
+            return None
+        taken = [result for result in results if result.name == name and result.state == "success"]
+        return taken[-1].text if taken else None
+
+    def _count_failures(self, event: PreReasoning, results: Sequence[ToolResultBlock]) -> None:
+        """Count a round in which the final tool failed as a refused answer.
+
+        Raises:
+            OutputError: There were more than `retries`.
+        """
+        name = self.output.tool.name
+        failed = [result for result in results if _failed(result, name)]
+        if not failed or event.purpose == "summary":
+            return
+        answer = next(msg for msg in reversed(event.input_messages) if msg.role == "assistant")
+        count_refusal(event, self.output, failed[-1].text, answer, new=0)
+
+    def _take_last_round(self, event: PostReasoning) -> Awaitable[None] | None:
+        uses = event.reasoning_result.tool_uses
+        if self._last is None or event.iteration < self._last or not uses:
+            return None
+        return self._use_last_call(event) if all(use.name == self.output.tool.name for use in uses) else None
+
+    async def _use_last_call(self, event: PostReasoning) -> None:
+        """In the last round, no other follows that could close the call: use the last acceptable call as the answer."""
+        reply = event.reasoning_result
+        given, texts = event.context.state[AcceptedAnswers], [arguments_text(use) for use in reply.tool_uses]
+        given.begin(event.seq)
+        chosen = texts[-1]
+        for text in reversed(texts):
+            try:
+                await given.accept(self.output.accept, text)
+            except MisfitError:
+                continue
+            chosen = text
+            break
+        kept = [block for block in reply.content if not isinstance(block, TextBlock | ToolUseBlock)]
+        event.reasoning_result = _with(reply, (*kept, TextBlock(chosen)))
+
+    def _make_call(self, event: PostReasoning) -> None:
+        reply = event.reasoning_result
+        given = event.context.state[AcceptedAnswers]
+        if given.closing is not None and given.closing == reply.text:
+            return
+        try:
+            raw = str(self.output.shape.read(reply.text))
+        except MisfitError:
+            return  # the guard reports the problem
+        kept = [block for block in reply.content if not isinstance(block, TextBlock)]
+        call = ToolUseBlock.from_json(event.context.new_id("call_"), self.output.tool.name, raw)
+        event.reasoning_result = _with(reply, (*kept, call))
+
+
+def _with(reply: Msg, content: tuple[ContentBlock, ...]) -> Msg:
+    return Msg("assistant", content, None, reply.id, reply.metadata, reply.usage, reply.finish_reason)
+
+
+class JudgeOutput(Hook):
+    """Validates an answer: a misfit goes back to the model, a bounded number of times.
+
+    It is a guard, so it sees the result of the editing hooks, in `PostReasoning`; and in `PostCall` the text that the
+    call returns, if a hook or a restart changed it.
+
+    Args:
+        output: The output.
+    """
+
+    guard = True
+    events = (PostReasoning, PostCall)
+
+    def __init__(self, output: Output[Any]) -> None:
+        self.output = output
+
+    def concerns(self, reply: Msg) -> bool:
+        """Return True for answers: as text, or by the final tool."""
+        uses = reply.tool_uses
+        return not uses or any(use.name == self.output.tool.name for use in uses)
+
+    def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
+        self, event: PostReasoning | PostCall
+    ) -> Awaitable[Again | None] | None:
+        """Accept the answer, or return the problem to the model."""
+        output = self.output
+        if output.is_text and output.validate is None:
+            return None
+        if isinstance(event, PostCall):
+            return self._judge_final(event)
+        reply = event.reasoning_result
+        if (not output.is_text and not self.concerns(reply)) or (output.is_text and reply.tool_uses):
+            return None
+        given = event.context.state[AcceptedAnswers]
+        if not reply.tool_uses and given.closing is not None and given.closing == reply.text:
+            return None
+        return self._judge(event, given)
+
+    async def _judge(self, event: PostReasoning, given: AcceptedAnswers) -> Again | None:
+        """Accept a reply with at least one answer that fits: the final tool itself refuses the others."""
+        output, reply = self.output, event.reasoning_result
+        given.begin(event.seq)
+        name = "" if output.is_text else output.tool.name
+        calls = [arguments_text(use) for use in reply.tool_uses if use.name == name]
+        problems: list[str] = []
+        for text in calls or [reply.text]:
+            try:
+                if output.runs:  # its return value is unknown before it has run
+                    output.shape.read(text)
+                else:
+                    await given.accept(output.accept, text)
+            except MisfitError as misfit:
+                problems.append(str(misfit))
+        if len(problems) < len(calls or [reply.text]):
+            return None
+        return self._refuse(event, "\n".join(dict.fromkeys(problems)))
+
+    async def _judge_final(self, event: PostCall) -> None:
+        """Accept the text that the call returns; if it is refused, the reply has no output."""
+        reply: Reply[Any] = Reply.of(event.final_message, event.outcome, event.run_id, event.usage, ())
+        await with_output(reply, self.output, event.context.state)
+
+    def _refuse(self, event: PostReasoning, problem: str) -> Again | None:
+        if event.purpose == "summary":  # a summary is not repeated
+            return None
+        way = event.context.state[AnswerState].way
+        count_refusal(event, self.output, problem, event.reasoning_result, new=1)
+        if way == "tool":
+            problem = BY_TOOL.format(name=self.output.tool.name, problem=problem)
+        return Again(with_metadata(Msg.user(problem, id=event.context.new_id("msg_")), synthetic=SOURCE))
+
+
+def _last_round(messages: Sequence[Msg]) -> Sequence[ToolResultBlock]:
+    """Return the results that the model has not seen yet: those of the last round, if only notes of hooks follow it."""
+    for place in range(len(messages) - 1, -1, -1):
+        msg = messages[place]
+        if msg.role == "tool":
+            return msg.tool_results
+        if msg.role != "user" or "synthetic" not in msg.metadata:
+            break
+    return ()
+
+
+def _failed(result: ToolResultBlock, name: str) -> bool:
+    """Whether the final tool refused an answer, or the last step failed; a person's denial is neither."""
+    return result.name == name and result.state in ("error", "timeout")
+
+
+def count_refusal(
+    event: PreReasoning | PostReasoning, output: Output[Any], problem: str, answer: Msg, *, new: int
+) -> None:
+    """Count the refused answers of the run.
+
+    Args:
+        event: The event of the last one.
+        output: The output.
+        problem: The problem with the last one.
+        answer: The reply that holds it.
+        new: How many of them are not in the facts yet.
+
+    Raises:
+        OutputError: There are more than `retries`.
+    """
+    name, count = "" if output.is_text else output.tool.name, new
+    for fact in port_of(event.context).facts():
+        if isinstance(fact, Reasoned) and not fact.accepted:
+            count += any(msg.metadata.get("synthetic") == SOURCE for msg in fact.follow_up)
+        elif isinstance(fact, RoundClosed):
+            mine = [result for result in fact.results if result.name == name]
+            count += any(_failed(one, name) for one in mine) and all(one.state != "success" for one in mine)
+    event.context.state[AnswerState].sent_back = min(count, output.retries)
+    if count > output.retries:
+        raise OutputError(output.name_of_form, count, problem, answer, event.model)

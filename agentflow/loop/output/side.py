@@ -1,0 +1,73 @@
+"""The typed answer of a side call (`context.complete(output=...)`): no tools, no events, asked again if it does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agentflow.errors import OutputError, UsageError
+from agentflow.loop.output.form import MisfitError
+from agentflow.loop.output.hooks import PROMPT
+from agentflow.loop.output.output import Output, OutputLike, output_of
+from agentflow.vocabulary.messages import Msg, Reply
+from agentflow.vocabulary.ports.model import Model, answer_modes
+from agentflow.vocabulary.specs import ModelOptions, Usage, one_call
+
+__all__ = ["ask_aside"]
+
+
+async def ask_aside(
+    wanted: OutputLike[Any],
+    model: str | Model,
+    messages: Sequence[Msg],
+    options: ModelOptions,
+    ask: Callable[[tuple[Msg, ...], ModelOptions], Awaitable[Msg]],
+    run_id: str,
+) -> Reply[Any]:
+    """Ask until the answer fits.
+
+    Args:
+        wanted: The output. A side call has no tools, so the model is asked by its JSON-schema mode, or in the prompt.
+        model: The model.
+        messages: The question.
+        options: The options of the request.
+        ask: Makes one request.
+        run_id: The run of the side call.
+
+    Returns:
+        The answer, with its value.
+
+    Raises:
+        UsageError: The form is a function, which does not run here.
+        OutputError: No answer fitted.
+    """
+    output: Output[Any] = output_of(wanted) or Output(type(None))
+    if output.runs:
+        raise UsageError(
+            f"context.complete(output={output.name_of_form}): a side call runs no function. Ask for the type of its "
+            "arguments, and call it with them."
+        )
+    conversation = tuple(messages)
+    if not output.is_text:
+        native = output.via == "native" or (output.via is None and bool(model) and (await answer_modes(model)).native)
+        if native:
+            options = options.merge(ModelOptions(answer_schema={"title": output.shape.title, **output.shape.schema}))
+        else:
+            conversation = (*conversation, Msg.user(PROMPT.format(schema=output.schema_text)))
+    times, used = 0, Usage()
+    while True:
+        times += 1
+        answer = await ask(conversation, options)
+        used += one_call(answer.usage)
+        try:
+            value = await output.accept(answer.text)
+        except MisfitError as error:
+            problem = str(error)
+            if times > output.retries:
+                name = model if isinstance(model, str) else model.name
+                raise OutputError(output.name_of_form, times, problem, answer, name) from error
+            conversation = (*conversation, Msg.assistant(answer.text), Msg.user(problem))
+        else:
+            reply: Reply[Any] = Reply.of(answer, "completed", run_id, used, ())
+            return replace(reply, value=value, typed=True)

@@ -1,0 +1,174 @@
+"""The tools that take an answer: one that returns it unchanged, and one with a function that is the last step.
+
+To the loop both are tools like any other: evaluated, journalled, timed and shown. The return value of a step is cached
+for the reply.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from agentflow.errors import ToolArgumentError, UsageError
+from agentflow.loop.output.answer import AcceptedAnswers
+from agentflow.loop.output.form import Form, MisfitError, json_in
+from agentflow.tools.results import render
+from agentflow.tools.tool import FullTool, Tool, arguments_text, full_tool
+from agentflow.vocabulary.messages import DataBlock, TextBlock, ToolUseBlock
+from agentflow.vocabulary.specs import ToolSpec
+
+if TYPE_CHECKING:
+    from agentflow.tools.tool_context import ToolContext
+
+__all__ = ["AnswerTool", "StepTool", "content_text", "step_of"]
+
+
+Checked: TypeAlias = Callable[[Any], Coroutine[Any, Any, Any]]
+"""Returns the output for a value, or for the text of an answer; raises `MisfitError` to refuse it."""
+
+
+class AnswerTool(FullTool[..., Any]):
+    """Takes an answer and returns it: its result is the answer's own text.
+
+    It succeeds only for an answer that fits and that `validate` accepts, no matter if the model, a hook, or a person
+    wrote its arguments. So a successful result in the history is an accepted answer.
+
+    Args:
+        name: The name for the model.
+        description: The description for the model.
+        form: The form of the answer.
+        accept: Validates an answer's text, or refuses it with `MisfitError`; None accepts every answer that fits.
+    """
+
+    expected_errors = (ValueError,)
+    form: Form[Any]
+    _accept: Checked | None
+
+    def __init__(self, name: str, description: str, form: Form[Any], accept: Checked | None) -> None:
+        super().__init__(_same, name=name, description=description, type="read", timeout=None, idempotent=True)
+        spec = ToolSpec(name, description, form.schema, type="read")
+        self.__dict__.update(spec=spec, form=form, _accept=accept, wants_context=accept is not None, dep_types={})
+
+    def prepare(self) -> AnswerTool:
+        """Do nothing: there is nothing to build."""
+        return self
+
+    def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Coroutine[Any, Any, object]:
+        """See `FullTool.start`."""
+        self.validate(tool_use)
+        text = arguments_text(tool_use).strip()
+        given = AcceptedAnswers() if context is None else context.run.state[AcceptedAnswers]
+        return _same(text) if self._accept is None else self._accepted(text, given, self._accept)
+
+    async def _accepted(self, text: str, given: AcceptedAnswers, accept: Checked) -> str:
+        try:
+            await given.accept(accept, text)
+        except MisfitError as error:
+            raise ToolArgumentError(str(error)) from error
+        return text
+
+    def validate(self, tool_use: ToolUseBlock) -> None:
+        """See `Tool.validate`."""
+        try:
+            self.form.read(arguments_text(tool_use))
+        except MisfitError as error:
+            raise ToolArgumentError(str(error)) from error
+
+
+class StepTool(FullTool[..., Any]):
+    """A tool with a function that is the last step: its return value is the call's output, if it passes.
+
+    Args:
+        made: The tool of that function.
+        validated: Turns the return value into the output, or refuses it with `MisfitError`.
+
+    Raises:
+        UsageError: It does not return a single value.
+    """
+
+    expected_errors = (ValueError,)
+    form: Form[Any]
+    _inner: Tool[..., Any]
+    _validated: Checked
+
+    def __init__(self, made: FullTool[..., Any], validated: Checked) -> None:
+        if made.streaming or made.external:
+            what = "yields several values" if made.streaming else "is answered from outside"
+            raise UsageError(
+                f"output={made.name}: it {what}; the last step is a function that runs and returns one value."
+            )
+        made.prepare()
+        self.__dict__.update(made.__dict__, wants_context=True, _inner=made, _validated=validated, form=Arguments(made))
+
+    def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Any:
+        """See `FullTool.start`; the return value is cached for the reply."""
+        given = AcceptedAnswers() if context is None else context.run.state[AcceptedAnswers]
+        made: FullTool[..., Any] = object.__new__(FullTool)
+        made.__dict__.update(self._inner.__dict__, _call=partial(self._step, self._inner.__dict__["_call"], given))
+        return made.start(tool_use, context)
+
+    async def _step(
+        self, call: Callable[..., Awaitable[Any]], given: AcceptedAnswers, /, *args: object, **arguments: object
+    ) -> object:
+        """Call the function, then check its return value."""
+        value = await call(*args, **arguments)
+        try:
+            output = await self._validated(value)
+        except MisfitError as error:  # not retried by the tool's own retries: the function has run
+            raise ToolArgumentError(str(error)) from error
+        given.note(content_text(render(value)), output)
+        return value
+
+
+def content_text(content: str | tuple[TextBlock | DataBlock, ...]) -> str:
+    """Return the text of a tool's result."""
+    return content if isinstance(content, str) else "".join(getattr(block, "text", "") for block in content)
+
+
+class Arguments(Form[Any]):
+    """The form of a tool's arguments; the value of a text is the text itself, which the tool parses.
+
+    Args:
+        made: The tool.
+    """
+
+    def __init__(self, made: Tool[..., Any]) -> None:
+        self.kind = made.function
+        self.wrapped = False
+        self.schema = dict(made.spec.parameters)
+        self._tool = made
+
+    @property
+    def title(self) -> str:
+        """The tool's name."""
+        return self._tool.name
+
+    def read(self, text: str) -> str:
+        """See `Form.read`."""
+        raw = json_in(text)
+        try:
+            self._tool.validate(ToolUseBlock.from_json("", self._tool.name, raw))
+        except ToolArgumentError as error:
+            raise MisfitError(str(error)) from error
+        return raw
+
+
+def step_of(
+    function: Callable[..., Any] | Tool[..., Any], name: str | None, description: str | None, validated: Checked
+) -> StepTool:
+    """Return the tool of a function that runs as the last step; a plain function runs in a thread.
+
+    Raises:
+        UsageError: It cannot be a tool.
+    """
+    if isinstance(function, Tool):
+        made = full_tool(cast("Tool[..., Any]", function))
+        return StepTool(made if name is None else made.renamed(name), validated)
+    plain = not (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function))
+    return StepTool(FullTool(function, name=name, description=description, in_thread=plain), validated)
+
+
+async def _same(text: str) -> str:
+    return text

@@ -1,0 +1,121 @@
+"""Access control: a token, the expected host and origin, and headers that allow only our own scripts.
+
+Rules:
+
+1. Nothing is served without the token, not even the page's files.
+2. A request with a foreign Host or Origin is refused first: a page elsewhere can neither read nor control anything.
+3. The token comes once in the link, then as a cookie that scripts cannot read; programs send it as a bearer token.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Sequence
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agentflow.serve.inspector.one_file import policy
+
+__all__ = ["LOOPBACK", "Guard"]
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_COOKIE = "agentflow_inspector"
+
+
+class Guard:
+    """Authenticates requests: valid token and same origin.
+
+    Args:
+        app: The guarded application.
+        token: The token.
+        hosts: The host names under which the application is reachable, without ports.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, hosts: Sequence[str]) -> None:
+        self._app = app
+        self._token = token
+        self._hosts = frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        why = self._refusal(scope, headers)
+        given = self._in_link(scope)
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._secure(MutableHeaders(scope=message), scope, given and not why)
+            await send(message)
+
+        answer: ASGIApp = self._app if not why else PlainTextResponse(why, 403)
+        await answer(scope, receive, send_safely)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> str:
+        if scope["type"] != "http":
+            return "Only HTTP is supported."
+        host = headers.get("host", "")
+        if _name(host) not in self._hosts:
+            return "Unexpected Host header."
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return "Unexpected Origin header."
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
+            return "Unexpected Origin header."
+        if not (self._in_link(scope) or self._in_headers(scope, headers)):
+            return "A valid token is required. Open the link that `agentflow inspect` prints."
+        return ""
+
+    def _in_link(self, scope: Scope) -> bool:
+        if scope.get("method") != "GET":
+            return False
+        return any(self._fits(one) for one in parse_qs(scope["query_string"].decode("latin-1")).get("token", ()))
+
+    def _in_headers(self, scope: Scope, headers: Headers) -> bool:
+        kind, _, bearer = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self._fits(bearer):
+            return True
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(_cookie(scope))
+        except CookieError:
+            return False
+        return cookie is not None and self._fits(cookie.value)
+
+    def _fits(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
+
+    def _secure(self, headers: MutableHeaders, scope: Scope, give_cookie: bool) -> None:
+        headers["content-security-policy"] = f"{policy()}; frame-ancestors 'none'"
+        headers["x-content-type-options"] = "nosniff"
+        headers["x-frame-options"] = "DENY"
+        headers["referrer-policy"] = "no-referrer"
+        headers["cross-origin-resource-policy"] = "same-origin"
+        headers["cross-origin-opener-policy"] = "same-origin"
+        headers["cache-control"] = "no-store"
+        if give_cookie:
+            path = scope.get("root_path") or "/"
+            secure = "; Secure" if scope.get("scheme") == "https" else ""
+            made = f"{_cookie(scope)}={self._token}; HttpOnly; SameSite=Strict; Path={path}{secure}"
+            headers.append("set-cookie", made)
+
+
+def _cookie(scope: Scope) -> str:
+    """Return the cookie's name, which depends on the port because a host's ports share cookies."""
+    server = scope.get("server")
+    return f"{_COOKIE}_{server[1]}" if server else _COOKIE
+
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\s]+)(?::[0-9]{1,5})?\Z")
+
+
+def _name(host: str) -> str:
+    """Return a Host header without its port, or an empty string if it is malformed (`urlsplit` is too tolerant)."""
+    found = _HOST.match(host)
+    return "" if found is None else found[1].strip("[]").lower()

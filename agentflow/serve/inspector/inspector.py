@@ -1,0 +1,304 @@
+"""`Inspector`: an ASGI application that shows recorded runs, also while they run, and handles breakpoints.
+
+Rules:
+
+1. It reads the logs that recorders write, so a slow browser never slows a run.
+2. It requires its token and an expected host name (`guard.py`).
+3. A browser has one connection for updates: to the run on display, the list and the paused runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import secrets
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from agentflow._support.json_text import read_json_text
+from agentflow.errors import StoreError, UsageError
+from agentflow.plugins.debugger.pause import Pause
+from agentflow.recording.keeping import LogStore
+from agentflow.serve.inspector.comparing import compare
+from agentflow.serve.inspector.guard import LOOPBACK, Guard
+from agentflow.serve.inspector.logs import Logs, LogSource
+from agentflow.serve.inspector.one_file import PAGE, page_with
+from agentflow.serve.inspector.pauses import Pauses
+
+__all__ = ["Inspector"]
+
+_INTERVAL = 0.25
+"""Seconds between two checks of the files."""
+_HEARTBEAT = 15.0
+_PATIENCE = 1.0
+"""Seconds within which new logs are read for the list; the page requests the others later."""
+_LARGEST = 16_000_000  # bytes of a request body
+_AT_ONCE = 1_000_000  # bytes of lines in one update
+
+
+class Inspector:
+    """Shows recorded runs on a web page; an ASGI application.
+
+    Args:
+        runs: Run logs, and folders and stores that a `Recorder` writes to; a store may be given as `"sqlite:///runs.db"`.
+        token: The token that a browser needs; random by default.
+        hosts: The host names under which it is reachable, without ports; by default the loopback names.
+
+    Attributes:
+        token: The token, for links.
+
+    Raises:
+        UsageError: A file does not exist, or the token is too short.
+        StoreError: A database does not exist.
+
+    Example:
+        >>> inspector = Inspector("runs")
+        >>> async with inspector.serving() as link:
+        ...     print(link.partition("=")[0])
+        http://127.0.0.1:.../?token
+    """
+
+    def __init__(self, *runs: str | Path | LogStore, token: str | None = None, hosts: Sequence[str] = LOOPBACK) -> None:
+        if token is not None and len(token) < 16:
+            raise UsageError(
+                "Inspector(token=...): the token must have at least 16 characters, so that it cannot be guessed."
+            )
+        if isinstance(hosts, str):
+            raise UsageError(f"Inspector(hosts={hosts!r}): pass a list of names, hosts=[{hosts!r}].")
+        self.token = token or secrets.token_urlsafe(32)
+        self._logs = Logs(runs)
+        self._pauses = Pauses()
+        routes = [
+            Route("/", self._index),
+            Route("/page/{name}", self._file),
+            Route("/api/runs", self._runs),
+            Route("/api/runs/{id}", self._run),
+            Route("/api/runs/{id}/export", self._export),
+            Route("/api/diff/{one}/{other}", self._diff),
+            Route("/api/news", self._news),
+            Route("/api/pauses/{id}", self._decide, methods=["POST"]),
+        ]
+        self._app = Guard(Starlette(routes=routes), self.token, hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        await self._app(scope, receive, send)
+
+    def link(self, base: str) -> str:
+        """Return a link that contains the token.
+
+        Args:
+            base: The base URL, such as `"http://127.0.0.1:8000/inspect"`.
+        """
+        return f"{base.rstrip('/')}/?token={quote(self.token)}"
+
+    async def attend(self, pause: Pause) -> None:
+        """Handle a paused run on the page: `Breakpoint(PreActing, ask=inspector.attend)`."""
+        await self._pauses.attend(pause)
+
+    @asynccontextmanager
+    async def serving(self, *, host: str = "127.0.0.1", port: int = 0) -> AsyncGenerator[str]:
+        """Serve in this event loop while the block runs.
+
+        Args:
+            host: The address to listen on.
+            port: The port; 0 chooses a free one.
+
+        Raises:
+            UsageError: The port is in use, or the host is not an address of this machine.
+        """
+        listening = await _listen(host, port)
+        server = _Server(
+            uvicorn.Config(self, log_config=None, lifespan="off", server_header=False, proxy_headers=False)
+        )
+        running = asyncio.ensure_future(server.serve_on(listening))
+        try:
+            await server.listens.wait()
+            if running.done():  # startup failed
+                await running
+            yield self.link(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
+        finally:
+            server.should_exit = server.force_exit = True
+            await running
+            listening.close()
+
+    # ---- routes
+
+    async def _index(self, request: Request) -> Response:
+        return FileResponse(PAGE / "index.html")
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _FILES:
+            raise HTTPException(404)
+        return FileResponse(PAGE / name, media_type=_TYPES[Path(name).suffix])
+
+    async def _runs(self, request: Request) -> Response:
+        text = request.query_params.get("text")
+        if text is not None:
+            return JSONResponse(await asyncio.to_thread(self._logs.search, text))
+        found = await asyncio.to_thread(self._logs.runs, _PATIENCE)
+        return JSONResponse([run.as_dict() for run in found], headers={"x-left": str(self._logs.left)})
+
+    async def _source(self, run_id: str) -> LogSource:
+        source = await asyncio.to_thread(self._logs.source, run_id)
+        if source is None:
+            raise HTTPException(404, "No such run.")
+        if source.problem:
+            raise HTTPException(409, source.problem)
+        return source
+
+    async def _run(self, request: Request) -> Response:
+        source = await self._source(request.path_params["id"])
+        lines, end = await asyncio.to_thread(source.lines)
+        return PlainTextResponse(lines, headers={"x-end": str(end), "x-torn": str(source.torn)})
+
+    async def _diff(self, request: Request) -> Response:
+        one, other = [await self._source(request.path_params[name]) for name in ("one", "other")]
+        try:
+            return JSONResponse(await asyncio.to_thread(lambda: compare(one.lines()[0], other.lines()[0])))
+        except StoreError as error:
+            return PlainTextResponse(str(error), 409)
+
+    async def _export(self, request: Request) -> Response:
+        source = await self._source(request.path_params["id"])
+        lines, _ = await asyncio.to_thread(source.lines)
+        run = source.run.run
+        page = await asyncio.to_thread(page_with, [(run, lines, source.torn)])
+        name = "".join(c if c.isalnum() or c in "-_" else "_" for c in run)[:80]
+        headers = {"content-disposition": f'attachment; filename="{name or "run"}.html"'}
+        return Response(page, media_type="text/html; charset=utf-8", headers=headers)
+
+    async def _decide(self, request: Request) -> Response:
+        data = await _body(request)
+        try:
+            return JSONResponse(self._pauses.act(request.path_params["id"], data))
+        except UsageError as error:
+            return PlainTextResponse(str(error), 409)
+
+    # ---- updates
+
+    async def _news(self, request: Request) -> Response:
+        run, begin = request.query_params.get("run"), request.headers.get("last-event-id")
+        begin = begin or request.query_params.get("from", "0")
+        if not begin.isdecimal():
+            raise HTTPException(400, "from= must be a number of bytes.")
+        source = None if run is None else await self._source(run)
+        headers = {"x-accel-buffering": "no"}
+        return StreamingResponse(self._updates(source, int(begin)), media_type="text/event-stream", headers=headers)
+
+    async def _updates(self, source: LogSource | None, end: int) -> AsyncIterator[str]:
+        """Yield updates as server-sent events; a slow reader gets larger ones."""
+        stamp: int | None = None  # the first update includes the list, which may have changed since the page loaded it
+        version, silent, damaged = -1, 0.0, False
+        yield ":\n\n"
+        while True:
+            updates: list[str] = []
+            if source is not None:
+                lines, end = await asyncio.to_thread(source.lines, end)
+                updates += [_event({"lines": piece}, end) for piece in _pieces(lines)]
+                if source.problem and not damaged:
+                    damaged = True
+                    updates.append(_event({"problem": source.problem}, end))
+            elif (now := await asyncio.to_thread(self._logs.stamp)) != stamp:
+                stamp = now
+                updates.append(_event({"runs": True}, end))
+            if version != self._pauses.version:
+                version = self._pauses.version
+                updates.append(_event({"pauses": self._pauses.shown()}, end))
+            silent = 0.0 if updates else silent + _INTERVAL
+            for one in updates:
+                yield one
+            if silent >= _HEARTBEAT:
+                silent = 0.0
+                yield ":\n\n"
+            await self._pauses.changed(version, _INTERVAL)
+
+
+def _event(data: object, end: int) -> str:
+    return f"id: {end}\ndata: {json.dumps(data)}\n\n"
+
+
+def _pieces(lines: bytes) -> list[str]:
+    """Split lines into portions of bounded size."""
+    found: list[str] = []
+    while lines:
+        end = lines.find(b"\n", _AT_ONCE) + 1 or len(lines)
+        found.append(lines[:end].decode("utf-8", "replace"))
+        lines = lines[end:]
+    return found
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HTTPException(415, "The body must be application/json.")
+    raw = b""
+    async for piece in request.stream():
+        raw += piece
+        if len(raw) > _LARGEST:
+            raise HTTPException(413, f"The body must not exceed {_LARGEST} bytes.")
+    try:
+        data: object = read_json_text(raw)
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        raise HTTPException(400, "The body must be a JSON object.")
+    return cast("dict[str, Any]", data)
+
+
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_FILES = frozenset(path.name for path in PAGE.iterdir() if path.suffix in _TYPES)
+
+
+_CURES = {
+    errno.EADDRINUSE: "the port is in use. Choose another one, or 0 for a free one.",
+    errno.EADDRNOTAVAIL: "this machine has no such address. Use one of its addresses, or 127.0.0.1 for local access only.",
+    errno.EACCES: "permission denied. Choose a port from 1024 on, or 0 for a free one.",
+}
+
+
+async def _listen(host: str, port: int) -> socket.socket:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, *_, address = found[0]
+        return socket.create_server((str(address[0]), port), family=family)
+    except (socket.gaierror, UnicodeError) as error:
+        raise UsageError(
+            f"The inspector cannot listen on {host}: it is not an address or name of this machine."
+        ) from error
+    except OSError as error:
+        why = _CURES.get(error.errno or 0, error.strerror)
+        raise UsageError(f"The inspector cannot listen on {host}, port {port}: {why}") from error
+
+
+class _Server(uvicorn.Server):
+    """Signals when it listens, and leaves signal handling to the program."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Start listening."""
+        await super().startup(sockets)
+        self.listens.set()
+
+    async def serve_on(self, listening: socket.socket) -> None:
+        """Serve until stopped."""
+        try:
+            await self._serve([listening])
+        finally:
+            self.listens.set()

@@ -1,0 +1,103 @@
+"""Import agents, hooks and output types by `module:name`.
+
+Modules in the current folder can be imported, as with `python -m`.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from operator import attrgetter
+from typing import Any, TypeVar, cast
+
+from agentflow._support.shown import one_line
+from agentflow.agent.agent import Agent
+from agentflow.hooks import Hook, HookSource
+from agentflow.loop.output.output import OutputLike
+from agentflow.terminal.cli.failures import CommandError, place_of
+
+__all__ = ["load_agent", "load_agent_or", "load_hook", "load_output"]
+
+T = TypeVar("T")
+
+
+def load_agent(target: str) -> Agent:
+    """Import the agent named by `module:name`.
+
+    Args:
+        target: The name, such as `"shop.agents:assistant"`; the part after the colon may contain dots.
+
+    Raises:
+        CommandError: The text is malformed, the import fails, or the name is missing or not an agent.
+    """
+    return load_agent_or(target, Agent)
+
+
+def load_agent_or(target: str, other: type[T]) -> Agent | T:
+    """Import the agent named by `module:name`, or an object of another class that has one; errors as in `load_agent`."""
+    found = _variable(target, "an agent", "shop.agents:assistant for the variable assistant in shop/agents.py")
+    if not isinstance(found, Agent | other):
+        what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
+        raise CommandError(
+            f"{target} is {what}, not an Agent. Name a variable that holds one: assistant = Agent('assistant', model)."
+        )
+    return cast("Agent[Any] | T", found)
+
+
+def load_hook(target: str) -> HookSource:
+    """Import the hook named by `module:name`: a hook, a marked function, or a class of hooks, which is instantiated.
+
+    Raises:
+        CommandError: The text is malformed, the import fails, or the name is missing.
+    """
+    found = _variable(target, "a hook", "shop.guards:NewGuard")
+    try:
+        return found() if isinstance(found, type) and issubclass(found, Hook) else cast("Hook", found)
+    except TypeError as error:
+        raise CommandError(
+            f"{target} cannot be created without arguments ({error}). Use the name of a hook, not its class."
+        ) from error
+
+
+def load_output(target: str) -> OutputLike[Any]:
+    """Import the `output=` of a call named by `module:name`: a type, a function or an `Output`.
+
+    Raises:
+        CommandError: The text is malformed, the import fails, or the name is missing.
+    """
+    return _variable(target, "a type of answers", "shop.orders:Order")
+
+
+def _variable(target: str, what: str, such_as: str) -> Any:
+    module_name, colon, name = target.partition(":")
+    if not colon or not module_name or not name or module_name.endswith(".py") or set("/\\") & set(module_name):
+        raise CommandError(f"{target!r} does not name {what}. Use module:name, such as {such_as}.")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    module = _module(module_name, target)
+    try:
+        return attrgetter(name)(module)
+    except AttributeError:
+        agents = ", ".join([key for key, value in vars(module).items() if isinstance(value, Agent)])
+        raise CommandError(f"The module {module_name!r} has no {name!r}. Its agents: {agents or 'none'}.") from None
+
+
+def _module(name: str, target: str) -> object:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(f"{missing}."):
+            raise CommandError(
+                f"There is no module {missing!r} (needed for {target!r}) in the current folder or the installed packages."
+            ) from None
+        raise _broken(name, error) from error
+    except (Exception, SystemExit) as error:  # a user's module may raise anything
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: BaseException) -> CommandError:
+    text = one_line(str(error.msg if isinstance(error, SyntaxError) else error))
+    return CommandError(
+        f"The module {name!r} cannot be imported: {type(error).__name__}{': ' if text else ''}{text} ({place_of(error)})."
+    )

@@ -1,0 +1,219 @@
+"""`agentflow`: the commands and their options; the other modules of this package implement them.
+
+Exit codes are in `agentflow.terminal.cli.failures`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from importlib import metadata
+from io import TextIOWrapper
+
+import click
+
+from agentflow.agent.agent import Agent
+from agentflow.errors import AgentFlowError, ScriptError
+from agentflow.loop.session import Session
+from agentflow.plugins.debugger import Breakpoint
+from agentflow.terminal.cli.calls import call_loop
+from agentflow.terminal.cli.completion import agents_like, completion
+from agentflow.terminal.cli.failures import EXIT_CODES, INTERRUPTED, CommandError, code_of
+from agentflow.terminal.cli.hook_table import print_hooks
+from agentflow.terminal.cli.lazy_command import LazyCommand
+from agentflow.terminal.cli.loading import load_agent
+from agentflow.terminal.cli.say import say
+from agentflow.terminal.console import follow
+from agentflow.terminal.conversation import chat as talk
+from agentflow.terminal.phrases import call_text
+from agentflow.terminal.screen import Screen, make_console
+from agentflow.vocabulary.event_json import event_line
+from agentflow.vocabulary.events import HookEvent, PreCall
+
+__all__ = ["cli", "main"]
+
+
+def _version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
+        return
+    try:
+        click.echo(f"agentflow {metadata.version('agentflow-hooks')}")
+    except metadata.PackageNotFoundError:
+        click.echo("agentflow (from source)")
+    context.exit()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
+)
+def cli() -> None:
+    """Agents whose every step is an event that hooks can see, change and veto.
+
+    An agent is named module:agent, such as shop.agents:assistant for the variable assistant in shop/agents.py.
+
+    \b
+    Exit codes:
+      0    the call completed
+      1    the call did not complete (denied, stopped, at its limit, suspended, failed in a hook)
+      2    usage or configuration error (arguments, agent, key, model, network)
+      130  interrupted with Ctrl-C
+    """
+
+
+@cli.command()
+@click.argument("agent", metavar="MODULE:AGENT", shell_complete=agents_like)
+@click.argument("prompt")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
+@click.option("--events", is_flag=True, help="Print a line for every event.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the model's text.")
+@click.option("--children", is_flag=True, help="Include the events of sub-agents.")
+@click.option("--session", metavar="ID", help="Session to continue; needs an agent with a store.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Time limit of the call."
+)
+def run(
+    agent: str,
+    prompt: str,
+    as_json: bool,
+    events: bool,
+    quiet: bool,
+    children: bool,
+    session: str | None,
+    timeout: float | None,
+) -> int:
+    """Call an agent once and show the call. With "-", the prompt is read from standard input."""
+    loaded = load_agent(agent)
+    message = sys.stdin.read() if prompt == "-" else prompt
+    place = loaded.session(session)
+    screen = Screen(make_console(), events=events, quiet=quiet or as_json, children=children)
+
+    def as_line(event: HookEvent) -> None:
+        screen.tally.count(event)
+        click.echo(event_line(event))
+
+    stream = loaded.stream(
+        message,
+        session=place,
+        timeout=timeout,
+        children=children or not as_json,
+        buffer=0,  # show all earlier events before a hook asks a question
+    )
+    interrupt = partial(loaded.interrupt, place, "Ctrl-C")
+    try:
+        with call_loop() as runner:
+            runner.run(follow(stream, screen, show=as_line if as_json else None, interrupt=interrupt))
+    except (
+        Exception,
+        ScriptError,
+    ) as error:  # hooks and tools may raise anything; print it as one line
+        raise CommandError(_format_error(error), code_of(error)) from error
+    screen.summary_line()
+    _say_pending(loaded, place)
+    return EXIT_CODES[screen.tally.outcome or "failed"]
+
+
+@cli.command()
+@click.argument("agent", metavar="MODULE:AGENT", shell_complete=agents_like)
+@click.option("--session", metavar="ID", help="Session of the conversation.")
+@click.option("--events", is_flag=True, help="Print a line for every event.")
+@click.option("--step", is_flag=True, help="Pause each call at its first event, in the debugger.")
+def chat(agent: str, session: str | None, events: bool, step: bool) -> int:
+    """Chat with an agent. Ctrl-C interrupts a call, not the program; /help lists the commands."""
+    loaded = load_agent(agent)
+    if step and not sys.stdin.isatty():
+        raise CommandError("--step needs a terminal as standard input, to ask at each pause.")
+    hooks = [Breakpoint(PreCall, scope="tree", when=lambda event: not event.source)] if step else []
+    try:
+        with call_loop() as runner:
+            runner.run(talk(loaded, session=session, events=events, hooks=hooks))
+    except AgentFlowError as error:
+        raise CommandError(str(error), code_of(error)) from error
+    return 0
+
+
+@cli.command()
+@click.argument("agent", metavar="MODULE:AGENT", shell_complete=agents_like)
+def hooks(agent: str) -> int:
+    """Show an agent's hooks, event by event, in the order in which they run."""
+    loaded = load_agent(agent)
+    print_hooks(make_console(), loaded.name, loaded.hooks)
+    return 0
+
+
+cli.add_command(
+    LazyCommand(
+        "demo", "agentflow.terminal.cli.demo", "Watch an agent work: real files, real HTTP, a hook that vetoes."
+    )
+)
+cli.add_command(
+    LazyCommand("new", "agentflow.terminal.cli.new", "Create a project: an agent, its tools, a hook, a test.")
+)
+cli.add_command(completion)
+cli.add_command(
+    LazyCommand("models", "agentflow.terminal.cli.models_command", "Show the adapter and key of a model's name.")
+)
+cli.add_command(
+    LazyCommand("worker", "agentflow.terminal.cli.worker_command", "Run calls submitted by other processes.", "dbos")
+)
+cli.add_command(
+    LazyCommand("inspect", "agentflow.terminal.cli.inspect_command", "Show recorded runs in a browser.", "web")
+)
+cli.add_command(LazyCommand("serve", "agentflow.terminal.cli.serve_command", "Serve agents over HTTP.", "serve"))
+cli.add_command(
+    LazyCommand("acp", "agentflow.terminal.cli.acp_command", "Serve an agent to an editor over ACP.", "acp")
+)
+cli.add_command(LazyCommand("mcp", "agentflow.terminal.cli.mcp_command", "Serve an agent over MCP.", "mcp"))
+cli.add_command(
+    LazyCommand("replay", "agentflow.terminal.cli.run_logs", "Replay a recorded run with its replies and results.")
+)
+cli.add_command(LazyCommand("diff", "agentflow.terminal.cli.run_logs", "Compare two recorded runs."))
+cli.add_command(
+    LazyCommand("explain", "agentflow.terminal.cli.run_logs", "Show which hooks affected a message of a recorded run.")
+)
+cli.add_command(
+    LazyCommand("export", "agentflow.terminal.cli.export_command", "Write a stored session as a run log.", "sql")
+)
+cli.add_command(
+    LazyCommand("runs", "agentflow.terminal.cli.runs", "List, show, cancel, resume and prune submitted runs.", "dbos")
+)
+
+
+def _format_error(error: BaseException) -> str:
+    """Format an error on one line, with the failed component."""
+    notes = "; ".join(getattr(error, "__notes__", ()))
+    name = "" if code_of(error) == 2 else f"{type(error).__name__}: "
+    return f"{name}{error}{f' ({notes})' if notes else ''}"
+
+
+def _say_pending(agent: Agent, session: Session) -> None:
+    for wait in session.pending:
+        what = call_text(wait.tool_use, 80) if wait.tool_use is not None else "a decision"
+        say(f"agentflow: {agent.name} waits for {what}; `agentflow chat` asks you for it.", err=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit.
+
+    Args:
+        arguments: Arguments to use instead of `sys.argv`.
+
+    Raises:
+        SystemExit: Always, with one of the exit codes.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        code = cli.main(arguments, prog_name="agentflow", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""`agentflow serve`: serve agents over HTTP."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from agentflow.errors import AgentFlowError
+from agentflow.serve import App, View, bearer_tokens
+from agentflow.serve.guard import LOOPBACK
+from agentflow.serve.server import listen, server_for
+from agentflow.terminal.cli.calls import call_loop
+from agentflow.terminal.cli.failures import CommandError
+from agentflow.terminal.cli.loading import load_agent
+from agentflow.terminal.cli.say import say
+
+__all__ = ["serve"]
+
+_SHUTDOWN_SECONDS = 20.0
+
+
+@click.command()
+@click.argument("agents", metavar="MODULE:AGENT...", nargs=-1, required=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 for a free one.")
+@click.option("--store", metavar="URL", help="Store of the sessions, such as sqlite:///chat.db.")
+@click.option("--token-env", metavar="NAME", help="Environment variable with the token that clients must send.")
+@click.option("--name", "names", multiple=True, metavar="HOST", help="Host name under which it is reachable.")
+@click.option("--origin", "origins", multiple=True, metavar="URL", help="Other site whose pages may use it.")
+@click.option("--full", is_flag=True, help="Also show thinking, and arguments and results of tools.")
+@click.option("--no-resume", is_flag=True, help="Do not continue the runs that the last process left.")
+def serve(
+    agents: tuple[str, ...],
+    host: str,
+    port: int,
+    store: str | None,
+    token_env: str | None,
+    names: tuple[str, ...],
+    origins: tuple[str, ...],
+    full: bool,
+    no_resume: bool,
+) -> int:
+    """Serve agents over HTTP: runs with events, decisions, and sessions.
+
+    If there is no --token-env, it is reachable only from this machine. If there is a --store, sessions outlive the process,
+    and runs that were stopped continue. /openapi.json describes the routes.
+    """
+    try:
+        app = App(
+            [load_agent(agent) for agent in agents],
+            store=store,
+            auth=None if token_env is None else bearer_tokens({_token(token_env): "user"}),
+            view=View(tools="full", thinking=True) if full else None,
+            hosts=(*LOOPBACK, *names),
+            origins=origins,
+            resume=not no_resume,
+            shutdown_seconds=_SHUTDOWN_SECONDS,
+        )
+        listening = listen(app, host, port)
+        with listening, call_loop() as runner:
+            server = server_for(app, shutdown_seconds=_SHUTDOWN_SECONDS)
+            shown = f"[{host}]" if ":" in host else host
+            say(f"agentflow: serving {', '.join(app.service.agents)} at http://{shown}:{listening.getsockname()[1]}")
+            runner.run(server.serve(sockets=[listening]))
+    except AgentFlowError as error:
+        raise CommandError(str(error)) from error
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _token(name: str) -> str:
+    token = os.environ.get(name)
+    if not token:
+        raise CommandError(f"--token-env {name}: the environment has no such variable. Set it to a random token.")
+    return token

@@ -1,0 +1,189 @@
+"""`MemoryStore`: a store that keeps sessions in the process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from agentflow._support.ids import inner_session_id
+from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.ports.store import (
+    Claim,
+    SessionInfo,
+    SessionStatus,
+    SessionStore,
+    conflict,
+    fact_conflict,
+    id_taken,
+    imported_facts,
+    inner_point,
+    inner_sessions,
+    kept_inside,
+    no_point,
+    no_session,
+    status_after,
+)
+from agentflow.vocabulary.saving.codec import SavedSession, fact_key, session_from_dict, session_to_dict
+
+__all__ = ["MemoryStore"]
+
+
+class _Journal:
+    __slots__ = ("facts", "keys", "status", "updated")
+
+    def __init__(self) -> None:
+        self.facts: list[Fact] = []
+        self.keys: dict[str, Fact] | None = None  # built for the first writer without a version
+        self.status: SessionStatus = "idle"
+        self.updated = 0.0
+
+    def known(self) -> dict[str, Fact]:
+        if self.keys is None:
+            self.keys = {key: fact for fact in self.facts if (key := fact_key(fact)) is not None}
+        return self.keys
+
+    def add(self, facts: Sequence[Fact]) -> None:
+        self.facts.extend(facts)
+        if self.keys is not None:
+            self.keys.update({key: fact for fact in facts if (key := fact_key(fact)) is not None})
+        self.status = status_after(facts) or self.status
+        self.updated = time.time()
+
+
+class MemoryStore(SessionStore):
+    """Keeps sessions in the process.
+
+    Example:
+        >>> store = MemoryStore()
+        >>> store.load("unknown")
+        ()
+    """
+
+    __slots__ = ("_journals",)
+
+    def __init__(self) -> None:
+        self._journals: dict[str, _Journal] = {}
+
+    def append(
+        self,
+        session_id: str,
+        facts: Sequence[Fact],
+        *,
+        expected: int | None = None,
+        claim: Claim | None = None,
+    ) -> Awaitable[None] | None:
+        """Add facts; see `SessionStore.append`."""
+        journal = self._journals.get(session_id)
+        if expected is None:
+            journal = self._journal(session_id)
+            facts = _news(session_id, journal, facts)
+        elif journal is None:
+            if expected:
+                raise conflict(session_id, expected, 0)
+            journal = self._journal(session_id)
+        elif len(journal.facts) != expected:
+            if journal.facts[expected : expected + len(facts)] == list(facts):
+                return None  # delivered twice
+            raise conflict(session_id, expected, len(journal.facts))
+        if facts:
+            journal.add(facts)
+        return None
+
+    def _journal(self, session_id: str) -> _Journal:
+        return self._journals.setdefault(session_id, _Journal())
+
+    def load(self, session_id: str) -> Sequence[Fact]:
+        """Return all facts of a session, oldest first."""
+        journal = self._journals.get(session_id)
+        return () if journal is None else tuple(journal.facts)
+
+    def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
+        """Return None: writers detect conflicts when they append."""
+        return None
+
+    async def sessions(self) -> list[SessionInfo]:
+        """Return all sessions, the most recently used first."""
+        found = [SessionInfo(id, len(j.facts), j.updated, j.status) for id, j in self._journals.items()]  # noqa: A001
+        return sorted(found, key=lambda info: (-info.updated, info.id))
+
+    async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
+        """Copy a session up to a point; see `SessionStore.fork`."""
+        facts = self._existing(session_id).facts
+        stop = len(facts) if at is None else at
+        if isinstance(stop, str):
+            stop = max((n for n, fact in enumerate(facts, 1) if getattr(fact, "run_id", None) == at), default=0)
+        if not 1 <= stop <= len(facts):
+            raise no_point(session_id, at or 0, len(facts))
+        self._free(new_id).add(facts[:stop])
+        for use_id in kept_inside(facts[:stop]):
+            inner = self._journals.get(inner_session_id(session_id, use_id))
+            if inner is not None and (until := inner_point(facts[:stop], inner.facts)):
+                await self.fork(inner_session_id(session_id, use_id), inner_session_id(new_id, use_id), until)
+
+    async def rename(self, session_id: str, new_id: str) -> None:
+        """Give a session another id."""
+        journal = self._existing(session_id)
+        if new_id in self._journals:
+            raise id_taken(new_id)
+        self._journals[new_id] = journal
+        del self._journals[session_id]
+
+    async def delete(self, session_id: str) -> bool:
+        """Delete a session."""
+        return self._journals.pop(session_id, None) is not None
+
+    async def export(self, session_id: str) -> dict[str, Any]:
+        """Return a session as JSON-compatible data."""
+        facts = tuple(self._existing(session_id).facts)
+        data = session_to_dict(SavedSession(session_id, (), facts))
+        inner = [use_id for use_id in kept_inside(facts) if inner_session_id(session_id, use_id) in self._journals]
+        return (
+            {**data, "inner": {i: await self.export(inner_session_id(session_id, i)) for i in inner}} if inner else data
+        )
+
+    async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
+        """Store a session from the data of `export` or `Session.to_dict`."""
+        saved = session_from_dict(data)
+        name = saved.id if session_id is None else session_id
+        inner = inner_sessions(data)
+        self._free(name).add(imported_facts(saved))
+        for use_id, session in inner.items():
+            await self.import_(session, inner_session_id(name, use_id))
+        return name
+
+    def _existing(self, session_id: str) -> _Journal:
+        journal = self._journals.get(session_id)
+        if journal is None:
+            raise no_session(session_id, self._journals)
+        return journal
+
+    def _free(self, session_id: str) -> _Journal:
+        if session_id in self._journals:
+            raise id_taken(session_id)
+        return self._journal(session_id)
+
+    async def close(self) -> None:
+        """Do nothing: there are no resources."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _news(session_id: str, journal: _Journal, facts: Sequence[Fact]) -> list[Fact]:
+    """Return the facts that are not stored yet."""
+    news: list[Fact] = []
+    for fact in facts:
+        key = fact_key(fact)
+        there = None if key is None else journal.known().get(key)
+        if there is None:
+            news.append(fact)
+        elif there != fact:
+            raise fact_conflict(session_id, key or "")
+    return news

@@ -1,0 +1,237 @@
+"""When failed work is retried, and after how long: one rule for models, tools, hooks, stores and durable runs.
+
+Rules:
+
+1. Only failures that could pass are retried: `should_retry` decides. Cancellation, `Veto`, `UsageError` and contract
+   errors of hooks never are.
+2. A requested wait (`ModelError.retry_after`) is kept exactly; if it is beyond `max_wait`, there is no retry.
+3. Otherwise the wait doubles from `first_wait`, with jitter added, up to `max_wait`.
+4. Giving up adds a note to the last error, which is raised unchanged.
+
+Tenacity counts and times the attempts. It is loaded with the first failure that is retried, so successful work does not
+pay for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from agentflow._support.shown import described
+from agentflow._support.values import frozen
+from agentflow.errors import (
+    AgentFlowError,
+    HookError,
+    ModelError,
+    SafeExecutionError,
+    ToolArgumentError,
+    ToolError,
+    ToolNotFoundError,
+    UsageError,
+    Veto,
+    WrongRunMethodError,
+)
+from agentflow.reactive.signals import SourceTimeoutError
+from agentflow.vocabulary.ports.waits import Wait, waiting
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+__all__ = ["RetryAttempts", "RetryPolicy", "model_may_recover", "tool_may_recover"]
+
+
+def model_may_recover(error: Exception) -> bool:
+    """Whether a model call is retried by default.
+
+    A `ModelError` decides with `retryable`. Of other errors, only broken connections and time limits are retried,
+    including limits set by hooks.
+
+    Example:
+        >>> model_may_recover(ModelError("overloaded", retryable=True)), model_may_recover(ValueError())
+        (True, False)
+    """
+    if isinstance(error, ModelError):
+        return error.retryable
+    if isinstance(error, AgentFlowError):
+        return isinstance(error, SourceTimeoutError)
+    return isinstance(error, ConnectionError | TimeoutError)
+
+
+_SETTLED = (
+    ToolArgumentError,
+    ToolNotFoundError,
+    SafeExecutionError,
+    WrongRunMethodError,
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    NameError,
+    ArithmeticError,
+    AssertionError,
+    NotImplementedError,
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+)
+"""Errors that the same arguments cause again: wrong arguments, facts about files, bugs in the tool's code."""
+
+
+def tool_may_recover(error: Exception) -> bool:
+    """Whether a tool is retried by default: unless the same arguments are bound to fail in the same way.
+
+    Example:
+        >>> tool_may_recover(ConnectionError()), tool_may_recover(FileNotFoundError())
+        (True, False)
+    """
+    if isinstance(error, ModelError):
+        return error.retryable
+    if isinstance(error, AgentFlowError):
+        return isinstance(error, ToolError | SourceTimeoutError) and not isinstance(error, _SETTLED)
+    return not isinstance(error, _SETTLED)
+
+
+@frozen(kw_only=True)
+class RetryPolicy:
+    """How often, and after which waits, work is attempted.
+
+    Attributes:
+        who: The name in errors and notes.
+        attempts: Attempts in total, the first one included; None means no limit.
+        first_wait: The first wait, in seconds, without its jitter; it doubles from there.
+        max_wait: The longest wait, in seconds. If a longer one is requested, there is no other attempt.
+        jitter: Up to this many seconds are added to a wait, so that many callers do not retry at the same time.
+        should_retry: Returns whether a failure could pass. Called once for each failure.
+
+    Raises:
+        UsageError: A number is invalid.
+
+    Example:
+        >>> RetryPolicy(max_wait=60.0).allows(ModelError("busy", retryable=True, retry_after=90.0))
+        False
+    """
+
+    who: str = "RetryPolicy"
+    attempts: int | None = 3
+    first_wait: float = 0.5
+    max_wait: float = 60.0
+    jitter: float = 0.5
+    should_retry: Callable[[Exception], bool] = model_may_recover
+
+    def __post_init__(self) -> None:
+        few = self.attempts is not None and self.attempts < 1
+        if few or min(self.first_wait, self.max_wait, self.jitter) < 0:
+            raise UsageError(
+                f"{self.who} was built with attempts={self.attempts}, first_wait={self.first_wait:g}, "
+                f"max_wait={self.max_wait:g} and jitter={self.jitter:g}. Legal are attempts of 1 or more (1 never tries "
+                "again) and waits of 0 or more."
+            )
+
+    def allows(self, error: BaseException) -> bool:
+        """Whether another attempt could help, within the longest wait."""
+        if not isinstance(error, Exception) or isinstance(error, UsageError | Veto | HookError):
+            return False
+        asked = _asked_for(error)
+        return (asked is None or asked <= self.max_wait) and self.should_retry(error)
+
+    def start(
+        self,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        noted: Callable[[int, BaseException, float], None] | None = None,
+    ) -> RetryAttempts:
+        """Start the attempts of one unit of work.
+
+        Args:
+            sleep: Waits: a clock's `sleep`.
+            noted: Called before each wait with the failed attempt (from 1), its error, and the length of the wait.
+
+        Example:
+            >>> attempts, errors = RetryPolicy().start(), [ModelError("busy", retryable=True, retry_after=0.0)]
+            >>> while True:
+            ...     try:
+            ...         if errors:
+            ...             raise errors.pop()
+            ...         break
+            ...     except ModelError as error:
+            ...         if not await attempts.another(error):
+            ...             raise
+        """
+        return RetryAttempts(self, sleep, noted)
+
+
+class RetryAttempts:
+    """The attempts of one unit of work; it is informed of failures."""
+
+    __slots__ = ("_noted", "_policy", "_sleep", "_state")
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        sleep: Callable[[float], Awaitable[None]],
+        noted: Callable[[int, BaseException, float], None] | None,
+    ) -> None:
+        self._policy = policy
+        self._sleep = sleep
+        self._noted = noted
+        self._state: RetryCallState | None = None
+
+    async def another(self, error: BaseException) -> bool:
+        """Wait for another attempt.
+
+        Returns:
+            False, at once, if there will be none: the error should be raised.
+        """
+        wait = self.wait_after(error)
+        if wait is None:
+            return False
+        failed = 0 if self._state is None else self._state.attempt_number - 1
+        with waiting(Wait(who=self._policy.who, seconds=wait, why=described(error), attempt=failed)):
+            await self._sleep(wait)
+        return True
+
+    def wait_after(self, error: BaseException) -> float | None:
+        """Return the seconds to wait before another attempt, for callers that wait by other means; None if there will be
+        none.
+        """
+        policy = self._policy
+        if policy.attempts == 1 or not policy.allows(error):
+            return None
+        state = self._state = self._state or _state(policy)
+        engine, failed = state.retry_object, state.attempt_number
+        state.set_exception((type(error), error, error.__traceback__))
+        wait = None if engine.stop(state) else engine.wait(state)
+        state.prepare_for_next_attempt()  # releases the error: its traceback holds the frame of its raiser
+        if wait is None:
+            error.add_note(f"{policy.who} gave up: {failed} attempts failed")
+        elif self._noted is not None:
+            self._noted(failed, error, wait)
+        return wait
+
+
+def _asked_for(error: BaseException | None) -> float | None:
+    return error.retry_after if isinstance(error, ModelError) else None
+
+
+def _state(policy: RetryPolicy) -> RetryCallState:
+    from tenacity import (  # 35 ms to import, only needed for failures
+        RetryCallState,
+        Retrying,
+        stop_after_attempt,
+        stop_never,
+        wait_exponential,
+        wait_random,
+    )
+
+    backoff = wait_exponential(multiplier=policy.first_wait, max=policy.max_wait) + wait_random(0, policy.jitter)
+
+    def wait(state: RetryCallState) -> float:
+        asked = _asked_for(state.outcome.exception() if state.outcome is not None else None)
+        return asked if asked is not None else min(backoff(state), policy.max_wait)
+
+    # Not run by its `iter`, which leaves a reference cycle after each unit of work, nor by `with attempt`, which
+    # swallows the cancellation and the GeneratorExit of a stream that is read in it.
+    stop = stop_never if policy.attempts is None else stop_after_attempt(policy.attempts)
+    return RetryCallState(Retrying(stop=stop, wait=wait), None, (), {})
