@@ -63,6 +63,7 @@ SUPPORT = {
 HEAVY = {
     "a2a",
     "acp",
+    "ag_ui",
     "litellm",
     "mcp",
     "mcp_types",

@@ -27,7 +27,7 @@ from agentflow.errors import ScriptError, ShutdownError
 from agentflow.loop.session import Session
 from agentflow.serve.limits import Limits, Slots
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.view import EndEvent, GapEvent, Public, RunEvent, View
+from agentflow.serve.view import EndEvent, GapEvent, Public, RunEvent, StateEvent, View
 from agentflow.vocabulary.events import HookEvent
 from agentflow.vocabulary.messages import Reply
 
@@ -85,6 +85,7 @@ class Run:
         reply: The reply of its last call, once it has ended.
         error: The error of its last call, if it failed.
         end: The end of its last call; None while it runs.
+        state: The last view of the session's state, if it is sent.
         ended_at: The monotonic time of the end.
         begin: The number of the first event of its last call.
     """
@@ -98,6 +99,7 @@ class Run:
         self.reply: Reply[Any] | None = None
         self.error: BaseException | None = None
         self.end: EndEvent | None = None
+        self.state: StateEvent | None = None
         self.ended_at = 0.0
         self.begin = 1
         self._limits = limits
@@ -207,11 +209,16 @@ class Runs:
         Raises:
             Refusal: There is none.
         """
-        self._forget_old()
-        run = self._runs.get(id)
-        if run is None or run.owner != owner:
+        run = self.of_owner(owner, id)
+        if run is None:
             raise Refusal(404, "no_such_run", "There is no such run. Its session's history shows what it did.")
         return run
+
+    def of_owner(self, owner: str, id: str) -> Run | None:  # noqa: A002
+        """Return a run of an owner, if it exists."""
+        self._forget_old()
+        run = self._runs.get(id)
+        return None if run is None or run.owner != owner else run
 
     def of(self, owner: str) -> list[Run]:
         """Return the runs of an owner, the oldest first."""
@@ -262,6 +269,9 @@ class Runs:
                                 begun.set_result(run)
                         if (shown := self.view.of_event(event)) is not None:
                             run.add(shown)
+                        if (state := self.view.of_state(event)) is not None and state != run.state:
+                            run.state = state
+                            run.add(state)
                     reply = await events.reply()
         except asyncio.CancelledError as cancelled:
             error = cancelled

@@ -36,7 +36,7 @@ from agentflow.vocabulary.ports.memory_store import MemoryStore
 from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
-__all__ = ["RouteModule", "Service", "StoredSession"]
+__all__ = ["RouteModule", "Service", "StoredSession", "resolution"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _STORED: Final = re.compile(rf"([0-9a-f]{{32}})\.([A-Za-z0-9_-]{{1,64}})\.({SESSION_ID[1:-1]})")
@@ -126,11 +126,19 @@ class Service:
             Refusal: It does not exist, or cannot be read.
         """
         session = place.agent.session(place.stored)
-        messages = await self._stored(place.agent.history(session))
+        messages = await self.history(place)
         if not messages and session.status == "ready" and not self.runs.busy(session):
             place.agent.forget(place.stored)
             raise Refusal(404, "no_such_session", "There is no such session.")
         return session, messages
+
+    async def history(self, place: StoredSession) -> tuple[Msg, ...]:
+        """Load a session, and return its messages; none if it does not exist.
+
+        Raises:
+            Refusal: It cannot be read.
+        """
+        return await self._stored(place.agent.history(place.agent.session(place.stored)))
 
     async def sessions(self, owner: str, agent: str) -> list[tuple[str, SessionInfo]]:
         """Return the sessions of a user with their public ids, the last used first."""
@@ -205,7 +213,7 @@ class Service:
         pending = {waits.id: waits for waits in session.pending}
         if session.status not in ("suspended", "unfinished") or self.runs.busy(session):
             raise Refusal(409, "not_waiting", "This session does not wait for decisions.")
-        resolutions = {key: _resolution(key, decision, pending) for key, decision in decisions.items()}
+        resolutions = {key: resolution(key, decision, pending) for key, decision in decisions.items()}
         missing = [waits.id for waits in pending.values() if waits.kind != "parked" and waits.id not in resolutions]
         if missing:
             raise Refusal(422, "decisions_missing", f"Decisions are missing for {missing}.")
@@ -280,7 +288,12 @@ RouteModule: TypeAlias = Callable[[Service], Sequence[BaseRoute]]
 """Makes the routes of one protocol."""
 
 
-def _resolution(key: str, decision: Decision, pending: Mapping[str, Pending]) -> Resolution:
+def resolution(key: str, decision: Decision, pending: Mapping[str, Pending]) -> Resolution:
+    """Return the verdict of a decision.
+
+    Raises:
+        Refusal: Nothing waits under this key, or the decision does not fit.
+    """
     waits = pending.get(key)
     if waits is None:
         raise Refusal(409, "not_waiting", f"Nothing waits for a decision {key!r:.60}.")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing
 from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from agentflow._support.frozen import EMPTY
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Numbered, Run
@@ -40,6 +41,7 @@ class EventStreamResponse:
         limits: The limits.
         slot: Held while the stream is open; entered before the first byte, so that it can still refuse.
         on_disconnect: Called if the stream ends before the events: the client disconnects or stops reading, or `idle` passes.
+        headers: Further headers.
     """
 
     def __init__(
@@ -48,11 +50,13 @@ class EventStreamResponse:
         limits: Limits,
         slot: AbstractContextManager[None],
         on_disconnect: Callable[[], object] = lambda: None,
+        headers: Mapping[str, str] = EMPTY,
     ) -> None:
         self._events = events
         self._limits = limits
         self._slot = slot
         self._on_disconnect = on_disconnect
+        self._headers = [*_HEADERS, *[(name.encode(), value.encode()) for name, value in headers.items()]]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response.
@@ -88,7 +92,7 @@ class EventStreamResponse:
 
     async def _send_all(self, send: Send) -> None:
         silent = 0.0
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
         async with aclosing(self._events) as events:
             async for event in events:
                 silent = 0.0 if event is not None else silent + self._limits.heartbeat

@@ -19,9 +19,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agentflow.errors import UsageError
 from agentflow.vocabulary.event_json import Json
-from agentflow.vocabulary.events import ActingChunk, HookEvent, PostActing, PostReasoning, PreActing, ReasoningChunk
+from agentflow.vocabulary.events import (
+    ActingChunk,
+    HookEvent,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PreActing,
+    PreReasoning,
+    ReasoningChunk,
+)
 from agentflow.vocabulary.messages import Msg, Pending, Reply, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import Usage
+from agentflow.vocabulary.typed_state import state_name
 
 __all__ = [
     "EVENTS",
@@ -32,6 +42,7 @@ __all__ = [
     "Question",
     "ReplyEvent",
     "RunEvent",
+    "StateEvent",
     "TextEvent",
     "ThinkingEvent",
     "TokenUsage",
@@ -115,6 +126,13 @@ class ToolOutputEvent(Public):
     text: str = Field(description="The value as text.")
 
 
+class StateEvent(Public):
+    """The session's state has changed; only sent with `View(state=[...])`."""
+
+    type: Literal["state"] = "state"
+    state: dict[str, Any] = Field(description="The chosen values, by the names of their classes.")
+
+
 class Question(Public):
     """A call that waits for a person or a program."""
 
@@ -167,7 +185,7 @@ class HistoryMessage(Public):
 
 
 PublicEvent: TypeAlias = Annotated[
-    RunEvent | TextEvent | ThinkingEvent | ReplyEvent | ToolEvent | ToolOutputEvent | EndEvent | GapEvent,
+    RunEvent | TextEvent | ThinkingEvent | ReplyEvent | ToolEvent | ToolOutputEvent | StateEvent | EndEvent | GapEvent,
     Field(discriminator="type"),
 ]
 """An event of a stream."""
@@ -179,6 +197,7 @@ EVENTS: Final[tuple[type[Public], ...]] = (
     ReplyEvent,
     ToolEvent,
     ToolOutputEvent,
+    StateEvent,
     EndEvent,
     GapEvent,
 )
@@ -195,6 +214,7 @@ class View:
         labels: Texts that a page can show for a tool, by the tool's name.
         thinking: Whether the model's thinking is sent.
         cost: Whether the cost of a run is sent.
+        state: Classes of the session's state (`context.session_state`) of which the values are sent.
         redact: Applied to each text; for example `redaction.outside`. Parts of a text are not redacted reliably, so
             texts then arrive as whole replies only. To redact while a reply streams, add the `Redaction` plugin to the
             agent.
@@ -211,6 +231,7 @@ class View:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     thinking: bool = False
     cost: bool = False
+    state: Sequence[type] = ()
     redact: Callable[[str], str] | None = None
 
     def __post_init__(self) -> None:
@@ -238,6 +259,14 @@ class View:
                 return ToolOutputEvent(id=use.id, text=self._text(str(value)))
             case _:
                 return None
+
+    def of_state(self, event: HookEvent) -> StateEvent | None:
+        """Return the view of the session's state at an event after which it may have changed; None at others."""
+        if not self.state or event.source or not isinstance(event, PreReasoning | PostActing | PostCall):
+            return None
+        saved, _ = event.context.session_state.saved()
+        chosen = {kind.__name__: saved[name] for kind in self.state if (name := state_name(kind)) in saved}
+        return StateEvent(state=self._data(chosen))
 
     def of_reply(self, reply: Reply[Any]) -> EndEvent:
         """Return the end of a run."""

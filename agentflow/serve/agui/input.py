@@ -1,0 +1,120 @@
+"""The input of an AG-UI run, validated and translated."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, cast
+
+from pydantic import BaseModel, Field, ValidationError
+
+from agentflow._support.validation import first_problem
+from agentflow.serve.agui.sdk import core
+from agentflow.serve.bodies import Decision, SessionId
+from agentflow.serve.chats import ChatRequest, media
+from agentflow.serve.refusals import Refusal
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolResultBlock
+from agentflow.vocabulary.specs import ToolSpec
+
+__all__ = ["STORED", "Approval", "PageInput", "request_of"]
+
+STORED: Final = "stored_"
+"""Begins the ids of messages in snapshots. They differ from all ids of a page, because a page that knows some of the ids
+appends the other messages in the wrong order."""
+
+
+class PageInput(core.RunAgentInput):
+    """The input of a run, within the limits of ids."""
+
+    thread_id: SessionId
+    run_id: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Approval(BaseModel):
+    """The payload with which a person decides a tool call."""
+
+    approved: bool
+    editedArgs: dict[str, Any] | None = Field(  # noqa: N815 - the protocol's name
+        default=None, description="Edited arguments, all of them."
+    )
+    reason: str = Field(default="denied", max_length=2_000, description="The reason of a refusal, for the model.")
+
+
+def request_of(body: PageInput) -> ChatRequest:
+    """Translate an input.
+
+    Raises:
+        Refusal: A tool does not fit.
+    """
+    entries = {one.interrupt_id: one for one in body.resume or ()}
+    begin = max((n for n, one in enumerate(body.messages, 1) if one.role not in ("user", "tool")), default=0)
+    earlier = [_id(one) for one in body.messages[:begin] if one.role == "user"]
+    messages = [_message(one) for one in body.messages[begin:] if isinstance(one, core.UserMessage)]
+    results = {one.tool_call_id: _result(one) for one in body.messages if isinstance(one, core.ToolMessage)}
+    system = [one.content for one in body.messages if isinstance(one, core.SystemMessage | core.DeveloperMessage)]
+    system += [f"{one.description}: {one.value}" for one in body.context or ()]
+    return ChatRequest(
+        run_id=body.run_id,
+        messages=messages,
+        earlier=earlier,
+        results=results,
+        decide=lambda waits: None if (entry := entries.get(waits.id)) is None else _decision(entry, waits.kind),
+        system="\n\n".join(system),
+        tools=[_tool(one) for one in body.tools or ()],
+    )
+
+
+def _id(message: core.Message) -> str:
+    return message.id.removeprefix(STORED)
+
+
+def _message(message: core.UserMessage) -> Msg:
+    return Msg.user(_blocks(message.content), id=_id(message))
+
+
+def _blocks(content: str | list[core.ContentPart]) -> list[TextBlock | DataBlock]:
+    """Return the blocks of a content, without the parts that cannot be used."""
+    if isinstance(content, str):
+        return [TextBlock(content)]
+    found: list[TextBlock | DataBlock] = []
+    for part in content:
+        if isinstance(part, core.TextPart):
+            found.append(TextBlock(part.text))
+            continue
+        source = part.source
+        match source:
+            case core.DataSource():
+                block = media(f"data:{source.mime_type};base64,{source.value}", None)
+            case core.UrlSource():
+                block = media(source.value, source.mime_type or ("image/*" if part.type == "image" else None))
+            case core.FileSource():
+                block = None  # a provider's handle
+        if block is not None:
+            found.append(block)
+    return found
+
+
+def _result(message: core.ToolMessage) -> ToolResultBlock:
+    content = [TextBlock(message.error)] if message.error else []
+    blocks = (*content, *_blocks(message.content))
+    return ToolResultBlock(message.tool_call_id, "tool", blocks, "error" if message.error else "success")
+
+
+def _tool(tool: core.Tool) -> ToolSpec:
+    schema: object = {} if tool.parameters is None else tool.parameters
+    if not isinstance(schema, dict):
+        raise Refusal(422, "invalid_body", f"The parameters of tool {tool.name!r:.80} are not a JSON schema.")
+    return ToolSpec(tool.name, tool.description, cast("dict[str, Any]", schema) or {"type": "object", "properties": {}})
+
+
+def _decision(entry: core.ResumeEntry, kind: str) -> Decision:
+    if entry.status == "cancelled":
+        return Decision(action="deny", reason="The user has cancelled this.")
+    if kind == "external":
+        return Decision(action="answer", value=entry.payload)
+    try:
+        given = Approval.model_validate(entry.payload)
+    except ValidationError as error:
+        text = f"The payload of {entry.interrupt_id!r:.60} does not fit: {first_problem(error)}."
+        raise Refusal(422, "wrong_decision", text) from error
+    if given.approved:
+        return Decision(action="approve", input=given.editedArgs)
+    return Decision(action="deny", reason=given.reason)

@@ -1,0 +1,188 @@
+"""Conversations of chat pages: the part that the AG-UI and AI SDK routes share.
+
+Rules:
+
+1. The session is the server's. Pages send their whole conversation; only the user's new messages at its end are taken,
+   known by their ids, and what answers the calls that wait.
+2. A page's tools are offered to the model in addition to the agent's own. A call of one suspends the run, and its result
+   continues it. A result answers such calls only; all other calls take a decision.
+3. A run has the id that the page chose, for this user and session only. The same id again reads the same run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from starlette.requests import Request
+
+from agentflow.errors import AgentFlowError
+from agentflow.serve.bodies import Decision
+from agentflow.serve.guard import owner_of
+from agentflow.serve.model_calls import ClientSide
+from agentflow.serve.refusals import Refusal
+from agentflow.serve.runs import Call, Run
+from agentflow.serve.service import Service, StoredSession, resolution
+from agentflow.serve.streams import EventStreamResponse
+from agentflow.vocabulary.messages import DataBlock, Msg, Pending, ToolResultBlock
+from agentflow.vocabulary.specs import ToolSpec
+from agentflow.vocabulary.verdicts import Answer, Resolution
+
+__all__ = ["Chat", "ChatRequest", "Chats", "is_client_call", "media", "session_of", "stream_of"]
+
+
+@dataclass(kw_only=True)
+class ChatRequest:
+    """A page's request.
+
+    Attributes:
+        run_id: The run's id, chosen by the page.
+        messages: The user's messages at the end of the conversation.
+        earlier: The ids of the user's messages before them.
+        decide: Returns the page's decision of a call that waits; None if it has none.
+        results: Results of the page's tools, by the calls' ids.
+        system: Instructions in addition to the agent's own.
+        tools: The page's tools.
+    """
+
+    run_id: str
+    messages: list[Msg] = field(default_factory=list[Msg])
+    earlier: list[str] = field(default_factory=list[str])
+    decide: Callable[[Pending], Decision | None] = lambda _: None
+    results: dict[str, ToolResultBlock] = field(default_factory=dict[str, ToolResultBlock])
+    system: str = ""
+    tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A run that a page reads.
+
+    Attributes:
+        run: The run.
+        announced: The calls that waited when it began: the page knows them from the run before.
+        history: The conversation when it began, if the page had another one.
+    """
+
+    run: Run
+    announced: frozenset[str]
+    history: tuple[Msg, ...] | None
+
+
+class Chats:
+    """Opens the runs of chat pages.
+
+    Args:
+        service: The service.
+        protocol: The protocol's name. Runs of another one are not the same runs.
+    """
+
+    def __init__(self, service: Service, protocol: str) -> None:
+        self.service = service
+        self._protocol = protocol
+        self._opened: WeakKeyDictionary[Run, tuple[frozenset[str], tuple[Msg, ...] | None]] = WeakKeyDictionary()
+
+    async def open(self, owner: str, place: StoredSession, request: ChatRequest) -> Chat:
+        """Start the run of a request, or continue the session; a run that exists is only read.
+
+        Raises:
+            Refusal: It does not fit.
+        """
+        name = f"{self._protocol} {place.stored} {request.run_id}"
+        run_id = f"chat_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+        existing = self.service.runs.of_owner(owner, run_id)
+        if existing is not None:
+            return Chat(existing, *self._opened[existing])
+        agent, session = place.agent, place.agent.session(place.stored)
+        history = await self.service.history(place)
+        if self.service.runs.busy(session):
+            raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
+        known = [msg.id for msg in history if msg.role == "user"]
+        new = [msg for msg in request.messages if msg.id not in known]
+        self._check(place, new, request)
+        hooks = [self.service.steering, ClientSide(request.system, request.tools)]
+        announced = frozenset(waits.id for waits in session.pending)
+        limit = self.service.limits.run_seconds
+        if session.status == "ready":
+            if not new:
+                raise Refusal(409, "nothing_new", "There is no new message, and nothing waits for an answer.")
+            stream = agent.stream(new, session=session, timeout=limit, hooks=hooks)
+        else:
+            resolutions = _resolutions(session.pending, request)
+            for msg in new:  # after the results, before the model's next reply
+                self.service.steering.send(msg, session=session)
+            stream = agent.resume_stream(session, resolutions, timeout=limit, hooks=hooks)
+        try:
+            run = await self.service.start(Call(owner, agent, session, place.public, stream, run_id))
+        except Refusal:
+            self.service.steering.withdraw(session)
+            raise
+        given = [*request.earlier, *[msg.id for msg in request.messages if msg.id in known]]
+        self._opened[run] = announced, None if given == known else (*history, *new)
+        return Chat(run, *self._opened[run])
+
+    def _check(self, place: StoredSession, new: Sequence[Msg], request: ChatRequest) -> None:
+        limit = self.service.limits.message
+        if any(len(text) > limit for text in (request.system, *[msg.text for msg in new])):
+            raise Refusal(413, "message_too_long", f"A message has at most {limit} characters.")
+        if not all(msg.text.strip() or msg.data for msg in new):
+            raise Refusal(422, "invalid_body", "The message is empty.")
+        own = {tool.name for tool in place.agent.tools}
+        if taken := [spec.name for spec in request.tools if spec.name in own]:
+            raise Refusal(422, "tool_exists", f"The agent has tools named {taken} of its own. Rename yours.")
+
+
+def _resolutions(waiting: Sequence[Pending], request: ChatRequest) -> dict[str, Resolution]:
+    """Return the answers to the calls that wait.
+
+    Raises:
+        Refusal: Some are missing.
+    """
+    pending = {waits.id: waits for waits in waiting}
+    found: dict[str, Resolution] = {}
+    for key, waits in pending.items():
+        if is_client_call(waits):
+            if (result := request.results.get(key)) is not None:
+                found[key] = Answer(result)
+        elif (decision := request.decide(waits)) is not None:
+            found[key] = resolution(key, decision, pending)
+    missing = [key for key, waits in pending.items() if key not in found and waits.kind != "parked"]
+    if missing:
+        raise Refusal(409, "suspended", f"The session waits for answers to {missing}. Send all of them.")
+    return found
+
+
+def is_client_call(waits: Pending) -> bool:
+    """Return whether a page's tool is wanted."""
+    return waits.hook == ClientSide.__name__ and not waits.within
+
+
+def media(url: str, media_type: str | None) -> DataBlock | None:
+    """Return a file from an address or a data URL; None if it cannot be used."""
+    try:
+        return DataBlock.from_url(url, media_type)
+    except (AgentFlowError, ValueError):
+        return None
+
+
+def stream_of(
+    request: Request, service: Service, chat: Chat, chunks: AsyncGenerator[bytes | None], **headers: str
+) -> Any:
+    """Return the response that streams a run. A disconnect interrupts the run, or with `?on_disconnect=continue` does not."""
+    run = chat.run
+    continues = request.query_params.get("on_disconnect") == "continue"
+
+    def leave() -> None:
+        if not continues:
+            run.interrupt("the client disconnected")
+
+    return EventStreamResponse(chunks, service.limits, service.runs.streams.take(run.owner), leave, headers)
+
+
+def session_of(request: Request, service: Service, public: str) -> tuple[str, StoredSession]:
+    """Return the user's key and session."""
+    owner = owner_of(request.scope)
+    return owner, service.session(owner, request.path_params["agent"], public)
