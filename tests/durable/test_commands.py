@@ -9,14 +9,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
 from worker_processes import ROOT
 
 from agentflow._support.shown import controls
 from agentflow.durable.client import DurableClient
+from agentflow.durable.records import RunEvent
 from agentflow.terminal.cli.main import main
+from agentflow.terminal.cli.runs import _event_line
 
 SHOP = """
 from agentflow import Agent, ToolUseBlock, tool
@@ -86,6 +90,10 @@ async def test_a_worker_and_what_one_sees_of_its_runs(folder: Path, ran: Ran) ->
         async with DurableClient(url) as client, asyncio.timeout(60):
             await client.call("clerk", "Pay", session="till", run_id="bill")
             await client.call("clerk", "Pay", session="other", run_id="never")
+            await client.call("clerk", "Pay", session="third", run_id="dear")
+            deny = ("runs", "resume", "dear", "--deny", "t1", "--reason", "too dear", "--database", url)
+            assert (await asyncio.to_thread(ran, *deny))[:2] == (0, ["run dear is resumed"])
+            assert "too dear" in (await client.result("dear")).text
             code, lines, _ = await asyncio.to_thread(ran, "runs", "show", "bill", "--database", url)
             assert (code, lines[-1]) == (1, "waits for t1: pay(cents=5)")
             assert (await asyncio.to_thread(ran, "runs", "resume", "bill", "--approve", "t1", "--database", url))[
@@ -108,7 +116,11 @@ async def test_a_worker_and_what_one_sees_of_its_runs(folder: Path, ran: Ran) ->
             found = {
                 info["run_id"]: (info["agent"], info["session"], info["outcome"]) for info in map(json.loads, lines)
             }
-            assert found == {"bill": ("clerk", "till", "completed"), "never": ("clerk", "other", "interrupted")}
+            assert found == {
+                "bill": ("clerk", "till", "completed"),
+                "never": ("clerk", "other", "interrupted"),
+                "dear": ("clerk", "third", "completed"),
+            }
             assert (await asyncio.to_thread(ran, "runs", "list", "--agent", "nobody", "--database", url))[1] == []
         worker.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(worker.wait, 30) == 0
@@ -134,6 +146,64 @@ async def test_runs_print_no_control_characters(folder: Path, ran: Ran) -> None:
     finally:
         worker.kill()
         worker.communicate()
+
+
+async def test_each_run_is_a_line_and_what_is_over_is_left_as_it_is(folder: Path, ran: Ran) -> None:
+    """Time, status, agent, id, session; how often it was begun, and what is damaged. A lost run can be resumed, once."""
+    url = f"sqlite:///{folder / 'runs.db'}"
+    async with DurableClient(url) as client:
+        for n in range(4):
+            await client.submit("clerk", "Pay", session=f"s{n}", run_id=f"r{n}")
+        engine = create_engine(url)
+        with engine.begin() as connection:
+            for n, changed in enumerate(("created_at = 7000", "recovery_attempts = 2", f"created_at = {2**62}")):
+                connection.execute(text(f"UPDATE workflow_status SET {changed} WHERE workflow_uuid = 'r{n}'"))
+            connection.execute(text("UPDATE workflow_input SET inputs = '5' WHERE workflow_uuid = 'r3'"))
+            connection.execute(
+                text("UPDATE workflow_status SET status = 'MAX_RECOVERY_ATTEMPTS_EXCEEDED' WHERE workflow_uuid = 'r1'")
+            )
+        engine.dispose()
+        runs = {info.run_id: info for info in await client.runs()}
+    times = {key: datetime.fromtimestamp(runs[key].created, UTC).strftime("%Y-%m-%d %H:%M:%S") for key in ("r1", "r3")}
+    line = {
+        "r0": "1970-01-01 00:00:07  queued       clerk  r0  (session s0)",
+        "r1": f"{times['r1']}  lost         clerk  r1  (session s1, attempt 2)",
+        "r2": "?                    queued       clerk  r2  (session s2)",
+        "r3": f"{times['r3']}  damaged      clerk  r3  (session s3): {runs['r3'].damage}",
+    }
+
+    def run(*words: str) -> tuple[int, list[str], str]:
+        return ran("runs", *words, "--database", url)
+
+    def all_of_them() -> None:
+        assert run("list") == (0, [line[key] for key in ("r2", "r3", "r1", "r0")], "")
+        assert run("list", "--limit", "2") == (0, [line[key] for key in ("r2", "r3")], "")
+        assert run("show", "r0") == (0, [line["r0"]], "")
+        over = "Run 'r1' has already ended, so it cannot be cancelled."
+        assert run("cancel", "r1") == (1, [], f"agentflow: {over}\n")
+        refused = "agentflow: Run 'r1' is {}. Only suspended and lost runs can be resumed.\n"
+        assert run("resume", "r1", "--approve", "t1") == (2, [], refused.format("lost"))
+        assert run("resume", "r1") == (0, ["run r1 is resumed"], "")
+        assert run("resume", "r1") == (2, [], refused.format("queued"))
+
+    await asyncio.to_thread(all_of_them)
+
+
+def test_a_line_for_each_event() -> None:
+    """Number, kind, and of what it holds the streamed text, the outcome, or the worker."""
+    chunk = {"incremental_chunk": {"text": "two\nlines"}, "outcome": "no", "worker": "no"}
+    ended = {"outcome": "completed", "worker": "no"}
+    assert [
+        _event_line(RunEvent("r", 1, "RunTaken", {"worker": "w", "outcome": ""})),
+        _event_line(RunEvent("r", 123, "ReasoningChunk", chunk)),
+        _event_line(RunEvent("r", 45_678, "CallEnded", ended)),
+        _event_line(RunEvent("r", 1_234_567, "PreActing", {})),
+    ] == [
+        "     1  RunTaken       w",
+        "   123  ReasoningChunk two lines",
+        " 45678  CallEnded      completed",
+        "1234567  PreActing",
+    ]
 
 
 def test_what_cannot_be_done_is_said_on_one_line(folder: Path, ran: Ran) -> None:

@@ -55,15 +55,16 @@ def runs() -> None:
 def runs_list(database: str, agent: str | None, limit: int, as_json: bool) -> int:
     """List runs, the newest first."""
     for info in _with_client(database, lambda client: client.runs(agent=agent, limit=limit)):
-        say(json_line(info._asdict()) if as_json else one_line(_line(info)))
+        say(json_line(info._asdict()) if as_json else _line(info))
     return 0
 
 
 def _line(info: RunInfo) -> str:
     how = info.outcome if info.status == "ended" and info.outcome is not None else info.status
     again = f", attempt {info.attempts}" if info.attempts > 1 else ""
-    line = f"{_when(info.created)}  {how:<12} {info.agent}  {info.run_id}  (session {info.session}{again})"
-    return line if info.damage is None else f"{line}: {info.damage}"
+    agent, run_id, session = (one_line(name) for name in (info.agent, info.run_id, info.session))
+    line = f"{_when(info.created)}  {how:<12} {agent}  {run_id}  (session {session}{again})"
+    return line if info.damage is None else f"{line}: {one_line(info.damage)}"
 
 
 def _when(seconds: float) -> str:
