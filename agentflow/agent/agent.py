@@ -37,7 +37,7 @@ from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registering import meant_by
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.config import LoopConfig, OnUnknownOutcome, View
-from agentflow.loop.output.output import NO_OUTPUT, Output, OutputLike, output_of
+from agentflow.loop.output.output import NO_OUTPUT, OutputLike, output_of
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.scope import CLEANUP_TIMEOUT
 from agentflow.loop.session import Session, full_session
@@ -130,7 +130,7 @@ class Agent(PeerAgent[T_co]):
         queue_limit: int | None = 1000,
         clock: Clock = _CLOCK,
         new_id: Callable[[str], str] = fresh_id,
-        output: type[T_co] | Output[T_co] | Callable[..., Awaitable[T_co] | T_co] = NO_OUTPUT,
+        output: OutputLike[T_co] = NO_OUTPUT,
     ) -> None:
         if not name:
             raise UsageError("An agent needs a name and a model: Agent('assistant', 'openai/gpt-5').")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, cas
 
 from agentflow.errors import UsageError
 from agentflow.loop.output.output import Output
-from agentflow.loop.output.partials import Partial, Partials, growing
+from agentflow.loop.output.partials import Partial, growing
 from agentflow.loop.stream import EventStream, text_chunks
 from agentflow.reactive import Flux, Mono
 from agentflow.vocabulary.events import Event, HookEvent
@@ -93,10 +93,11 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
 
         A field appears once it is complete and valid; strings grow. The values are plain data, so nothing has the
         output's type before it is complete. If the model is asked again, a new mapping begins. The cost of a chunk does
-        not depend on the earlier ones.
+        not depend on the earlier ones. If the output is a function, its arguments are shown, and the last `output` is
+        its return value. Of several outputs `partial.kind` is the name of this one.
 
         Raises:
-            UsageError: The call has no output, or its output is a function's return value.
+            UsageError: The call has no output.
 
         Example:
             >>> agent = Agent("clerk", ScriptedModel([['{"answer": [1, ', "2]}"]]))
@@ -112,8 +113,6 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
             raise UsageError(
                 "partials() needs an output: agent.stream(..., output=Invoice), or Agent(..., output=Invoice)."
             )
-        wanted = Partials(self.asked)
-        del wanted  # each run creates its own; this raises errors early
         return Flux(self._partials)
 
     async def _partials(self) -> AsyncGenerator[Partial[T_co]]:

@@ -13,8 +13,8 @@ from agentflow.loop.output.hooks import AskForOutput, JudgeOutput
 from agentflow.loop.output.output import Output
 from agentflow.loop.output.replying import with_output
 from agentflow.loop.run import RunBase
+from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import Reply
-from agentflow.vocabulary.typed_state import StateMap
 
 __all__ = ["TypedOutput"]
 
@@ -44,18 +44,20 @@ class TypedOutput:
         Raises:
             UsageError: The agent has a tool of that name.
         """
-        if self.output.is_text:
+        tools = self.output.tools
+        if not tools:
             return config
         if self._extended is None or self._config is not config:
-            tool = self.output.tool
-            if tool.name in config.tools:
-                raise UsageError(
-                    f"Agent {config.view.name!r} has a tool named {tool.name!r}, which is also the name of the tool "
-                    "that takes its answer. Rename the latter: output=Output(..., name='my_answer')."
-                )
-            deps = dict.fromkeys((*config.dep_types, *tool.dep_types.items()))
+            deps = dict.fromkeys(config.dep_types)
+            for tool in tools.values():
+                if tool.name in config.tools:
+                    raise UsageError(
+                        f"Agent {config.view.name!r} has a tool named {tool.name!r}, which is also the name of the tool "
+                        "that takes its answer. Rename the latter: output=Output(..., name='my_answer')."
+                    )
+                deps |= dict.fromkeys(tool.dep_types.items())
             self._config = config
-            self._extended = replace(config, tools={**config.tools, tool.name: tool}, dep_types=tuple(deps))
+            self._extended = replace(config, tools={**config.tools, **tools}, dep_types=tuple(deps))
         return self._extended
 
     def move(self, old: LoopConfig, new: LoopConfig) -> None:
@@ -77,10 +79,10 @@ class TypedOutput:
             self._set = hooks.with_hooks((AskForOutput(self.output, model, last), JudgeOutput(self.output)))
         return self._set
 
-    def reader_of(self, state: StateMap) -> Callable[[Reply], Awaitable[Reply[Any]]]:
+    def reader_of(self, run: RunContext) -> Callable[[Reply], Awaitable[Reply[Any]]]:
         """Return the function that sets the output of a call's reply.
 
         Args:
-            state: The state of the call, which holds the output as an object.
+            run: The context of the call; its state holds the output as an object.
         """
-        return lambda reply: with_output(reply, self.output, state)
+        return lambda reply: with_output(reply, self.output, run)

@@ -379,7 +379,7 @@ async def test_denied_and_changed() -> None:
 def test_what_cannot_be_an_output() -> None:
     """It is refused where it is given, with what is legal."""
     model = ScriptedModel([])
-    for wrong in (3, "Invoice", lambda: 3, print, [int], Agent, Output):
+    for wrong in (3, "Invoice", lambda: 3, print, [], [int, 3], [[int]], Agent, Output):
         with pytest.raises(UsageError):
             Agent("a", model, output=wrong)  # pyright: ignore[reportArgumentType, reportCallIssue]
     with pytest.raises(UsageError, match="via="):
@@ -390,12 +390,22 @@ def test_what_cannot_be_an_output() -> None:
         Output(Output(int))
 
 
-@pytest.mark.parametrize("form", [{}, {"type": "object", "properties": {}}, {"$ref": "#/x"}, {"type": 5}, "int", ""])
-async def test_a_schema_is_no_output(form: Any) -> None:
-    """A JSON schema, whole or broken, and a string are refused with what to write instead."""
-    with pytest.raises(UsageError, match="but must be a type"):
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ({}, "empty JSON schema"),
+        ({"$ref": "#/x"}, "'#/x', which is not in it"),
+        ({"type": 5}, "a JSON object"),
+        ({"type": "array"}, "a JSON object"),
+        ("int", "but must be a type"),
+        ("", "but must be a type"),
+    ],
+)
+async def test_what_is_no_schema(form: Any, told: str) -> None:
+    """A JSON schema that is broken or describes no object, and a string, are refused with what to write instead."""
+    with pytest.raises(UsageError, match=told):
         await clerk("x").call("x", output=form)
-    with pytest.raises(UsageError, match="but must be a type"):
+    with pytest.raises(UsageError, match=told):
         clerk("x", output=form)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from agentflow.loop.output.form import MisfitError
 
 __all__ = ["AcceptedAnswers", "AnswerState"]
+
+T = TypeVar("T")
 
 _UNKNOWN: Final[Any] = object()
 
@@ -30,14 +32,17 @@ class AnswerState:
 class AcceptedAnswers:
     """The accepted values for the answers in the model's current reply; not stored with a session.
 
+    `skipped` are the ids of the calls that do not run because of `Output(end="first")`.
+
     It saves work and keeps values that have no exact text. It is only a cache: if an answer is not in it (after
     a restart, or because a hook changed the text), `accept` reads and validates it again.
     """
 
     def __post_init__(self) -> None:
         self.closing: str | None = None
-        self._values: dict[str, Any] = {}
-        self._refused: dict[str, str] = {}
+        self.skipped: frozenset[str] = frozenset()
+        self._values: dict[object, Any] = {}
+        self._refused: dict[object, str] = {}
         self._reply = -1
 
     def begin(self, reply: int) -> None:
@@ -50,6 +55,7 @@ class AcceptedAnswers:
             self._reply = reply
             self._values.clear()
             self._refused.clear()
+            self.skipped = frozenset()
 
     def note(self, text: str, value: object) -> None:
         """Store the value that was accepted for a text."""
@@ -59,24 +65,24 @@ class AcceptedAnswers:
         """Whether a value was accepted for this text."""
         return text.strip() in self._values
 
-    async def accept(self, accept: Callable[[str], Awaitable[Any]], text: str) -> Any:
+    async def accept(self, accept: Callable[[T], Awaitable[Any]], said: T) -> Any:
         """Return the value of an answer, read and validated at most once for each reply.
 
         Args:
             accept: Reads and validates it: `Output.accept`.
-            text: The answer.
+            said: The answer: a text, or an image or a file.
 
         Raises:
             MisfitError: It does not fit, or `validate` refuses it.
         """
-        key = text.strip()
+        key = said.strip() if isinstance(said, str) else said
         value = self._values.get(key, _UNKNOWN)
         if value is not _UNKNOWN:
             return value
         if key in self._refused:
             raise MisfitError(self._refused[key])
         try:
-            value = await accept(text)
+            value = await accept(said)
         except MisfitError as misfit:
             self._refused[key] = str(misfit)
             raise

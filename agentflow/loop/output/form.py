@@ -15,7 +15,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from pydantic.errors import PydanticUserError
-from pydantic_core import PydanticSerializationError, SchemaError, ValidationError, from_json
+from pydantic_core import PydanticSerializationError, SchemaError, ValidationError, from_json, to_json
 from typing_extensions import TypedDict, TypeVar
 
 from agentflow._support.finite import check_numbers
@@ -23,11 +23,14 @@ from agentflow._support.validation import adapter_of
 from agentflow.errors import UsageError
 from agentflow.tools.argument_errors import explain
 from agentflow.tools.schema import json_schema
+from agentflow.tools.schema_arguments import SchemaArguments
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import TypeAdapter
 
-__all__ = ["WRAPPED", "Form", "MisfitError", "json_in"]
+__all__ = ["WRAPPED", "Form", "MisfitError", "SchemaForm", "json_in"]
 
 T = TypeVar("T", default=Any)
 
@@ -64,11 +67,10 @@ class Form(Generic[T]):
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
-        if isinstance(kind, dict | str):  # pydantic takes a dict for a schema of its own, and a string for a reference
-            what = "a JSON schema" if isinstance(kind, dict) else "a string"
+        if isinstance(kind, str):  # pydantic takes a string for a reference
             raise UsageError(
-                f"output={kind!r:.80} is {what}, but must be a type. Write it as a pydantic model, a dataclass or a "
-                "TypedDict; its JSON schema is created from it."
+                f"output={kind!r:.80} is a string, but must be a type, a function or a JSON schema. Write it as a pydantic "
+                "model, a dataclass or a TypedDict; its JSON schema is created from it."
             )
         try:
             self.adapter: TypeAdapter[Any] = adapter_of(kind)
@@ -90,21 +92,22 @@ class Form(Generic[T]):
         name = getattr(self.kind, "__name__", "")
         return name if name.isidentifier() and name.isascii() else "answer"
 
-    def read(self, text: str) -> T:
+    def read(self, text: str, context: Any = None) -> T:
         """Parse a text into a value.
 
         Args:
             text: JSON, possibly with text or a code fence around it.
+            context: Pydantic's validation context, the `info.context` of validators.
 
         Raises:
             MisfitError: It is not JSON, or of another form.
         """
         raw = json_in(text, alone=self.wrapped)
         try:
-            value = self.adapter.validate_json(raw)
+            value = self.adapter.validate_json(raw, context=context)
             check_numbers(raw)
         except ValueError as error:
-            if self.wrapped and isinstance(error, ValidationError) and (bare := self._bare(raw)) is not None:
+            if self.wrapped and isinstance(error, ValidationError) and (bare := self._bare(raw, context)) is not None:
                 return bare[0]
             raise MisfitError(self._explain(raw, error)) from error
         return value[WRAPPED] if self.wrapped else value
@@ -124,7 +127,7 @@ class Form(Generic[T]):
         except PydanticSerializationError as error:
             raise UsageError(f"{value!r:.80} is not a valid {self.title}: {error}") from error
 
-    def _bare(self, raw: str) -> tuple[T] | None:
+    def _bare(self, raw: str, context: Any) -> tuple[T] | None:
         """Return the value of a text without the object around it, which models can leave out; None if the text has that
         object.
         """
@@ -132,7 +135,7 @@ class Form(Generic[T]):
             given: object = from_json(raw)
             if isinstance(given, dict) and WRAPPED in given:
                 return None
-            value = self.adapter.validate_json(f'{{"{WRAPPED}":{raw}}}')[WRAPPED]
+            value = self.adapter.validate_json(f'{{"{WRAPPED}":{raw}}}', context=context)[WRAPPED]
             check_numbers(raw)
         except ValueError:
             return None
@@ -142,6 +145,50 @@ class Form(Generic[T]):
         required = self.schema.get("required", ())
         keys = [(name, name in required) for name in self.schema.get("properties", ())]
         return explain(self.title, raw, error, keys, start="The values of your answer")
+
+
+class SchemaForm(Form[Any]):
+    """A JSON schema of an object as the form of an answer; the value is plain data, a dict.
+
+    Args:
+        schema: The schema. It is compiled within limits, because it can come from outside.
+
+    Raises:
+        UsageError: It is not a schema of an object.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        if not schema:
+            raise UsageError("output={} is an empty JSON schema. Write the properties of the object.")
+        self.kind = dict[str, Any]
+        self.wrapped = False
+        self._arguments = SchemaArguments("final_answer", schema)
+        self.schema = self._arguments.schema
+
+    @property
+    def title(self) -> str:
+        """The schema's title, if every provider accepts it as a name."""
+        name = str(self.schema.get("title", ""))
+        return name if name.isidentifier() and name.isascii() else "answer"
+
+    def read(self, text: str, context: Any = None) -> dict[str, Any]:
+        """See `Form.read`; pydantic's context has no meaning here."""
+        raw = json_in(text)
+        try:
+            value = self._arguments.validate_json(raw)[1]
+            check_numbers(raw)
+        except ValueError as error:
+            raise MisfitError(self._explain(raw, error)) from error
+        return value
+
+    def write(self, value: Any) -> str:
+        """See `Form.write`."""
+        try:
+            text = to_json(value).decode()
+            self.read(text)
+        except (PydanticSerializationError, MisfitError) as error:
+            raise UsageError(f"{value!r:.80} is not a valid {self.title}: {error}") from error
+        return text
 
 
 def json_in(text: str, *, alone: bool = False) -> str:

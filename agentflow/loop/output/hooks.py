@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any
 
 from agentflow.errors import ModelError, OutputError
@@ -24,9 +25,10 @@ from agentflow.loop.output.answer import AcceptedAnswers, AnswerState
 from agentflow.loop.output.form import MisfitError
 from agentflow.loop.output.output import Output, Way
 from agentflow.loop.output.replying import with_output
+from agentflow.loop.output.tools import AnswerTool
 from agentflow.tools.tool import arguments_text
 from agentflow.vocabulary.context import port_of
-from agentflow.vocabulary.events import PostCall, PostReasoning, PreReasoning
+from agentflow.vocabulary.events import PostCall, PostReasoning, PreActing, PreReasoning
 from agentflow.vocabulary.facts import Reasoned, RoundClosed
 from agentflow.vocabulary.messages import (
     ContentBlock,
@@ -40,7 +42,7 @@ from agentflow.vocabulary.messages import (
 from agentflow.vocabulary.ports.model import AnswerModes, Model, answer_modes
 from agentflow.vocabulary.specs import ModelOptions
 from agentflow.vocabulary.transcript import with_appended
-from agentflow.vocabulary.verdicts import Again, Answer
+from agentflow.vocabulary.verdicts import Again, Answer, Deny
 
 __all__ = ["SOURCE", "AskForOutput", "JudgeOutput"]
 
@@ -52,6 +54,8 @@ PROMPT = (
     "around it, no code fence.\n{schema}"
 )
 BY_TOOL = "Give your answer by calling the tool {name}. {problem}"
+OR_TEXT = "If none of its forms suits, answer with plain text."
+SKIPPED = "Not run: the same reply gives the final answer. Call it again if that fails and it is still needed."
 
 
 class AskForOutput(Hook):
@@ -67,31 +71,35 @@ class AskForOutput(Hook):
     """
 
     priority = 15
-    events = (PreReasoning, PostReasoning)
 
     def __init__(
         self, output: Output[Any], model: str | Model | None = None, max_iterations: int | None = None
     ) -> None:
         self.output = output
+        first = output.end == "first"
+        self.events = (PreReasoning, PostReasoning, PreActing) if first else (PreReasoning, PostReasoning)
         self._model = model
         self._last = max_iterations
         self._modes: dict[str, AnswerModes] = {}
+        self._may_run = any(choice.runs for choice in output.choices)
 
     def concerns(self, reply: Msg) -> bool:
-        """Return True for text that becomes a step's arguments, and for calls of the final tool."""
+        """Return True for text that can become a step's arguments, and for calls of the final tools."""
         uses = reply.tool_uses
-        return (self.output.runs and not uses) or any(use.name == self.output.tool.name for use in uses)
+        return (not uses and self._may_run) or any(use.name in self.output.tools for use in uses)
 
-    def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
-        self, event: PreReasoning | PostReasoning
-    ) -> PreReasoning | PostReasoning | Answer | Awaitable[PreReasoning | None] | None:
+    def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to these events
+        self, event: PreReasoning | PostReasoning | PreActing
+    ) -> PreReasoning | PostReasoning | Answer | Deny | Awaitable[PreReasoning | None] | None:
         """Add the request for the output; turn text that holds a step's arguments into a call."""
-        if self.output.is_text:
-            return event
+        if not self.output.tools:
+            return None
+        if isinstance(event, PreActing):
+            return Deny(SKIPPED) if event.tool_use.id in event.context.state[AcceptedAnswers].skipped else None
         if isinstance(event, PostReasoning):
-            if event.purpose == "reason" and not self.output.runs:
+            if event.purpose == "reason" and event.reasoning_result.tool_uses:
                 return self._take_last_round(event)
-            if event.purpose == "reason" and not event.reasoning_result.tool_uses:
+            if event.purpose == "reason" and self._may_run:
                 self._make_call(event)
             return event
         results = _last_round(event.input_messages)
@@ -118,7 +126,7 @@ class AskForOutput(Hook):
     def _way(self, event: PreReasoning, modes: AnswerModes) -> Way:
         if self.output.via is not None:
             return self.output.via
-        if self.output.runs and modes.tools:
+        if modes.tools and (self._may_run or self.output.takes_text or self.output.takes_data):
             return "tool"
         if modes.native and (modes.native_with_tools or not event.tools):
             return "native"
@@ -136,29 +144,31 @@ class AskForOutput(Hook):
             case "tool":
                 self._offer_tool(event, modes)
             case "prompt":
-                text = PROMPT.format(schema=self.output.schema_text)
-                note = with_metadata(Msg.user(text, id=event.context.new_id("msg_")), synthetic=SOURCE)
+                note = with_metadata(
+                    Msg.user(prompt_of(self.output), id=event.context.new_id("msg_")), synthetic=SOURCE
+                )
                 event.input_messages = with_appended(event.input_messages, note)
         return event
 
     def _offer_tool(self, event: PreReasoning, modes: AnswerModes) -> None:
-        spec, others = self.output.tool.spec, tuple(event.tools)
-        event.tools = (*others, spec)
-        options = event.options
+        specs = tuple([tool.spec for tool in self.output.tools.values()])
+        tools = (*event.tools, *specs)
+        event.tools = tools
+        options, free = event.options, self.output.takes_text or self.output.takes_data
         # A forced choice disables thinking; with thinking the model is asked in text, and asked again if needed.
-        if options.tool_choice is None and modes.forced and not options.thinking:
-            event.options = ModelOptions(tool_choice="required" if others else spec.name)
+        if options.tool_choice is None and modes.forced and not options.thinking and not free:
+            event.options = ModelOptions(tool_choice=specs[0].name if len(tools) == 1 else "required")
 
     def _closing(self, results: Sequence[ToolResultBlock]) -> str | None:
         """Return the text of the final tool's result in the last round; None if the model must continue.
 
         If another tool failed in that round, the model should see that, because its answer can depend on it.
         """
-        name = self.output.tool.name
-        if any(result.name != name and result.state != "success" for result in results):
+        names, first = self.output.tools, self.output.end == "first"
+        if not first and any(result.name not in names and result.state != "success" for result in results):
             return None
-        taken = [result for result in results if result.name == name and result.state == "success"]
-        return taken[-1].text if taken else None
+        taken = [result for result in results if result.name in names and result.state == "success"]
+        return taken[0 if first else -1].text if taken else None
 
     def _count_failures(self, event: PreReasoning, results: Sequence[ToolResultBlock]) -> None:
         """Count a round in which the final tool failed as a refused answer.
@@ -166,8 +176,7 @@ class AskForOutput(Hook):
         Raises:
             OutputError: There were more than `retries`.
         """
-        name = self.output.tool.name
-        failed = [result for result in results if _failed(result, name)]
+        failed = [result for result in results if _failed(result, self.output)]
         if not failed or event.purpose == "summary":
             return
         answer = next(msg for msg in reversed(event.input_messages) if msg.role == "assistant")
@@ -177,17 +186,20 @@ class AskForOutput(Hook):
         uses = event.reasoning_result.tool_uses
         if self._last is None or event.iteration < self._last or not uses:
             return None
-        return self._use_last_call(event) if all(use.name == self.output.tool.name for use in uses) else None
+        made = [self.output.tools.get(use.name) for use in uses]
+        return self._use_last_call(event) if all(isinstance(tool, AnswerTool) for tool in made) else None
 
     async def _use_last_call(self, event: PostReasoning) -> None:
         """In the last round, no other follows that could close the call: use the last acceptable call as the answer."""
         reply = event.reasoning_result
-        given, texts = event.context.state[AcceptedAnswers], [arguments_text(use) for use in reply.tool_uses]
+        given, texts = event.context.state[AcceptedAnswers], [self.output.given_by(use) for use in reply.tool_uses]
         given.begin(event.seq)
-        chosen = texts[-1]
-        for text in reversed(texts):
+        if self.output.end == "all":
+            texts.reverse()
+        chosen = texts[0]
+        for text in texts:
             try:
-                await given.accept(self.output.accept, text)
+                await given.accept(partial(self.output.accept, run=event.context), text)
             except MisfitError:
                 continue
             chosen = text
@@ -201,11 +213,13 @@ class AskForOutput(Hook):
         if given.closing is not None and given.closing == reply.text:
             return
         try:
-            raw = str(self.output.shape.read(reply.text))
+            made = self.output.named_call(reply.text)
         except MisfitError:
             return  # the guard reports the problem
+        if made is None:
+            return
         kept = [block for block in reply.content if not isinstance(block, TextBlock)]
-        call = ToolUseBlock.from_json(event.context.new_id("call_"), self.output.tool.name, raw)
+        call = ToolUseBlock.from_json(event.context.new_id("call_"), *made)
         event.reasoning_result = _with(reply, (*kept, call))
 
 
@@ -232,19 +246,19 @@ class JudgeOutput(Hook):
     def concerns(self, reply: Msg) -> bool:
         """Return True for answers: as text, or by the final tool."""
         uses = reply.tool_uses
-        return not uses or any(use.name == self.output.tool.name for use in uses)
+        return not uses or any(use.name in self.output.tools for use in uses)
 
     def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
         self, event: PostReasoning | PostCall
     ) -> Awaitable[Again | None] | None:
         """Accept the answer, or return the problem to the model."""
         output = self.output
-        if output.is_text and output.validate is None:
+        if not output.validators and not output.tools and output.takes_text:
             return None
         if isinstance(event, PostCall):
             return self._judge_final(event)
         reply = event.reasoning_result
-        if (not output.is_text and not self.concerns(reply)) or (output.is_text and reply.tool_uses):
+        if not self.concerns(reply):
             return None
         given = event.context.state[AcceptedAnswers]
         if not reply.tool_uses and given.closing is not None and given.closing == reply.text:
@@ -255,25 +269,36 @@ class JudgeOutput(Hook):
         """Accept a reply with at least one answer that fits: the final tool itself refuses the others."""
         output, reply = self.output, event.reasoning_result
         given.begin(event.seq)
-        name = "" if output.is_text else output.tool.name
-        calls = [arguments_text(use) for use in reply.tool_uses if use.name == name]
+        uses = reply.tool_uses
+        calls = [use for use in uses if use.name in output.tools]
         problems: list[str] = []
-        for text in calls or [reply.text]:
+        for use in calls or [None]:
             try:
-                if output.runs:  # its return value is unknown before it has run
-                    output.shape.read(text)
-                else:
-                    await given.accept(output.accept, text)
+                await self._try(event, given, use)
             except MisfitError as misfit:
                 problems.append(str(misfit))
-        if len(problems) < len(calls or [reply.text]):
+                continue
+            if use is not None and output.end == "first":
+                given.skipped = frozenset(other.id for other in uses if other is not use)
             return None
         return self._refuse(event, "\n".join(dict.fromkeys(problems)))
+
+    async def _try(self, event: PostReasoning, given: AcceptedAnswers, use: ToolUseBlock | None) -> None:
+        """Accept the answer of a call, or of the text; a function's return value is unknown before it has run."""
+        output, reply = self.output, event.reasoning_result
+        if use is None and output.runs and not output.several:
+            output.shape.read(reply.text)
+        elif use is None:
+            await given.accept(partial(output.accept, run=event.context, own=True), output.said(reply))
+        elif isinstance(tool := output.tools[use.name], AnswerTool):
+            await given.accept(partial(output.accept, run=event.context), output.given_by(use))
+        else:
+            tool.form.read(arguments_text(use))
 
     async def _judge_final(self, event: PostCall) -> None:
         """Accept the text that the call returns; if it is refused, the reply has no output."""
         reply: Reply[Any] = Reply.of(event.final_message, event.outcome, event.run_id, event.usage, ())
-        await with_output(reply, self.output, event.context.state)
+        await with_output(reply, self.output, event.context)
 
     def _refuse(self, event: PostReasoning, problem: str) -> Again | None:
         if event.purpose == "summary":  # a summary is not repeated
@@ -281,7 +306,7 @@ class JudgeOutput(Hook):
         way = event.context.state[AnswerState].way
         count_refusal(event, self.output, problem, event.reasoning_result, new=1)
         if way == "tool":
-            problem = BY_TOOL.format(name=self.output.tool.name, problem=problem)
+            problem = BY_TOOL.format(name=" or ".join(self.output.tools), problem=problem)
         return Again(with_metadata(Msg.user(problem, id=event.context.new_id("msg_")), synthetic=SOURCE))
 
 
@@ -296,9 +321,17 @@ def _last_round(messages: Sequence[Msg]) -> Sequence[ToolResultBlock]:
     return ()
 
 
-def _failed(result: ToolResultBlock, name: str) -> bool:
-    """Whether the final tool refused an answer, or the last step failed; a person's denial is neither."""
-    return result.name == name and result.state in ("error", "timeout")
+def _failed(result: ToolResultBlock, output: Output[Any]) -> bool:
+    """Whether a final tool refused an answer, or the last step failed; a person's denial is neither."""
+    return result.name in output.tools and result.state in ("error", "timeout")
+
+
+def prompt_of(output: Output[Any]) -> str:
+    """Return the text that asks for an answer in the prompt."""
+    text = output.prompt
+    if text is None:
+        text = PROMPT + (f"\n{OR_TEXT}" if output.takes_text else "")
+    return text.replace("{schema}", output.schema_text)
 
 
 def count_refusal(
@@ -316,13 +349,13 @@ def count_refusal(
     Raises:
         OutputError: There are more than `retries`.
     """
-    name, count = "" if output.is_text else output.tool.name, new
+    count = new
     for fact in port_of(event.context).facts():
         if isinstance(fact, Reasoned) and not fact.accepted:
             count += any(msg.metadata.get("synthetic") == SOURCE for msg in fact.follow_up)
         elif isinstance(fact, RoundClosed):
-            mine = [result for result in fact.results if result.name == name]
-            count += any(_failed(one, name) for one in mine) and all(one.state != "success" for one in mine)
+            mine = [result for result in fact.results if result.name in output.tools]
+            count += any(_failed(one, output) for one in mine) and all(one.state != "success" for one in mine)
     event.context.state[AnswerState].sent_back = min(count, output.retries)
     if count > output.retries:
         raise OutputError(output.name_of_form, count, problem, answer, event.model)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, Final, Generic, Literal, TypeAlias, cast, overload
 
@@ -11,19 +12,29 @@ from pydantic_core import to_json
 from typing_extensions import TypeVar
 
 from agentflow.errors import UsageError
-from agentflow.loop.output.form import Form, MisfitError
+from agentflow.loop.output.choices import Choices, named_text
+from agentflow.loop.output.form import Form, MisfitError, SchemaForm
 from agentflow.loop.output.tools import AnswerTool, StepTool, content_text, step_of
+from agentflow.loop.output.validating import Validators, validators_of
+from agentflow.loop.output.validating import validate as run_validators
 from agentflow.tools.results import read_back, render
 from agentflow.tools.signature import MISSING, return_hint
-from agentflow.tools.tool import Tool
+from agentflow.tools.tool import Tool, arguments_text
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.messages import DataBlock, Msg, ToolUseBlock
 
-__all__ = ["FINAL", "NO_OUTPUT", "Output", "OutputLike", "Way", "output_of"]
+__all__ = ["FINAL", "NO_OUTPUT", "End", "Output", "OutputLike", "Way", "output_of"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", default=Any, covariant=True)
 
 Way: TypeAlias = Literal["native", "tool", "prompt"]
 """How a model is asked: by its provider's JSON-schema mode, by a tool that takes the answer, or in the prompt."""
+
+One: TypeAlias = type[T] | Callable[..., Awaitable[T] | T]
+
+End: TypeAlias = Literal["all", "first"]
+"""The tools that run beside an answer in the same reply: all, or none after the first accepted answer."""
 
 FINAL: Final = "final_answer"
 """The default name of the tool that takes an answer; `Output(name=...)` overrides it."""
@@ -36,17 +47,26 @@ class Output(Generic[T_co]):
     Args:
         form: The type: a pydantic model, a dataclass, a `TypedDict`, a primitive, an enum, a list, a union. Or a
             function, or a tool: the model's answer is its arguments, it runs as the last step, and its return value is
-            the output.
+            the output. A mapping is a JSON schema of an object, and the output is a dict. `str` is plain text,
+            `DataBlock` an image or another file that the model makes. A list of these: the model selects one, and an
+            item can be an `Output` with its own `name`, `description` and `validate`.
         via: `"native"` is the provider's JSON-schema mode, `"tool"` a tool that takes the answer, `"prompt"` a text in
             the prompt. None selects the first of them that the model supports, by its profile.
         retries: How many unfit answers go back to the model with the problem, before the call fails. An exception of
             the function counts as one.
-        validate: Checks a value that fits. It can be async. It should raise `ValueError` with the problem, which goes
-            back to the model like a misfit, or return the value to use (None keeps it). For a function it checks the
-            return value. It runs wherever an answer is read: in the call, at its iteration limit, and in another
-            process that reads the result. Any other exception ends the call.
+        validate: A function that checks a value that fits, or several, which run in order. It can be async. It should
+            raise `ValueError` with the problem, which goes back to the model like a misfit, or return the value to use
+            (None keeps it). For a function it checks the return value. It runs wherever an answer is read: in the call,
+            at its iteration limit, and in another process that reads the result. Any other exception ends the call. A
+            second parameter annotated `RunContext` receives the context of the run; outside of a run no value is
+            accepted then.
         name: The name of the tool that takes the answer; a function's own name by default.
         description: The description of the answer for the model; the type's own docstring by default.
+        prompt: The text for `via="prompt"`, in which `{schema}` is replaced by the JSON schema.
+        validation_context: Pydantic's validation context (`info.context` in validators), or a function that returns it
+            for the `RunContext`.
+        end: The tools that run beside an answer in the same reply: `"all"` of them, and the last accepted answer
+            counts; or `"first"`: the first accepted answer counts, and nothing else runs.
 
     Raises:
         UsageError: The form is not supported, or an option is invalid.
@@ -60,13 +80,30 @@ class Output(Generic[T_co]):
     @overload
     def __init__(
         self,
-        form: type[T_co] | Callable[..., Awaitable[T_co] | T_co],
+        form: One[T_co] | Sequence[One[T_co]],
         *,
         via: Way | None = None,
         retries: int = 2,
-        validate: Callable[[T_co], Any] | None = None,
+        validate: Validators[T_co] | None = None,
         name: str | None = None,
         description: str | None = None,
+        prompt: str | None = None,
+        validation_context: Callable[[RunContext], Any] | object = None,
+        end: End = "all",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Output[dict[str, Any]],
+        form: Mapping[str, Any],
+        *,
+        via: Way | None = None,
+        retries: int = 2,
+        validate: Validators[dict[str, Any]] | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        prompt: str | None = None,
+        validation_context: Callable[[RunContext], Any] | object = None,
+        end: End = "all",
     ) -> None: ...
     @overload  # a form without a type for checkers: Output[Literal["a", "b"]](Literal["a", "b"])
     def __init__(
@@ -75,9 +112,12 @@ class Output(Generic[T_co]):
         *,
         via: Way | None = None,
         retries: int = 2,
-        validate: Callable[[Any], Any] | None = None,
+        validate: Validators[Any] | None = None,
         name: str | None = None,
         description: str | None = None,
+        prompt: str | None = None,
+        validation_context: Callable[[RunContext], Any] | object = None,
+        end: End = "all",
     ) -> None: ...
     def __init__(
         self,
@@ -85,9 +125,12 @@ class Output(Generic[T_co]):
         *,
         via: Way | None = None,
         retries: int = 2,
-        validate: Callable[[Any], Any] | None = None,
+        validate: Validators[Any] | None = None,
         name: str | None = None,
         description: str | None = None,
+        prompt: str | None = None,
+        validation_context: Callable[[RunContext], Any] | object = None,
+        end: End = "all",
     ) -> None:
         if via not in (None, "native", "tool", "prompt"):
             raise UsageError(
@@ -95,22 +138,60 @@ class Output(Generic[T_co]):
             )
         if type(retries) is not int or retries < 0:
             raise UsageError(f"Output(retries={retries!r}): it is how often the model is asked again, 0 or more.")
-        if validate is not None and not callable(validate):
-            raise UsageError(f"Output(validate={validate!r:.60}): it is a function of the value.")
+        if end not in ("all", "first"):
+            raise UsageError(f"Output(end={end!r}): it is 'all', or 'first' if nothing else of the reply should run.")
         if isinstance(form, Output):
             raise UsageError("Output(Output(...)): it is an Output already; pass it as output=.")
         self.form = form
         self.via: Way | None = via
         self.retries = retries
-        self.validate = validate
+        self.validators = validators_of(validate)
         self.name = name
         self.description = description
+        self.prompt = prompt
+        self.end: End = end
+        self._context = validation_context
         self._read: Form[T_co] | None = None
         self._tool: AnswerTool | StepTool | None = None
+        self._tools: Mapping[str, AnswerTool | StepTool] | None = None
+        several = isinstance(form, list | tuple)
+        self.choices: tuple[Output[Any], ...] = (
+            tuple(map(_choice, cast("Sequence[Any]", form))) if several else (cast("Output[Any]", self),)
+        )
+        self._check_choices()
+
+    def _check_choices(self) -> None:
+        if not self.choices:
+            raise UsageError("Output([]): the list of outputs is empty; an agent without output= answers with text.")
+        if self.several and (self.name is not None or self.description is not None):
+            raise UsageError(
+                f"{self!r}: name= and description= belong to one of several outputs: [Output(Invoice, name='bill'), ...]."
+            )
+        if self.via == "native" and (self.takes_text or self.takes_data):
+            raise UsageError(
+                f"{self!r}: with via='native' every answer is JSON, so text and data are impossible. Leave out via=."
+            )
+
+    @property
+    def several(self) -> bool:
+        """Whether the form is a list, of which the model selects one."""
+        return self.choices[0] is not self
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether plain text is accepted."""
+        return any(choice.form is str for choice in self.choices)
+
+    @property
+    def takes_data(self) -> bool:
+        """Whether an image or another file of the model is accepted."""
+        return any(choice.form is DataBlock for choice in self.choices)
 
     @property
     def runs(self) -> bool:
-        """Whether the form is a function, which runs as the last step."""
+        """Whether the form is a function, which runs as the last step; of several: whether all are."""
+        if self.several:
+            return all(choice.runs for choice in self.choices)
         return isinstance(self.form, (FunctionType, MethodType, Tool)) or inspect.isbuiltin(self.form)
 
     @property
@@ -119,61 +200,173 @@ class Output(Generic[T_co]):
         return self.form is str
 
     @property
-    def tool(self) -> AnswerTool | StepTool:
-        """The tool that takes the answer; created on first use."""
-        if self._tool is None:
-            if self.runs:
-                self._tool = step_of(self.form, self.name, self.description, self.validated)
+    def tools(self) -> Mapping[str, AnswerTool | StepTool]:
+        """The tools that take an answer, by name; created on first use. Text and data have none."""
+        if self._tools is None:
+            if not self.several:
+                self._tools = {} if self.form in (str, DataBlock) else {self.tool.name: self.tool}
             else:
-                about = (
-                    self.description
-                    or f"Give the final answer to the user: {_about(self.form)}. The work ends with it."
-                )
-                self._tool = AnswerTool(
-                    self.name or FINAL, about, self.shape, None if self.validate is None else self.accept
-                )
-        return self._tool
+                made: dict[str, AnswerTool | StepTool] = {}
+                for choice in self.choices:
+                    if choice.form not in (str, DataBlock):
+                        tool = choice.made_tool(made, self)
+                        made[tool.name] = tool
+                self._tools = made
+        return self._tools
+
+    @property
+    def tool(self) -> AnswerTool | StepTool:
+        """The tool that takes the answer, if there is one output; created on first use."""
+        return self.made_tool({}, None) if self._tool is None else self._tool
+
+    def made_tool(self, others: Mapping[str, object], above: Output[Any] | None) -> AnswerTool | StepTool:
+        """Create the tool that takes the answer.
+
+        Args:
+            others: The tools before it.
+            above: The output that has this one among several.
+
+        Raises:
+            UsageError: A tool before it has the same name.
+        """
+        if self.runs:
+            made: AnswerTool | StepTool = step_of(
+                self.form, self.name, self.description, self.validated if above is None else partial(above.passed, self)
+            )
+        else:
+            title, count = self.shape.title, 2
+            name = self.name or (FINAL if above is None else f"{FINAL}_{title}")
+            while self.name is None and name in others:
+                name, count = f"{FINAL}_{title}_{count}", count + 1
+            about = (
+                self.description or f"Give the final answer to the user: {_about(self.form)}. The work ends with it."
+            )
+            checked = self.validators or (above is not None and above.validators)
+            judge = (self if above is None else above).accept if checked else None
+            context = (self if above is None else above).context_of
+            made = AnswerTool(
+                name, about, self.shape, judge, context, None if above is None else partial(named_text, name)
+            )
+        if made.name in others:
+            raise UsageError(
+                f"{above!r}: two of the outputs have the name {made.name!r}. Name one: Output(..., name='other')."
+            )
+        self._tool = made
+        return made
 
     @property
     def shape(self) -> Form[T_co]:
         """The form of the model's answer: for a function, that of its arguments."""
         if self._read is None:
-            self._read = cast("Form[T_co]", self.tool.form) if self.runs else Form(self.form)
+            if self.several:
+                form: Form[Any] = Choices(self.tools)
+            elif self.runs:
+                form = self.tool.form
+            else:
+                form = SchemaForm(self.form) if self.is_schema else Form(self.form)
+            self._read = cast("Form[T_co]", form)
         return self._read
 
-    async def accept(self, text: str) -> T_co:
+    @property
+    def is_schema(self) -> bool:
+        """Whether the form is a JSON schema."""
+        return isinstance(self.form, Mapping)
+
+    @property
+    def has_tool(self) -> bool:
+        """Whether a tool takes the answer."""
+        return self.form not in (str, DataBlock)
+
+    def given_by(self, use: ToolUseBlock) -> str:
+        """Return the text of the answer that a call of a final tool gives."""
+        text = arguments_text(use).strip()
+        return named_text(use.name, text) if self.several else text
+
+    def said(self, reply: Msg) -> str | DataBlock:
+        """Return the answer in a reply without calls: its text, or its first image or file if one is accepted."""
+        return reply.data[0] if self.takes_data and reply.data else reply.text
+
+    def context_of(self, run: RunContext | None) -> Any:
+        """Return pydantic's validation context.
+
+        Raises:
+            MisfitError: It is made for a run, and there is none.
+        """
+        if not callable(self._context):
+            return self._context
+        if run is None:
+            raise MisfitError(f"{self!r} is validated with the context of its run, which is not here.")
+        return self._context(run)
+
+    async def accept(self, said: str | DataBlock, run: RunContext | None = None, *, own: bool = False) -> T_co:
         """Return the value of an answer, if it fits and `validate` accepts it. Every output of a call comes from here.
 
         Args:
-            text: The model's answer; for a function, the text of its result.
+            said: The model's answer; for a function, the text of its result.
+            run: The context of the run.
+            own: Whether the text is the model's own, so that no function has returned it.
 
         Raises:
             MisfitError: The text does not fit the form, or `validate` refuses the value (a `ValueError`).
         """
-        return await self.validated(self.read_result(text))
+        choice, value = self._chosen(said, run, own=own)
+        return await (self.validated(value, run) if choice is self else self.passed(choice, value, run))
 
-    async def validated(self, value: Any) -> T_co:
+    async def passed(self, choice: Output[Any], value: Any, run: RunContext | None = None) -> T_co:
+        """Return the value of one of several outputs, if its own validators and those of all accept it.
+
+        Raises:
+            MisfitError: One does not.
+        """
+        return await self.validated(await choice.validated(value, run), run)
+
+    async def validated(self, value: Any, run: RunContext | None = None) -> T_co:
         """Return a value, if `validate` accepts it.
 
         Raises:
-            MisfitError: It does not.
+            MisfitError: It does not, or needs the context of a run, and there is none.
         """
-        if self.validate is None:
-            return value
-        try:
-            made = self.validate(value)
-            if inspect.isawaitable(made):
-                made = await made
-        except ValueError as error:
-            what = f"The return value of {self.tool.name}" if self.runs else "Your answer"
-            raise MisfitError(f"{what} does not pass: {error}") from error
-        except Exception as error:
-            error.add_note(
-                f"The validate= of {self!r} raised {type(error).__name__}, so no value was accepted. It should refuse "
-                "a value with ValueError; any other exception is treated as a bug."
-            )
-            raise
-        return value if made is None else made
+        what = f"The return value of {self.tool.name}" if self.runs and not self.several else "Your answer"
+        return await run_validators(self.validators, value, run, what, repr(self))
+
+    def _chosen(self, said: str | DataBlock, run: RunContext | None, *, own: bool) -> tuple[Output[Any], Any]:
+        """Return the output that an answer chose, and its value without `validate`."""
+        if isinstance(said, DataBlock):
+            return next(choice for choice in self.choices if choice.form is DataBlock), said
+        if not self.several:
+            return self, self._returned(said) if self.runs else self.read(said, self.context_of(run))
+        shape = cast("Choices", self.shape)
+        by_name = {choice.tool.name: choice for choice in self.choices if self.tools and choice.has_tool}
+        named = shape.named(said)
+        if named is not None:
+            choice = by_name[named[0]]
+            value = choice.shape.read(named[1], self.context_of(run))
+            if choice.runs:
+                raise MisfitError(f"{named[0]} was not called. Call it as a tool.")
+            return choice, value
+        for choice in self.choices:
+            if choice.runs and not own:
+                try:
+                    return choice, choice.read_result(said)
+                except MisfitError:
+                    continue
+        if self.takes_text:
+            return next(choice for choice in self.choices if choice.is_text), said
+        name, value = shape.fitting(said, self.context_of(run))
+        return by_name[name], value
+
+    def named_call(self, text: str) -> tuple[str, str] | None:
+        """Return the function and the JSON of its arguments that a text names; None if it names none.
+
+        Raises:
+            MisfitError: The arguments do not fit.
+        """
+        if not self.several:
+            return (self.tool.name, str(self.shape.read(text))) if self.runs else None
+        named = cast("Choices", self.shape).named(text)
+        if named is None or not isinstance(self.tools[named[0]], StepTool):
+            return None
+        return named[0], str(self.tools[named[0]].form.read(named[1]))
 
     def read_result(self, text: str) -> T_co:
         """Return the value of a reply's text, without `validate`; for a function its return value, parsed by its
@@ -182,8 +375,9 @@ class Output(Generic[T_co]):
         Raises:
             MisfitError: The text is not such a value.
         """
-        if not self.runs:
-            return self.read(text)
+        return self._chosen(text, None, own=False)[1]
+
+    def _returned(self, text: str) -> T_co:
         hint = return_hint(self.tool.function, {})
         if hint is MISSING or isinstance(hint, str):
             return cast("T_co", text)
@@ -202,10 +396,24 @@ class Output(Generic[T_co]):
             return str(value)
         if self.runs:
             return content_text(render(value))
-        return self.shape.write(value)
+        if not self.several:
+            return self.shape.write(value)
+        own = [
+            one.tool for one in self.choices if isinstance(one.form, type) and one.has_tool and type(value) is one.form
+        ]
+        for tool in (*own, *self.tools.values()):
+            try:
+                return named_text(tool.name, tool.form.write(value))
+            except UsageError:
+                continue
+        return content_text(render(value))
 
-    def read(self, text: str) -> T_co:
+    def read(self, text: str, context: Any = None) -> T_co:
         """Parse a model's text into a value, without `validate`.
+
+        Args:
+            text: The text.
+            context: Pydantic's validation context.
 
         Raises:
             MisfitError: It is not JSON, or of another form (a `ValueError`).
@@ -214,7 +422,11 @@ class Output(Generic[T_co]):
             >>> Output(list[int]).read('{"answer": [1, 2]}')
             [1, 2]
         """
-        return cast("T_co", text) if self.is_text else self.shape.read(text)
+        if self.form is DataBlock:
+            raise MisfitError("Answer with an image or a file.")
+        if self.several:
+            return self._chosen(text, None, own=True)[1]
+        return cast("T_co", text) if self.is_text else self.shape.read(text, context)
 
     @property
     def schema_text(self) -> str:
@@ -224,17 +436,21 @@ class Output(Generic[T_co]):
     @property
     def name_of_form(self) -> str:
         """The name of the form in errors."""
+        if self.several:
+            return " | ".join(choice.name_of_form for choice in self.choices)
         return str(getattr(self.form, "__name__", self.form)) if not hasattr(self.form, "__args__") else str(self.form)
 
     def __repr__(self) -> str:
         return f"Output({self.name_of_form}{'' if self.via is None else f', via={self.via!r}'})"
 
 
-OutputLike: TypeAlias = type[T] | Output[T] | Callable[..., Awaitable[T] | T]
-"""A value for `output=`: a type, a function whose arguments are the answer, or an `Output` with options."""
-
-NO_OUTPUT: Final[Output[None]] = Output(type(None))
-"""No typed output: the default of an agent."""
+OutputLike: TypeAlias = (
+    type[T]
+    | Output[T]
+    | Callable[..., Awaitable[T] | T]
+    | Sequence[type[T] | Output[T] | Callable[..., Awaitable[T] | T]]
+)
+"""A value for `output=`: a type, a function whose arguments are the answer, an `Output` with options, or a list of these."""
 
 
 def output_of(given: OutputLike[T] | Output[T] | Any) -> Output[T] | None:
@@ -248,9 +464,24 @@ def output_of(given: OutputLike[T] | Output[T] | Any) -> Output[T] | None:
     if isinstance(given, Output):
         return cast("Output[T]", given)
     made: Output[T] = Output(given)
-    if not made.is_text:
-        made.tool  # noqa: B018 - raises errors about the form early
+    made.tools  # noqa: B018 - raises errors about the form early
     return made
+
+
+def _choice(form: Any) -> Output[Any]:
+    if isinstance(form, list | tuple):
+        raise UsageError(
+            f"output=[{form!r:.60}]: a list in a list of outputs. Write one list; for a list of values: list[int]."
+        )
+    if not isinstance(form, Output):
+        return Output(form)
+    given = cast("Output[Any]", form)
+    if given.several or given.via or given.prompt is not None or given.end != "all" or given.retries != 2:
+        raise UsageError(
+            f"{given!r} is one of several outputs, so it can have a name=, a description= and a validate=; the other "
+            "options belong to the Output of the list: Output([...], via='tool')."
+        )
+    return given
 
 
 def _about(form: Any) -> str:
@@ -259,3 +490,7 @@ def _about(form: Any) -> str:
     if not isinstance(doc, str) or not doc.strip() or doc.startswith(f"{name}("):  # a dataclass's own signature
         return name
     return f"{name} ({inspect.cleandoc(doc).splitlines()[0]})"
+
+
+NO_OUTPUT: Final[Output[None]] = Output(type(None))
+"""No typed output: the default of an agent."""

@@ -27,11 +27,13 @@ from pydantic_core import PydanticSerializationError, SchemaError, to_json
 from typing_extensions import TypeAliasType, is_typeddict
 
 from agentflow._support.validation import adapter_of
-from agentflow.errors import MissingOutputError, UsageError
+from agentflow.errors import MissingOutputError
 from agentflow.loop.output.answer import AnswerState
+from agentflow.loop.output.choices import DATA, KIND
 from agentflow.loop.output.form import WRAPPED
 from agentflow.loop.output.output import Output
 from agentflow.loop.output.partial_json import JsonFeed
+from agentflow.tools.signature import plain_function
 from agentflow.vocabulary.events import HookEvent, PreReasoning, ReasoningChunk
 from agentflow.vocabulary.messages import T_co
 
@@ -51,6 +53,8 @@ _QUALIFIERS: Final = frozenset(
     if hasattr(module, name)
 )
 
+_PREFIX: Final = f'{{"{WRAPPED}":{{"{KIND}":"%s","{DATA}":'
+
 _Data: TypeAlias = dict[str, Any] | list[Any]
 
 
@@ -62,6 +66,7 @@ class Partial(Mapping[str, Any], Generic[T_co]):
 
     Attributes:
         complete: Whether the answer is complete and accepted, so that `output` is available.
+        kind: Of several outputs, the name of the tool of this one, such as `final_answer_Invoice`; None for text.
 
     Example:
         >>> agent = Agent("clerk", ScriptedModel([['{"answer": [1, ', '2]}']]))
@@ -74,16 +79,19 @@ class Partial(Mapping[str, Any], Generic[T_co]):
         [1, 2]
     """
 
-    __slots__ = ("_data", "_output", "complete")
+    __slots__ = ("_data", "_output", "complete", "kind")
 
-    def __init__(self, data: Mapping[str, Any], output: Any = None, *, complete: bool = False) -> None:
+    def __init__(
+        self, data: Mapping[str, Any], output: Any = None, *, complete: bool = False, kind: str | None = None
+    ) -> None:
         self._data = data
         self._output = output
         self.complete = complete
+        self.kind = kind
 
     def completed(self, output: T_co) -> Partial[T_co]:  # pyright: ignore[reportGeneralTypeIssues] - read-only, so covariance is safe
         """Return the same data, with the output."""
-        return Partial(self._data, output, complete=True)
+        return Partial(self._data, output, complete=True, kind=self.kind)
 
     @property
     def output(self) -> T_co:
@@ -206,7 +214,7 @@ class _Shape:
         self.open = fields is None and self._item is None and not _has_fields(bare)
         self.texts = bare is str or bare is Any or (_is_union(origin) and str in members)
 
-    def whole(self, value: object) -> Any:
+    def whole(self, value: object, context: Any) -> Any:
         """Return a complete value as JSON data of its type; `_MISSING` if it does not fit."""
         adapter = self._adapter
         if adapter is None:
@@ -214,7 +222,7 @@ class _Shape:
         if adapter is _MISSING:
             return value
         try:
-            made = adapter.validate_json(to_json(value))
+            made = adapter.validate_json(to_json(value), context=context)
             return made if type(made) in _PLAIN else adapter.dump_python(made, mode="json", warnings=False)
         except (PydanticSerializationError, PydanticUserError):  # a name that only its class can resolve
             return value
@@ -246,6 +254,40 @@ class _Shape:
 
 
 _OPEN: Final = _Shape(Any)
+
+
+class _Named(_Shape):
+    """The shape of an answer that names its output: `{"kind": ..., "data": ...}`.
+
+    Args:
+        shapes: The shapes of the outputs, by name.
+    """
+
+    __slots__ = ("kind", "shapes")
+
+    def __init__(self, shapes: Mapping[str, _Shape]) -> None:
+        super().__init__(None, {})
+        self.kind: str | None = None
+        self.shapes = shapes
+
+    def at(self, key: str | None) -> tuple[str | None, _Shape | None]:
+        """See `_Shape`; the data are shown once the output is known."""
+        return (None, None) if key != DATA or self.kind is None else (key, self.shapes.get(self.kind))
+
+
+def _shape_of(output: Output[Any]) -> _Shape:
+    """Return the shape of the data of one output; of a function, that of its arguments."""
+    if output.runs:
+        try:
+            hints = get_type_hints(plain_function(output.tool.function), include_extras=True)
+        except (NameError, TypeError):  # names that only type checkers know
+            hints = {}
+        fields = {name: (name, hints.get(name, Any)) for name in output.shape.schema.get("properties", ())}
+        return _Shape(None, fields)
+    if output.is_schema:
+        return _Shape(dict[str, Any])
+    own = _Shape(output.form)
+    return _Shape(None, {WRAPPED: (WRAPPED, own)}) if output.is_text or output.shape.wrapped else own
 
 
 class _Node:
@@ -286,39 +328,38 @@ class Partials:
     """Reads a typed answer that arrives in chunks.
 
     Args:
-        output: The output.
+        output: The output. Of a function, the arguments are shown; its return value is unknown before it has run.
+        context: Pydantic's validation context.
 
     Attributes:
         value: The partial answer so far, once `feed` has returned True.
-
-    Raises:
-        UsageError: It is a function: the return value is unknown before it has run.
     """
 
-    def __init__(self, output: Output[Any]) -> None:
-        if output.runs:
-            raise UsageError(
-                f"partials() of output={output.name_of_form}: the return value of a function is unknown before it has "
-                "run. Read the events: `ReasoningChunk.incremental_chunk.tool_uses` are the fragments of its arguments."
-            )
-        self._is_text = output.is_text
-        own = _Shape(output.form)
-        wrapped = output.is_text or output.shape.wrapped
-        self._root = _Shape(None, {WRAPPED: (WRAPPED, own)}) if wrapped else own
+    def __init__(self, output: Output[Any], context: Any = None) -> None:
+        self.context = context
+        self._takes_text = output.takes_text
+        self._has_form = bool(output.tools)
+        self._text = _Shape(None, {WRAPPED: (WRAPPED, _Shape(str))})
+        self._named: _Named | None = None
+        if output.several:
+            self._named = _Named({choice.tool.name: _shape_of(choice) for choice in output.choices if choice.has_tool})
+            self._root = _Shape(None, {WRAPPED: (WRAPPED, self._named)})
+        else:
+            self._root = _shape_of(output) if output.has_tool or output.is_text else self._text
         self.begin()
 
     def begin(self) -> None:
         """Start another answer."""
         self._top: dict[str, Any] = {}
+        self._is_text: bool | None = None if self._takes_text else False
+        if self._named is not None:
+            self._named.kind = None
         self.value: Partial[Any] = Partial(self._top)
         self._nodes: list[_Node] = []
         self._texts: list[str] = []
         self._length = self._seen = 0
         self._changed = False
         self._feed = JsonFeed(self)
-        if self._is_text:
-            self._nodes.append(_Node(self._root, self._top))
-            self.key(WRAPPED)
 
     def feed(self, text: str) -> bool:
         """Read a chunk of the answer.
@@ -327,6 +368,11 @@ class Partials:
             Whether there is more to see.
         """
         self._changed = False
+        if self._is_text is None and (begun := text.lstrip()):  # text, or JSON that names one of the outputs
+            self._is_text = not self._has_form or begun[0] not in "{`"
+            if self._is_text:
+                self._nodes.append(_Node(self._text, self._top))
+                self.key(WRAPPED)
         if self._is_text:
             self.piece(text)
         else:
@@ -343,7 +389,10 @@ class Partials:
         above = self._nodes[-1]
         name, shape = above.slot()
         data = kind() if shape is not None and (shape.open or shape.takes(kind)) else None
-        if data is not None:
+        named = self._named
+        if named is not None and above.shape is named and isinstance(data, dict):
+            self.value, self._changed = Partial(data, kind=named.kind), True
+        elif data is not None and (named is None or shape is not named):
             above.show(name, data, again=False)
             self._changed = True
         self._nodes.append(_Node(shape, data))
@@ -369,6 +418,9 @@ class Partials:
         """Handle the end of a string."""
         text, again = "".join(self._texts), self._seen > 0
         self._texts, self._length, self._seen = [], 0, 0
+        named = self._named
+        if named is not None and self._nodes[-1].shape is named and self._nodes[-1].key == KIND:
+            named.kind = text
         self._whole(text, again)
 
     def scalar(self, value: object) -> None:
@@ -383,14 +435,14 @@ class Partials:
         above = self._nodes[-1]
         name, shape = above.slot()
         if node.data is not None and shape is not None and shape.open and shape is not _OPEN:
-            above.show(name, shape.whole(node.data), again=True)
+            above.show(name, shape.whole(node.data, self.context), again=True)
             self._changed = True
 
     def _whole(self, value: object, again: bool) -> None:
         name, shape = self._nodes[-1].slot()
         if shape is None:
             return
-        shown = shape.whole(value)
+        shown = shape.whole(value, self.context)
         if shown is not _MISSING or again:
             self._nodes[-1].show(name, shown, again=again)
             self._changed = True
@@ -403,13 +455,14 @@ async def growing(events: AsyncIterable[HookEvent], output: Output[Any]) -> Asyn
         events: The events of the call, from the first.
         output: The output.
     """
-    seen, tool = Partials(output), "" if output.is_text else output.tool.name
+    seen, prefix = Partials(output), {name: "" if not output.several else _PREFIX % name for name in output.tools}
     own, by_tool, call = "", False, -1
     async for event in events:
         own = own or event.run_id
         if event.run_id != own:  # a sub-agent's
             continue
         if isinstance(event, PreReasoning):
+            seen.context = output.context_of(event.context)
             seen.begin()
             by_tool, call = event.context.state[AnswerState].way == "tool", -1
         elif isinstance(event, ReasoningChunk):
@@ -419,11 +472,12 @@ async def growing(events: AsyncIterable[HookEvent], output: Output[Any]) -> Asyn
             chunk, news = event.incremental_chunk, False
             if by_tool:
                 for fragment in chunk.tool_uses:
-                    if fragment.name == tool and fragment.index != call:
+                    if fragment.name in prefix and fragment.index != call:
                         seen.begin()
+                        seen.feed(prefix[fragment.name])
                         call = fragment.index
                     news = (fragment.index == call and seen.feed(fragment.arguments)) or news
-            elif chunk.text:
-                news = seen.feed(chunk.text)
+            if chunk.text and call < 0 and (not by_tool or output.takes_text):
+                news = seen.feed(chunk.text) or news
             if news:
                 yield seen.value

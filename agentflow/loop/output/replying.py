@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentflow.errors import ToolError
@@ -11,28 +12,29 @@ from agentflow.loop.output.form import MisfitError
 
 if TYPE_CHECKING:
     from agentflow.loop.output.output import Output
+    from agentflow.vocabulary.context import RunContext
     from agentflow.vocabulary.messages import Reply
-    from agentflow.vocabulary.typed_state import StateMap
 
 __all__ = ["text_of", "with_output"]
 
 
-async def with_output(reply: Reply[Any], output: Output[Any], state: StateMap | None = None) -> Reply[Any]:
+async def with_output(reply: Reply[Any], output: Output[Any], run: RunContext | None = None) -> Reply[Any]:
     """Return the reply with its output; unchanged if its text has no valid output, or `validate` refuses it.
 
     Args:
         reply: The reply of a call.
         output: The output.
-        state: The state of its run, if that was in this process: it caches accepted values.
+        run: The context of its run, if that was in this process: its state caches accepted values.
     """
-    given = AcceptedAnswers() if state is None else state[AcceptedAnswers]
+    given = AcceptedAnswers() if run is None else run.state[AcceptedAnswers]
     limited = reply.outcome == "limited"
     # A limited reply is a summary; if the output is a function, no step ran.
     possible = (reply.outcome == "completed" or (limited and not output.runs)) and not reply.tool_uses
     if not possible and not (limited and given.knows(reply.text)):
         return reply
     try:
-        return replace(reply, value=await given.accept(output.accept, reply.text), typed=True)
+        accept = partial(output.accept, run=run, own=limited)
+        return replace(reply, value=await given.accept(accept, output.said(reply)), typed=True)
     except MisfitError:  # a summary at the limit, or an answer that a hook changed
         return reply
 
@@ -44,12 +46,14 @@ def text_of(reply: Reply[Any], output: Output[Any] | None) -> str:
         ToolError: The text holds a value that the call has not accepted.
         UsageError: `validate` returned a value that does not fit the form.
     """
-    if output is None or (output.validate is None and not output.runs):
+    if output is None or (not output.validators and not output.runs):
         return reply.text
     try:
         value = output.read_result(reply.text)
     except MisfitError:  # plain text, or a value that only its own process can read
-        return reply.text
+        if not reply.typed or not output.validators:
+            return reply.text
+        value = None
     if not reply.typed:
         raise ToolError(f"No answer was accepted as {output!r} (outcome {reply.outcome!r}). The last one: {reply.text}")
     return reply.text if value == reply.output else output.write(reply.output)

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentflow.errors import OutputError, UsageError
 from agentflow.loop.output.form import MisfitError
-from agentflow.loop.output.hooks import PROMPT
+from agentflow.loop.output.hooks import prompt_of
 from agentflow.loop.output.output import Output, OutputLike, output_of
 from agentflow.vocabulary.messages import Msg, Reply
 from agentflow.vocabulary.ports.model import Model, answer_modes
@@ -43,25 +43,25 @@ async def ask_aside(
         OutputError: No answer fitted.
     """
     output: Output[Any] = output_of(wanted) or Output(type(None))
-    if output.runs:
+    if output.runs or any(choice.runs for choice in output.choices):
         raise UsageError(
             f"context.complete(output={output.name_of_form}): a side call runs no function. Ask for the type of its "
             "arguments, and call it with them."
         )
     conversation = tuple(messages)
-    if not output.is_text:
+    if output.tools:
         native = output.via == "native" or (output.via is None and bool(model) and (await answer_modes(model)).native)
         if native:
             options = options.merge(ModelOptions(answer_schema={"title": output.shape.title, **output.shape.schema}))
         else:
-            conversation = (*conversation, Msg.user(PROMPT.format(schema=output.schema_text)))
+            conversation = (*conversation, Msg.user(prompt_of(output)))
     times, used = 0, Usage()
     while True:
         times += 1
         answer = await ask(conversation, options)
         used += one_call(answer.usage)
         try:
-            value = await output.accept(answer.text)
+            value = await output.accept(output.said(answer))
         except MisfitError as error:
             problem = str(error)
             if times > output.retries:

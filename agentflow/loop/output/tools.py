@@ -16,6 +16,7 @@ from agentflow.loop.output.answer import AcceptedAnswers
 from agentflow.loop.output.form import Form, MisfitError, json_in
 from agentflow.tools.results import render
 from agentflow.tools.tool import FullTool, Tool, arguments_text, full_tool
+from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import DataBlock, TextBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ToolSpec
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["AnswerTool", "StepTool", "content_text", "step_of"]
 
 
-Checked: TypeAlias = Callable[[Any], Coroutine[Any, Any, Any]]
-"""Returns the output for a value, or for the text of an answer; raises `MisfitError` to refuse it."""
+Checked: TypeAlias = Callable[[Any, RunContext | None], Coroutine[Any, Any, Any]]
+"""Returns the output for a value, or for the text of an answer, in a run; raises `MisfitError` to refuse it."""
 
 
 class AnswerTool(FullTool[..., Any]):
@@ -40,16 +41,29 @@ class AnswerTool(FullTool[..., Any]):
         description: The description for the model.
         form: The form of the answer.
         accept: Validates an answer's text, or refuses it with `MisfitError`; None accepts every answer that fits.
+        context: Returns pydantic's validation context.
+        named: Returns the text of an answer for its JSON, if it is one of several; None for the JSON itself.
     """
 
     expected_errors = (ValueError,)
     form: Form[Any]
     _accept: Checked | None
+    _context: Callable[[RunContext | None], Any]
+    _named: Callable[[str], str] | None
 
-    def __init__(self, name: str, description: str, form: Form[Any], accept: Checked | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        form: Form[Any],
+        accept: Checked | None,
+        context: Callable[[RunContext | None], Any],
+        named: Callable[[str], str] | None,
+    ) -> None:
         super().__init__(_same, name=name, description=description, type="read", timeout=None, idempotent=True)
         spec = ToolSpec(name, description, form.schema, type="read")
-        self.__dict__.update(spec=spec, form=form, _accept=accept, wants_context=accept is not None, dep_types={})
+        self.__dict__.update(spec=spec, form=form, _accept=accept, _context=context, _named=named)
+        self.__dict__.update(wants_context=True, dep_types={})
 
     def prepare(self) -> AnswerTool:
         """Do nothing: there is nothing to build."""
@@ -57,22 +71,27 @@ class AnswerTool(FullTool[..., Any]):
 
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Coroutine[Any, Any, object]:
         """See `FullTool.start`."""
-        self.validate(tool_use)
+        run = None if context is None else context.run
+        self._fit(tool_use, run)
         text = arguments_text(tool_use).strip()
-        given = AcceptedAnswers() if context is None else context.run.state[AcceptedAnswers]
-        return _same(text) if self._accept is None else self._accepted(text, given, self._accept)
+        text = text if self._named is None else self._named(text)
+        return _same(text) if self._accept is None else self._accepted(text, run, self._accept)
 
-    async def _accepted(self, text: str, given: AcceptedAnswers, accept: Checked) -> str:
+    async def _accepted(self, text: str, run: RunContext | None, accept: Checked) -> str:
+        given = AcceptedAnswers() if run is None else run.state[AcceptedAnswers]
         try:
-            await given.accept(accept, text)
+            await given.accept(lambda said: accept(said, run), text)
         except MisfitError as error:
             raise ToolArgumentError(str(error)) from error
         return text
 
     def validate(self, tool_use: ToolUseBlock) -> None:
-        """See `Tool.validate`."""
+        """See `Tool.validate`. What needs the context of a run is validated when the tool runs."""
+        self._fit(tool_use, None)
+
+    def _fit(self, tool_use: ToolUseBlock, run: RunContext | None) -> None:
         try:
-            self.form.read(arguments_text(tool_use))
+            self.form.read(arguments_text(tool_use), self._context(run))
         except MisfitError as error:
             raise ToolArgumentError(str(error)) from error
 
@@ -106,16 +125,23 @@ class StepTool(FullTool[..., Any]):
         """See `FullTool.start`; the return value is cached for the reply."""
         given = AcceptedAnswers() if context is None else context.run.state[AcceptedAnswers]
         made: FullTool[..., Any] = object.__new__(FullTool)
-        made.__dict__.update(self._inner.__dict__, _call=partial(self._step, self._inner.__dict__["_call"], given))
+        run = None if context is None else context.run
+        made.__dict__.update(self._inner.__dict__, _call=partial(self._step, self._inner.__dict__["_call"], given, run))
         return made.start(tool_use, context)
 
     async def _step(
-        self, call: Callable[..., Awaitable[Any]], given: AcceptedAnswers, /, *args: object, **arguments: object
+        self,
+        call: Callable[..., Awaitable[Any]],
+        given: AcceptedAnswers,
+        run: RunContext | None,
+        /,
+        *args: object,
+        **arguments: object,
     ) -> object:
         """Call the function, then check its return value."""
         value = await call(*args, **arguments)
         try:
-            output = await self._validated(value)
+            output = await self._validated(value, run)
         except MisfitError as error:  # not retried by the tool's own retries: the function has run
             raise ToolArgumentError(str(error)) from error
         given.note(content_text(render(value)), output)
@@ -145,8 +171,8 @@ class Arguments(Form[Any]):
         """The tool's name."""
         return self._tool.name
 
-    def read(self, text: str) -> str:
-        """See `Form.read`."""
+    def read(self, text: str, context: Any = None) -> str:
+        """See `Form.read`; pydantic's context has no meaning here."""
         raw = json_in(text)
         try:
             self._tool.validate(ToolUseBlock.from_json("", self._tool.name, raw))

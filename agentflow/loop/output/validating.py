@@ -1,0 +1,73 @@
+"""The validators of an output: functions of the user that accept a value, replace it, or refuse it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, TypeAlias, cast
+
+from typing_extensions import TypeVar
+
+from agentflow._support.annotations import annotations_of
+from agentflow.errors import UsageError
+from agentflow.loop.output.form import MisfitError
+from agentflow.tools.signature import plain_function
+from agentflow.vocabulary.context import RunContext
+
+__all__ = ["Validator", "Validators", "validate", "validators_of"]
+
+T = TypeVar("T")
+
+Validators: TypeAlias = Callable[Concatenate[T, ...], Any] | Sequence[Callable[Concatenate[T, ...], Any]]
+Validator: TypeAlias = tuple[Callable[..., Any], bool]
+"""A function, and whether it takes the context of the run."""
+
+
+def validators_of(given: Any) -> tuple[Validator, ...]:
+    """Return the validators of `validate=`: a function, or a list of functions.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    listed = cast("Sequence[Any]", given if isinstance(given, list | tuple) else () if given is None else (given,))
+    return tuple(map(_validator, listed))
+
+
+def _validator(function: Any) -> Validator:
+    if not callable(function):
+        raise UsageError(f"Output(validate={function!r:.60}): it is a function of the value, or a list of functions.")
+    plain = plain_function(function)
+    kinds = () if plain is None else annotations_of(plain).values()
+    return function, any(kind is RunContext or kind == "RunContext" for kind in kinds)
+
+
+async def validate(validators: Sequence[Validator], value: Any, run: RunContext | None, what: str, where: str) -> Any:
+    """Return the value, if all validators accept it.
+
+    Args:
+        validators: The validators.
+        value: The value.
+        run: The context of the run.
+        what: The start of the message to the model.
+        where: The output, for errors.
+
+    Raises:
+        MisfitError: One refuses it, or needs the context of a run, and there is none.
+    """
+    for function, wants_run in validators:
+        if wants_run and run is None:
+            raise MisfitError(f"{where} is validated in its run only, because a validator reads the RunContext.")
+        try:
+            made = function(value, run) if wants_run else function(value)
+            if inspect.isawaitable(made):
+                made = await made
+        except ValueError as error:
+            raise MisfitError(f"{what} does not pass: {error}") from error
+        except Exception as error:
+            error.add_note(
+                f"The validate= of {where} raised {type(error).__name__}, so no value was accepted. It should refuse "
+                "a value with ValueError; any other exception is treated as a bug."
+            )
+            raise
+        value = value if made is None else made
+    return value
