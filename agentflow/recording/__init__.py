@@ -9,10 +9,12 @@ from agentflow.recording.reading import RunLogError, load, read_lines
 from agentflow.recording.schema import json_schema
 
 if TYPE_CHECKING:
+    from agentflow.recording.backtest import BacktestReport, RunResult, Variant
     from agentflow.recording.recorder import Explanation, Recorder, Recording, export_log
     from agentflow.recording.replay import Divergence, Replay, ReplayOptions, ReplayResult
 
 __all__ = [
+    "BacktestReport",
     "Divergence",
     "Entry",
     "Explanation",
@@ -23,6 +25,8 @@ __all__ = [
     "ReplayResult",
     "RunLog",
     "RunLogError",
+    "RunResult",
+    "Variant",
     "export_log",
     "json_schema",
     "load",
@@ -32,6 +36,7 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
+        **dict.fromkeys(["BacktestReport", "RunResult", "Variant"], ".backtest"),
         "Explanation": ".recorder",
         "Recorder": ".recorder",
         "Recording": ".recorder",

@@ -168,6 +168,9 @@ cli.add_command(LazyCommand("mcp", "agentflow.terminal.cli.mcp_command", "Serve 
 cli.add_command(
     LazyCommand("replay", "agentflow.terminal.cli.run_logs", "Replay a recorded run with its replies and results.")
 )
+cli.add_command(
+    LazyCommand("backtest", "agentflow.terminal.cli.backtest_command", "Replay many recorded runs with a change.")
+)
 cli.add_command(LazyCommand("diff", "agentflow.terminal.cli.run_logs", "Compare two recorded runs."))
 cli.add_command(
     LazyCommand("explain", "agentflow.terminal.cli.run_logs", "Show which hooks affected a message of a recorded run.")

@@ -1,0 +1,207 @@
+"""`backtest`: replay many recorded runs with a change, and report what would have been decided otherwise.
+
+Rules:
+
+1. With `workers=0` all logs are judged in this process, otherwise in new processes (`spawn`), each one log at a time.
+2. A process that exceeds the limit or dies ends the judging of its log, and the result says so.
+3. In processes, output of hooks goes to standard error, and the library logs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import multiprocessing
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any, Final
+
+from loguru import logger
+
+from agentflow._support.shown import described
+from agentflow.errors import StoreError, UsageError
+from agentflow.recording.backtest.judging import RunResult, Variant, judge
+from agentflow.recording.backtest.report import BacktestReport, ResultFile
+from agentflow.recording.keeping import LogStore
+from agentflow.recording.reading import LogReader, read_lines
+
+__all__ = ["backtest"]
+
+_START: Final = 60.0
+"""Seconds in which a process should start and import its modules."""
+
+
+def backtest(
+    runs: Iterable[str | Path | LogStore],
+    make: Callable[[], Variant],
+    *,
+    workers: int = 0,
+    limit: float = 60.0,
+    results: str | Path | None = None,
+) -> BacktestReport:
+    """Replay recorded runs with a change, each up to its first difference from the recording.
+
+    No model is called and no tool runs, unless the variant has a live `model`. Inside a running event loop use
+    `asyncio.to_thread(backtest, ...)`.
+
+    Args:
+        runs: Run logs, folders of them (`*.jsonl`), or stores.
+        make: Makes the agent and the change, for each run anew, so that hooks share no state.
+        workers: The number of processes, for which `make` should be a function of a module; 0 means this process.
+        limit: Seconds for each run in a process.
+        results: A file that stores the results. An interrupted backtest continues there if the settings are the same.
+
+    Raises:
+        UsageError: There are no runs, a name or number is wrong, or `results` has other settings.
+        StoreError: A log, a store or the results cannot be read.
+
+    Example:
+        >>> from agentflow.recording import Recorder
+        >>> recorder = Recorder("runs/")
+        >>> agent = Agent("a", ScriptedModel(["Hello!"]), hooks=[recorder])
+        >>> reply = agent.call("Hi").block()
+        >>> recorder.close()
+        >>> print(backtest(["runs/"], lambda: Variant(agent)))
+        1 runs: 1 as recorded, 0 changed, 0 not comparable
+    """
+    if workers < 0 or not limit > 0:
+        raise UsageError(f"backtest: workers={workers}, limit={limit}; they must be at least 0, and above 0.")
+    file = ResultFile(None if results is None else Path(results), make().settings())
+    found: list[RunResult] = []
+
+    def jobs() -> Iterator[_Job]:
+        for name, data in _logs(runs):
+            digest = hashlib.sha256(data).hexdigest()
+            known = [each for each in file.known if (each.log, each.digest) == (name, digest)]
+            found.extend(known)
+            if all(each.run for each in known):  # else it is unreadable
+                yield _Job(name, digest, data, frozenset([each.run for each in known]))
+
+    try:
+        here = (result for job in jobs() for result in _judged(job, make))
+        for result in _in_processes(jobs(), make, workers, limit) if workers else here:
+            found.append(result)
+            file.add(result)
+    finally:
+        file.close()
+    if not found:
+        raise UsageError("backtest: there are no run logs. A Recorder writes them: Recorder('runs/').")
+    return BacktestReport(tuple(sorted(found, key=lambda each: (each.log, each.run))))
+
+
+def _logs(runs: Iterable[str | Path | LogStore]) -> Iterator[tuple[str, bytes]]:
+    """Read the logs, one at a time."""
+    for one in runs:
+        if not isinstance(one, str | Path):
+            for log in one.logs().result():
+                lines = one.log_lines(log.run_id).result().lines
+                yield f"{getattr(one, 'url', one)}#{log.run_id}", "\n".join(lines).encode("utf-8", "surrogatepass")
+            continue
+        for file in sorted(Path(one).rglob("*.jsonl")) if Path(one).is_dir() else [Path(one)]:
+            try:
+                yield str(file), file.read_bytes()
+            except OSError as error:
+                raise StoreError(f"The run log {file} cannot be read: {error.strerror}.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The content of a log; `skip` has the ids of the runs that are done."""
+
+    name: str
+    digest: str
+    data: bytes
+    skip: frozenset[str]
+
+    def failed(self, reason: str, run: str = "", passing: bool = False) -> RunResult:
+        known = RunResult(log=self.name, run=run, digest=self.digest, status="incomparable")
+        return replace(known, reason=reason, passing=passing)
+
+
+def _judged(job: _Job, make: Callable[[], Variant]) -> Iterator[RunResult]:
+    try:
+        log = read_lines(job.data.split(b"\n"), job.name)
+    except Exception as error:  # a damaged log, or one of a newer version
+        yield job.failed(described(error))
+        return
+    for run in log.run_ids:
+        if run not in job.skip:
+            try:
+                yield replace(judge(log.run(run), make()), digest=job.digest)
+            except Exception as error:  # the constructor of a hook may raise anything
+                yield job.failed(described(error), run)
+
+
+def _work(pipe: Any, make: Callable[[], Variant]) -> None:
+    """Judge logs in a process until the caller ends it; None means that it is ready for one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the caller, which ends its processes
+    sys.stdout = sys.stderr
+    logger.disable("agentflow")
+    make()
+    LogReader("")  # builds the validators
+    while True:
+        pipe.send(None)
+        for result in _judged(pipe.recv(), make):
+            pipe.send(result)
+
+
+@dataclass(slots=True, eq=False)
+class _Process:
+    """A process, its job (None while it starts), and the time at which it should have reported."""
+
+    process: Any
+    pipe: Any
+    until: float
+    job: _Job | None = None
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def _in_processes(jobs: Iterator[_Job], make: Callable[[], Variant], workers: int, limit: float) -> Iterator[RunResult]:
+    """Judge logs in processes; results come as they finish."""
+    context: Any = multiprocessing.get_context("spawn")
+    running: dict[Any, _Process] = {}
+    waiting = next(jobs, None)
+    try:
+        while waiting is not None or any(each.job for each in running.values()):
+            while waiting is not None and len(running) < workers:
+                pipe, theirs = context.Pipe()
+                process = context.Process(target=_work, args=(theirs, make), daemon=True)
+                process.start()
+                theirs.close()
+                running[pipe] = _Process(process, pipe, time.monotonic() + _START)
+            soonest = min(each.until for each in running.values())
+            ready = connection.wait([*running], max(soonest - time.monotonic(), 0.0))
+            for one in [*running.values()]:
+                failure = (
+                    "" if one.pipe in ready or time.monotonic() < one.until else f"exceeded the limit of {limit:g} s"
+                )
+                if one.pipe in ready:
+                    one.until = time.monotonic() + limit
+                    try:
+                        if (result := one.pipe.recv()) is not None:
+                            yield result
+                        elif (job := waiting) is not None:
+                            one.job, waiting = job, next(jobs, None)
+                            one.pipe.send(job)
+                        else:
+                            one.job, one.until = None, math.inf
+                    except (EOFError, OSError):
+                        one.process.join()
+                        failure = f"ended with code {one.process.exitcode}"
+                if failure:
+                    running.pop(one.pipe).end()
+                    if one.job is None:
+                        raise UsageError(f"backtest: a process {failure} before its first run. Is `make` in a module?")
+                    yield one.job.failed(f"its process {failure}", passing=True)
+    finally:
+        for one in running.values():
+            one.end()
