@@ -57,13 +57,25 @@ from agentflow.reactive.iterators import close
 from agentflow.recording.recorder import Recorder
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 from benchmarks.bare import Script, add, answer, bare_call, user
+from benchmarks.counting import Counts, counted
 from benchmarks.measure import Body, Effort, fit, measure
 from benchmarks.report import Figure, line, title
 
 if TYPE_CHECKING:
     from loguru import Logger
 
-__all__ = ["BUDGET", "PLUGINS", "Case", "all_plugins", "plugins", "spans", "together", "with_hooks"]
+__all__ = [
+    "BUDGET",
+    "PLUGINS",
+    "Case",
+    "added",
+    "all_plugins",
+    "counted_round",
+    "plugins",
+    "spans",
+    "together",
+    "with_hooks",
+]
 
 BUDGET = 39.0
 """The round of the fastest full-featured peer, against the bare loop's in the same run."""
@@ -325,6 +337,27 @@ async def plugins(effort: Effort) -> list[Figure]:
 # ---- the command
 
 
+async def added(make: Callable[[], Sequence[Hook]]) -> Counts:
+    """Count what hooks add to a round."""
+    return (await counted_round(make)).per(await counted_round(_nothing))
+
+
+async def counted_round(make: Callable[[], Sequence[Hook]]) -> Counts:
+    """Count one more round with these hooks."""
+
+    async def of(rounds: int) -> Counts:
+        body = with_hooks(make, rounds)
+        await body(2)
+        return await counted(lambda: body(1))
+
+    return (await of(_ROUNDS)).per(await of(_ROUNDS // 2), _ROUNDS // 2)
+
+
+async def _count(cases: Sequence[Case]) -> None:
+    for case in cases:
+        print(f"{case.name:45} {(await added(case.make)).bytecodes:9,.0f}", flush=True)
+
+
 def _profile(case: Case) -> None:
     body = with_hooks(case.make, _ROUNDS)
     profile = cProfile.Profile()
@@ -346,12 +379,18 @@ def main() -> None:
     )
     parser.add_argument("--only", metavar="TEXT", help="the plugins with this in their line")
     parser.add_argument("--quick", action="store_true", help="only see that it runs")
+    parser.add_argument(
+        "--count", action="store_true", help="count the bytecodes that each adds to a round (Python 3.12)"
+    )
     parser.add_argument("--profile", metavar="TEXT", help="profile the first plugin with this in its line, or 'all'")
     asked = parser.parse_args()
     if asked.profile:
         everything = Case("all plugins", all_plugins)
         found = [] if asked.profile == "all" else [case for case in PLUGINS if asked.profile in case.name]
         _profile(found[0] if found else everything)
+        return
+    if asked.count:
+        asyncio.run(_count([case for case in PLUGINS if (asked.only or "") in case.name]))
         return
     effort = Effort.smoke() if asked.quick else EFFORT
     print(title(), flush=True)

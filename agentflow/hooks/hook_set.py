@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from agentflow._support.facade import objects_of
 from agentflow.hooks.chain import Chain, ChainEntry
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.options import WRAPPED, around_of, call_of, listens_to
+from agentflow.hooks.options import WRAPPED, around_of, call_of, for_its_tools, listens_to
 from agentflow.hooks.recorded_layers import recorded_around
 from agentflow.hooks.recording import ChangeListener, SideWrapper, VerdictListener, recorded
 from agentflow.hooks.wrapping import Around
-from agentflow.vocabulary.events import EVENT_TYPES, Event
+from agentflow.vocabulary.events import EVENT_TYPES, Event, PreActing
 
 __all__ = ["FullHookSet", "HookSet", "full_hooks"]
 
@@ -160,6 +160,10 @@ class FullHookSet(HookSet):
                 wrapping = [
                     pair if isinstance(pair[1], ChangeListener) else (recorded_around(*pair, self.listeners), pair[1])
                     for pair in wrapping
+                ]
+            if kind is PreActing:
+                wrapping = [
+                    (for_its_tools(around, hook) if hook.only_tools else around, hook) for around, hook in wrapping
                 ]
             found = self._arounds[kind] = tuple(wrapping)
         return found

@@ -27,6 +27,7 @@ __all__ = [
     "around_of",
     "call_of",
     "concerns_tool",
+    "for_its_tools",
     "getter",
     "handler_of",
     "listens_to",
@@ -99,6 +100,15 @@ def _filtered(call: Call, hook: Hook, kind: type[Event]) -> Call:
     return filtered
 
 
+def for_its_tools(around: Around, hook: Hook) -> Around:
+    """Wrap a hook's `around` so that it applies to its `only_tools` alone."""
+
+    def chosen(event: Any, source: Any) -> Any:
+        return around(event, source) if concerns_tool(hook, event.tool_use) else source
+
+    return chosen
+
+
 def _threaded(call: Call) -> Call:
     async def threaded(event: Any) -> Any:
         loop = asyncio.get_running_loop()
@@ -147,14 +157,14 @@ def _serial(call: Call, hook: Hook) -> Call:
     return serial
 
 
-def getter(names: tuple[str, ...]) -> Callable[[Event], tuple[Any, ...]]:
+def getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that reads these fields in one call."""
     if len(names) > 1:
         return attrgetter(*names)
     if not names:
-        return lambda event: ()
+        return lambda _: ()
     of = attrgetter(*names)
-    return lambda event: (of(event),)
+    return lambda value: (of(value),)
 
 
 def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:

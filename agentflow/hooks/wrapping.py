@@ -12,7 +12,8 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow.errors import Aside, HookContractError
 from agentflow.reactive import Empty, Flux, Mono
@@ -26,7 +27,17 @@ from agentflow.vocabulary.specs import ModelOptions
 if TYPE_CHECKING:
     from reactivex import Observable
 
-__all__ = ["ModelSource", "PrivateFlux", "ToolSource", "Transform", "Work", "layered", "observed_as"]
+__all__ = [
+    "CHECK_THEIR_END",
+    "ModelSource",
+    "PrivateFlux",
+    "ToolSource",
+    "Transform",
+    "Work",
+    "checks_its_end",
+    "layered",
+    "observed_as",
+]
 
 Transform: TypeAlias = Callable[[Flux[Any]], Any]
 """Changes a tool's chunks: receives them as a Flux, returns another."""
@@ -37,6 +48,21 @@ UsesRequest: TypeAlias = Callable[..., "ModelSource"]
 """Has the signature of `ModelSource.using`."""
 ChangesChunks: TypeAlias = Callable[[Transform], "ToolSource"]
 """Returns the same work with other chunks."""
+
+
+G = TypeVar("G", bound=Callable[..., AsyncIterator[Any]])
+
+CHECK_THEIR_END: Final[set[CodeType]] = set()
+"""The code of the generators below."""
+
+
+def checks_its_end(generator: G) -> G:
+    """Mark a generator that never ends early because it swallowed a cancellation, so that the stage need not check it.
+
+    Each `async for` in it must read a source of the stage, and it must not handle `CancelledError`.
+    """
+    CHECK_THEIR_END.add(cast("FunctionType", generator).__code__)
+    return generator
 
 
 class Emits(Protocol):
@@ -226,25 +252,33 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
         kind = type(event).__name__
         error.add_note(Aside(f"raised by hook {hook.name} (priority {hook.priority}) on {kind}"))
         raise
-    if made is source or type(made) in _SOURCES:
+    if made is source or made.__class__ in _SOURCES:
         return made
     below: type[Any] = source.__class__
-    if not hasattr(made, "subscribe"):
-        raise HookContractError(
-            f"{hook.name}.around",
-            type(event).__name__,
-            "None (is a `return` missing? to change nothing, `return source`)" if made is None else type(made).__name__,
-            "the source, or any Mono, Flux or Observable",
-        )
-    layer = (around, hook, event)
     if below is ModelSource:
-        inner = cast("Flux[ModelChunk]", made if isinstance(made, Flux) else Flux.from_observable(made))
+        stream: Any = made  # pyright would know its items no longer
+        if not isinstance(made, Flux):
+            stream = Flux[Any].from_observable(_checked(made, hook, event))
         private = source.private or isinstance(made, PrivateFlux)
-        return ModelSource(inner, source.request, source.using, layer, private, opens=source.opens)
+        return ModelSource(stream, source.request, source.using, (around, hook, event), private, opens=source.opens)
     if below is ToolSource:
-        work = cast("Mono[ToolResultBlock]", made if isinstance(made, Mono) else Mono.from_observable(made))
-        return ToolSource(work, source.chunks, source.instead, layer)
-    return made
+        work: Any = made
+        if not isinstance(made, Mono):
+            work = Mono[Any].from_observable(_checked(made, hook, event))
+        return ToolSource(work, source.chunks, source.instead, (around, hook, event))
+    return _checked(made, hook, event)
+
+
+def _checked(made: Any, hook: Wrapping, event: Event) -> Any:
+    """Return the result of `around` if it is an observable."""
+    if hasattr(made, "subscribe"):
+        return made
+    raise HookContractError(
+        f"{hook.name}.around",
+        type(event).__name__,
+        "None (is a `return` missing? to change nothing, `return source`)" if made is None else type(made).__name__,
+        "the source, or any Mono, Flux or Observable",
+    )
 
 
 def observed_as(made: Any, watched: Observable[Any]) -> Observable[Any]:
@@ -265,4 +299,4 @@ def _mono_of(work: Any) -> Mono[ToolResultBlock]:
     return cast("Mono[ToolResultBlock]", work if isinstance(work, Mono) else Mono.from_observable(work))
 
 
-_SOURCES = (ModelSource, ToolSource)
+_SOURCES: Final = (ModelSource, ToolSource)

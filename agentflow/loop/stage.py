@@ -25,8 +25,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 from agentflow._support.logs import log_failure
 from agentflow.errors import HookError, UsageError
 from agentflow.hooks.hook_set import FullHookSet
-from agentflow.hooks.options import concerns_tool
-from agentflow.hooks.wrapping import ModelSource, ToolSource, Transform, Work, layered
+from agentflow.hooks.wrapping import CHECK_THEIR_END, ModelSource, ToolSource, Transform, Work, checks_its_end, layered
 from agentflow.loop.run import RunBase
 from agentflow.loop.run_context import changed_request
 from agentflow.reactive import Flux, Mono
@@ -34,7 +33,7 @@ from agentflow.reactive.iterators import close, closing, raise_in
 from agentflow.reactive.operators.items import Step
 from agentflow.reactive.tasks import works_for
 from agentflow.vocabulary.chunks import ModelChunk
-from agentflow.vocabulary.events import Event, PreActing, PreCall, PreToolRound
+from agentflow.vocabulary.events import Event, PreCall, PreToolRound
 from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.ports.model import Model, ModelRequest, resolve_model
 from agentflow.vocabulary.specs import ModelOptions
@@ -70,7 +69,7 @@ class Stage:
         self._running = 0
         self.begun = 0
         self.over = False
-        self.opened: list[AsyncIterator[Any]] = []
+        self.opened: list[AsyncGeneratorType[Any, None]] = []
 
     def check(self) -> None:
         """Refuse a use of the source that the stage does not allow.
@@ -131,9 +130,10 @@ class Stage:
     def opens(self, make: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
         """Open a stream that a hook reads. The stage closes it if the hook does not."""
         stream = self._opened(make)
-        if stream.ag_code in _CHECK_THEIR_END:
+        if stream.ag_code in CHECK_THEIR_END:
             return stream
-        self.opened[self.opened.index(stream)] = whole = self._whole(stream)
+        whole: Any = self._whole(stream)
+        self.opened[self.opened.index(stream)] = whole
         return whole
 
     def open(self, flux: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
@@ -142,7 +142,7 @@ class Stage:
 
     def _opened(self, make: Callable[[], AsyncIterator[T]]) -> AsyncGeneratorType[T, None]:
         if len(self.opened) > _MANY:  # drop finished streams after many attempts
-            self.opened = [one for one in self.opened if getattr(one, "ag_frame", one) is not None]
+            self.opened = [one for one in self.opened if one.ag_frame is not None]
         place = len(self.opened)  # streams that it opens immediately come after it
         stream = generator(make())
         self.opened.insert(place, stream)
@@ -155,13 +155,14 @@ class Stage:
         was being handed over. It must convert the cancellation to its own error.
         """
         for stream in reversed(self.opened):
-            if isinstance(stream, AsyncGeneratorType) and stream.ag_frame is not None and not stream.ag_running:
-                await raise_in(cast("AsyncIterator[Any]", stream), error)
+            if stream.ag_frame is not None and not stream.ag_running:
+                await raise_in(stream, error)
 
     def chunks_of(self, stream: AsyncIterator[T]) -> ChunkSource[T]:
         """Return the chunks of a streaming tool as a source of this stage."""
         return ChunkSource(Flux(partial(self._bound, stream)), self.opens)
 
+    @checks_its_end
     async def _bound(self, stream: AsyncIterator[T]) -> AsyncIterator[T]:
         """Read a stream with the checks of the stage."""
         self.check()
@@ -233,6 +234,8 @@ class Stage:
         cancellation: asyncio.CancelledError | None = None
         opened, self.opened = self.opened, []
         for stream in opened:
+            if stream.ag_frame is None:  # it has finished
+                continue
             try:
                 await close(stream)
             except asyncio.CancelledError as error:
@@ -281,8 +284,6 @@ def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHook
         scope: The hooks, if they differ from the run's.
     """
     for around, hook in reversed((run.events.hooks if scope is None else scope).arounds(kind)):
-        if kind is PreActing and hook.only_tools and not concerns_tool(hook, event.tool_use):
-            continue
         source = layered(around, hook, event, source)
     return source
 
@@ -370,6 +371,7 @@ def _using(
     return model_source(attempts, current if model is None else model, changed)
 
 
+@checks_its_end
 async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest) -> AsyncIterator[ModelChunk]:
     """One attempt at the model's reply."""
     name, stage = request.model, attempts.stage
@@ -442,6 +444,3 @@ async def close_quietly(stream: AsyncIterator[Any]) -> None:
         await close(stream)
     except Exception as error:
         log_failure("DEBUG", error, "closing a model's stream failed")
-
-
-_CHECK_THEIR_END: Final = {_attempt.__code__, Stage._bound.__code__}  # pyright: ignore[reportPrivateUsage] - own class

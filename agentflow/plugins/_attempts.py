@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from agentflow.errors import ModelError
-from agentflow.hooks.wrapping import ModelSource
+from agentflow.hooks.wrapping import ModelSource, checks_its_end
 from agentflow.plugins._matching import has_content
+from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import Msg
 
-__all__ = ["AfterFailure", "is_context_overflow", "with_attempts", "with_shorter_request"]
+__all__ = ["AfterFailure", "Attempt", "Attempts", "is_context_overflow", "shorter_request"]
 
 AfterFailure: TypeAlias = Callable[[Exception, bool], Awaitable[ModelSource | None]]
 """Receives the failure of an attempt, and whether a part of the reply was delivered. Returns the next attempt; None raises
@@ -29,65 +30,123 @@ _OVERFLOW = (
 )
 
 
-async def with_attempts(
-    source: ModelSource, after_failure: AfterFailure, completed: Callable[[], None] | None = None
-) -> AsyncIterator[ModelChunk]:
-    """Yield the chunks of a reply, of further attempts if it fails.
+class Attempt(NamedTuple):
+    """The first attempt at a reply.
 
-    If a part of the reply was delivered before, the first chunk of a further attempt has `restart=True`.
-
-    Args:
-        source: The first attempt.
+    Attributes:
+        source: The model call.
         after_failure: Decides about another attempt.
         completed: Called after the last chunk.
     """
-    delivered = restarts = False
-    try:
-        while True:
-            try:
-                chunks = source.open()
-                try:
-                    async for chunk in chunks:
-                        if restarts:
-                            restarts = False
-                            chunk = replace(chunk, restart=True)
-                        delivered = delivered or has_content(chunk)
-                        yield chunk
-                finally:
-                    await close(chunks)
-            except Exception as error:
-                another = await after_failure(error, delivered)
-                if another is None:
-                    raise
-                source, restarts = another, delivered
-            else:
-                if completed is not None:
-                    completed()
-                return
-    finally:
-        del after_failure  # it may keep a failure, whose traceback refers to this frame
+
+    source: ModelSource
+    after_failure: AfterFailure
+    completed: Callable[[], None] | None = None
 
 
-def with_shorter_request(
-    source: ModelSource, shorter: Callable[[], Awaitable[Sequence[Msg] | None]]
-) -> AsyncIterator[ModelChunk]:
-    """Yield the chunks of a reply; if the conversation does not fit the model's context window, request it once more.
+class Attempts(Flux[ModelChunk]):
+    """The chunks of a reply, and of further attempts if it fails.
+
+    If a part of the reply was delivered before, the first chunk of a further attempt has `restart=True`. Such streams of
+    hooks directly around each other run as one loop.
+
+    Args:
+        first: Begins a run: returns its first attempt.
+    """
+
+    def __init__(self, first: Callable[[], Attempt]) -> None:
+        self.begin = first
+
+    def open(self) -> AsyncIterator[ModelChunk]:
+        """Start a run; see `Flux.open`."""
+        return _attempts(self.begin)
+
+
+def shorter_request(source: ModelSource, shorter: Callable[[], Awaitable[Sequence[Msg] | None]]) -> Flux[ModelChunk]:
+    """Return the chunks of a reply; if the conversation does not fit the model's context window, it is requested once more.
 
     Args:
         source: The model call.
         shorter: Returns the messages of a shorter request; None: there is none, and the failure is raised.
     """
-    first = True
 
-    async def after_failure(error: Exception, delivered: bool) -> ModelSource | None:
-        nonlocal first
-        if not first or not is_context_overflow(error):
-            return None
-        first = False
-        messages = await shorter()
-        return None if messages is None else source.using(input_messages=messages)
+    def first() -> Attempt:
+        left = True
 
-    return with_attempts(source, after_failure)
+        async def after_failure(error: Exception, delivered: bool) -> ModelSource | None:
+            nonlocal left
+            if not left or not is_context_overflow(error):
+                return None
+            left = False
+            messages = await shorter()
+            return None if messages is None else source.using(input_messages=messages)
+
+        return Attempt(source, after_failure)
+
+    return Attempts(first)
+
+
+@checks_its_end
+async def _attempts(first: Callable[[], Attempt]) -> AsyncIterator[ModelChunk]:
+    layers = _layers(first())
+    delivered = [False] * len(layers)
+    shown = restarts = False
+    try:
+        while True:
+            try:
+                chunks = layers[-1].source.open()
+                try:
+                    async for chunk in chunks:
+                        if restarts:
+                            restarts = False
+                            chunk = replace(chunk, restart=True)
+                        shown = shown or has_content(chunk)
+                        yield chunk
+                finally:
+                    await close(chunks)
+            except Exception as error:
+                if shown:
+                    delivered = [True] * len(layers)
+                place, source = await _another(layers, delivered, error)
+                layers[place:] = _layers(layers[place]._replace(source=source))
+                delivered[place + 1 :] = [False] * (len(layers) - place - 1)
+                shown, restarts = False, delivered[place]
+            else:
+                for layer in reversed(layers):
+                    if layer.completed is not None:
+                        layer.completed()
+                return
+    finally:
+        del layers  # they may keep a failure, whose traceback refers to this frame
+
+
+def _layers(attempt: Attempt) -> list[Attempt]:
+    """Return the first attempts of all hooks directly around each other, the outermost first."""
+    layers = [attempt]
+    while type(inner := attempt.source.inner) is Attempts:
+        attempt = inner.begin()
+        layers.append(attempt)
+    return layers
+
+
+async def _another(layers: list[Attempt], delivered: list[bool], error: Exception) -> tuple[int, ModelSource]:
+    """Return the next attempt, and the place of the hook that makes it: the innermost one that wants to.
+
+    Raises:
+        Exception: No hook makes another attempt: the failure.
+    """
+    try:
+        for place in range(len(layers) - 1, -1, -1):
+            try:
+                source = await layers[place].after_failure(error, delivered[place])
+            except Exception as another:  # the failure for the hooks outside of this one
+                error = another
+            else:
+                if source is not None:
+                    return place, source
+        raise error
+    finally:
+        del error, layers  # the traceback of the failure refers to this frame
 
 
 def is_context_overflow(error: BaseException) -> bool:

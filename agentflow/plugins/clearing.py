@@ -8,11 +8,11 @@ from functools import partial
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.plugins._attempts import with_shorter_request
+from agentflow.plugins._attempts import shorter_request
 from agentflow.plugins._matching import matches
-from agentflow.plugins._state import own
 from agentflow.reactive import Flux
 from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import own
 from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.messages import DataBlock, Msg, ToolResultBlock, message, tool_result
 from agentflow.vocabulary.transcript import MessageView, Replacements
@@ -124,7 +124,7 @@ class ClearOldResults(Hook):
         results = own(event.context, self, _Results)
         if not results.large or len(results.places) <= min(self.keep, 1):
             return source
-        return Flux(partial(with_shorter_request, source, partial(self._shorter, results, source)))
+        return shorter_request(source, partial(self._shorter, results, source))
 
     async def _shorter(self, results: _Results, source: ModelSource) -> Sequence[Msg] | None:
         count, cleared_before = len(results.places), len(results.cleared)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from agentflow._support.frozen import FrozenDict
@@ -19,7 +20,7 @@ from agentflow._support.logs import ids_of, log_failure, logger
 from agentflow.errors import AgentFlowError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.plugins._attempts import is_context_overflow, with_shorter_request
+from agentflow.plugins._attempts import is_context_overflow, shorter_request
 from agentflow.plugins._counting import (
     CountTokens,
     SharedPart,
@@ -30,10 +31,9 @@ from agentflow.plugins._counting import (
     render,
     unit_starts,
 )
-from agentflow.plugins._state import own
 from agentflow.reactive import Flux
 from agentflow.vocabulary.chunks import ModelChunk
-from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.context import RunContext, own
 from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.messages import Msg, TextBlock
 from agentflow.vocabulary.ports.model import Model
@@ -48,6 +48,8 @@ it on. Write plain notes, no greeting, and do not go on with the task."""
 INTRODUCTION = "[summary] What came before in this conversation, in short:\n{summary}"
 SOURCE = "compaction"
 _SHORT_CLIP = 300
+_NEAR = 8
+"""The number of last messages that usually contain a reply."""
 
 
 @dataclass
@@ -68,6 +70,9 @@ class _ObservedRequest:
     def bound(self) -> int:
         """Return an upper bound of the tokens: the last reply's usage, and a bound for the messages after it."""
         messages = self.messages
+        near = _near_bound(messages)
+        if near is not None:
+            return near
         extends, new, rest = self._shared.split(messages)
         if not extends or rest or _has_usage(new):
             known, since = _reported(messages)
@@ -189,7 +194,7 @@ class SummaryCompaction(Hook):
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Send the request once more, with a shorter conversation, if this one does not fit."""
-        return Flux(partial(with_shorter_request, source, partial(self._shorter, event.context, source)))
+        return shorter_request(source, partial(self._shorter, event.context, source))
 
     async def _shorter(self, context: RunContext, source: ModelSource) -> Sequence[Msg] | None:
         compaction = await self._compact(context, own(context, self, _ObservedRequest).messages, overflow=True)
@@ -244,6 +249,16 @@ class SummaryCompaction(Hook):
             if summary := reply.text.strip():
                 return summary
             raise AgentFlowError("The model wrote an empty summary.")
+
+
+def _near_bound(messages: Sequence[Msg]) -> int | None:
+    """Return an upper bound of the tokens, from the usage of one of the last messages; None if none of them has it."""
+    total = 0
+    for msg in islice(reversed(messages), _NEAR):
+        if msg.usage is not None and msg.usage.input_tokens:
+            return total + msg.usage.total_tokens
+        total += most_tokens((msg,))
+    return None
 
 
 def _has_usage(messages: Sequence[Msg]) -> bool:

@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple
@@ -19,7 +19,7 @@ from agentflow._support.values import frozen
 from agentflow.errors import AgentFlowError, Aside, HookError, ModelError, UsageError, Veto
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.plugins._attempts import with_attempts
+from agentflow.plugins._attempts import Attempt, Attempts
 from agentflow.reactive import Flux
 from agentflow.reactive.signals import SourceTimeoutError
 from agentflow.vocabulary.chunks import ModelChunk
@@ -120,9 +120,9 @@ class ModelFallback(Hook):
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Wrap the model call."""
-        return Flux(partial(self._run, source, event))
+        return Attempts(partial(self._first, source, event))
 
-    def _run(self, source: ModelSource, event: PreReasoning) -> AsyncIterator[ModelChunk]:
+    def _first(self, source: ModelSource, event: PreReasoning) -> Attempt:
         context = event.context
         candidates, resting = self._in_order((_Candidate(source.request.model, None), *self._models), context.clock)
         failed: list[tuple[str, str]] = []
@@ -147,7 +147,7 @@ class ModelFallback(Hook):
             skipped = tuple([other for other in rest if other in resting]) if resting else ()
             self._note(context, ModelAnswer(name, event.iteration, tuple(failed), skipped))
 
-        return with_attempts(next_source(), after_failure, completed)
+        return Attempt(next_source(), after_failure, completed)
 
     def _passes_on(self, error: Exception) -> bool:
         return not isinstance(error, UsageError | Veto | HookError) and self._falls_back(error)

@@ -20,11 +20,11 @@ from agentflow.errors import UsageError, Veto
 from agentflow.hooks.hook import Hook
 from agentflow.plugins._counting import is_request
 from agentflow.plugins._matching import strings
-from agentflow.plugins._state import may_reject, own
+from agentflow.plugins._state import may_reject
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
-from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.context import RunContext, own
 from agentflow.vocabulary.events import HookEvent, PostReasoning, PreActing, PreCall, PreReasoning
 from agentflow.vocabulary.messages import Msg, TextBlock
 from agentflow.vocabulary.verdicts import Again, Deny, Stop

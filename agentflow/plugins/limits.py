@@ -14,24 +14,25 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
+from operator import ge
 from typing import Any, Final, Literal, Never, TypeAlias, get_args
 
 from pydantic_core import to_json
 
 from agentflow.errors import UsageError, Veto, unknown_keyword
+from agentflow.hooks.options import getter
 from agentflow.hooks.recording import SideWrapper
-from agentflow.hooks.wrapping import ModelSource, ToolSource
+from agentflow.hooks.wrapping import ModelSource, ToolSource, checks_its_end
 from agentflow.plugins._counting import CountTokens, RequestSize, count_tokens
 from agentflow.plugins._matching import matches
-from agentflow.plugins._state import own
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
-from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.context import RunContext, own
 from agentflow.vocabulary.events import CallEnded, HookEvent, PreActing, PreCall, PreReasoning
 from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.ports.model import ModelRequest
@@ -114,6 +115,26 @@ _ELSEWHERE: Final = {
     **dict.fromkeys(("timeout", "max_seconds", "max_time"), "seconds"),
 }
 """Other libraries' names for limits, and the names here."""
+
+
+class _Checks:
+    """The limits that apply to one kind of work.
+
+    Args:
+        limits: All limits.
+        names: The ones that apply.
+    """
+
+    __slots__ = ("_amounts", "_limits", "limits")
+
+    def __init__(self, limits: Mapping[str, float], names: Sequence[str]) -> None:
+        self.limits = [(name, limits[name]) for name in names]
+        self._limits = [limits[name] for name in names]
+        self._amounts = getter(tuple(names))
+
+    def reached(self, spent: Spent) -> bool:
+        """Return whether one of the limits is reached."""
+        return any(map(ge, self._amounts(spent), self._limits))
 
 
 class UsageLimits(SideWrapper):
@@ -209,8 +230,9 @@ class UsageLimits(SideWrapper):
         self.key = key if key is not None else f"{shown}, per {per}"
         self.count_input = count_input or count is not None
         self._count = count
-        self._for_models = [(name, limits[name]) for name in limits if name != "tool_calls"]
-        self._for_tools = [(name, limits[name]) for name in limits if name in ("tool_calls", "seconds")]
+        self._counts = self.count_input and not limits.keys().isdisjoint(("tokens", "input_tokens"))
+        self._for_models = _Checks(limits, [name for name in limits if name != "tool_calls"])
+        self._for_tools = _Checks(limits, [name for name in limits if name in ("tool_calls", "seconds")])
         self._total = Spent()
         self._expected = 0
         self._lock = threading.Lock()
@@ -234,19 +256,17 @@ class UsageLimits(SideWrapper):
         """Count the amounts spent, and check before work begins."""
         root = self._root(event.context)
         meter = self._meter(root)
-        match event:
-            case PreReasoning() if self.count_input and not self.limits.keys().isdisjoint(("tokens", "input_tokens")):
+        if isinstance(event, PreReasoning):
+            if self._counts:
                 return self._counted(event, root, meter)
-            case PreReasoning():
-                reason = self._passed(root, meter, self._for_models)
-                return None if reason is None else Stop(reason)
-            case PreActing():
-                reason = self._passed(root, meter, self._for_tools)
-                return None if reason is None else Deny(reason)
-            case _:
-                with self._lock:
-                    self._sync(root, meter)
-                return None
+            reason = self._passed(root, meter, self._for_models)
+            return None if reason is None else Stop(reason)
+        if isinstance(event, PreActing):
+            reason = self._passed(root, meter, self._for_tools)
+            return None if reason is None else Deny(reason)
+        with self._lock:
+            self._sync(root, meter)
+        return None
 
     async def _counted(self, event: PreReasoning, root: RunContext, meter: _Meter) -> Stop | None:
         reason = self._passed(root, meter, self._for_models)
@@ -279,6 +299,7 @@ class UsageLimits(SideWrapper):
         """Check the price of side model calls of hooks and tools."""
         return Flux(partial(self._run_model, self._root(context), context, chunks, True)) if self._bills else chunks
 
+    @checks_its_end
     async def _run_model(
         self, root: RunContext, context: RunContext, inner: ModelSource, side: bool
     ) -> AsyncIterator[ModelChunk]:
@@ -369,7 +390,7 @@ class UsageLimits(SideWrapper):
         self,
         root: RunContext,
         meter: _Meter,
-        names: list[tuple[str, float]],
+        checks: _Checks,
         expected: int = 0,
         begin: Literal["model_calls", "tool_calls", ""] = "",
     ) -> str | None:
@@ -379,13 +400,14 @@ class UsageLimits(SideWrapper):
             raise self._unpriced(meter.unpriced)
         with self._lock:
             spent = self._sync(root, meter)
-            for name, limit in names:
-                used = getattr(spent, name)
-                if expected and name in ("tokens", "input_tokens"):
-                    if used + self._expected + expected > limit:
-                        return self._reason(name, used, limit, expected)
-                elif used >= limit:
-                    return self._reason(name, used, limit, 0)
+            if expected or checks.reached(spent):
+                for name, limit in checks.limits:
+                    used = getattr(spent, name)
+                    if expected and name in ("tokens", "input_tokens"):
+                        if used + self._expected + expected > limit:
+                            return self._reason(name, used, limit, expected)
+                    elif used >= limit:
+                        return self._reason(name, used, limit, 0)
             if begin == "model_calls":
                 spent.model_calls += 1
                 self._expected += expected if self.per == "hook" else 0

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import json as json_lib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from loguru import logger
 
 from agentflow._support.shown import controls, one_line, printable_json
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
-from agentflow.plugins._state import own
+from agentflow.vocabulary.context import own
 from agentflow.vocabulary.events import (
     EVENT_TYPES,
     ActingChunk,
@@ -62,8 +62,11 @@ LEVELS: Mapping[type[Event], str | None] = {
 }
 """The level of each event; the nearest base class counts, None is not logged. Failures are raised to WARNING or ERROR."""
 
+_Write: TypeAlias = "Callable[[str, _LogLine], object]"
+"""The `log` of a logger."""
 _MAY_GO_WRONG = frozenset({Error, CallEnded, PostActing})
 _PLAIN = re.compile(r"[^\s\"=]+")
+_NUMBERS = frozenset({int, float})
 
 
 class _LoggedCall:
@@ -72,15 +75,15 @@ class _LoggedCall:
     Attributes:
         began: The call's start by the run's clock; None for a resumed call.
         where: The beginning of each line; empty before the first.
-        loggers: The loggers bound to its ids, by event.
+        writers: The `log` of the loggers bound to its ids, by event.
     """
 
-    __slots__ = ("began", "loggers", "where")
+    __slots__ = ("began", "where", "writers")
 
     def __init__(self) -> None:
         self.began: float | None = None
         self.where = ""
-        self.loggers: dict[type[Event], Logger] = {}
+        self.writers: dict[type[Event], _Write] = {}
 
 
 class EventLog(Hook):
@@ -128,6 +131,7 @@ class EventLog(Hook):
             raise UsageError(f"EventLog(clip={clip}) must be at least 1 character.")
         self.json = json
         self.clip = clip
+        self._is_word: Any = re.compile(rf"\w{{1,{min(clip, 1_000)}}}").fullmatch
         self.scope = scope
         self._log = log
         fixed = dict(levels or {})
@@ -150,20 +154,25 @@ class EventLog(Hook):
     def on_event(self, event: HookEvent) -> None:
         """Write the line."""
         kind = event.sealed_form
-        context = event.context
-        call = own(context, self, _LoggedCall)
-        if kind is PreCall:
-            call.began = context.clock.monotonic()
+        call = own(event.context, self, _LoggedCall)
+        write = call.writers.get(kind)
+        if write is None:
+            write = self._begin(event, kind, call)
         level = self._shown.get(kind)
         if level is None:
             return
-        if (event.decision is not None or kind in _MAY_GO_WRONG) and kind not in self._final:
-            level = _raised(event, level)
-        bound = call.loggers.get(kind)
-        if bound is None:
-            call.where = call.where or self._where(event)
-            bound = call.loggers[kind] = self._bound(event)
-        bound.log(level, _LogLine(self, event, level, call))  # pyright: ignore[reportCallIssue, reportArgumentType] - loguru takes anything, and asks for its text if a sink takes the level
+        if kind in _MAY_GO_WRONG or event.decision is not None:
+            level = level if kind in self._final else _raised(event, level)
+        write(level, _LogLine((self, event, level, call)))
+
+    def _begin(self, event: HookEvent, kind: type[Event], call: _LoggedCall) -> _Write:
+        """Prepare the lines of one event class in a call."""
+        if kind is PreCall:
+            call.began = event.context.clock.monotonic()
+        call.where = call.where or self._where(event)
+        write: Any = self._bound(event).log  # loguru takes anything, and asks for its text if a sink takes the level
+        call.writers[kind] = write
+        return write
 
     def _where(self, event: HookEvent) -> str:
         """Return the beginning of a call's lines."""
@@ -188,15 +197,11 @@ class EventLog(Hook):
         """Return the line, readable or as JSON."""
         if self.json:
             return self._json(event, level, call)
-        clip, name = self.clip, event.sealed_form.__name__
+        clip, name, is_word = self.clip, event.sealed_form.__name__, self._is_word
         line = f"{call.where}#{event.iteration} {name}" if event.iteration else f"{call.where} {name}"
         for field, value in _fields(event, call).items():
-            if type(value) is str:  # nearly all values are single words
-                plain = len(value) <= clip and (value.isalnum() or value.isidentifier())
-            else:
-                plain = type(value) is int or type(value) is float
-            if plain:
-                line += f" {field}={value}"
+            if value.__class__ in _NUMBERS or (value.__class__ is str and is_word(value)):
+                line += f" {field}={value}"  # nearly all values are numbers or single words
             elif value is not None and value != "":
                 line += f" {field}={_shown(value, clip)}"
         return line
@@ -218,19 +223,15 @@ class EventLog(Hook):
         return printable_json(json_lib.dumps(fields, ensure_ascii=False, default=text_of))
 
 
-class _LogLine:
-    """A message that is built when loguru asks for its text, if a sink accepts its level."""
+class _LogLine(tuple["EventLog", HookEvent, str, _LoggedCall]):
+    """A message that is built when loguru asks for its text, if a sink accepts its level. A tuple is created without a call
+    in Python."""
 
-    __slots__ = ("_call", "_event", "_level", "_log")
-
-    def __init__(self, log: EventLog, event: HookEvent, level: str, call: _LoggedCall) -> None:
-        self._log = log
-        self._event = event
-        self._level = level
-        self._call = call
+    __slots__ = ()
 
     def __str__(self) -> str:
-        return self._log.line_of(self._event, self._level, self._call)
+        log, event, level, call = self
+        return log.line_of(event, level, call)
 
 
 def _fields(event: HookEvent, call: _LoggedCall) -> Fields:

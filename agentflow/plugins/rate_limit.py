@@ -25,14 +25,13 @@ from typing import Any
 
 from agentflow.errors import ModelError, ToolError, UsageError
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.wrapping import ModelSource
+from agentflow.hooks.wrapping import ModelSource, checks_its_end
 from agentflow.plugins._counting import RequestSize
 from agentflow.plugins._matching import matches, strings
-from agentflow.plugins._state import own
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
-from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.context import RunContext, own
 from agentflow.vocabulary.events import HookEvent, PreActing, PreReasoning
 from agentflow.vocabulary.messages import ToolResultBlock
 from agentflow.vocabulary.ports.model import ModelRequest
@@ -195,6 +194,7 @@ class RateLimit(Hook):
             return source.open()
         return self._model(source, context, wait, booked)
 
+    @checks_its_end
     async def _model(
         self, source: ModelSource, context: RunContext, wait: float, booked: int
     ) -> AsyncIterator[ModelChunk]:

@@ -9,7 +9,7 @@ from operator import is_
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.plugins._counting import Rendering, head_length
-from agentflow.plugins._state import own
+from agentflow.vocabulary.context import own
 from agentflow.vocabulary.events import HookEvent, PostReasoning, PreReasoning
 from agentflow.vocabulary.messages import Msg, TextBlock, message
 from agentflow.vocabulary.ports.model import Model

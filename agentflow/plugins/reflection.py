@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.plugins._counting import LastRequest, clipped, render
-from agentflow.plugins._state import own
+from agentflow.vocabulary.context import own
 from agentflow.vocabulary.events import HookEvent, PostToolRound
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.model import Model

@@ -15,7 +15,7 @@ decide, create the model with `LiteLLMModel(name, retries=0)`. The same applies 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -23,7 +23,7 @@ from typing import Any, Literal
 from agentflow.errors import Aside, Veto
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource, ToolSource
-from agentflow.plugins._attempts import with_attempts
+from agentflow.plugins._attempts import Attempt, Attempts
 from agentflow.plugins._matching import may_write, strings
 from agentflow.reactive import Flux, Mono
 from agentflow.vocabulary.chunks import ModelChunk
@@ -164,16 +164,16 @@ class ModelRetry(Hook):
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Wrap the model call."""
-        return Flux(partial(self._run, source, event.context))
+        return Attempts(partial(self._first, source, event.context))
 
-    def _run(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
+    def _first(self, source: ModelSource, context: RunContext) -> Attempt:
         retrying = _Retrying(self._policy, context, source.request.model)
 
         async def after_failure(error: Exception, delivered: bool) -> ModelSource | None:
             last = delivered and self._after == "raise"
             return None if last or not await retrying.another(error) else source
 
-        return with_attempts(source, after_failure)
+        return Attempt(source, after_failure)
 
 
 class ToolRetry(Hook):

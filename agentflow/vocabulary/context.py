@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, Literal, Protocol, TypeVar, cast, overload
+from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from agentflow._support.ids import new_id as fresh_id
 from agentflow._support.values import NamedTuple
@@ -29,9 +29,11 @@ __all__ = [
     "Trace",
     "called_from",
     "note_caller",
+    "own",
     "port_of",
 ]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 NO_OPTIONS: Final = ModelOptions()
@@ -229,14 +231,15 @@ class RunContext:
         clock: The run's clock; virtual in tests.
         new_id: The run's source of ids; repeatable in replays.
         session_state: Typed state, kept with the session.
+        state: Typed state of this run: `context.state[MyState]`.
         compaction: The last compaction by a hook in this call, or None.
     """
 
     __slots__ = (
         "_deps",
+        "_objects",
         "_port",
         "_shadows",
-        "_state",
         "agent",
         "call_id",
         "clock",
@@ -246,6 +249,7 @@ class RunContext:
         "session_id",
         "session_state",
         "source",
+        "state",
     )
 
     def __init__(
@@ -272,7 +276,8 @@ class RunContext:
         self.new_id = new_id
         self._deps = deps
         self.session_state = session_state
-        self._state = state
+        self.state = StateMap() if state is None else state
+        self._objects: dict[tuple[int, object], Any] = {}
         self._shadows: list[Shadow] | None = None
         self.compaction: Compaction | None = None
 
@@ -280,13 +285,6 @@ class RunContext:
     def usage(self) -> Usage:
         """The call's usage so far, sub-agents and side calls included."""
         return self._port.usage
-
-    @property
-    def state(self) -> StateMap:
-        """Typed state of this run: `context.state[MyState]`."""
-        if self._state is None:
-            self._state = StateMap()
-        return self._state
 
     @property
     def shadows(self) -> list[Shadow]:
@@ -431,6 +429,24 @@ class RunContext:
 
     def __repr__(self) -> str:
         return f"RunContext(run_id={self.run_id!r}, call_id={self.call_id!r}, session_id={self.session_id!r})"
+
+
+def own(context: RunContext, hook: object, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return a hook's own object in a call, created on first use; it is not stored.
+
+    Args:
+        context: The call.
+        hook: The hook.
+        make: The object's class.
+        args: The arguments of the class.
+        kwargs: Its keyword arguments.
+    """
+    objects = context._objects  # pyright: ignore[reportPrivateUsage] - as in `port_of`
+    key = id(hook), make
+    found: T | None = objects.get(key)
+    if found is None:
+        found = objects[key] = make(*args, **kwargs)
+    return found
 
 
 called_from: ContextVar[CallPort | None] = ContextVar("agentflow_called_from", default=None)

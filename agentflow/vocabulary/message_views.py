@@ -6,7 +6,7 @@ Messages are only ever appended, so a view of the first n messages stays valid.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from operator import is_
 from typing import TYPE_CHECKING, NoReturn, cast, overload
@@ -230,6 +230,11 @@ class MessageView(Sequence[Msg]):
         if self._replaced is not None:
             return chain(self._head, map(self._stored, range(self._start, self._stop)), self._tail)
         return chain(self._head, islice(self._messages, self._start, self._stop), self._tail)
+
+    def __reversed__(self) -> Iterator[Msg]:
+        stored: Callable[[int], Msg] = self._messages.__getitem__ if self._replaced is None else self._stored
+        places = range(self._stop - 1, self._start - 1, -1)
+        return chain(reversed(self._tail), map(stored, places), reversed(self._head))
 
     def _stored(self, place: int) -> Msg:
         replacements, count = self._replaced or _NONE_REPLACED

@@ -14,7 +14,7 @@ from agentflow.plugins.fallback import ModelAnswer, ModelChoices, ModelFallback
 from agentflow.plugins.retry import ModelRetry
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.wire import Fault, Say, UseTool
-from agentflow.vocabulary.events import PostCall, PreReasoning
+from agentflow.vocabulary.events import PostCall, PreReasoning, ReasoningChunk
 
 PATHS = ("call", "stream")
 DOWN = ModelError("down", retryable=True)
@@ -120,6 +120,19 @@ async def test_a_chain_in_order_and_what_it_says_when_all_fail() -> None:
         "ModelFallback: one failed: ModelError: down; two failed: ConnectionError: reset; three failed: ModelError: no key"
     ]
     assert [len(model.requests) for model in models] == [1, 1, 1]
+
+
+async def test_a_reply_that_was_seen_restarts_whichever_hook_repeats_it() -> None:
+    """A torn reply, a retry that fails at once, then another model with its own retry: each that follows something seen says
+    `restart`, and the reply is the last model's."""
+    hooks = [ModelFallback(scripted("backup", DOWN, "Backup.")), ModelRetry(attempts=2, first_wait=0, jitter=0)]
+    agent = Agent("a", scripted("main", ["Half", DOWN], DOWN), hooks=hooks)
+    chunks = [event async for event in agent.stream("go").of_type(ReasoningChunk)]
+    assert [(event.incremental_chunk.text, event.restart, event.attempt) for event in chunks] == [
+        ("Half", False, 1),
+        ("Backup.", True, 4),
+    ]
+    assert agent.session().messages[-1].text == "Backup."
 
 
 async def test_a_seen_reply_is_not_replaced_if_that_was_asked() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -281,7 +281,8 @@ async def test_an_untrusted_tool_gets_placeholders() -> None:
 
 
 async def test_a_secret_in_arguments_is_hidden_however_it_is_written() -> None:
-    """Arguments in fragments, with JSON escapes, with a key twice, as a number, or malformed: no chunk shows a secret."""
+    """Arguments in fragments, with JSON escapes, with a key twice, as a number, or malformed: no chunk shows a secret, also if
+    the model gives its reason to finish before the last fragment."""
     raws = [
         json.dumps({"to": "me", "body": KEY}),
         json.dumps({"to": "me", "body": KEY}).replace("sk-", "\\u0073k-"),
@@ -289,8 +290,8 @@ async def test_a_secret_in_arguments_is_hidden_however_it_is_written() -> None:
         '{"to": "me", "body": 4111111111111111}',
         f'{{"to": "{KEY}',
     ]
-    for raw in raws:
-        pieces = [ModelChunk(tool_uses=(ToolUseDelta(0, "t1", "send_mail", raw[:9]),))]
+    for raw, early in product(raws, (None, "tool_calls")):
+        pieces = [ModelChunk(tool_uses=(ToolUseDelta(0, "t1", "send_mail", raw[:9]),), finish_reason=early)]
         pieces += [ModelChunk(tool_uses=(ToolUseDelta(0, arguments=raw[i : i + 5]),)) for i in range(9, len(raw), 5)]
         model = ScriptedModel([pieces, "Done."])
         agent = Agent("a", model, tools=[send_mail], hooks=[Redaction()])
@@ -303,6 +304,18 @@ async def test_a_secret_in_arguments_is_hidden_however_it_is_written() -> None:
         assert ("<secret-1>" in seen or "<card-1>" in seen) is (
             raw.count('"to"') == 1
         )  # of a key twice, the last counts
+
+
+async def test_a_whole_call_without_secrets_stays_one_chunk() -> None:
+    """Other hooks, the fold and the reader get the chunk that the model sent; with a secret they get it redacted."""
+    clean, dirty = use("t1", "send_mail", to="me", body="Hi"), use("t2", "send_mail", to="me", body=KEY)
+    agent = Agent("a", ScriptedModel([clean, dirty, "Done."]), tools=[send_mail], hooks=[Redaction()])
+    chunks = [event.incremental_chunk for event in chunk_events(await events_of(agent))]
+    assert [[delta.arguments for delta in chunk.tool_uses] for chunk in chunks if chunk.tool_uses] == [
+        [clean.raw],
+        [""],
+        ['{"to": "me", "body": "<secret-2>"}'],
+    ]
 
 
 async def test_pieces_of_a_tool_are_redacted_over_their_borders() -> None:

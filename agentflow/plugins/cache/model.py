@@ -15,11 +15,11 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.plugins._counting import SharedPart
 from agentflow.plugins._matching import has_content, matches, strings
-from agentflow.plugins._state import own
 from agentflow.plugins.cache.storage import FORMAT, CacheUse, Storage, as_json, content_of
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.context import own
 from agentflow.vocabulary.events import PreReasoning
 from agentflow.vocabulary.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest

@@ -53,7 +53,7 @@ from agentflow.plugins.redaction.values import Cleaning
 from agentflow.plugins.redaction.vault import Vault
 from agentflow.reactive import Flux
 from agentflow.vocabulary.chunks import ModelChunk
-from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.context import RunContext, own
 from agentflow.vocabulary.events import HookEvent, PostActing, PreActing, PreCall, PreReasoning
 from agentflow.vocabulary.facts import Fact, StateKept
 from agentflow.vocabulary.messages import Msg
@@ -130,42 +130,39 @@ class Redaction(SideWrapper):
 
     def on_event(self, event: HookEvent) -> HookEvent | Deny:
         """Redact a request to the model; restore the arguments for a tool."""
-        context = event.context
-        vault = context.session_state[Vault]
-        if vault.runs.get(id(self)) != context.run_id:
-            self._enter(vault, context)
-        match event:
-            case PreCall() | PreReasoning():
-                if self.stored == "redacted" or isinstance(event, PreReasoning):
-                    cleaned = self._cleaning(vault).messages(event.input_messages)
-                    if cleaned is not None:
-                        event.input_messages = cleaned
-            case PreActing():
-                lost = self._clean_call(event, vault)
-                if lost:
-                    return Deny(self._refusal(event, lost))
-            case PostActing():
-                cleaning = self._cleaning(vault)
-                if self.stored == "redacted" and not cleaning.is_clean_result(event.tool_result):
-                    result = cleaning.result(event.tool_result, cleaning.masking())
-                    if result != event.tool_result:
-                        event.tool_result = result
-            case _:
-                pass
+        cleaning = own(event.context, self, self._enter, event.context)
+        if isinstance(event, PreActing):
+            lost = self._clean_call(event, cleaning)
+            if lost:
+                return Deny(self._refusal(event, lost))
+        elif isinstance(event, PostActing):
+            if self.stored == "redacted" and not cleaning.is_clean_result(event.tool_result):
+                result = cleaning.result(event.tool_result, cleaning.masking())
+                if result != event.tool_result:
+                    event.tool_result = result
+        elif isinstance(event, PreReasoning) or (isinstance(event, PreCall) and self.stored == "redacted"):
+            cleaned = cleaning.messages(event.input_messages)
+            if cleaned is not None:
+                event.input_messages = cleaned
         return event
 
-    def _enter(self, vault: Vault, context: RunContext) -> None:
-        """Restore the stored vault, the first time in a run."""
+    def _enter(self, context: RunContext) -> Cleaning:
+        """Return the redaction of a call's session; the first call of a run restores the stored vault."""
+        vault = context.session_state[Vault]
+        cleaning = self._cleaning(vault)
+        if vault.runs.get(id(self)) == context.run_id:
+            return cleaning
         vault.use(self._seal)
-        self._cleaning(vault).begin(context.history)
+        cleaning.begin(context.history)
         # That of the last run has remained until now, for recorders and exporters that write after the end of a run.
         self._vaults.pop(vault.runs.get(id(self), ""), None)
         vault.runs[id(self)] = context.run_id
         self._vaults[context.run_id] = vault
+        return cleaning
 
-    def _clean_call(self, event: PreActing, vault: Vault) -> list[str]:
+    def _clean_call(self, event: PreActing, cleaning: Cleaning) -> list[str]:
         """Restore or mask a tool's arguments; return placeholders with lost values."""
-        use, cleaning, lost = event.tool_use, self._cleaning(vault), list[str]()
+        use, lost = event.tool_use, list[str]()
         if cleaning.are_clean_arguments(use.raw):
             return lost
         text = cleaning.restoring(lost) if self._trusts(use.name) else cleaning.masking(by_model=True)
@@ -181,27 +178,24 @@ class Redaction(SideWrapper):
 
     def around(self, event: HookEvent, source: Any) -> Any:
         """Redact the model's chunks, and a tool's chunks, while they stream."""
-        context = event.context
-        vault = context.session_state[Vault]
-        if vault.runs.get(id(self)) != context.run_id:
-            self._enter(vault, context)
+        cleaning = own(event.context, self, self._enter, event.context)
         if isinstance(event, PreReasoning):
-            return RedactedFlux(source, self._cleaning(vault))
-        if isinstance(event, PreActing) and vault.has_lost:
-            lost = self._lost_in(event, vault)
+            return RedactedFlux(source, cleaning)
+        if isinstance(event, PreActing) and cleaning.vault.has_lost:
+            lost = self._lost_in(event, cleaning)
             if lost:  # it was allowed in an earlier process, and a wrapped store had only placeholders
                 raise Veto(self._refusal(event, lost))
         if isinstance(event, PreActing) and self.stored == "redacted":
             whole = event.iteration == 0
 
             def redacted(chunks: Any) -> Flux[Any]:
-                return Flux(lambda: redacted_chunks(Flux[Any].wrap(chunks), self._cleaning(vault), whole=whole))
+                return Flux(lambda: redacted_chunks(Flux[Any].wrap(chunks), cleaning, whole=whole))
 
             return source.chunks(redacted)
         return source
 
-    def _lost_in(self, event: PreActing, vault: Vault) -> list[str]:
-        cleaning, lost = self._cleaning(vault), list[str]()
+    def _lost_in(self, event: PreActing, cleaning: Cleaning) -> list[str]:
+        lost = list[str]()
         if self._trusts(event.tool_use.name) and not cleaning.are_clean_arguments(event.tool_use.raw):
             cleaning.walk(event.tool_use.input, cleaning.restoring(lost))
         return lost
@@ -210,10 +204,7 @@ class Redaction(SideWrapper):
         self, context: RunContext, request: ModelRequest, side: str, chunks: ModelSource
     ) -> Flux[ModelChunk]:
         """Hide secrets from the model of a side call, and restore them in its answer."""
-        vault = context.session_state[Vault]
-        if vault.runs.get(id(self)) != context.run_id:
-            self._enter(vault, context)
-        return RedactedFlux(chunks, self._cleaning(vault))
+        return RedactedFlux(chunks, own(context, self, self._enter, context))
 
     def store(self, inner: Store) -> Store:
         """Wrap a store so that it gets only placeholders; pass the result to the agent. It supports everything that `inner`

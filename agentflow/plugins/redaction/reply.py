@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentflow.hooks.wrapping import ModelSource, PrivateFlux
+from agentflow.hooks.wrapping import ModelSource, PrivateFlux, checks_its_end
 from agentflow.plugins.redaction.text import StreamScanner
 from agentflow.plugins.redaction.values import Cleaning
 from agentflow.reactive import Flux
@@ -45,13 +45,27 @@ class RedactedFlux(PrivateFlux):
         """Start a run; see `Flux.open`."""
         return self._run()
 
+    @checks_its_end
     async def _run(self) -> AsyncIterator[ModelChunk]:
         reply = _RedactedReply(self._cleaning, self._work.request.tools)
         stream = self._work.open()
+        first, whole = True, None
         try:
             async for chunk in stream:
+                if first:
+                    first = False
+                    if reply.is_whole_and_clean(chunk):
+                        whole = chunk
+                        continue
+                elif whole is not None:
+                    for shown in reply.add(whole):
+                        yield shown
+                    whole = None
                 for shown in reply.add(chunk):
                     yield shown
+            if whole is not None:
+                yield whole
+                return
             for shown in reply.end():
                 yield shown
         except Exception:
@@ -113,6 +127,17 @@ class _RedactedReply:
         self._calls: dict[int, _PartialCall] = {}
         self._finish: str | None = None
         self._model: str | None = None
+
+    def is_whole_and_clean(self, chunk: ModelChunk) -> bool:
+        """Return whether a first chunk is a whole reply of calls alone, without secrets, if no other chunk follows."""
+        if chunk.finish_reason is None or not chunk.tool_uses or chunk.restart:
+            return False
+        if chunk.text or chunk.thinking or chunk.signature is not None or chunk.blocks or chunk.citations:
+            return False
+        for delta in chunk.tool_uses:
+            if self._name(delta.name) != delta.name or not self._cleaning.are_clean_arguments(delta.arguments):
+                return False
+        return len(chunk.tool_uses) == 1 or len({delta.index for delta in chunk.tool_uses}) == len(chunk.tool_uses)
 
     def add(self, chunk: ModelChunk) -> Iterable[ModelChunk]:
         """Add a chunk; return the chunks that can be shown."""

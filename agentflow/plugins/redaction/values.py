@@ -18,7 +18,7 @@ from typing import Any, assert_never, cast
 
 from agentflow._support.json_text import read_json_text
 from agentflow.plugins.redaction.text import Replacer, Scanner, scan
-from agentflow.plugins.redaction.vault import RedactedRequest, Vault
+from agentflow.plugins.redaction.vault import MOST_SPOTLESS, RedactedRequest, Vault
 from agentflow.vocabulary.messages import (
     Citation,
     ContentBlock,
@@ -305,6 +305,8 @@ class Cleaning:
 
     def messages(self, messages: Iterable[Msg]) -> Sequence[Msg] | None:
         """Redact messages; None if there is nothing to redact."""
+        if len(self._spotless) > MOST_SPOTLESS:
+            self._spotless.clear()
         if isinstance(messages, MessageView):
             cleaned = self._view(messages)
             if cleaned is not None:
@@ -323,6 +325,9 @@ class Cleaning:
         Only messages added since the last request are searched, so the cost does not grow with the history.
         """
         vault, base, version = self.vault, self._base, -1
+        known = vault.sent.get(id(base))
+        if known is not None and known.cleaned is view and known.version == vault.version and known.base is base:
+            return view  # cleaned before, and unchanged since
         cleaned = view
         while version != vault.version:  # a value found in the last message may also be in the first
             version = vault.version

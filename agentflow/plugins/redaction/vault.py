@@ -18,9 +18,10 @@ from agentflow.plugins.redaction.text import SHORTEST, Scanner, contains_any
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.transcript import MessageView, Replacements
 
-__all__ = ["RedactedRequest", "Vault"]
+__all__ = ["MOST_SPOTLESS", "RedactedRequest", "Vault"]
 
-_MOST_SPOTLESS = 1_000
+MOST_SPOTLESS = 1_000
+"""The number of clean texts that are kept."""
 
 
 @dataclass(slots=True, repr=False)
@@ -242,7 +243,7 @@ class Vault:
         found = self._spotless.get(id(base))
         if found is None or found[0] is not base:
             found = self._spotless[id(base)] = (base, set())
-        elif len(found[1]) > _MOST_SPOTLESS:
+        elif len(found[1]) > MOST_SPOTLESS:
             found[1].clear()
         return found[1]
 
