@@ -12,13 +12,15 @@ from pydantic import BaseModel
 
 from agentflow.serve.openapi import OPERATIONS
 from agentflow.serve.plain import RunInfo, SessionEntry, SessionHistory
-from agentflow.serve.view import EVENTS, HistoryMessage, Question, TokenUsage
+from agentflow.serve.view import EVENTS, File, HistoryMessage, Question, Source, TokenUsage
 from website.blocks import with_block
 
 __all__ = ["PAGE", "with_tables"]
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "serve-events.md"
 OTHERS: Final[tuple[type[BaseModel], ...]] = (
+    Source,
+    File,
     Question,
     TokenUsage,
     RunInfo,

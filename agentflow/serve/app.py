@@ -20,6 +20,7 @@ from agentflow.agent.shutdown import GracefulShutdown
 from agentflow.errors import UsageError
 from agentflow.models.clients import close_clients
 from agentflow.serve.agui_routes import ag_ui
+from agentflow.serve.ai_sdk_routes import ai_sdk
 from agentflow.serve.anthropic_routes import anthropic
 from agentflow.serve.guard import LOOPBACK, Auth, Guard
 from agentflow.serve.limits import Limits
@@ -33,7 +34,7 @@ from agentflow.vocabulary.ports.store import Store
 
 __all__ = ["STANDARD", "App"]
 
-STANDARD: tuple[RouteModule, ...] = (plain, openai, anthropic, ag_ui)
+STANDARD: tuple[RouteModule, ...] = (plain, openai, anthropic, ag_ui, ai_sdk)
 """The route modules that an `App` has by default."""
 
 

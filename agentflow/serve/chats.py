@@ -11,14 +11,17 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, Final
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from starlette.requests import Request
 
+from agentflow._support.frozen import EMPTY
 from agentflow.errors import AgentFlowError
 from agentflow.serve.bodies import Decision
 from agentflow.serve.guard import owner_of
@@ -27,11 +30,13 @@ from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Call, Run
 from agentflow.serve.service import Service, StoredSession, resolution
 from agentflow.serve.streams import EventStreamResponse
-from agentflow.vocabulary.messages import DataBlock, Msg, Pending, ToolResultBlock
+from agentflow.vocabulary.messages import DataBlock, Msg, Pending
 from agentflow.vocabulary.specs import ToolSpec
 from agentflow.vocabulary.verdicts import Answer, Resolution
 
 __all__ = ["Chat", "ChatRequest", "Chats", "is_client_call", "media", "session_of", "stream_of"]
+
+_SETTLE_SECONDS: Final = 1.0
 
 
 @dataclass(kw_only=True)
@@ -43,7 +48,7 @@ class ChatRequest:
         messages: The user's messages at the end of the conversation.
         earlier: The ids of the user's messages before them.
         decide: Returns the page's decision of a call that waits; None if it has none.
-        results: Results of the page's tools, by the calls' ids.
+        results: Results of the page's tools, as they return them, by the calls' ids.
         system: Instructions in addition to the agent's own.
         tools: The page's tools.
     """
@@ -52,7 +57,7 @@ class ChatRequest:
     messages: list[Msg] = field(default_factory=list[Msg])
     earlier: list[str] = field(default_factory=list[str])
     decide: Callable[[Pending], Decision | None] = lambda _: None
-    results: dict[str, ToolResultBlock] = field(default_factory=dict[str, ToolResultBlock])
+    results: Mapping[str, Any] = EMPTY
     system: str = ""
     tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
 
@@ -64,11 +69,13 @@ class Chat:
     Attributes:
         run: The run.
         announced: The calls that waited when it began: the page knows them from the run before.
+        answered: Those that the page has answered with a result.
         history: The conversation when it began, if the page had another one.
     """
 
     run: Run
     announced: frozenset[str]
+    answered: frozenset[str]
     history: tuple[Msg, ...] | None
 
 
@@ -83,7 +90,10 @@ class Chats:
     def __init__(self, service: Service, protocol: str) -> None:
         self.service = service
         self._protocol = protocol
-        self._opened: WeakKeyDictionary[Run, tuple[frozenset[str], tuple[Msg, ...] | None]] = WeakKeyDictionary()
+        self._last: WeakValueDictionary[str, Run] = WeakValueDictionary()  # by the stored session's id
+        self._opened: WeakKeyDictionary[Run, tuple[frozenset[str], frozenset[str], tuple[Msg, ...] | None]] = (
+            WeakKeyDictionary()
+        )
 
     async def open(self, owner: str, place: StoredSession, request: ChatRequest) -> Chat:
         """Start the run of a request, or continue the session; a run that exists is only read.
@@ -97,6 +107,7 @@ class Chats:
         if existing is not None:
             return Chat(existing, *self._opened[existing])
         agent, session = place.agent, place.agent.session(place.stored)
+        await self._settled(place)
         history = await self.service.history(place)
         if self.service.runs.busy(session):
             raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
@@ -105,6 +116,7 @@ class Chats:
         self._check(place, new, request)
         hooks = [self.service.steering, ClientSide(request.system, request.tools)]
         announced = frozenset(waits.id for waits in session.pending)
+        answered = frozenset(waits.id for waits in session.pending if is_client_call(waits))
         limit = self.service.limits.run_seconds
         if session.status == "ready":
             if not new:
@@ -121,8 +133,23 @@ class Chats:
             self.service.steering.withdraw(session)
             raise
         given = [*request.earlier, *[msg.id for msg in request.messages if msg.id in known]]
-        self._opened[run] = announced, None if given == known else (*history, *new)
+        self._opened[run] = announced, answered, None if given == known else (*history, *new)
+        self._last[place.stored] = run
         return Chat(run, *self._opened[run])
+
+    async def _settled(self, place: StoredSession) -> None:
+        """Wait a moment for a run that the page has just stopped: its next request may overtake the disconnect."""
+        run = self._last.get(place.stored)
+        if run is not None and run.end is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SETTLE_SECONDS), aclosing(run.read()) as events:
+                    async for _ in events:
+                        pass
+
+    def running(self, place: StoredSession) -> Chat | None:
+        """Return the run that works on a session, if a page has started it."""
+        run = self._last.get(place.stored)
+        return None if run is None or run.end is not None else Chat(run, *self._opened[run])
 
     def _check(self, place: StoredSession, new: Sequence[Msg], request: ChatRequest) -> None:
         limit = self.service.limits.message
@@ -145,8 +172,8 @@ def _resolutions(waiting: Sequence[Pending], request: ChatRequest) -> dict[str, 
     found: dict[str, Resolution] = {}
     for key, waits in pending.items():
         if is_client_call(waits):
-            if (result := request.results.get(key)) is not None:
-                found[key] = Answer(result)
+            if key in request.results:
+                found[key] = Answer(request.results[key])
         elif (decision := request.decide(waits)) is not None:
             found[key] = resolution(key, decision, pending)
     missing = [key for key, waits in pending.items() if key not in found and waits.kind != "parked"]
@@ -169,7 +196,11 @@ def media(url: str, media_type: str | None) -> DataBlock | None:
 
 
 def stream_of(
-    request: Request, service: Service, chat: Chat, chunks: AsyncGenerator[bytes | None], **headers: str
+    request: Request,
+    service: Service,
+    chat: Chat,
+    chunks: AsyncGenerator[bytes | None],
+    headers: Mapping[str, str] = EMPTY,
 ) -> Any:
     """Return the response that streams a run. A disconnect interrupts the run, or with `?on_disconnect=continue` does not."""
     run = chat.run

@@ -29,19 +29,21 @@ from agentflow.vocabulary.events import (
     PreReasoning,
     ReasoningChunk,
 )
-from agentflow.vocabulary.messages import Msg, Pending, Reply, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.messages import DataBlock, Msg, Pending, Reply, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.typed_state import state_name
 
 __all__ = [
     "EVENTS",
     "EndEvent",
+    "File",
     "GapEvent",
     "HistoryMessage",
     "PublicEvent",
     "Question",
     "ReplyEvent",
     "RunEvent",
+    "Source",
     "StateEvent",
     "TextEvent",
     "ThinkingEvent",
@@ -96,12 +98,28 @@ class ThinkingEvent(Public):
     text: str = Field(description="The next part of the thinking.")
 
 
+class Source(Public):
+    """A source that the model cites."""
+
+    url: str | None = Field(default=None, description="Its address.")
+    title: str | None = Field(default=None, description="Its title, or a file name.")
+
+
+class File(Public):
+    """A file that the model has made."""
+
+    media_type: str = Field(description="The MIME type.")
+    url: str = Field(description="Its address, or a data URL with the content.")
+
+
 class ReplyEvent(Public):
     """A reply of the model is complete. A run can have several, with tool calls between them."""
 
     type: Literal["reply"] = "reply"
     id: str = Field(description="The message's id, as in the session's history.")
     text: str = Field(description="The text after all hooks; it replaces the streamed text of this reply.")
+    sources: list[Source] | None = Field(default=None, description="The sources that it cites.")
+    files: list[File] | None = Field(default=None, description="Its images and other files.")
 
 
 class ToolEvent(Public):
@@ -249,8 +267,8 @@ class View:
                 if chunk.thinking and self.thinking and self.redact is None:
                     return ThinkingEvent(text=chunk.thinking)
                 return None
-            case PostReasoning(reasoning_result=reply) if reply.text:
-                return ReplyEvent(id=reply.id, text=self._text(reply.text))
+            case PostReasoning(reasoning_result=reply) if reply.text or reply.data:
+                return self._reply(reply)
             case PreActing(tool_use=use):
                 return self._tool(use, "running", None)
             case PostActing(tool_use=use, tool_result=result):
@@ -331,6 +349,12 @@ class View:
             result=self._text(result.shown) if full and result is not None else None,
         )
 
+    def _reply(self, reply: Msg) -> ReplyEvent:
+        cited = dict.fromkeys((one.url, one.title) for one in reply.citations)
+        sources = [Source(url=url, title=None if title is None else self._text(title)) for url, title in cited]
+        files = [File(media_type=one.media_type, url=one.url or _data_url(one)) for one in reply.data]
+        return ReplyEvent(id=reply.id, text=self._text(reply.text), sources=sources or None, files=files or None)
+
     def _text(self, text: str) -> str:
         return text if self.redact is None else self.redact(text)
 
@@ -346,3 +370,7 @@ class View:
         if isinstance(value, list | tuple):
             return [self._redacted(part) for part in cast("Sequence[object]", value)]
         return cast("Json", value)
+
+
+def _data_url(block: DataBlock) -> str:
+    return f"data:{block.media_type};base64,{block.data}"

@@ -85,11 +85,20 @@ class NodeProgram:
 
     async def ask(self, **command: Any) -> dict[str, Any]:
         """Send a command, and return the answer."""
-        stdin, stdout = self._process.stdin, self._process.stdout
+        self.send(**command)
+        return await self.answer()
+
+    def send(self, **command: Any) -> None:
+        """Send a command."""
+        stdin = self._process.stdin
         assert stdin is not None
-        assert stdout is not None
         stdin.write(f"{json.dumps(command)}\n".encode())
         stdin.flush()
+
+    async def answer(self) -> dict[str, Any]:
+        """Return the next line of the program."""
+        stdout = self._process.stdout
+        assert stdout is not None
         line = await asyncio.wait_for(asyncio.to_thread(stdout.readline), LIMIT)
         assert line, "the program has ended; its error is on stderr"
         return json.loads(line)

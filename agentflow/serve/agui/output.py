@@ -187,6 +187,8 @@ class PageStream:
             return
         yield from self._close_call(event.id, call)
         self._parent = ""
+        if event.id in self._chat.answered:
+            return  # the page has its result
         content = event.state if event.result is None else event.result
         metadata = {"state": event.state}
         yield core.ToolCallResultEvent(
