@@ -5,7 +5,7 @@ Rules:
 1. Everything is made of the view's events, so a page receives what `View` allows, in another form.
 2. A text, a reasoning or a call that was opened is completed before the last chunk. After an error there is nothing.
 3. A step is a reply of the model with its tool calls. The results of calls from the request before belong to no new step.
-4. The protocol cannot take back text. A reply that was restarted, or that hooks changed, follows as a part `data-reply`.
+4. The protocol has no way to take back text. A reply that was restarted, or that hooks changed, follows as a part `data-reply`.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class ChatRequest:
     messages: list[Msg] = field(default_factory=list[Msg])
     earlier: list[str] = field(default_factory=list[str])
     decide: Callable[[Pending], Decision | None] = lambda _: None
-    results: Mapping[str, Any] = EMPTY
+    results: Mapping[str, Any] = field(default_factory=dict[str, Any])
     system: str = ""
     tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
 
@@ -188,7 +188,7 @@ def is_client_call(waits: Pending) -> bool:
 
 
 def media(url: str, media_type: str | None) -> DataBlock | None:
-    """Return a file from an address or a data URL; None if it cannot be used."""
+    """Return a file from an address or a data URL; None if it is unusable."""
     try:
         return DataBlock.from_url(url, media_type)
     except (AgentFlowError, ValueError):

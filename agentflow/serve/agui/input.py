@@ -71,7 +71,7 @@ def _message(message: core.UserMessage) -> Msg:
 
 
 def _blocks(content: str | list[core.ContentPart]) -> list[TextBlock | DataBlock]:
-    """Return the blocks of a content, without the parts that cannot be used."""
+    """Return the blocks of a content, without unusable parts."""
     if isinstance(content, str):
         return [TextBlock(content)]
     found: list[TextBlock | DataBlock] = []

@@ -4,7 +4,7 @@ Rules:
 
 1. Everything is made of the view's events, so a page receives what `View` allows, in another form.
 2. A message, a reasoning or a call that was opened is closed before the run's last event. After an error there is nothing.
-3. The protocol cannot take back text. If hooks changed a reply, or it was restarted, a snapshot of the conversation
+3. The protocol has no way to take back text. If hooks changed a reply, or it was restarted, a snapshot of the conversation
    replaces it at the end.
 """
 
