@@ -1,4 +1,4 @@
-"""Agents in a terminal: `Console(stream)`, `chat(agent)`, `TerminalDebugger`; in `cli/` the `agentflow` command.
+"""Agents in a terminal: `Console(stream)`, `chat(agent)`, `TerminalDebugger`, `progress_bar()`; in `cli/` the command.
 
 Loaded on first use.
 """
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from agentflow._support.lazy import lazily
 
 if TYPE_CHECKING:
+    from agentflow.terminal.bar import progress_bar
     from agentflow.terminal.console import Console, follow
     from agentflow.terminal.conversation import chat
     from agentflow.terminal.debugger import TerminalDebugger
     from agentflow.terminal.screen import Screen, make_console
 
-__all__ = ["Console", "Screen", "TerminalDebugger", "chat", "follow", "make_console"]
+__all__ = ["Console", "Screen", "TerminalDebugger", "chat", "follow", "make_console", "progress_bar"]
 
 __getattr__, __dir__ = lazily(
     __name__,
@@ -24,5 +25,6 @@ __getattr__, __dir__ = lazily(
         "chat": ".conversation",
         "follow": ".console",
         "make_console": ".screen",
+        "progress_bar": ".bar",
     },
 )

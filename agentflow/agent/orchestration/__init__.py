@@ -1,15 +1,17 @@
-"""Several agents together: workflows in code, hand-offs, and group conversations.
+"""Several agents together: workflows in code, hand-offs, group conversations; and one agent for many inputs.
 
 Not included, since plain code suffices: to consult an agent, pass `tools=[other]`; to call several outside a run, use
 `Mono.zip`. See `docs/multi-agent.md`.
 """
 
+from agentflow.agent.orchestration.batch import BatchProgress, batch
 from agentflow.agent.orchestration.handoff import Travels, handoffs, holder
 from agentflow.agent.orchestration.hub import Contribution, Hub
 from agentflow.agent.orchestration.steps import Group, Step, StepError, ask, gather, race, use
 from agentflow.agent.orchestration.workflow import WorkflowOptions, workflow
 
 __all__ = [
+    "BatchProgress",
     "Contribution",
     "Group",
     "Hub",
@@ -18,6 +20,7 @@ __all__ = [
     "Travels",
     "WorkflowOptions",
     "ask",
+    "batch",
     "gather",
     "handoffs",
     "holder",

@@ -1,0 +1,130 @@
+"""`batch`: one agent called with many inputs, a limited number at a time.
+
+Rules:
+
+1. Each input is a call of its own, in a fresh session. One that fails is a result, and the others continue.
+2. All calls belong to the block that awaits the batch: if that is cancelled, the calls are cancelled and have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar, Unpack, overload
+
+from agentflow.agent.agent import Agent
+from agentflow.agent.arguments import Input, ResumeOptions
+from agentflow.errors import UsageError
+from agentflow.loop.output.output import OutputLike
+from agentflow.loop.session import Session
+from agentflow.reactive import Mono
+from agentflow.vocabulary.messages import Msg, Reply
+
+__all__ = ["BatchProgress", "batch"]
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class BatchProgress(NamedTuple):
+    """How far a batch is.
+
+    Attributes:
+        done: The number of ended calls.
+        failed: How many of them raised an error.
+        total: The number of inputs.
+    """
+
+    done: int
+    failed: int
+    total: int
+
+
+@overload
+def batch(
+    agent: Agent[T],
+    inputs: Iterable[Input],
+    *,
+    concurrency: int = 8,
+    progress: Callable[[BatchProgress], object] | None = None,
+    output: None = None,
+    **options: Unpack[ResumeOptions],
+) -> Mono[tuple[Reply[T] | Exception, ...]]: ...
+@overload
+def batch(
+    agent: Agent[Any],
+    inputs: Iterable[Input],
+    *,
+    concurrency: int = 8,
+    progress: Callable[[BatchProgress], object] | None = None,
+    output: OutputLike[U],
+    **options: Unpack[ResumeOptions],
+) -> Mono[tuple[Reply[U] | Exception, ...]]: ...
+def batch(
+    agent: Agent[Any],
+    inputs: Iterable[Input],
+    *,
+    concurrency: int = 8,
+    progress: Callable[[BatchProgress], object] | None = None,
+    output: Any = None,
+    **options: Unpack[ResumeOptions],
+) -> Mono[tuple[Reply[Any] | Exception, ...]]:
+    """Call an agent once for each input, each in a fresh session.
+
+    Args:
+        agent: The agent.
+        inputs: The inputs.
+        concurrency: The maximum number of calls at the same time.
+        progress: Called at the beginning and after each call; `agentflow.terminal.progress_bar()` makes one.
+        output: The type of `reply.output`, as in `agent.call`.
+        options: The options of each call: `options`, `timeout`, `deps`, `hooks`.
+
+    Returns:
+        When awaited, for each input in order its reply, or the error that its call raised. Awaiting it again makes the
+        calls again.
+
+    Raises:
+        UsageError: `inputs` is a single input, or `concurrency` is not 1 or more.
+
+    Example:
+        >>> agent = Agent("echo", ScriptedModel(lambda request: request.messages[-1].text.upper()))
+        >>> [reply.text for reply in await batch(agent, ["a", "b"]) if isinstance(reply, Reply)]
+        ['A', 'B']
+    """
+    if isinstance(inputs, str | Msg):
+        raise UsageError("batch(agent, inputs): inputs is one input; pass a list of them, or await agent.call(...).")
+    if type(concurrency) is not int or concurrency < 1:
+        raise UsageError(f"batch(concurrency={concurrency!r}): it is the number of calls at the same time, 1 or more.")
+    unknown = sorted(options.keys() - ResumeOptions.__annotations__.keys())
+    if unknown:
+        raise UsageError(
+            f"batch({unknown[0]}=...): there is no such option. Each call has a fresh session; legal are output, "
+            f"{', '.join(ResumeOptions.__annotations__)}."
+        )
+    given = tuple(inputs)
+
+    async def run() -> tuple[Reply[Any] | Exception, ...]:
+        results: list[Reply[Any] | Exception | None] = [None] * len(given)
+        done = failed = 0
+
+        async def work(todo: Iterator[tuple[int, Input]]) -> None:
+            nonlocal done, failed
+            for place, one in todo:  # shared by all workers, so each input is taken once
+                try:
+                    results[place] = await agent.call(one, session=Session.fresh(), output=output, **options)
+                except Exception as error:
+                    results[place] = error
+                    failed += 1
+                done += 1
+                if progress is not None:
+                    progress(BatchProgress(done, failed, len(given)))
+
+        if progress is not None:
+            progress(BatchProgress(0, 0, len(given)))
+        todo = iter(list(enumerate(given)))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(concurrency, len(given))):
+                group.create_task(work(todo))
+        return tuple([result for result in results if result is not None])
+
+    return Mono(run)
