@@ -141,7 +141,7 @@ class Hook:
         """Whether this hook should see a reply of the model.
 
         If all hooks of `PostReasoning` return False and the stream has no reader, the event is not built. If it is
-        built, every hook receives it, so `on_event` should check again.
+        built, a hook may receive it although it returned False, so `on_event` should check again.
         """
         return True
 

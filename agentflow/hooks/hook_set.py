@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from agentflow._support.facade import objects_of
 from agentflow.hooks.chain import Chain, ChainEntry
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.options import WRAPPED, around_of, call_of, for_its_tools, listens_to
+from agentflow.hooks.options import WRAPPED, around_of, call_of, for_its_tools, listens_to, of_its_replies
 from agentflow.hooks.recorded_layers import recorded_around
 from agentflow.hooks.recording import ChangeListener, SideWrapper, VerdictListener, recorded
 from agentflow.hooks.wrapping import Around
-from agentflow.vocabulary.events import EVENT_TYPES, Event, PreActing
+from agentflow.vocabulary.events import EVENT_TYPES, Event, PostReasoning, PreActing
 
 __all__ = ["FullHookSet", "HookSet", "full_hooks"]
 
@@ -137,6 +137,8 @@ class FullHookSet(HookSet):
                 call = call_of(hook, kind)
                 if self.listeners and not (hook.observer and isinstance(hook, ChangeListener)):
                     call = recorded(call, hook, kind, self.listeners)
+                    if kind is PostReasoning and type(hook).concerns is not Hook.concerns:
+                        call = of_its_replies(call, hook)
                 parts[_class_of(hook)].append(ChainEntry(call, hook))
         deciders, observers = (*parts[0], *parts[1]), parts[2]
         if not deciders and all(

@@ -31,6 +31,7 @@ __all__ = [
     "getter",
     "handler_of",
     "listens_to",
+    "of_its_replies",
 ]
 
 Call: TypeAlias = Callable[[Any], Any]
@@ -105,6 +106,15 @@ def for_its_tools(around: Around, hook: Hook) -> Around:
 
     def chosen(event: Any, source: Any) -> Any:
         return around(event, source) if concerns_tool(hook, event.tool_use) else source
+
+    return chosen
+
+
+def of_its_replies(call: Call, hook: Hook) -> Call:
+    """Wrap a hook's call for `PostReasoning` so that it gets only the replies that concern it."""
+
+    def chosen(event: Any) -> Any:
+        return call(event) if hook.concerns(event.reasoning_result) else None
 
     return chosen
 

@@ -80,8 +80,7 @@ class Journal:
         if facts is None:
             facts = self._facts = []
         if unmade:
-            pairs = iter(unmade)
-            facts.extend([new_fact(kind, fields) for kind, fields in zip(pairs, pairs, strict=True)])
+            facts.extend(map(new_fact, unmade[::2], unmade[1::2]))
             unmade.clear()
         return facts
 

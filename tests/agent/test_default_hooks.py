@@ -8,6 +8,7 @@ from eventlog import history, use
 
 from agentflow import Agent, Approve, Hook, ModelChunk, PostReasoning, Session, ThinkingBlock, tool
 from agentflow.errors import ModelError
+from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.messages import Msg
 
@@ -139,3 +140,8 @@ async def test_a_reply_that_concerns_nobody_is_not_made_an_event() -> None:
     async for _ in agent.stream("three"):
         pass
     assert hook.seen == ["LOUD", "quiet"]
+    watched = Shouting()
+    agent = Agent("a", ScriptedModel(["quiet", "LOUD"]), hooks=[watched, Recorder()])
+    await agent.call("a recorder gets all replies")
+    await agent.call("and the hook that it watches")
+    assert watched.seen == ["LOUD"]

@@ -37,7 +37,7 @@ from agentflow.hooks.recording import (
     LayerRun,
     SideWrapper,
 )
-from agentflow.hooks.wrapping import ModelSource, ToolSource
+from agentflow.hooks.wrapping import ModelSource, ToolSource, checks_its_end
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.suspended import suspends_as
 from agentflow.reactive import Empty, Flux, Mono
@@ -250,19 +250,19 @@ class Recorder(ChangeListener, SideWrapper):
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         if place.begun:
             self._write_begun(place, event.seq)
-        kind, decision = type(event), event.decision
+        kind, decision, time = type(event), event.decision, event.time
         if decision is not None or kind not in _CHUNKS:
-            self._look(place, run_of(frame.context), event.time)
+            self._look(place, run_of(frame.context), time)
         failure = None if decision is None or decision.error is None else ErrorText.of(decision.error)
-        seen = (place, event.seq, event.iteration, event.time)
-        if isinstance(event, ReasoningChunk):
-            self._put(ChunkSeen(*seen, event.incremental_chunk, event.attempt, event.restart, decision, failure))
-            return None
-        if isinstance(event, ActingChunk):
-            self._put(ToolChunkSeen(*seen, event.tool_use, as_data(event.chunk), decision, failure))
-            return None
-        values = FIELDS_OF[kind](event)
-        self._put(EventSeen(place, kind, event.seq, event.iteration, event.time, values, decision, failure))
+        if kind not in _CHUNKS:
+            values = FIELDS_OF[kind](event)
+            self._put(EventSeen(place, kind, event.seq, event.iteration, time, values, decision, failure))
+        elif isinstance(event, ReasoningChunk):
+            of_chunk = event.incremental_chunk, event.attempt, event.restart
+            self._put(ChunkSeen(place, event.seq, event.iteration, time, *of_chunk, decision, failure))
+        elif isinstance(event, ActingChunk):
+            of_chunk = event.tool_use, as_data(event.chunk)
+            self._put(ToolChunkSeen(place, event.seq, event.iteration, time, *of_chunk, decision, failure))
         if kind is CallEnded:
             self._places.pop(frame.call_id, None)
             # A call inside another call's tool does not wait: concurrent work would overtake it.
@@ -390,14 +390,14 @@ class Recorder(ChangeListener, SideWrapper):
     def _look(self, place: RecordedCall, run: RunBase, time: float) -> None:
         """Record new facts, and the cause of an early end of the call."""
         facts = run.journal.facts
-        seen = self._seen_facts.get(place.run, 0)
-        if len(facts) != seen:
-            self._seen_facts[place.run] = len(facts)
-            if len(self._seen_facts) > _MOST_CALLS:
+        count, seen = len(facts), self._seen_facts.get(place.run, 0)
+        if count != seen:
+            self._seen_facts[place.run] = count
+            if not seen and len(self._seen_facts) > _MOST_CALLS:
                 self._seen_facts.popitem(last=False)
-            if len(facts) > seen:
+            if count > seen:
                 self._put(EntryValues(place, "facts", {"time": time, "facts": tuple(facts[seen:])}))
-        if not place.interrupted:
+        if run.scope.cause is not None:
             self._look_for_end(place, run)
 
     def _look_for_end(self, place: RecordedCall, run: RunBase) -> None:
@@ -448,6 +448,7 @@ class Recorder(ChangeListener, SideWrapper):
         return Flux(partial(self._record, place, context, iteration, request, side, inner))
 
     @suspends_as("model")
+    @checks_its_end
     async def _record(
         self,
         place: RecordedCall,

@@ -77,7 +77,9 @@ class Writer:
         self._room = max(2 * most, _LEAST_ROOM if target is None else _ROOM_BESIDE_A_THREAD)
         self._lost: Counter[str] = Counter()  # dropped observations, by the outermost run
         self._latest: Observation | None = None
-        self.seen: deque[Observation] = deque()
+        self.seen: deque[Observation] = deque(maxlen=self._room if target is None else None)
+        self.put: Callable[[Observation], None] = self.seen.append if target is None else self._put
+        """Adds an observation."""
         self.kept: deque[Observation] = deque(maxlen=most)
         self._logs: dict[str, _Open] = {}
         self._lock = threading.RLock()
@@ -86,16 +88,10 @@ class Writer:
         self._threads = threading.Lock()  # held for the start of a thread, never while entries are made
         self._woken = threading.Event()
 
-    def put(self, one: Observation) -> None:
-        """Add an observation."""
+    def _put(self, one: Observation) -> None:
         self._latest = one
         seen = self.seen
         waiting = len(seen)
-        if self._target is None:
-            seen.append(one)
-            if waiting >= self._room:
-                seen.popleft()
-            return
         if waiting >= self._room and not _ends(one):
             self._drop(one)
             return
@@ -115,7 +111,9 @@ class Writer:
 
     def latest(self) -> Observation | None:
         """Return the latest observation."""
-        return self._latest
+        if self._target is not None:
+            return self._latest
+        return next((queue[-1] for queue in (self.seen, self.kept) if queue), None)
 
     def in_memory(self) -> list[Observation]:
         """Return the observations in memory, oldest first."""
