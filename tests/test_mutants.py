@@ -75,7 +75,7 @@ def test_a_sample_depends_on_its_seed() -> None:
     ("path", "tests"),
     [
         ("agentflow/loop/output/form.py", ("tests/output",)),
-        ("agentflow/recording/replay/replay.py", ("tests/recording",)),
+        ("agentflow/recording/reading.py", ("tests/recording",)),
         (
             "agentflow/loop/tool_call.py",
             ("tests/loop", "tests/hooks", "tests/agent", "tests/state/test_agents.py", "tests/recovery"),

@@ -74,6 +74,7 @@ def make(said: Callable[[str], object] = print) -> MCPServer:
         """Work in steps."""
         for done in range(1, count + 1):
             await ctx.report_progress(done, count, f"step {done}")
+        said("all steps are done")
         return f"{count} steps"
 
     @server.tool()

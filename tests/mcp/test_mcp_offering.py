@@ -15,7 +15,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import ElicitResult, TextContent
 from offered import agent, log
-from ways import HERE, demo, results, served
+from ways import HERE, STDIO, demo, results, served
 
 from agentflow import Agent, ToolUseBlock, tool
 from agentflow.errors import UsageError
@@ -25,7 +25,7 @@ from agentflow.terminal.cli.mcp_command import mcp
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.ports.model import ModelRequest
 
-WAYS = ("memory", "memory-legacy", "stdio", "http", "http-legacy")
+WAYS = ("memory", "memory-legacy", STDIO, "http", "http-legacy")
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from mcp.server import MCPServer as Server
 from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, Elicit, Resolve
 from pydantic import BaseModel
-from ways import demo, demo_over_stdio, results
+from ways import WAYS, demo, demo_over_stdio, results
 
 from agentflow import Agent, Answer, Approve, Deny, PostActing, Session, ToolUseBlock, tool
 from agentflow.mcp import MCPServer
@@ -27,7 +27,7 @@ def greeter(server: MCPServer, *script: Any) -> Agent:
     return Agent("a", ScriptedModel([*script]), tools=[server])
 
 
-@pytest.mark.parametrize("way", ["memory", "memory-legacy", "stdio", "http"])
+@pytest.mark.parametrize("way", WAYS)
 async def test_a_question_suspends_the_call(way: str) -> None:
     """The person's answers are given to the server when it asks again; what was answered is not asked twice."""
     async with demo(way) as server:
@@ -78,7 +78,7 @@ async def test_a_question_is_declined() -> None:
         assert results(agent)[0].text == "nobody said: decline"
 
 
-@pytest.mark.parametrize("way", ["memory", "memory-legacy", "stdio", "http"])
+@pytest.mark.parametrize("way", WAYS)
 async def test_a_function_answers_at_once(way: str) -> None:
     """The call is not suspended, the tool runs once, and the person's time is not the tool's work."""
     asked: list[object] = []
@@ -173,7 +173,7 @@ async def test_an_answer_that_does_not_fit_is_a_tool_error() -> None:
         assert (reply.outcome, results(agent)[0].state) == ("completed", "error")
 
 
-@pytest.mark.parametrize("way", ["memory", "memory-legacy", "stdio", "http"])
+@pytest.mark.parametrize("way", WAYS)
 async def test_sampling_is_off_unless_allowed(way: str) -> None:
     """The model is not asked; the tool fails."""
     async with demo(way) as server:
@@ -182,7 +182,7 @@ async def test_sampling_is_off_unless_allowed(way: str) -> None:
         assert (len(agent.config.model.requests), results(agent)[0].state) == (2, "error")  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("way", ["memory", "memory-legacy", "stdio", "http"])
+@pytest.mark.parametrize("way", WAYS)
 async def test_sampling_asks_the_agents_model(way: str) -> None:
     """The question goes to the agent's model, with a limit of tokens; the answer to the server."""
     async with demo(way, sampling=1) as server:

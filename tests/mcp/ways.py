@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Unpack
 
+import pytest
 import uvicorn
 from demo_server import make
 
@@ -18,7 +19,8 @@ from agentflow.mcp import MCPServer, ServerOptions
 from agentflow.testing import ScriptedModel
 
 HERE = Path(__file__).parent
-WAYS = ("memory", "memory-legacy", "stdio", "http")
+STDIO = pytest.param("stdio", marks=pytest.mark.ci)  # a process each; README's command has one in other tests
+WAYS = ("memory", "memory-legacy", STDIO, "http")
 
 
 def demo_over_stdio(*args: str, env: dict[str, str] | None = None, **options: Unpack[ServerOptions]) -> MCPServer:

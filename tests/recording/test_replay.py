@@ -388,6 +388,7 @@ def test_a_failure_is_raised_again_as_it_was(error: Exception) -> None:
     """Its class, its text and what `repr` shows, whatever its constructor takes."""
     made = rebuild_error({"type": type(error).__name__, "module": type(error).__module__, "message": str(error)})
     assert isinstance(made, type(error))
+    assert (type(made) is type(error)) != isinstance(error, KeyError)  # whose text is not its argument
     assert (str(made), made.args) == (str(error), (str(error),))
 
 
