@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,22 +18,66 @@ from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.vocabulary.events import HookEvent, PostActing
 
 
+class Times(Hook):
+    """Notes when each event happens."""
+
+    observer = True
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, float]] = []
+
+    def on_event(self, event: HookEvent) -> None:
+        self.seen.append((type(event).__name__, round(asyncio.get_running_loop().time(), 6)))
+
+
 def recorded_and_replayed(make: Any) -> tuple[Recorder, ReplayResult]:
-    """A run of the agent that `make` gives for hooks, and its replay, both in virtual time."""
-    recorder = Recorder()
+    """A run of the agent that `make` gives for hooks, and its replay, both in virtual time: each event at the same one.
 
-    async def live() -> None:
-        await make(recorder).call("Go on")
+    In real time it does not wait, so that the recorded order alone decides; the events are the same there.
+    """
+    recorder, live_times, times = Recorder(), Times(), Times()
 
-    async def again() -> ReplayResult:
-        return await Replay(recorder.log).arun(make())
+    async def live() -> float:
+        await make(recorder, live_times).call("Go on")
+        return asyncio.get_running_loop().time()
 
-    run_virtual(live())
-    return recorder, run_virtual(again())
+    async def again() -> tuple[ReplayResult, float]:
+        return await Replay(recorder.log).arun(make(times)), asyncio.get_running_loop().time()
+
+    seconds = run_virtual(live())
+    result, seconds_again = run_virtual(again())
+    assert times.seen == live_times.seen
+    assert seconds_again == pytest.approx(seconds)
+    unpaced = Times()
+    done = asyncio.run(Replay(recorder.log).arun(make(unpaced)))
+    assert done.divergence is None, str(done)
+    assert [kind for kind, _ in unpaced.seen] == [kind for kind, _ in live_times.seen]
+    return recorder, result
 
 
 def marks(recorder: Recorder) -> list[str]:
     return [entry.what for entry in recorder.log.entries if isinstance(entry, MarkEntry)]
+
+
+def test_each_chunk_comes_when_it_came() -> None:
+    """Those of a model and of a tool, between whole seconds too."""
+
+    def waits(seconds: float) -> Any:
+        return lambda: asyncio.sleep(seconds)
+
+    @tool
+    async def count() -> AsyncIterator[str]:
+        """Count."""
+        for n in range(3):
+            await asyncio.sleep(0.35)
+            yield f"{n}"
+
+    def make(*hooks: Hook) -> Agent:
+        script = [["One", waits(0.25), " two", waits(1.5), ToolUseBlock("t1", "count", {})], [waits(0.4), "Done."]]
+        return Agent("a", ScriptedModel(script), tools=[count], hooks=hooks, clock=LoopClock())
+
+    _, done = recorded_and_replayed(make)
+    assert done.divergence is None, str(done)
 
 
 def test_tools_and_hooks_that_inject_beside_each_other_do_so_in_the_same_order() -> None:
