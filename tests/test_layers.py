@@ -115,6 +115,13 @@ CHECKER_CYCLES: dict[frozenset[str], str] = {
 """Cycles that only the type checker sees (`TYPE_CHECKING`), inside one folder: modules → reason."""
 
 
+SHARED_NAMES = {
+    "ReaderWait": ["recording.recorder.reader_wait", "recording.replay.script"],
+    "Step": ["agent.orchestration.steps", "recording.replay.comparing"],
+}
+"""Class names that two modules share."""
+
+
 class Import(NamedTuple):
     """One import statement of a module."""
 
@@ -233,6 +240,16 @@ def test_a_reader_holds_each_module_in_the_head() -> None:
         > (500 if path.relative_to(PACKAGE).parts[0] in ("loop", "agent", "hooks") else 600)
     }
     assert long == {}
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """No two classes of the package have the same name."""
+    named: dict[str, list[str]] = defaultdict(list)
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                named[node.name].append(module)
+    assert {name: modules for name, modules in named.items() if len(modules) > 1} == SHARED_NAMES
 
 
 def test_imports_go_downward() -> None:

@@ -11,7 +11,7 @@ from typing import Final, get_args
 from pydantic import BaseModel
 
 from agentflow.serve.openapi import OPERATIONS
-from agentflow.serve.plain import RunInfo, SessionEntry, SessionHistory
+from agentflow.serve.plain import RunEntry, SessionEntry, SessionHistory
 from agentflow.serve.view import EVENTS, File, HistoryMessage, Question, Source, TokenUsage
 from website.blocks import with_block
 
@@ -23,7 +23,7 @@ OTHERS: Final[tuple[type[BaseModel], ...]] = (
     File,
     Question,
     TokenUsage,
-    RunInfo,
+    RunEntry,
     SessionEntry,
     SessionHistory,
     HistoryMessage,

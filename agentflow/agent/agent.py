@@ -36,7 +36,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registering import meant_by
 from agentflow.hooks.scope import ProcessHooks, process_hooks
-from agentflow.loop.config import LoopConfig, OnUnknownOutcome, View
+from agentflow.loop.config import FrozenAgentView, LoopConfig, OnUnknownOutcome
 from agentflow.loop.output.output import NO_OUTPUT, OutputLike, output_of
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.scope import CLEANUP_TIMEOUT
@@ -157,7 +157,7 @@ class Agent(PeerAgent[T_co]):
         resolved = tools_of((*tools, *from_hooks) if type(tools) in (tuple, list) else (tools, *from_hooks), live)
         specs = tuple([t.spec for t in resolved.values()])
         config = LoopConfig(
-            View(name, description, specs, model if isinstance(model, str) else model.name),
+            FrozenAgentView(name, description, specs, model if isinstance(model, str) else model.name),
             model,
             system,
             resolved,

@@ -11,7 +11,7 @@ from agentflow.agent.agent import Agent
 from agentflow.durable.client import DurableClient, SubmitOptions
 from agentflow.durable.execution import Host
 from agentflow.durable.records import Pruned, RunEvent, RunInfo
-from agentflow.durable.worker import Limits, Worker
+from agentflow.durable.worker import QueueLimits, Worker
 from agentflow.errors import UsageError
 from agentflow.loop.output.replying import with_output
 from agentflow.reactive import CallMono, Flux
@@ -79,7 +79,7 @@ class DurableAgent(Generic[T_co]):
     def worker(
         self,
         *others: DurableAgent[Any],
-        limits: Limits = Limits(),  # noqa: B008 - a frozen value
+        limits: QueueLimits = QueueLimits(),  # noqa: B008 - a frozen value
         lease_seconds: float = 15.0,
         grace: float = 30.0,
         poll: float = 0.25,

@@ -56,7 +56,7 @@ from agentflow.errors import SessionConflictError, StoreError, UsageError
 from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.ports.store import Claim
 
-__all__ = ["Limits", "Worker"]
+__all__ = ["QueueLimits", "Worker"]
 
 _CONNECTIONS = 8
 
@@ -91,7 +91,7 @@ def _patience() -> Callable[[Exception], bool]:
     return should_retry
 
 
-class Limits(NamedTuple):
+class QueueLimits(NamedTuple):
     """Limits on concurrency and rate.
 
     Attributes:
@@ -131,7 +131,7 @@ class Worker:
         hosts: Iterable[Host],
         database_url: str,
         *,
-        limits: Limits = Limits(),  # noqa: B008 - a frozen value
+        limits: QueueLimits = QueueLimits(),  # noqa: B008 - a frozen value
         lease_seconds: float = 15.0,
         grace: float = 30.0,
         poll: float = 0.25,

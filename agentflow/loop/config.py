@@ -24,7 +24,7 @@ from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.specs import Clock, ModelOptions, ToolSpec
 
-__all__ = ["LoopConfig", "OnUnknownOutcome", "Running", "Stoppable", "System", "View"]
+__all__ = ["FrozenAgentView", "LoopConfig", "OnUnknownOutcome", "Running", "Stoppable", "System"]
 
 
 class Stoppable(Protocol):
@@ -92,7 +92,7 @@ class Running:
 
 
 @frozen
-class View:
+class FrozenAgentView:
     """A frozen description of an agent, without the agent or the functions of its tools."""
 
     name: str

@@ -30,7 +30,7 @@ from agentflow.vocabulary.messages import ToolUseBlock
 __all__ = ["journal_of"]
 
 
-class Recording(Protocol):
+class StoringRun(Protocol):
     """The run whose facts are stored."""
 
     config: LoopConfig
@@ -49,14 +49,14 @@ class Recording(Protocol):
         ...
 
 
-def journal_of(run: Recording) -> Journal:
+def journal_of(run: StoringRun) -> Journal:
     """Return the journal of a run: with a store if its session has one."""
     if run.session.store is None:
         return Journal(run.session, run.scope)
     return StoredJournal(run.session, run.scope, run.place, partial(may_wait, run))
 
 
-def may_wait(run: Recording, kind: type[Fact], fields: tuple[Any, ...]) -> bool:
+def may_wait(run: StoringRun, kind: type[Fact], fields: tuple[Any, ...]) -> bool:
     """Whether a fact is followed by another one directly.
 
     Args:
@@ -83,7 +83,7 @@ def may_wait(run: Recording, kind: type[Fact], fields: tuple[Any, ...]) -> bool:
     return not stopped and events.chains[PostToolRound] is None and not _wrapped(events.hooks, PreToolRound)
 
 
-def _tool_starts(run: Recording, fields: tuple[Any, ...]) -> bool:
+def _tool_starts(run: StoringRun, fields: tuple[Any, ...]) -> bool:
     """Whether the tool starts directly after the decision on its call."""
     _, use_id, use, verdict, _ = fields
     tool = run.config.tools.get(use.name)
@@ -94,7 +94,7 @@ def _tool_starts(run: Recording, fields: tuple[Any, ...]) -> bool:
     return not _wrapped(run.hooks_of(tool) or run.events.hooks, PreActing)
 
 
-def _round_acts(run: Recording, use: ToolUseBlock) -> bool:
+def _round_acts(run: StoringRun, use: ToolUseBlock) -> bool:
     """Whether a reply's only call is decided directly after the reply."""
     tool = run.config.tools.get(use.name)
     if tool is None or tool.requires_approval or tool.external or tool.lock is not None:

@@ -421,7 +421,7 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
     The first failure cancels the others; when all are finished it is raised, unwrapped. Cancelling this cancels them
     all.
     """
-    tasks = _Tasks(scope, works)
+    tasks = _CallTasks(scope, works)
     before, scope.tasks = scope.tasks, (*scope.tasks, tasks.running.keys())
     for _ in range(min(limit, len(works))):
         tasks.begin()
@@ -447,7 +447,7 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
             del cancellation, failure, signals  # their tracebacks hold this frame
 
 
-class _Tasks:
+class _CallTasks:
     """The tasks of some works, and the works that wait for a task to end."""
 
     __slots__ = ("_changed", "_scope", "_waiting", "failures", "running")

@@ -56,7 +56,7 @@ State that is explicitly `unsaved` is written with any fact, since facts refer t
 """
 
 
-class StoredSession(Protocol):
+class LinkedSession(Protocol):
     """The session of a link."""
 
     id: str
@@ -127,7 +127,7 @@ class StoreLink:
 
     # ---- reading
 
-    async def begin(self, session: StoredSession) -> None:
+    async def begin(self, session: LinkedSession) -> None:
         """Synchronize with the store, for a call that holds the session.
 
         Raises:
@@ -142,7 +142,7 @@ class StoreLink:
         if self.stale or not self.loaded:
             await self.load(session)
 
-    async def load(self, session: StoredSession) -> None:
+    async def load(self, session: LinkedSession) -> None:
         """Read the stored facts.
 
         Raises:
@@ -180,7 +180,7 @@ class StoreLink:
 
     # ---- writing
 
-    def hold(self, session: StoredSession, fact: Fact) -> tuple[Msg, ...] | None:
+    def hold(self, session: LinkedSession, fact: Fact) -> tuple[Msg, ...] | None:
         """Apply a fact that is written with the next one. The caller ensures that nothing depends on it before.
 
         Returns:
@@ -195,7 +195,7 @@ class StoreLink:
         self.held = (*self.held, fact)
         return added
 
-    def record(self, session: StoredSession, facts: tuple[Fact, ...]) -> StoredMessages | Awaitable[StoredMessages]:
+    def record(self, session: LinkedSession, facts: tuple[Fact, ...]) -> StoredMessages | Awaitable[StoredMessages]:
         """Write held facts, facts, and changes of the session's state, all or none; then apply the new ones.
 
         Raises:
@@ -221,7 +221,7 @@ class StoreLink:
             writes.try_acquire()
         return self._finished(writes, session, written, kept, len(facts))
 
-    def record_now(self, session: StoredSession, fact: Fact) -> None:
+    def record_now(self, session: LinkedSession, fact: Fact) -> None:
         """Request a write that cannot be awaited, and apply the fact. The next call loads the result."""
         facts: tuple[Fact, ...] = (fact,)
         kept: Awaitable[None] | None = None
@@ -238,7 +238,7 @@ class StoreLink:
             close()
 
     def _written(
-        self, session: StoredSession, facts: tuple[Fact, ...]
+        self, session: LinkedSession, facts: tuple[Fact, ...]
     ) -> tuple[tuple[Fact, ...], Awaitable[None] | None]:
         """Request a write of held facts and of legal ones, at the known version. Return the facts to apply after it.
 
@@ -267,12 +267,12 @@ class StoreLink:
             self._fail(session, error)
             raise
 
-    def _apply(self, session: StoredSession, facts: tuple[Fact, ...]) -> StoredMessages:
+    def _apply(self, session: LinkedSession, facts: tuple[Fact, ...]) -> StoredMessages:
         self.version += len(facts)
         return [session.machine.apply(fact) for fact in facts]
 
     async def _finished(
-        self, writes: FairLock, session: StoredSession, facts: tuple[Fact, ...], kept: Awaitable[None], count: int
+        self, writes: FairLock, session: LinkedSession, facts: tuple[Fact, ...], kept: Awaitable[None], count: int
     ) -> StoredMessages:
         try:
             await kept
@@ -283,13 +283,13 @@ class StoreLink:
         finally:
             writes.release()
 
-    def _fail(self, session: StoredSession, error: BaseException) -> None:
+    def _fail(self, session: LinkedSession, error: BaseException) -> None:
         """Mark the session to be loaded again, since the stored state is unknown."""
         self.loaded = False
         unknown = f"It is unknown whether a fact of session {session.id!r} was stored; the next call loads it again."
         self._failure = error if isinstance(error, Exception) else StoreError(unknown)
 
-    async def _in_turn(self, writes: FairLock, session: StoredSession, facts: tuple[Fact, ...]) -> StoredMessages:
+    async def _in_turn(self, writes: FairLock, session: LinkedSession, facts: tuple[Fact, ...]) -> StoredMessages:
         """Write after the previous write, as its version or its failure must be known."""
         await writes.acquire()
         try:
@@ -304,7 +304,7 @@ class StoreLink:
         finally:
             writes.release()
 
-    def _state_values(self, session: StoredSession) -> dict[str, Any]:
+    def _state_values(self, session: LinkedSession) -> dict[str, Any]:
         values, refused = session.state.saved()
         if refused and refused != self._refused:
             self._refused = refused

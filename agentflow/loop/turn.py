@@ -23,7 +23,7 @@ from agentflow.errors import SafeExecutionError, UsageError, WrongRunMethodError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.bound_tool import BoundTool, FullBoundTool, StopReason, TurnOptions
-from agentflow.loop.config import LoopConfig, View
+from agentflow.loop.config import FrozenAgentView, LoopConfig
 from agentflow.loop.run import current_turn
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.stream import EventBuffer, EventStream
@@ -291,7 +291,7 @@ class FullTurn(Turn[T_co], FullBoundTool):
             SafeExecutionError: It is running or queued.
         """
         self._check_free()
-        view = View("", "", (self.tool.spec,), "")
+        view = FrozenAgentView("", "", (self.tool.spec,), "")
         config = LoopConfig(
             view, "", None, _NO_TOOLS, (), (), _OPTIONS, 1, ToolSchedule.BY_TYPE, _CLOCK, new_id, process=self.process
         )

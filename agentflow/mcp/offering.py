@@ -102,10 +102,10 @@ def agent_server(
         >>> offered.name == agent.name
         True
     """
-    return _Offer(agent, tools, sessions, Prompts(prompts), Resources(resources or {}), log).server()
+    return _AgentOffers(agent, tools, sessions, Prompts(prompts), Resources(resources or {}), log).server()
 
 
-class _Offer:
+class _AgentOffers:
     """The offers of one agent."""
 
     def __init__(

@@ -33,7 +33,7 @@ from agentflow.mcp.results import blocks_of, message_of, text_of, value_of
 from agentflow.mcp.sdk import MODERN_PROTOCOL_VERSIONS, Client, StdioServerParameters, types
 from agentflow.mcp.settings import Link, ServerOptions, Settings, checked
 from agentflow.mcp.stdio import stdio_transport
-from agentflow.mcp.tools_in import Remote, Runs, ToolMaker, readable
+from agentflow.mcp.tools_in import Remote, ToolFunctions, ToolMaker, readable
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.schema_arguments import explain_problems
 from agentflow.tools.tool import Tool
@@ -75,7 +75,7 @@ class MCPServer(LiveToolset):
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
         self._tools: tuple[Tool[..., Any], ...] = ()
         self._listed: list[types.Tool] | None = None
-        self._maker = ToolMaker(settings, Runs(self._run, self.resources, self.read))
+        self._maker = ToolMaker(settings, ToolFunctions(self._run, self.resources, self.read))
 
     # ---- transports
 

@@ -22,7 +22,7 @@ from agentflow.tools.schema_tools import schema_tool
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext
 
-__all__ = ["Remote", "Runs", "ToolMaker", "readable"]
+__all__ = ["Remote", "ToolFunctions", "ToolMaker", "readable"]
 
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
 _CONTROLS = re.compile(
@@ -48,7 +48,7 @@ class Remote(NamedTuple):
     output: JsonSchema | None
 
 
-class Runs(NamedTuple):
+class ToolFunctions(NamedTuple):
     """The functions of the tools.
 
     Attributes:
@@ -78,7 +78,7 @@ class ToolMaker:
         runs: The functions of the tools.
     """
 
-    def __init__(self, settings: Settings, runs: Runs) -> None:
+    def __init__(self, settings: Settings, runs: ToolFunctions) -> None:
         self._settings = settings
         self._runs = runs
         self._made: dict[str, _Converted] = {}
@@ -137,7 +137,9 @@ def _left_out(settings: Settings, name: str, why: str) -> None:
     )
 
 
-def _tool(one: types.Tool, name: str, output: JsonSchema | None, settings: Settings, runs: Runs) -> Tool[..., Any]:
+def _tool(
+    one: types.Tool, name: str, output: JsonSchema | None, settings: Settings, runs: ToolFunctions
+) -> Tool[..., Any]:
     notes = one.annotations or types.ToolAnnotations()
     hints = Hints(one.name, notes.read_only_hint, notes.destructive_hint, notes.idempotent_hint, notes.open_world_hint)
     reads = hints.read_only is True
@@ -165,7 +167,7 @@ def _tags(settings: Settings) -> list[str]:
     return ["mcp", f"mcp:{settings.name}"]
 
 
-def _resource_tools(settings: Settings, runs: Runs) -> list[Tool[..., Any]]:
+def _resource_tools(settings: Settings, runs: ToolFunctions) -> list[Tool[..., Any]]:
     async def list_resources(arguments: dict[str, Any], context: ToolContext) -> object:
         return await runs.resources()
 

@@ -49,7 +49,7 @@ class _Function(msgspec.Struct, gc=False):
     arguments: str | None = None
 
 
-class _Call(msgspec.Struct, gc=False):
+class _CallDelta(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
@@ -61,7 +61,7 @@ class _ChatDelta(msgspec.Struct, gc=False):
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[_CallDelta] | None = None
     function_call: _Function | None = None
     thinking_blocks: list[dict[str, Any]] | None = None
     annotations: list[Any] | None = None

@@ -14,7 +14,7 @@ from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import Msg
 
-__all__ = ["AfterFailure", "Attempt", "Attempts", "is_context_overflow", "shorter_request"]
+__all__ = ["AfterFailure", "Attempt", "RetriedChunks", "is_context_overflow", "shorter_request"]
 
 AfterFailure: TypeAlias = Callable[[Exception, bool], Awaitable[ModelSource | None]]
 """Receives the failure of an attempt, and whether a part of the reply was delivered. Returns the next attempt; None raises
@@ -44,7 +44,7 @@ class Attempt(NamedTuple):
     completed: Callable[[], None] | None = None
 
 
-class Attempts(Flux[ModelChunk]):
+class RetriedChunks(Flux[ModelChunk]):
     """The chunks of a reply, and of further attempts if it fails.
 
     If a part of the reply was delivered before, the first chunk of a further attempt has `restart=True`. Such streams of
@@ -83,7 +83,7 @@ def shorter_request(source: ModelSource, shorter: Callable[[], Awaitable[Sequenc
 
         return Attempt(source, after_failure)
 
-    return Attempts(first)
+    return RetriedChunks(first)
 
 
 @checks_its_end
@@ -123,7 +123,7 @@ async def _attempts(first: Callable[[], Attempt]) -> AsyncIterator[ModelChunk]:
 def _layers(attempt: Attempt) -> list[Attempt]:
     """Return the first attempts of all hooks directly around each other, the outermost first."""
     layers = [attempt]
-    while type(inner := attempt.source.inner) is Attempts:
+    while type(inner := attempt.source.inner) is RetriedChunks:
         attempt = inner.begin()
         layers.append(attempt)
     return layers

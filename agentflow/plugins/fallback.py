@@ -19,7 +19,7 @@ from agentflow._support.values import frozen
 from agentflow.errors import AgentFlowError, Aside, HookError, ModelError, UsageError, Veto
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.plugins._attempts import Attempt, Attempts
+from agentflow.plugins._attempts import Attempt, RetriedChunks
 from agentflow.reactive import Flux
 from agentflow.reactive.signals import SourceTimeoutError
 from agentflow.vocabulary.chunks import ModelChunk
@@ -120,7 +120,7 @@ class ModelFallback(Hook):
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Wrap the model call."""
-        return Attempts(partial(self._first, source, event))
+        return RetriedChunks(partial(self._first, source, event))
 
     def _first(self, source: ModelSource, event: PreReasoning) -> Attempt:
         context = event.context

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from agentflow.errors import Aside, Veto
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource, ToolSource
-from agentflow.plugins._attempts import Attempt, Attempts
+from agentflow.plugins._attempts import Attempt, RetriedChunks
 from agentflow.plugins._matching import may_write, strings
 from agentflow.reactive import Flux, Mono
 from agentflow.vocabulary.chunks import ModelChunk
@@ -164,7 +164,7 @@ class ModelRetry(Hook):
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Wrap the model call."""
-        return Attempts(partial(self._first, source, event.context))
+        return RetriedChunks(partial(self._first, source, event.context))
 
     def _first(self, source: ModelSource, context: RunContext) -> Attempt:
         retrying = _Retrying(self._policy, context, source.request.model)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from agentflow.serve.ai_sdk_stream import HEADERS, ChunkStream
-from agentflow.serve.bodies import Decision, SessionId, read_body
+from agentflow.serve.bodies import DecisionBody, SessionId, read_body
 from agentflow.serve.chats import ChatRequest, Chats, media, session_of, stream_of
 from agentflow.serve.service import Service
 from agentflow.vocabulary.messages import DataBlock, Msg, Pending, TextBlock, ToolResultBlock
@@ -24,14 +24,14 @@ __all__ = ["ai_sdk"]
 Id = Field(min_length=1, max_length=200)
 
 
-class Approval(BaseModel):
+class ChatApproval(BaseModel):
     """A person's answer to an approval."""
 
     approved: bool | None = None
     reason: str | None = Field(default=None, max_length=2_000)
 
 
-class Part(BaseModel):
+class ChatPart(BaseModel):
     """A part of a message. Kinds and fields that the server does not use are ignored."""
 
     type: str
@@ -42,7 +42,7 @@ class Part(BaseModel):
     state: str = ""
     output: Any = None
     errorText: str = ""  # noqa: N815
-    approval: Approval | None = None
+    approval: ChatApproval | None = None
 
 
 class PageMessage(BaseModel):
@@ -50,7 +50,7 @@ class PageMessage(BaseModel):
 
     id: str = Id
     role: Literal["system", "user", "assistant"]
-    parts: list[Part]
+    parts: list[ChatPart]
 
 
 class PageTool(BaseModel):
@@ -71,7 +71,7 @@ class ChatBody(BaseModel):
 
 def ai_sdk(service: Service) -> Sequence[BaseRoute]:
     """Return the routes of the AI SDK."""
-    routes = _Routes(service, Chats(service, "ai-sdk"))
+    routes = _ChatRoutes(service, Chats(service, "ai-sdk"))
     return [
         Route("/agents/{agent}/ai-sdk", routes.send, methods=["POST"]),
         Route("/agents/{agent}/ai-sdk/{chat}/stream", routes.reconnect),
@@ -79,7 +79,7 @@ def ai_sdk(service: Service) -> Sequence[BaseRoute]:
 
 
 @dataclass(frozen=True)
-class _Routes:
+class _ChatRoutes:
     service: Service
     chats: Chats
 
@@ -124,7 +124,7 @@ def _request(body: ChatBody) -> ChatRequest:
     )
 
 
-def _blocks(parts: Sequence[Part]) -> list[TextBlock | DataBlock]:
+def _blocks(parts: Sequence[ChatPart]) -> list[TextBlock | DataBlock]:
     found: list[TextBlock | DataBlock] = []
     for part in parts:
         if part.type == "text":
@@ -134,12 +134,12 @@ def _blocks(parts: Sequence[Part]) -> list[TextBlock | DataBlock]:
     return found
 
 
-def _decision(part: Part, waits: Pending) -> Decision | None:
+def _decision(part: ChatPart, waits: Pending) -> DecisionBody | None:
     approval = part.approval
     if waits.kind == "external":
-        return Decision(action="answer", value=part.output) if part.state == "output-available" else None
+        return DecisionBody(action="answer", value=part.output) if part.state == "output-available" else None
     if part.state != "approval-responded" or approval is None or approval.approved is None:
         return None
     if approval.approved:
-        return Decision(action="approve")
-    return Decision(action="deny", reason=approval.reason or "denied")
+        return DecisionBody(action="approve")
+    return DecisionBody(action="deny", reason=approval.reason or "denied")

@@ -38,7 +38,7 @@ _KINDS: Final = {
 }
 
 
-class _Message(BaseModel):
+class _ServedMessage(BaseModel):
     role: Literal["user", "assistant"]
     content: str | list[Json]
 
@@ -49,7 +49,7 @@ class _Tool(BaseModel):
     input_schema: Json
 
 
-class _Choice(BaseModel):
+class _ToolChoice(BaseModel):
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
 
@@ -58,7 +58,7 @@ class _Body(BaseModel):
     """The fields that are used; others are ignored."""
 
     model: str
-    messages: list[_Message]
+    messages: list[_ServedMessage]
     max_tokens: int | None = None
     system: str | list[Json] = ""
     temperature: float | None = None
@@ -66,7 +66,7 @@ class _Body(BaseModel):
     stop_sequences: list[str] | None = None
     stream: bool = False
     tools: list[_Tool] | None = None
-    tool_choice: _Choice | None = None
+    tool_choice: _ToolChoice | None = None
 
 
 def anthropic(service: Service) -> Sequence[BaseRoute]:

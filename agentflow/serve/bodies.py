@@ -13,7 +13,7 @@ from agentflow._support.validation import first_problem
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
 
-__all__ = ["CallBody", "Decision", "ForkBody", "InterruptBody", "ResumeBody", "SessionId", "SteerBody", "read_body"]
+__all__ = ["CallBody", "DecisionBody", "ForkBody", "InterruptBody", "ResumeBody", "SessionId", "SteerBody", "read_body"]
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -34,7 +34,7 @@ class CallBody(Body):
     session: SessionId | None = Field(default=None, description="The session to continue; a new one by default.")
 
 
-class Decision(Body):
+class DecisionBody(Body):
     """The decision of a question."""
 
     action: Literal["approve", "deny", "answer"] = Field(
@@ -50,7 +50,7 @@ class Decision(Body):
 class ResumeBody(Body):
     """The decisions with which a session continues."""
 
-    decisions: dict[str, Decision] = Field(
+    decisions: dict[str, DecisionBody] = Field(
         default={}, description="By the questions' ids, one for each; none for a session that a restart interrupted."
     )
 

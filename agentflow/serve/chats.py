@@ -23,11 +23,11 @@ from starlette.requests import Request
 
 from agentflow._support.frozen import EMPTY
 from agentflow.errors import AgentFlowError
-from agentflow.serve.bodies import Decision
+from agentflow.serve.bodies import DecisionBody
 from agentflow.serve.guard import owner_of
 from agentflow.serve.model_calls import ClientSide
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Call, Run
+from agentflow.serve.runs import Run, RunRequest
 from agentflow.serve.service import Service, StoredSession, resolution
 from agentflow.serve.streams import EventStreamResponse
 from agentflow.vocabulary.messages import DataBlock, Msg, Pending
@@ -56,7 +56,7 @@ class ChatRequest:
     run_id: str
     messages: list[Msg] = field(default_factory=list[Msg])
     earlier: list[str] = field(default_factory=list[str])
-    decide: Callable[[Pending], Decision | None] = lambda _: None
+    decide: Callable[[Pending], DecisionBody | None] = lambda _: None
     results: Mapping[str, Any] = field(default_factory=dict[str, Any])
     system: str = ""
     tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
@@ -128,7 +128,7 @@ class Chats:
                 self.service.steering.send(msg, session=session)
             stream = agent.resume_stream(session, resolutions, timeout=limit, hooks=hooks)
         try:
-            run = await self.service.start(Call(owner, agent, session, place.public, stream, run_id))
+            run = await self.service.start(RunRequest(owner, agent, session, place.public, stream, run_id))
         except Refusal:
             self.service.steering.withdraw(session)
             raise

@@ -21,7 +21,7 @@ from agentflow.errors import FetchError, ShutdownError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.loop.session import Session
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Call, Run
+from agentflow.serve.runs import Run, RunRequest
 from agentflow.serve.service import Service
 from agentflow.serve.view import EndEvent, ReplyEvent, TextEvent
 from agentflow.vocabulary.events import HookEvent, PreActing, PreReasoning
@@ -167,7 +167,7 @@ class ModelCalls:
             session, given = self._conversation(owner, request)
             stream = agent.stream(given, session=session, options=request.options, timeout=limit, hooks=[hook])
         run_id = f"model_{secrets.token_hex(8)}"
-        return await self.service.start(Call(owner, agent, session, "", stream, run_id))
+        return await self.service.start(RunRequest(owner, agent, session, "", stream, run_id))
 
     def _conversation(self, owner: str, request: ModelRequestData) -> tuple[Session, list[Msg]]:
         messages = request.messages

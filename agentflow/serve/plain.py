@@ -24,7 +24,7 @@ __all__ = [
     "AgentInfo",
     "Interrupted",
     "PlainRoutes",
-    "RunInfo",
+    "RunEntry",
     "SessionCopy",
     "SessionEntry",
     "SessionHistory",
@@ -42,7 +42,7 @@ class AgentInfo(Public):
     description: str = Field(description="Its purpose.")
 
 
-class RunInfo(Public):
+class RunEntry(Public):
     """A run."""
 
     id: str = Field(description="Its id.")
@@ -238,8 +238,8 @@ class PlainRoutes:
         base = request.scope.get("root_path", "").rstrip("/")
         return _json(self._info(run), 202, {"Location": f"{base}/runs/{run.id}"})
 
-    def _info(self, run: Run) -> RunInfo:
-        return RunInfo(id=run.id, agent=run.agent.name, session=run.public_session, end=run.end)
+    def _info(self, run: Run) -> RunEntry:
+        return RunEntry(id=run.id, agent=run.agent.name, session=run.public_session, end=run.end)
 
 
 async def _drain(run: Run) -> None:

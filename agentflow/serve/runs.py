@@ -27,11 +27,11 @@ from agentflow.errors import ScriptError, ShutdownError
 from agentflow.loop.session import Session
 from agentflow.serve.limits import Limits, Slots
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.view import EndEvent, GapEvent, Public, RunEvent, StateEvent, View
+from agentflow.serve.view import EndEvent, GapEvent, Public, StartEvent, StateEvent, View
 from agentflow.vocabulary.events import HookEvent
 from agentflow.vocabulary.messages import Reply
 
-__all__ = ["Call", "Numbered", "Run", "Runs"]
+__all__ = ["Numbered", "Run", "RunRequest", "Runs"]
 
 _POSITION: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,12})")
 
@@ -53,7 +53,7 @@ class Numbered(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Call:
+class RunRequest:
     """A call to start.
 
     Attributes:
@@ -90,7 +90,7 @@ class Run:
         begin: The number of the first event of its last call.
     """
 
-    def __init__(self, id: str, call: Call, limits: Limits) -> None:  # noqa: A002
+    def __init__(self, id: str, call: RunRequest, limits: Limits) -> None:  # noqa: A002
         self.id = id
         self.owner = call.owner
         self.agent = call.agent
@@ -109,7 +109,7 @@ class Run:
         self._next = 1  # the number of the next event
         self._waiting: set[asyncio.Future[None]] = set()
 
-    def start_call(self, event: RunEvent) -> None:
+    def start_call(self, event: StartEvent) -> None:
         """Begin a call with its first event."""
         self.end = self.reply = self.error = None
         self.begin = self._next
@@ -229,7 +229,7 @@ class Runs:
         """Return whether a run works on a session."""
         return session.id in self._busy
 
-    async def start(self, call: Call) -> Run:
+    async def start(self, call: RunRequest) -> Run:
         """Start a call, or resume one, and return its run once its first event has happened.
 
         Raises:
@@ -255,7 +255,7 @@ class Runs:
     def _shutting_down(self) -> Refusal:
         return Refusal(503, "shutting_down", "The server is shutting down.", retry_after=self.limits.retry_after)
 
-    async def _work(self, call: Call, begun: asyncio.Future[Run]) -> None:
+    async def _work(self, call: RunRequest, begun: asyncio.Future[Run]) -> None:
         run: Run | None = None
         reply: Reply[Any] | None = None
         error: BaseException | None = None
@@ -285,13 +285,13 @@ class Runs:
             elif not begun.done():
                 begun.set_exception(error if isinstance(error, Exception) else self._shutting_down())
 
-    def _begin(self, event: HookEvent, call: Call) -> Run:
+    def _begin(self, event: HookEvent, call: RunRequest) -> Run:
         run_id = call.run_id or event.run_id
         run = self._runs.get(run_id)
         if run is None or run.owner != call.owner:
             run = self._runs[run_id] = Run(run_id, call, self.limits)
         self._ended.pop(run.id, None)
-        run.start_call(RunEvent(run=run.id, agent=call.agent.name, session=call.public_session))
+        run.start_call(StartEvent(run=run.id, agent=call.agent.name, session=call.public_session))
         return run
 
     def _finish(self, run: Run, reply: Reply[Any] | None, error: BaseException | None) -> None:

@@ -26,10 +26,10 @@ from agentflow.errors import (
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.session import Session
 from agentflow.plugins.steering import Steering
-from agentflow.serve.bodies import SESSION_ID, Decision
+from agentflow.serve.bodies import SESSION_ID, DecisionBody
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Call, Run, Runs
+from agentflow.serve.runs import Run, RunRequest, Runs
 from agentflow.serve.view import View
 from agentflow.vocabulary.messages import Msg, Pending
 from agentflow.vocabulary.ports.memory_store import MemoryStore
@@ -201,9 +201,9 @@ class Service:
         self.check_text(text)
         session = place.agent.session(place.stored)
         stream = place.agent.stream(text, session=session, timeout=self.limits.run_seconds, hooks=[self.steering])
-        return await self.start(Call(owner, place.agent, session, place.public, stream))
+        return await self.start(RunRequest(owner, place.agent, session, place.public, stream))
 
-    async def resume(self, owner: str, place: StoredSession, decisions: Mapping[str, Decision]) -> Run:
+    async def resume(self, owner: str, place: StoredSession, decisions: Mapping[str, DecisionBody]) -> Run:
         """Continue a session that waits for decisions, or that a restart interrupted.
 
         Raises:
@@ -218,13 +218,13 @@ class Service:
         if missing:
             raise Refusal(422, "decisions_missing", f"Decisions are missing for {missing}.")
         return await self.start(
-            Call(owner, place.agent, session, place.public, self._resumed(place, session, resolutions))
+            RunRequest(owner, place.agent, session, place.public, self._resumed(place, session, resolutions))
         )
 
     def _resumed(self, place: StoredSession, session: Session, resolutions: Mapping[str, Resolution]) -> AgentFlux[Any]:
         return place.agent.resume_stream(session, resolutions, timeout=self.limits.run_seconds, hooks=[self.steering])
 
-    async def start(self, call: Call) -> Run:
+    async def start(self, call: RunRequest) -> Run:
         """Start a call or a resume.
 
         Raises:
@@ -272,7 +272,9 @@ class Service:
                 await self.runs.slots.room()
                 try:
                     session, _ = await self.load(place)
-                    await self.start(Call(found[1], agent, session, place.public, self._resumed(place, session, {})))
+                    await self.start(
+                        RunRequest(found[1], agent, session, place.public, self._resumed(place, session, {}))
+                    )
                 except Refusal as refusal:  # a client may have resumed it
                     log_failure("WARNING", refusal, "session {} was not continued", info.id)
 
@@ -288,7 +290,7 @@ RouteModule: TypeAlias = Callable[[Service], Sequence[BaseRoute]]
 """Makes the routes of one protocol."""
 
 
-def resolution(key: str, decision: Decision, pending: Mapping[str, Pending]) -> Resolution:
+def resolution(key: str, decision: DecisionBody, pending: Mapping[str, Pending]) -> Resolution:
     """Return the verdict of a decision.
 
     Raises:

@@ -42,8 +42,8 @@ __all__ = [
     "PublicEvent",
     "Question",
     "ReplyEvent",
-    "RunEvent",
     "Source",
+    "StartEvent",
     "StateEvent",
     "TextEvent",
     "ThinkingEvent",
@@ -74,7 +74,7 @@ class Public(BaseModel):
         return self.model_dump_json(exclude_none=True).encode()
 
 
-class RunEvent(Public):
+class StartEvent(Public):
     """A run begins, or continues after a decision or a restart."""
 
     type: Literal["run"] = "run"
@@ -203,13 +203,21 @@ class HistoryMessage(Public):
 
 
 PublicEvent: TypeAlias = Annotated[
-    RunEvent | TextEvent | ThinkingEvent | ReplyEvent | ToolEvent | ToolOutputEvent | StateEvent | EndEvent | GapEvent,
+    StartEvent
+    | TextEvent
+    | ThinkingEvent
+    | ReplyEvent
+    | ToolEvent
+    | ToolOutputEvent
+    | StateEvent
+    | EndEvent
+    | GapEvent,
     Field(discriminator="type"),
 ]
 """An event of a stream."""
 
 EVENTS: Final[tuple[type[Public], ...]] = (
-    RunEvent,
+    StartEvent,
     TextEvent,
     ThinkingEvent,
     ReplyEvent,

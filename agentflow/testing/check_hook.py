@@ -30,7 +30,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_checks import check
 from agentflow.hooks.recording import ChangeListener, HookCall
 from agentflow.testing.findings import Findings
-from agentflow.testing.hook_checks.isolation import RunResult, run_watched
+from agentflow.testing.hook_checks.isolation import WatchedResult, run_watched
 from agentflow.testing.hook_checks.judging import comes_of_cancellation, event_of, hook_of, kind_of, shown
 from agentflow.testing.hook_checks.neighbours import neighbours
 from agentflow.testing.hook_checks.playing import PATHS, Path, PlayResult, play
@@ -396,7 +396,7 @@ class _HookCheck:
     def _played(self, where: str, scene: Scene, path: Path, hooks: Sequence[Hook], job: int = 1) -> PlayResult | None:
         return self._run(where, lambda: self._play(scene, job, path, hooks)).value
 
-    def _run(self, where: str, work: Callable[[], Any]) -> RunResult[Any]:
+    def _run(self, where: str, work: Callable[[], Any]) -> WatchedResult[Any]:
         self.where = where
         self.count += 1
         ran = run_watched(work, self.watchdog, self.patience)

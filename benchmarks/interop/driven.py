@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentflow.testing.wire import Say, ToolCall, WireReply, WireRequest, WireServer
+from agentflow.testing.wire import Say, ScriptedCall, WireReply, WireRequest, WireServer
 
 __all__ = ["CLIENTS", "Row", "drive"]
 
@@ -26,7 +26,7 @@ _ASKED_FOR = (
     "thread: Threads are not supported",  # Anthropic's tool runner asks, and then sends the whole conversation
 )
 """What the scripts have refused on purpose."""
-_CALLS = (ToolCall("add", {"a": 1, "b": 2}), ToolCall("add", {"a": 3, "b": 4}))
+_CALLS = (ScriptedCall("add", {"a": 1, "b": 2}), ScriptedCall("add", {"a": 3, "b": 4}))
 
 
 @dataclass

@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import Literal, NamedTuple
 
-from agentflow.testing.wire import Fault, ToolCall, WireReply
+from agentflow.testing.wire import Fault, ScriptedCall, WireReply
 from benchmarks.soak import laws
 from benchmarks.soak.laws import AroundPlan, HookPlan, Path, Piece, Program
 
@@ -186,7 +186,7 @@ def line_of(plan: Plan, line: Line) -> WireReply:
     reply = WireReply(
         "".join(piece.text for piece in pieces if piece.kind == "text") or ("" if pieces else " "),
         thinking="".join(piece.text for piece in pieces if piece.kind == "think") or None,
-        calls=tuple(ToolCall(piece.name, piece.args, piece.id or None) for piece in pieces if piece.kind == "call"),
+        calls=tuple(ScriptedCall(piece.name, piece.args, piece.id or None) for piece in pieces if piece.kind == "call"),
         chunk=draw.choice((0, 1, 12)),
     )
     broken = any(piece.kind == "raise" for piece in pieces)

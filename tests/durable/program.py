@@ -18,7 +18,7 @@ from pathlib import Path
 
 from agentflow import Agent, Hook, ToolContext, ToolUseBlock, on, tool
 from agentflow.durable.agent import DurableAgent
-from agentflow.durable.worker import Limits
+from agentflow.durable.worker import QueueLimits
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary import events
@@ -130,7 +130,7 @@ async def work(url: str, log: Path, lease: float) -> None:
     """Be a worker."""
     clerk, expert = make_agents(url, log)
     everywhere = os.environ.get("EVERYWHERE")
-    limits = Limits(per_worker=1 if everywhere else 8, everywhere=int(everywhere) if everywhere else None)
+    limits = QueueLimits(per_worker=1 if everywhere else 8, everywhere=int(everywhere) if everywhere else None)
     agents = [agent for agent in (clerk, expert) if agent.name in os.environ.get("AGENTS", "clerk expert")]
     grace = float(os.environ.get("GRACE", "5"))
     worker = agents[0].worker(*agents[1:], limits=limits, lease_seconds=lease, grace=grace, poll=0.05)

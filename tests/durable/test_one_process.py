@@ -20,7 +20,7 @@ from agentflow.durable.agent import DurableAgent
 from agentflow.durable.client import DurableClient
 from agentflow.durable.records import Request, RunEvent, RunFailedError
 from agentflow.durable.tables import Tables
-from agentflow.durable.worker import Limits
+from agentflow.durable.worker import QueueLimits
 from agentflow.errors import StoreError, UsageError
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
@@ -54,8 +54,8 @@ async def test_one_id_is_one_run(url: str) -> None:
     assert (first.text, again.text, other.text) == ("once", "once", "twice")
 
 
-@pytest.mark.parametrize(("limits", "most"), [(Limits(2), 2), (Limits(4, everywhere=3), 3)])
-async def test_no_more_calls_run_at_once_than_allowed(url: str, limits: Limits, most: int) -> None:
+@pytest.mark.parametrize(("limits", "most"), [(QueueLimits(2), 2), (QueueLimits(4, everywhere=3), 3)])
+async def test_no_more_calls_run_at_once_than_allowed(url: str, limits: QueueLimits, most: int) -> None:
     """With a limit for a worker or for all of them, the others wait, and all are run; here each waits for its fellows."""
     running = highest = 0
     full = asyncio.Event()
@@ -88,7 +88,7 @@ async def test_no_more_calls_are_begun_in_a_period_than_allowed(file_url: str) -
     """Two an hour: the third one stays in the queue, also when the first two have ended."""
     async with durable_agent(file_url, ScriptedModel(lambda request: "ok")) as durable:
         runs = [await durable.submit("Hi", run_id=f"r{n}") for n in range(3)]
-        async with durable.worker(limits=Limits(rate=(2, 3600.0)), poll=0.02), asyncio.timeout(30):
+        async with durable.worker(limits=QueueLimits(rate=(2, 3600.0)), poll=0.02), asyncio.timeout(30):
             done = [asyncio.ensure_future(durable.result(run_id)) for run_id in runs]
             ended: set[Any] = set()
             while len(ended) < 2:

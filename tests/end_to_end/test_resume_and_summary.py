@@ -7,7 +7,7 @@ from eventlog import Recorder, history, line
 from wired import Wired
 
 from agentflow import Agent, Answer, Approve, Deny, ModelOptions, tool
-from agentflow.testing.wire import Say, ToolCall, UseTool, WireReply, WireRequest
+from agentflow.testing.wire import Say, ScriptedCall, UseTool, WireReply, WireRequest
 
 
 @tool(requires_approval=True)
@@ -33,7 +33,7 @@ def thinking_sent(request: WireRequest) -> list[Any]:
 ASKED = WireReply(
     "Let me see.",
     thinking="Look, then pay.",
-    calls=(ToolCall("pay", {"cents": 500}, "t1"), ToolCall("balance", {}, "t2")),
+    calls=(ScriptedCall("pay", {"cents": 500}, "t1"), ScriptedCall("balance", {}, "t2")),
 )
 
 

@@ -9,7 +9,7 @@ from wired import EVERY, Wired, normal, normal_history, tokens
 
 from agentflow import Agent, Deny, Hook, ModelOptions, tool
 from agentflow.loop.history import fold_events
-from agentflow.testing.wire import ToolCall, WireReply, WireRequest, WireUsage
+from agentflow.testing.wire import ScriptedCall, WireReply, WireRequest, WireUsage
 from agentflow.testing.wire.request import answers_in
 from agentflow.vocabulary.events import PostActing, PostToolRound, PreActing
 from agentflow.vocabulary.messages import ToolResultBlock
@@ -19,19 +19,19 @@ SCRIPT = [
         "Let me look around.",
         thinking="Two rooms, then a note.",
         calls=(
-            ToolCall("look", {"at": "attic"}, "t1"),
-            ToolCall("look", {"at": "cellar"}, "t2"),
-            ToolCall("note", {"text": "rooms seen"}, "t3"),
+            ScriptedCall("look", {"at": "attic"}, "t1"),
+            ScriptedCall("look", {"at": "cellar"}, "t2"),
+            ScriptedCall("note", {"text": "rooms seen"}, "t3"),
         ),
         usage=WireUsage(input=100, output=20),
     ),
     WireReply(
         thinking="Now something foolish.",
         calls=(
-            ToolCall("delete", {"path": "/"}, "t4"),
-            ToolCall("fly", {"to": "moon"}, "t5"),
-            ToolCall("look", {"at": [1]}, "t6"),
-            ToolCall("look", '{"at": "att', "t7"),
+            ScriptedCall("delete", {"path": "/"}, "t4"),
+            ScriptedCall("fly", {"to": "moon"}, "t5"),
+            ScriptedCall("look", {"at": [1]}, "t6"),
+            ScriptedCall("look", '{"at": "att', "t7"),
         ),
         usage=WireUsage(input=150, output=30),
         chunk=3,

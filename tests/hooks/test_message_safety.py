@@ -30,7 +30,7 @@ from agentflow import (
 from agentflow.errors import UsageError
 from agentflow.models.clients import close_clients
 from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Fault, Say, ToolCall, UseTool, WireReply, WireServer
+from agentflow.testing.wire import Fault, Say, ScriptedCall, UseTool, WireReply, WireServer
 from agentflow.vocabulary.events import (
     ActingChunk,
     CallEnded,
@@ -68,10 +68,10 @@ async def walk(to: str) -> str:
 ROUND = WireReply(
     "Let me see.",
     calls=(
-        ToolCall("look", {"at": "left"}, "t1"),
-        ToolCall("look", {"at": "nowhere"}, "t2"),
-        ToolCall("walk", {"to": "right"}, "t3"),
-        ToolCall("fly", {}, "t4"),
+        ScriptedCall("look", {"at": "left"}, "t1"),
+        ScriptedCall("look", {"at": "nowhere"}, "t2"),
+        ScriptedCall("walk", {"to": "right"}, "t3"),
+        ScriptedCall("fly", {}, "t4"),
     ),
 )
 SCRIPT = [ROUND, UseTool("walk", {"to": "home"}, id="t5"), Say("Done."), Say("Welcome.")]
@@ -345,8 +345,8 @@ class Line:
             return WireReply(
                 thinking="Hm.",
                 calls=(
-                    ToolCall("look", {"at": "a"}, f"t{self.calls}a"),
-                    ToolCall("walk", {"to": "b"}, f"t{self.calls}b"),
+                    ScriptedCall("look", {"at": "a"}, f"t{self.calls}a"),
+                    ScriptedCall("walk", {"to": "b"}, f"t{self.calls}b"),
                 ),
             )
         return Say("Done.")

@@ -15,7 +15,7 @@ from agentflow.models.conversion import wire_id
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.profiles import PROFILES
 from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Dialect, Fault, Say, Script, ToolCall, UseTool, WireReply, WireServer, WireUsage
+from agentflow.testing.wire import Dialect, Fault, Say, Script, ScriptedCall, UseTool, WireReply, WireServer, WireUsage
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports import model as model_port
@@ -33,7 +33,7 @@ from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 ADD = ToolSpec("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})
 TWO_CALLS = WireReply(
-    "Let me see.", calls=(ToolCall("add", {"a": 1}), ToolCall("add", {"a": 22})), chunk=3, interleave=True
+    "Let me see.", calls=(ScriptedCall("add", {"a": 1}), ScriptedCall("add", {"a": 22})), chunk=3, interleave=True
 )
 wires = pytest.mark.parametrize("wire", ["openai", "anthropic"])
 OFFLINE = LiteLLMModel("openai/gpt-5")
@@ -102,7 +102,7 @@ async def test_an_unknown_model_has_no_price(asker: Callable) -> None:
 async def test_signed_thoughts_go_back_untouched_in_a_tool_loop(asker: Callable) -> None:
     """Thoughts, an empty one and a redacted one included, survive the round trip to a server that checks its seals."""
     script = [
-        WireReply(thinking=("I should add.", ""), redacted="secret", calls=(ToolCall("add", {"a": 1}),), chunk=4),
+        WireReply(thinking=("I should add.", ""), redacted="secret", calls=(ScriptedCall("add", {"a": 1}),), chunk=4),
         WireReply("Three.", thinking="Easy."),
         "Bye.",
     ]
@@ -152,7 +152,7 @@ async def test_options_that_rule_each_other_out_are_resolved(options: ModelOptio
 
 async def test_thoughts_are_dropped_when_a_forced_tool_bars_thinking(asker: Callable) -> None:
     """Within an open loop, a forced tool switches thinking off; the loop's thoughts then do not go along."""
-    async with serve("anthropic", [WireReply(thinking="Hm.", calls=(ToolCall("add", {}),)), "ok"]) as server:
+    async with serve("anthropic", [WireReply(thinking="Hm.", calls=(ScriptedCall("add", {}),)), "ok"]) as server:
         model = asker(server)
         first = await model.ask("add", [ADD], ModelOptions(thinking=1024))
         history = [Msg.user("add"), first, answered(first)]
@@ -644,7 +644,7 @@ ODD = [
 @pytest.mark.parametrize("fault", ODD, ids=lambda fault: fault.name)
 async def test_odd_but_common_streams_are_read(wire: str, fault: Fault, asker: Callable) -> None:
     """Missing or repeated ids, names in pieces, noise and bytes cut anywhere change nothing in the reply."""
-    calls = (ToolCall("add", {"a": 1}), ToolCall("add", {"word": "żółw"}))
+    calls = (ScriptedCall("add", {"a": 1}), ScriptedCall("add", {"word": "żółw"}))
     async with serve(wire, [WireReply("Ünï ", calls=calls, chunk=3, faults=fault)]) as server:
         reply = await asker(server, retries=0).ask("hi", [ADD])
     assert reply.text.strip() == "Ünï"

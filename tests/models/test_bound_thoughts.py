@@ -4,7 +4,7 @@ import pytest
 
 from agentflow import Agent, PreReasoning, tool
 from agentflow.models.litellm import LiteLLMModel
-from agentflow.testing.wire import Dialect, ToolCall, WireReply, WireRequest, WireServer
+from agentflow.testing.wire import Dialect, ScriptedCall, WireReply, WireRequest, WireServer
 from agentflow.vocabulary.events import Event
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.specs import ModelOptions
@@ -28,7 +28,7 @@ def brain(request: WireRequest) -> WireReply:
     """Thinks always, calls once for each question."""
     if request.results or request.body.get("tool_choice") == {"type": "none"}:
         return WireReply("Three.", thinking="That was easy.")
-    return WireReply(thinking="I should add.", calls=(ToolCall("add", {"a": 1, "b": 2}),))
+    return WireReply(thinking="I should add.", calls=(ScriptedCall("add", {"a": 1, "b": 2}),))
 
 
 def agent_on(server: WireServer, **settings: object) -> Agent:

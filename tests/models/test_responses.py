@@ -12,7 +12,7 @@ from agentflow.errors import UnsupportedContentError, UsageError
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_in import ItemsReader
-from agentflow.testing.wire import Cite, Dialect, Fault, Script, ToolCall, UseTool, WireReply, WireServer, WireUsage
+from agentflow.testing.wire import Cite, Dialect, Fault, Script, ScriptedCall, UseTool, WireReply, WireServer, WireUsage
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest
@@ -189,7 +189,7 @@ async def test_a_reply_with_everything_in_it() -> None:
         WireReply(
             "Grass.",
             thinking="Hm.",
-            calls=(ToolCall("add", {"a": 1}, "c1"), ToolCall("add", "", "c2")),
+            calls=(ScriptedCall("add", {"a": 1}, "c1"), ScriptedCall("add", "", "c2")),
             cites=(Cite("https://e.com", "Grass"),),
             images=("data:image/png;base64,iVBORw0KGgo=",),
             usage=WireUsage(input=1000, output=500, cache_read=400, reasoning=300),
@@ -237,7 +237,7 @@ async def test_a_reply_with_everything_in_it() -> None:
 )
 async def test_other_forms_of_the_stream_are_the_same_reply(fault: Fault) -> None:
     """Servers that leave out what is not needed, or write it in other pieces, are understood."""
-    calls = (ToolCall("add", {"a": 1}, "c1"), ToolCall("add", {"a": 2}, "c2"))
+    calls = (ScriptedCall("add", {"a": 1}, "c1"), ScriptedCall("add", {"a": 2}, "c2"))
     reply, _ = await played([WireReply("Words é", thinking="Hm.", calls=calls, chunk=3, faults=fault)])
     assert (reply.text, [(use.id, use.arguments) for use in reply.tool_uses]) == (
         "Words é",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.sse import EventReader, EventTooLargeError
-from agentflow.testing.wire import Fault, ToolCall, WireReply, WireServer
+from agentflow.testing.wire import Fault, ScriptedCall, WireReply, WireServer
 
 LINES = st.sampled_from(
     ["data: x", "data:  x", "data:", "data: é😀", ": note", "event: e", "id: 1", "retry: 3", "other: y", "", "", ""]
@@ -64,7 +64,9 @@ def test_any_split_gives_the_events_of_the_standard(stream: tuple[bytes, list[by
 
 def body(wire: str) -> bytes:
     """A whole reply with thoughts, words and two calls, as a server sends it."""
-    reply = WireReply("Grüße, 😀!", thinking="Hm…", calls=(ToolCall("add", {"a": "é"}), ToolCall("add", {})), chunk=2)
+    reply = WireReply(
+        "Grüße, 😀!", thinking="Hm…", calls=(ScriptedCall("add", {"a": "é"}), ScriptedCall("add", {})), chunk=2
+    )
     reply = replace(reply, faults=Fault.comments())
     build = WireServer.openai if wire == "openai" else WireServer.anthropic
     with build([reply]).in_thread() as server:

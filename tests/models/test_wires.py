@@ -25,7 +25,7 @@ from agentflow.models.listing import listed, price
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import library
 from agentflow.models.openai_wire import OpenAIWire
-from agentflow.testing.wire import Fault, Say, ToolCall, WireReply, WireServer
+from agentflow.testing.wire import Fault, Say, ScriptedCall, WireReply, WireServer
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import Model, ModelRequest
@@ -585,7 +585,7 @@ async def test_a_price_is_that_of_litellm(name: str, usage: Usage) -> None:
 
 async def test_what_has_no_price_has_none() -> None:
     """A model that no list knows costs None, not nothing."""
-    async with WireServer.openai(["ok", WireReply(calls=(ToolCall("add", {}),))]) as server:
+    async with WireServer.openai(["ok", WireReply(calls=(ScriptedCall("add", {}),))]) as server:
         model = OpenAIWire("my-own", api_base=server.base_url, api_key="k", retries=0)
         assert fold(await asked(model)).usage.cost is None  # pyright: ignore[reportOptionalMemberAccess]
         priced = OpenAIWire("gpt-4o", api_base=server.base_url, api_key="k", retries=0)

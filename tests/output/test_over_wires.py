@@ -12,7 +12,7 @@ from wired import EVERY, Wired
 from agentflow import Agent, Deny, Hook, HookEvent, HookResult, ModelOptions, Msg, Output, PreActing, PreReasoning, tool
 from agentflow.errors import OutputError
 from agentflow.loop.output import Way
-from agentflow.testing.wire import ToolCall, WireReply, WireRequest
+from agentflow.testing.wire import ScriptedCall, WireReply, WireRequest
 from agentflow.vocabulary.events import PostReasoning
 from agentflow.vocabulary.verdicts import Again
 
@@ -43,8 +43,8 @@ MEANT = Invoice.model_validate(GOOD)
 def said(way: Way, values: dict[str, Any]) -> WireReply:
     """An answer, as the model gives it in a way."""
     if way == "tool":
-        return WireReply(calls=(ToolCall("final_answer", values),))
-    text = ToolCall("x", values).raw
+        return WireReply(calls=(ScriptedCall("final_answer", values),))
+    text = ScriptedCall("x", values).raw
     return WireReply(f"```json\n{text}\n```" if way == "prompt" else text)
 
 
@@ -80,7 +80,7 @@ async def test_with_tools(wired: Wired, way: Way) -> None:
         """The price of an item, in cents."""
         return 250
 
-    asks = WireReply("Let me see.", calls=(ToolCall("price", {"item": "tea"}),))
+    asks = WireReply("Let me see.", calls=(ScriptedCall("price", {"item": "tea"}),))
     async with wired.serve([asks, said(way, GOOD), said(way, GOOD)]) as server:
         agent = Agent("clerk", wired.model(server), tools=[price], output=Output(Invoice, via=way))
         assert (await agent.call("The invoice?")).output == MEANT
@@ -109,7 +109,7 @@ class Maybe(BaseModel):
 
 async def test_an_answer_without_arguments(wired: Wired) -> None:
     """The final tool called with `{}` answers with the defaults, also where a provider streams no text for it."""
-    async with wired.serve([WireReply(calls=(ToolCall("final_answer", {}),))]) as server:
+    async with wired.serve([WireReply(calls=(ScriptedCall("final_answer", {}),))]) as server:
         reply = await Agent("clerk", wired.model(server), output=Output(Maybe, via="tool", retries=0)).call("Who?")
     assert (reply.output, reply.text) == (Maybe(), "{}")
 
@@ -133,7 +133,7 @@ async def test_the_way_is_chosen(wired: Wired) -> None:
 
     script = [
         said("native", GOOD),
-        WireReply(calls=(ToolCall("book", {"customer": "Ada"}),)),
+        WireReply(calls=(ScriptedCall("book", {"customer": "Ada"}),)),
         WireReply('{"answer": [1, 2]}'),
     ]
     async with wired.serve(script) as server:
@@ -196,7 +196,7 @@ async def test_random_hooks_leave_a_value_or_a_clear_error_and_a_legal_history(
 
     def brain(request: WireRequest) -> WireReply:
         if dice.random() < 0.3:
-            return WireReply("Let me see.", calls=(ToolCall("price", {"item": "tea"}),))
+            return WireReply("Let me see.", calls=(ScriptedCall("price", {"item": "tea"}),))
         return said(way, dice.choice([GOOD, BAD]))
 
     async with wired.serve(brain) as server:

@@ -26,7 +26,7 @@ from agentflow.loop.output import Way
 from agentflow.loop.output.partial_json import JsonFeed
 from agentflow.loop.output.partials import Partials
 from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import ToolCall, WireReply
+from agentflow.testing.wire import ScriptedCall, WireReply
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 
 
@@ -249,8 +249,8 @@ def test_the_cost_does_not_grow() -> None:
 
 def said(way: Way, values: dict[str, Any]) -> WireReply:
     if way == "tool":
-        return WireReply(calls=(ToolCall("final_answer", values),), chunk=5)
-    return WireReply(ToolCall("x", values).raw, chunk=5)
+        return WireReply(calls=(ScriptedCall("final_answer", values),), chunk=5)
+    return WireReply(ScriptedCall("x", values).raw, chunk=5)
 
 
 @pytest.mark.parametrize("way", ["native", "tool", "prompt"])

@@ -17,7 +17,7 @@ from agentflow.plugins.approval import Allow, Approval, ApprovalDecision, Approv
 from agentflow.plugins.approval.terminal import TerminalAsker
 from agentflow.plugins.cache import ToolCache
 from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Say, ToolCall
+from agentflow.testing.wire import Say, ScriptedCall
 from agentflow.testing.wire import WireReply as WireReply
 from agentflow.vocabulary.events import PreActing
 from agentflow.vocabulary.messages import ToolUseBlock
@@ -67,7 +67,9 @@ async def test_a_refused_call_is_told_to_the_model(wired: Wired, how: str) -> No
         return request.tool_use.input["path"] == "b"
 
     script = [
-        WireReply("", calls=tuple(ToolCall("write", {"path": p}, f"t{p[-1]}") for p in ("/tmp/a", "b", "c", "/etc/d"))),
+        WireReply(
+            "", calls=tuple(ScriptedCall("write", {"path": p}, f"t{p[-1]}") for p in ("/tmp/a", "b", "c", "/etc/d"))
+        ),
         Say("Done."),
     ]
     async with wired.serve(script) as server:
@@ -90,7 +92,9 @@ async def test_a_refused_call_is_told_to_the_model(wired: Wired, how: str) -> No
 
 async def test_suspended_and_resumed(wired: Wired) -> None:
     """With `suspend=True` the call ends and waits; an approved resume passes, and the provider accepts it all."""
-    async with wired.serve([WireReply("", calls=(ToolCall("write", {"path": "x"}, "t1"),)), Say("Done.")]) as server:
+    async with wired.serve(
+        [WireReply("", calls=(ScriptedCall("write", {"path": "x"}, "t1"),)), Say("Done.")]
+    ) as server:
         agent = Agent("a", wired.model(server), tools=[write], hooks=[Approval(suspend=True)])
         reply = await agent.call("go", session="s")
         assert (reply.outcome, RAN) == ("suspended", [])

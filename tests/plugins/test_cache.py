@@ -20,7 +20,7 @@ from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.rate_limit import RateLimit
 from agentflow.plugins.retry import ModelRetry
 from agentflow.testing import ScriptedModel, run_virtual
-from agentflow.testing.wire import Fault, Say, ToolCall, UseTool, WireReply
+from agentflow.testing.wire import Fault, Say, ScriptedCall, UseTool, WireReply
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 from agentflow.vocabulary.events import PostCall, PreActing, PreReasoning, ReasoningChunk
 from agentflow.vocabulary.messages import DataBlock, TextBlock, ThinkingBlock, ToolUseBlock
@@ -71,7 +71,7 @@ async def test_a_whole_run_is_given_again(wired: Wired, path: str, where: str, t
     """The second run asks neither model nor tool; its events, chunks and history are those of the first, at no cost, and a
     strict provider accepts what follows on it."""
     lookup, keep = Lookup(), Keep()
-    call = WireReply("Let me see.", calls=(ToolCall("look", {"at": "home"}),), chunk=4)
+    call = WireReply("Let me see.", calls=(ScriptedCall("look", {"at": "home"}),), chunk=4)
     script = [call, Say("You are at home.", chunk=4), Say("Bye.")]
     file = tmp_path / "cache.db" if where == "disk" else None
     caches = [ModelCache(path=file), ToolCache(path=file)]

@@ -16,7 +16,7 @@ from agentflow.errors import ModelError, UsageError
 from agentflow.plugins.clearing import ClearOldResults
 from agentflow.plugins.compaction import SummaryCompaction
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Say, ToolCall, WireReply, WireRequest
+from agentflow.testing.wire import Say, ScriptedCall, WireReply, WireRequest
 from agentflow.vocabulary.events import PostActing
 from agentflow.vocabulary.messages import DataBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.transcript import legalise
@@ -47,7 +47,7 @@ async def test_requests_forget_and_the_history_does_not(wired: Wired, how: str) 
 
     def brain(request: WireRequest) -> WireReply:
         n = sum(1 for message in request.messages if message["role"] == "assistant")
-        calls = (ToolCall("look", {"place": n}), ToolCall("peek", {"place": n}))
+        calls = (ScriptedCall("look", {"place": n}), ScriptedCall("peek", {"place": n}))
         return WireReply(f"Step {n}.", calls=calls) if n < 10 else Say("Seen.")
 
     async with wired.serve(brain) as server:

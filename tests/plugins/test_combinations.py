@@ -35,7 +35,7 @@ from agentflow.plugins.steering import Steering
 from agentflow.recording.recorder import Recorder
 from agentflow.state.sql import SqlStore
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Say, ToolCall, WireReply
+from agentflow.testing.wire import Say, ScriptedCall, WireReply
 
 MAIL = "ada@example.com"
 
@@ -110,7 +110,7 @@ async def test_all_plugins_work_for_thirty_rounds_over_the_wire(wired: Wired, ho
         if number > 30:
             return Say("Written to <email-1>.")
         calls = (("look", {"place": number}), ("note", {"text": f"<email-1> {number}"}), ("bash", {"command": "ls -l"}))
-        return WireReply(f"Round {number}.", calls=tuple(ToolCall(name, given) for name, given in calls))
+        return WireReply(f"Round {number}.", calls=tuple(ScriptedCall(name, given) for name, given in calls))
 
     said: list[str] = []
     steering, recorder = Steering(), Recorder()

@@ -26,7 +26,7 @@ from agentflow.plugins.react import ChainOfThought, ReActThoughts
 from agentflow.plugins.reflection import Reflection
 from agentflow.terminal import Console
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Fault, Say, ToolCall, UseTool, WireReply, WireRequest
+from agentflow.testing.wire import Fault, Say, ScriptedCall, UseTool, WireReply, WireRequest
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import Compaction
 from agentflow.vocabulary.events import CallEnded, PostReasoning, PreReasoning
@@ -89,7 +89,9 @@ def explorer(rounds: int) -> Any:
         count["calls"] += 1
         n = count["calls"]
         return WireReply(
-            f"Step {n}.", thinking="Hm.", calls=(ToolCall("look", {"place": n}), ToolCall("look", {"place": -n}))
+            f"Step {n}.",
+            thinking="Hm.",
+            calls=(ScriptedCall("look", {"place": n}), ScriptedCall("look", {"place": -n})),
         )
 
     return brain
@@ -152,7 +154,7 @@ async def test_everything_at_once(wired: Wired, how: str) -> None:
                 return Say('{"done": false, "reason": "more"}' if judged < 3 else '{"done": true}')
             return Say("Hm, hm.")
         steps = sum(message["role"] == "assistant" for message in request.messages)
-        calls = (ToolCall("look", {"place": steps}), ToolCall("look", {"place": 100 + steps}))
+        calls = (ScriptedCall("look", {"place": steps}), ScriptedCall("look", {"place": 100 + steps}))
         if steps % 5 == 4:
             return Say(f"Answer after {steps}.", thinking="So.")
         return WireReply(f"Step {steps}.", thinking="Hm.", calls=calls)

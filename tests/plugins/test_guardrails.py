@@ -13,7 +13,7 @@ from agentflow.plugins.guardrails import InputGuardrail, ModelCheck, OutputGuard
 from agentflow.plugins.reminders import SystemReminder
 from agentflow.testing import ScriptedModel
 from agentflow.testing.faults import Crash, ProcessDied
-from agentflow.testing.wire import Say, ToolCall, WireReply
+from agentflow.testing.wire import Say, ScriptedCall, WireReply
 from agentflow.vocabulary.events import PreCall, PreReasoning, ReasoningChunk
 
 
@@ -74,7 +74,7 @@ async def test_racing_the_model(wired: Wired, how: str, hold: bool) -> None:
     def brain(request: Any) -> WireReply:
         asked.set()
         if "bomb" in request.user_text:
-            return WireReply("Well, first you", calls=(ToolCall("send", {"text": "boom"}, "t1"),), chunk=3)
+            return WireReply("Well, first you", calls=(ScriptedCall("send", {"text": "boom"}, "t1"),), chunk=3)
         return WireReply("Hello.")
 
     async with wired.serve(brain) as server:
@@ -114,9 +114,9 @@ async def test_tools(wired: Wired, how: str) -> None:
         return f"noted {text}"
 
     calls = (
-        ToolCall("send", {"text": "bomb"}, "t1"),
-        ToolCall("send", {"text": "hi"}, "t2"),
-        ToolCall("note", {"text": "bomb"}, "t3"),
+        ScriptedCall("send", {"text": "bomb"}, "t1"),
+        ScriptedCall("send", {"text": "hi"}, "t2"),
+        ScriptedCall("note", {"text": "bomb"}, "t3"),
     )
     async with wired.serve([WireReply("", calls=calls), Say("Done.")]) as server:
         agent = Agent("a", wired.model(server), tools=[send, note], hooks=[ToolGuardrail(check, tools=["se*"])])

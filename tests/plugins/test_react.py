@@ -12,7 +12,7 @@ from agentflow import Agent, Hook, Msg, tool
 from agentflow.errors import ModelError, UsageError
 from agentflow.plugins.react import CHAIN_OF_THOUGHT, THINK, ChainOfThought, ReActThoughts, Thoughts
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Say, ToolCall, WireReply, WireRequest
+from agentflow.testing.wire import Say, ScriptedCall, WireReply, WireRequest
 from agentflow.vocabulary.events import CallEnded, MessagesAdded
 from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.specs import ModelOptions
@@ -49,7 +49,7 @@ async def test_thoughts_over_the_wire(wired: Wired, how: str, keep: bool) -> Non
             thought += 1
             return Say(f"Idea {thought}.")
         n = sum(1 for message in request.messages if "Step" in json.dumps(message))
-        calls = (ToolCall("look", {"place": n}), ToolCall("look", {"place": -n}))
+        calls = (ScriptedCall("look", {"place": n}), ScriptedCall("look", {"place": -n}))
         return (
             WireReply(f"Step {n}.", thinking="Hm.", calls=calls) if n < 3 else Say("Nothing anywhere.", thinking="So.")
         )
@@ -144,7 +144,7 @@ async def test_fifty_runs_of_two_agents_share_one_hook() -> None:
 async def test_chain_of_thought_over_the_wire(wired: Wired, how: str, system: str | None) -> None:
     """The instruction is in the system prompt of each request and nowhere else; what the model wrote is recorded."""
     script = [
-        WireReply("Thought: I need to look.", calls=(ToolCall("look", {"place": 1}),)),
+        WireReply("Thought: I need to look.", calls=(ScriptedCall("look", {"place": 1}),)),
         Say("Nothing."),
     ]
     ended = Ended()

@@ -25,7 +25,7 @@ from agentflow.plugins.redaction.vault import Vault
 from agentflow.recording.entries import RequestEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Say, ToolCall, WireReply
+from agentflow.testing.wire import Say, ScriptedCall, WireReply
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, fold
 from agentflow.vocabulary.events import ActingChunk, PostReasoning, PreActing, PreCall, PreReasoning, ReasoningChunk
 from agentflow.vocabulary.facts import Reasoned
@@ -77,7 +77,7 @@ async def test_nothing_secret_reaches_the_provider(wired: Wired, how: str) -> No
     store = MemoryStore()
     redaction = Redaction()
     script = [
-        WireReply("I ask for <email-1>.", calls=(ToolCall("lookup", {"address": "<email-1>"}, "t1"),), chunk=3),
+        WireReply("I ask for <email-1>.", calls=(ScriptedCall("lookup", {"address": "<email-1>"}, "t1"),), chunk=3),
         Say("<email-1> pays with <card-1>, key <secret-1>.", chunk=4),
         Say("Bye."),
     ]
@@ -125,7 +125,9 @@ async def test_what_a_model_thought_goes_back_unchanged(wired: Wired) -> None:
         return "pong"
 
     script = [
-        WireReply("", thinking="I write to <email-1>.", calls=(ToolCall("ping", {"to": "<email-1>"}, "t1"),), chunk=4),
+        WireReply(
+            "", thinking="I write to <email-1>.", calls=(ScriptedCall("ping", {"to": "<email-1>"}, "t1"),), chunk=4
+        ),
         Say("Done."),
     ]
     async with wired.serve(script) as server:

@@ -12,7 +12,7 @@ from agentflow import Agent, Msg, tool
 from agentflow.errors import ModelError, UsageError
 from agentflow.plugins.reflection import REFLECT, Reflection
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.wire import Say, ToolCall, WireReply, WireRequest
+from agentflow.testing.wire import Say, ScriptedCall, WireReply, WireRequest
 from agentflow.vocabulary.events import Error, MessagesAdded
 from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.specs import ModelOptions, Usage
@@ -38,7 +38,7 @@ async def test_the_agent_reads_the_reflection(wired: Wired, how: str, keep: bool
         if is_reflection(request.system):
             return Say(f"{request.user_text.count('nothing at')} empty results.")
         n = sum(1 for message in request.messages if "Step" in json.dumps(message))
-        calls = (ToolCall("look", {"place": n}), ToolCall("look", {"place": -n}))
+        calls = (ScriptedCall("look", {"place": n}), ScriptedCall("look", {"place": -n}))
         return (
             WireReply(f"Step {n}.", thinking="Hm.", calls=calls) if n < 3 else Say("Nothing anywhere.", thinking="So.")
         )

@@ -13,7 +13,7 @@ from agentflow.errors import UsageError
 from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.shell.parts import BUILTINS, ParsedScript, Part, Some, read_script
 from agentflow.testing import ScriptedModel
-from agentflow.testing.wire import Say, ToolCall, WireReply
+from agentflow.testing.wire import Say, ScriptedCall, WireReply
 from agentflow.vocabulary.messages import ToolUseBlock
 
 ALLOW = [
@@ -563,8 +563,8 @@ async def test_over_the_wire(wired: Wired, how: str) -> None:
         return "done"
 
     commands = ["ls | head -1", "ls; rm -rf /", "ls $("]
-    uses = [ToolCall("bash", {"command": c}, f"t{n}") for n, c in enumerate(commands)]
-    calls = (*uses, ToolCall("other", {"command": "rm"}, "t9"))
+    uses = [ScriptedCall("bash", {"command": c}, f"t{n}") for n, c in enumerate(commands)]
+    calls = (*uses, ScriptedCall("other", {"command": "rm"}, "t9"))
     async with wired.serve([WireReply("", calls=calls), Say("Done.")]) as server:
         agent = Agent(
             "a", wired.model(server), tools=[bash, other], hooks=[ShellApproval(allow=["ls *", "head -1"], deny=["rm"])]

@@ -10,7 +10,7 @@ from wired import Wired
 
 from agentflow import Again, Agent, Answer, Deny, Msg, PostReasoning, PreCall, PreReasoning, Stop, on, tool
 from agentflow.errors import UsageError
-from agentflow.loop.config import View
+from agentflow.loop.config import FrozenAgentView
 from agentflow.plugins.steering import Steering
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Say, UseTool
@@ -188,7 +188,7 @@ def test_a_call_that_died_with_its_event_loop_loses_nothing() -> None:
     context: Any = None  # not asked for here
     given: list[list[str]] = []
     for call_id in ("dead", "alive"):
-        frame = Frame("run", call_id, "s", "", View("a", "", (), "scripted"), context)
+        frame = Frame("run", call_id, "s", "", FrozenAgentView("a", "", (), "scripted"), context)
         event = PreCall(_frame=frame, input_messages=(Msg.user("Go"),)).replace()
         steering.on_event(event)
         given.append([msg.text for msg in event.input_messages])

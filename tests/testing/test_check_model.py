@@ -19,7 +19,7 @@ from agentflow.models.openai_wire import OpenAIWire
 from agentflow.testing import ScriptedModel, check_model, check_model_async
 from agentflow.testing.check_model import ModelFlaw
 from agentflow.testing.model_scenes import SCENES, ModelScene, StagedModel
-from agentflow.testing.wire import Fault, ToolCall, WireReply, WireServer, WireUsage
+from agentflow.testing.wire import Fault, ScriptedCall, WireReply, WireServer, WireUsage
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:litellm")
@@ -91,7 +91,7 @@ def wired(wire: str, adapter: str) -> Any:
 
     @contextmanager
     def play(scene: ModelScene) -> Iterator[StagedModel]:
-        calls = tuple(ToolCall(call.name, call.arguments, call.id or None) for call in scene.calls)
+        calls = tuple(ScriptedCall(call.name, call.arguments, call.id or None) for call in scene.calls)
         faults: dict[str, Any] = {
             "torn": Fault.cut("text"),
             "silent": Fault.hang("text"),

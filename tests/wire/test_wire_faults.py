@@ -10,7 +10,7 @@ from wire_client import Got, ask
 from wire_examples import KEYS, USER, chat, message
 
 from agentflow.errors import UsageError
-from agentflow.testing.wire import Fault, Say, ToolCall, UseTool, WireReply, WireServer, WireUsage
+from agentflow.testing.wire import Fault, Say, ScriptedCall, UseTool, WireReply, WireServer, WireUsage
 
 USAGE = WireUsage(input=3, output=2)
 TEXT = Say("grüße 日本", usage=USAGE, chunk=3)
@@ -432,5 +432,5 @@ async def test_a_fault_at_a_place_that_is_not_there_is_told() -> None:
 def test_own_faults_are_a_name_and_an_edit() -> None:
     """A fault of one's own edits the plan like any other."""
     fault = Fault("nothing", lambda plan: plan)
-    reply = WireReply("x", calls=(ToolCall("a"),), faults=fault)
+    reply = WireReply("x", calls=(ScriptedCall("a"),), faults=fault)
     assert (reply.edits, fault.name) == ((fault,), "nothing")

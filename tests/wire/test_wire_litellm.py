@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.testing.wire import Dialect, Fault, Say, ToolCall, WireReply, WireServer, WireUsage
+from agentflow.testing.wire import Dialect, Fault, Say, ScriptedCall, WireReply, WireServer, WireUsage
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # litellm fetches it over the network on import otherwise
 
@@ -156,12 +156,12 @@ async def test_a_conversation_with_thinking_tools_and_a_second_turn_passes(wire:
         WireReply(
             "Let me add.",
             thinking="I should add, é.",
-            calls=(ToolCall("add", {"a": 1, "b": 2}), ToolCall("add", {"a": "日本"})),
+            calls=(ScriptedCall("add", {"a": 1, "b": 2}), ScriptedCall("add", {"a": "日本"})),
             usage=USAGE,
             chunk=3,
             interleave=True,
         ),
-        WireReply(calls=(ToolCall("add"),)),
+        WireReply(calls=(ScriptedCall("add"),)),
         Say("Three."),
         Say("Bye."),
     ]
@@ -196,7 +196,7 @@ async def test_a_conversation_with_thinking_tools_and_a_second_turn_passes(wire:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_deepseek_gets_its_reasoning_back(stream: bool) -> None:
     """reasoning_content given back by the client satisfies the dialect that asks for it."""
-    script = [WireReply(thinking="hm", calls=(ToolCall("add", {"a": 1}),)), Say("ok")]
+    script = [WireReply(thinking="hm", calls=(ScriptedCall("add", {"a": 1}),)), Say("ok")]
     async with server_of("openai", script, Dialect.deepseek()) as server:
         client = Client(server, stream=stream)
         client.ask("go")

@@ -9,14 +9,14 @@ from typing import Any
 import openai
 import pytest
 
-from agentflow.testing.wire import Cite, Fault, Say, Script, ToolCall, UseTool, WireReply, WireServer, WireUsage
+from agentflow.testing.wire import Cite, Fault, Say, Script, ScriptedCall, UseTool, WireReply, WireServer, WireUsage
 
 ADD: Any = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}, "strict": False}
 SEALED: Any = ["reasoning.encrypted_content"]
 FULL = WireReply(
     "Sure é",
     thinking="I think",
-    calls=(ToolCall("add", {"a": 1}), ToolCall("now", "", id="mine")),
+    calls=(ScriptedCall("add", {"a": 1}), ScriptedCall("now", "", id="mine")),
     usage=WireUsage(input=11, output=5, cache_read=4, cache_write=2, reasoning=3),
     chunk=4,
 )
@@ -115,7 +115,7 @@ async def test_a_reply_that_is_cut_off_or_refused_says_so() -> None:
 
 async def test_citations_images_and_calls_in_turns() -> None:
     """What the text stands on is annotated, an image is an item, and two calls may be told at once."""
-    calls = (ToolCall("a", {"x": 1}), ToolCall("b", {"x": 2}))
+    calls = (ScriptedCall("a", {"x": 1}), ScriptedCall("b", {"x": 2}))
     cited = WireReply("Grass.", cites=(Cite("https://e.com", "Grass"),), images=("data:image/png;base64,AAAA",))
     async with played([cited, WireReply(calls=calls, chunk=4, interleave=True)]) as (_, client):
         first, second = await events_of(client), await events_of(client)

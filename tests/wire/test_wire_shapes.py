@@ -4,14 +4,14 @@ import pytest
 from wire_client import ask
 from wire_examples import ON, USER, chat, message, spec, tool, tooled
 
-from agentflow.testing.wire import Say, ToolCall, UseTool, WireReply, WireServer, WireUsage
+from agentflow.testing.wire import Say, ScriptedCall, UseTool, WireReply, WireServer, WireUsage
 from agentflow.testing.wire.signing import Signer
 
 USAGE = WireUsage(input=11, output=5, cache_read=4, cache_write=2, reasoning=3)
 FULL = WireReply(
     "Sure é",
     thinking="I think",
-    calls=(ToolCall("add", {"a": 1}), ToolCall("now", "", id="mine")),
+    calls=(ScriptedCall("add", {"a": 1}), ScriptedCall("now", "", id="mine")),
     usage=USAGE,
     chunk=4,
 )
@@ -140,7 +140,7 @@ async def test_openai_sends_usage_only_when_asked() -> None:
 
 async def test_openai_interleaves_parallel_calls_by_index() -> None:
     """With interleave the pieces of parallel calls come in turns."""
-    reply = WireReply(calls=(ToolCall("a", '{"x":1}'), ToolCall("b", '{"y":22}')), interleave=True, chunk=4)
+    reply = WireReply(calls=(ScriptedCall("a", '{"x":1}'), ScriptedCall("b", '{"y":22}')), interleave=True, chunk=4)
     async with WireServer.openai([reply]) as server:
         got = await ask(server, chat(USER), stream=True)
         calls = [
@@ -237,7 +237,7 @@ async def test_anthropic_thinks_only_when_asked(stream: bool) -> None:
 
 async def test_anthropic_sends_redacted_and_empty_thinking() -> None:
     """A block without text keeps its signature; a redacted one is opaque; both come back unrefused."""
-    script = [WireReply(thinking="", redacted="secret", calls=(ToolCall("add"),)), Say("done")]
+    script = [WireReply(thinking="", redacted="secret", calls=(ScriptedCall("add"),)), Say("done")]
     async with WireServer.anthropic(script) as server:
         got = await ask(server, tooled(USER, thinking=ON))
         empty, redacted, use = got.json["content"]

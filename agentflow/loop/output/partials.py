@@ -256,7 +256,7 @@ class _Shape:
 _OPEN: Final = _Shape(Any)
 
 
-class _Named(_Shape):
+class _NamedOutput(_Shape):
     """The shape of an answer that names its output: `{"kind": ..., "data": ...}`.
 
     Args:
@@ -340,9 +340,11 @@ class Partials:
         self._takes_text = output.takes_text
         self._has_form = bool(output.tools)
         self._text = _Shape(None, {WRAPPED: (WRAPPED, _Shape(str))})
-        self._named: _Named | None = None
+        self._named: _NamedOutput | None = None
         if output.several:
-            self._named = _Named({choice.tool.name: _shape_of(choice) for choice in output.choices if choice.has_tool})
+            self._named = _NamedOutput(
+                {choice.tool.name: _shape_of(choice) for choice in output.choices if choice.has_tool}
+            )
             self._root = _Shape(None, {WRAPPED: (WRAPPED, self._named)})
         else:
             self._root = _shape_of(output) if output.has_tool or output.is_text else self._text

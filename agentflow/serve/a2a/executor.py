@@ -36,7 +36,7 @@ from agentflow.serve.a2a.sdk import (
     new_task,
     new_text_part,
 )
-from agentflow.serve.bodies import Decision, ResumeBody
+from agentflow.serve.bodies import DecisionBody, ResumeBody
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Numbered, Run
 from agentflow.serve.service import Service, StoredSession
@@ -127,7 +127,7 @@ class Executor(AgentExecutor):
         if context.current_task is None:
             submitted = new_task(task_id, context_id, TaskState.TASK_STATE_SUBMITTED, history=[message])
             await event_queue.enqueue_event(submitted)
-        progress = Progress(TaskUpdater(event_queue, task_id, context_id))
+        progress = TaskReporter(TaskUpdater(event_queue, task_id, context_id))
         owner = context.call_context.user.user_name
         waiting: Sequence[Question] = ()
         try:
@@ -171,7 +171,7 @@ class Executor(AgentExecutor):
             raise
 
 
-class Progress:
+class TaskReporter:
     """Reports a run as the events of a task.
 
     Args:
@@ -269,7 +269,7 @@ def _plain(value: Public) -> dict[str, Any]:
     return value.model_dump(mode="json", exclude_none=True)
 
 
-def _decisions(message: Message, pending: Sequence[Pending]) -> dict[str, Decision]:
+def _decisions(message: Message, pending: Sequence[Pending]) -> dict[str, DecisionBody]:
     """Return the decisions that a message makes.
 
     Raises:
@@ -286,13 +286,13 @@ def _decisions(message: Message, pending: Sequence[Pending]) -> dict[str, Decisi
         return {}
     text = text_of(message).strip()
     if len(waiting) == 1 and waiting[0].kind == "external":
-        return {waiting[0].id: Decision(action="answer", value=text)}
+        return {waiting[0].id: DecisionBody(action="answer", value=text)}
     verb, _, reason = text.partition(":")
     match verb.strip().lower():
         case "approve" if not reason:
-            return {waits.id: Decision(action="approve") for waits in waiting}
+            return {waits.id: DecisionBody(action="approve") for waits in waiting}
         case "deny":
-            decision = Decision(action="deny", reason=reason.strip()[:2_000] or "denied")
+            decision = DecisionBody(action="deny", reason=reason.strip()[:2_000] or "denied")
             return {waits.id: decision for waits in waiting}
         case _:
             raise Refusal(422, "decisions_missing", "The message does not answer the question.")

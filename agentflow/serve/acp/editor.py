@@ -65,7 +65,7 @@ _STOP_REASONS: Mapping[str, schema.StopReason] = {
 _TOO_LONG = ("length", "max_tokens")
 
 
-class _Open:
+class _EditorSession:
     """A session that the editor has opened.
 
     Attributes:
@@ -120,7 +120,7 @@ class EditorAgent:
         self._models: tuple[str, ...] = (
             tuple(dict.fromkeys((full_agent(agent).config.view.model_name, *models))) if models else ()
         )
-        self._opened: dict[str, _Open] = {}
+        self._opened: dict[str, _EditorSession] = {}
         self._client: Client | None = None
 
     # ---- the protocol's methods
@@ -258,7 +258,7 @@ class EditorAgent:
 
     # ---- sessions
 
-    def _of(self, session_id: str) -> _Open:
+    def _of(self, session_id: str) -> _EditorSession:
         opened = self._opened.get(session_id)
         if opened is None:
             raise RequestError.resource_not_found(one_line(session_id[:100]))
@@ -272,7 +272,9 @@ class EditorAgent:
             raise RequestError.resource_not_found(one_line(session_id[:100]))
         return messages
 
-    async def _open(self, session_id: str, cwd: str, more: list[str] | None, servers: _Servers | None) -> _Open:
+    async def _open(
+        self, session_id: str, cwd: str, more: list[str] | None, servers: _Servers | None
+    ) -> _EditorSession:
         known = self._opened.get(session_id)
         if known is not None and known.cancelled is not None:
             raise RequestError.invalid_request({"details": "A prompt is running in this session."})
@@ -284,11 +286,11 @@ class EditorAgent:
                 self.agent.name,
                 one_line(", ".join(server.name for server in servers)),
             )
-        opened = self._opened[session_id] = _Open(Workspace(cwd, tuple(more or ())), self._preview)
+        opened = self._opened[session_id] = _EditorSession(Workspace(cwd, tuple(more or ())), self._preview)
         return opened
 
     def _options(
-        self, opened: _Open
+        self, opened: _EditorSession
     ) -> list[schema.SessionConfigOptionSelect | schema.SessionConfigOptionBoolean] | None:
         if not self._models:
             return None
@@ -302,7 +304,9 @@ class EditorAgent:
 
     # ---- calls
 
-    async def _call(self, session_id: str, opened: _Open, message: Msg, cancelled: asyncio.Event) -> Reply | None:
+    async def _call(
+        self, session_id: str, opened: _EditorSession, message: Msg, cancelled: asyncio.Event
+    ) -> Reply | None:
         """Finish the session's open call, then run the prompt's; None if it was cancelled first."""
         agent, session = self.agent, self.agent.session(session_id)
         await agent.history(session)  # loads it
@@ -329,13 +333,15 @@ class EditorAgent:
             reply = await self._follow(session_id, opened, stream, cancelled)
         return None
 
-    def _hooks(self, opened: _Open, always: Mapping[str, tuple[bool, str]]) -> list[Hook]:
+    def _hooks(self, opened: _EditorSession, always: Mapping[str, tuple[bool, str]]) -> list[Hook]:
         hooks: list[Hook] = [Permissions(self.agent, opened.mode, always)]
         if opened.model is not None:
             hooks.append(ChosenModel(opened.model))
         return hooks
 
-    async def _follow(self, session_id: str, opened: _Open, stream: AgentFlux, cancelled: asyncio.Event) -> Reply:
+    async def _follow(
+        self, session_id: str, opened: _EditorSession, stream: AgentFlux, cancelled: asyncio.Event
+    ) -> Reply:
         """Send the updates of one call."""
         async with stream as events:
             async for event in events:
@@ -357,7 +363,7 @@ class EditorAgent:
     async def _decisions(
         self,
         session_id: str,
-        opened: _Open,
+        opened: _EditorSession,
         waits: Sequence[Pending],
         always: dict[str, tuple[bool, str]],
         cancelled: asyncio.Event,
@@ -384,7 +390,7 @@ class EditorAgent:
         return decisions
 
     async def _ask(
-        self, session_id: str, opened: _Open, waits: Pending, scope: str, cancelled: asyncio.Event
+        self, session_id: str, opened: _EditorSession, waits: Pending, scope: str, cancelled: asyncio.Event
     ) -> str | None:
         """Return the id of the chosen option; None if the user cancelled."""
         assert waits.tool_use is not None
@@ -423,7 +429,7 @@ async def _unless(cancelled: asyncio.Event, work: Awaitable[T]) -> T | None:
         await asyncio.gather(doing, waiting, return_exceptions=True)
 
 
-def _modes(opened: _Open) -> schema.SessionModeState:
+def _modes(opened: _EditorSession) -> schema.SessionModeState:
     return schema.SessionModeState(current_mode_id=opened.mode, available_modes=list(_MODES))
 
 

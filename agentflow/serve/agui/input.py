@@ -8,13 +8,13 @@ from pydantic import BaseModel, Field, ValidationError
 
 from agentflow._support.validation import first_problem
 from agentflow.serve.agui.sdk import core
-from agentflow.serve.bodies import Decision, SessionId
+from agentflow.serve.bodies import DecisionBody, SessionId
 from agentflow.serve.chats import ChatRequest, media
 from agentflow.serve.refusals import Refusal
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolResultBlock
 from agentflow.vocabulary.specs import ToolSpec
 
-__all__ = ["STORED", "Approval", "PageInput", "request_of"]
+__all__ = ["STORED", "ApprovalPayload", "PageInput", "request_of"]
 
 STORED: Final = "stored_"
 """Begins the ids of messages in snapshots. They differ from all ids of a page, because a page that knows some of the ids
@@ -28,7 +28,7 @@ class PageInput(core.RunAgentInput):
     run_id: Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class Approval(BaseModel):
+class ApprovalPayload(BaseModel):
     """The payload with which a person decides a tool call."""
 
     approved: bool
@@ -105,16 +105,16 @@ def _tool(tool: core.Tool) -> ToolSpec:
     return ToolSpec(tool.name, tool.description, cast("dict[str, Any]", schema) or {"type": "object", "properties": {}})
 
 
-def _decision(entry: core.ResumeEntry, kind: str) -> Decision:
+def _decision(entry: core.ResumeEntry, kind: str) -> DecisionBody:
     if entry.status == "cancelled":
-        return Decision(action="deny", reason="The user has cancelled this.")
+        return DecisionBody(action="deny", reason="The user has cancelled this.")
     if kind == "external":
-        return Decision(action="answer", value=entry.payload)
+        return DecisionBody(action="answer", value=entry.payload)
     try:
-        given = Approval.model_validate(entry.payload)
+        given = ApprovalPayload.model_validate(entry.payload)
     except ValidationError as error:
         text = f"The payload of {entry.interrupt_id!r:.60} does not fit: {first_problem(error)}."
         raise Refusal(422, "wrong_decision", text) from error
     if given.approved:
-        return Decision(action="approve", input=given.editedArgs)
-    return Decision(action="deny", reason=given.reason)
+        return DecisionBody(action="approve", input=given.editedArgs)
+    return DecisionBody(action="deny", reason=given.reason)

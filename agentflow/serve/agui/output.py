@@ -48,7 +48,7 @@ _APPROVAL: Final[dict[str, Any]] = {
 
 
 @dataclass
-class _Call:
+class _PageCall:
     """A tool call that the page knows: whether its arguments are complete."""
 
     closed: bool = False
@@ -79,7 +79,7 @@ class PageStream:
         self._last = ""  # the text of the last message
         self._thinking = ""  # the id of the open reasoning
         self._state: dict[str, Any] | None = None
-        self._calls = {key: _Call(closed=True) for key in chat.announced}
+        self._calls = {key: _PageCall(closed=True) for key in chat.announced}
 
     async def chunks(self) -> AsyncGenerator[bytes | None]:
         """Yield the encoded events; None if nothing has happened for a while."""
@@ -198,7 +198,7 @@ class PageStream:
     def _open_call(self, key: str, name: str, label: str | None) -> Iterator[core.BaseEvent]:
         if key in self._calls:
             return
-        self._calls[key] = _Call()
+        self._calls[key] = _PageCall()
         self._parent = self._parent or self._next_id()
         yield core.ToolCallStartEvent(
             tool_call_id=key,
@@ -208,7 +208,7 @@ class PageStream:
         )
 
     def _close_call(
-        self, key: str, call: _Call, arguments: Mapping[str, Any] | None = None
+        self, key: str, call: _PageCall, arguments: Mapping[str, Any] | None = None
     ) -> Iterator[core.BaseEvent]:
         if not call.closed:
             call.closed = True

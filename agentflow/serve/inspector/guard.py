@@ -21,13 +21,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentflow.serve.inspector.one_file import policy
 
-__all__ = ["LOOPBACK", "Guard"]
+__all__ = ["LOOPBACK", "PageGuard"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _COOKIE = "agentflow_inspector"
 
 
-class Guard:
+class PageGuard:
     """Authenticates requests: valid token and same origin.
 
     Args:

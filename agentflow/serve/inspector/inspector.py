@@ -33,7 +33,7 @@ from agentflow.errors import StoreError, UsageError
 from agentflow.plugins.debugger.pause import Pause
 from agentflow.recording.keeping import LogStore
 from agentflow.serve.inspector.comparing import compare
-from agentflow.serve.inspector.guard import LOOPBACK, Guard
+from agentflow.serve.inspector.guard import LOOPBACK, PageGuard
 from agentflow.serve.inspector.logs import Logs, LogSource
 from agentflow.serve.inspector.one_file import PAGE, page_with
 from agentflow.serve.inspector.pauses import Pauses
@@ -91,7 +91,7 @@ class Inspector:
             Route("/api/news", self._news),
             Route("/api/pauses/{id}", self._decide, methods=["POST"]),
         ]
-        self._app = Guard(Starlette(routes=routes), self.token, hosts)
+        self._app = PageGuard(Starlette(routes=routes), self.token, hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 from agentflow._support.json_text import read_json_text
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.openai_wire import OpenAIWire
-from agentflow.testing.wire import Fault, ToolCall, WireReply, WireRequest, WireServer
+from agentflow.testing.wire import Fault, ScriptedCall, WireReply, WireRequest, WireServer
 from agentflow.testing.wire.jsonish import JsonObject, as_object, as_text, objects
 from agentflow.testing.wire.request import answers_in
 from agentflow.vocabulary.ports.model import Model
@@ -78,17 +78,17 @@ def bookkeeper(request: WireRequest, faults: Sequence[Fault] = ()) -> WireReply:
     results = _tool_results(request)
     files = _names(results.get("list_files"))
     if "list_files" not in results:
-        return _calling("I will see what is in the folder.", [ToolCall("list_files")], faults, "First the folder.")
+        return _calling("I will see what is in the folder.", [ScriptedCall("list_files")], faults, "First the folder.")
     if "read_file" not in results:
-        calls = [ToolCall("read_file", {"name": name}) for name in files]
+        calls = [ScriptedCall("read_file", {"name": name}) for name in files]
         return _calling(f"There are {len(files)} files. I read them all.", calls, faults, "I must not guess amounts.")
     if "add_up" not in results:
         amounts = [float(found[1]) for text in results["read_file"] if (found := re.search(r"amount: ([\d.]+)", text))]
-        call = ToolCall("add_up", {"amounts": amounts})
+        call = ScriptedCall("add_up", {"amounts": amounts})
         return _calling("Now the sum.", [call], faults, "The tool adds better than I do.")
     total = results["add_up"][0]
     if "delete_file" not in results:
-        calls = [ToolCall("delete_file", {"name": name}) for name in files]
+        calls = [ScriptedCall("delete_file", {"name": name}) for name in files]
         return _calling(f"They add up to {total}. Now I delete them.", calls, faults, "The user wants them deleted.")
     refused = [text for text in results["delete_file"] if text.startswith("Denied")]
     end = (
@@ -99,7 +99,7 @@ def bookkeeper(request: WireRequest, faults: Sequence[Fault] = ()) -> WireReply:
     return WireReply(f"The {len(files)} invoices add up to {total}.\n{end}", faults=faults)
 
 
-def _calling(text: str, calls: Sequence[ToolCall], faults: Sequence[Fault], thinking: str) -> WireReply:
+def _calling(text: str, calls: Sequence[ScriptedCall], faults: Sequence[Fault], thinking: str) -> WireReply:
     return WireReply(text, thinking=thinking, calls=tuple(calls), faults=faults)
 
 

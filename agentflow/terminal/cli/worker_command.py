@@ -17,7 +17,7 @@ from loguru import logger
 
 from agentflow.agent.agent import Agent
 from agentflow.durable.agent import DurableAgent
-from agentflow.durable.worker import Limits
+from agentflow.durable.worker import QueueLimits
 from agentflow.errors import AgentFlowError
 from agentflow.models.clients import close_clients
 from agentflow.state.sql import SqlStore
@@ -34,7 +34,7 @@ DATABASE_HELP = "sqlite:///agentflow.db or postgresql+psycopg://user:password@ho
 
 
 async def _work(
-    agents: Sequence[Agent], database: str, limits: Limits, lease_seconds: float, grace: float, poll: float
+    agents: Sequence[Agent], database: str, limits: QueueLimits, lease_seconds: float, grace: float, poll: float
 ) -> None:
     async with AsyncExitStack() as opened:
         opened.push_async_callback(close_clients)
@@ -122,7 +122,7 @@ def worker(
     if len(set(names)) < len(names):
         raise CommandError(f"Two agents have the same name ({', '.join(names)}). Their queues need unique names.")
     try:
-        asyncio.run(_work(loaded, database, Limits(concurrency, everywhere, rate), lease, grace, poll))
+        asyncio.run(_work(loaded, database, QueueLimits(concurrency, everywhere, rate), lease, grace, poll))
     except AgentFlowError as error:
         raise CommandError(str(error)) from error
     return 0

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, cast
 from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.testing.virtual_time import VirtualClockLoop
 
-__all__ = ["CheckClock", "CheckLoop", "RunResult", "run_watched"]
+__all__ = ["CheckClock", "CheckLoop", "WatchedResult", "run_watched"]
 
 T = TypeVar("T")
 _SETTLING = 25
@@ -52,7 +52,7 @@ class CheckClock:
 
 
 @dataclass(slots=True)
-class RunResult(Generic[T]):
+class WatchedResult(Generic[T]):
     """The result of running a coroutine.
 
     Attributes:
@@ -138,7 +138,7 @@ def _generator(generator: AsyncGeneratorType[Any, Any]) -> str:
     return place(generator.ag_code, None if frame is None else frame.f_lineno)
 
 
-def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, patience: float) -> RunResult[T]:
+def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, patience: float) -> WatchedResult[T]:
     """Run a coroutine to its end, or until the watchdog stops it.
 
     Args:
@@ -146,7 +146,7 @@ def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, 
         watchdog: Samples this thread while the loop runs.
         patience: Seconds of real time without a turn of the loop after which the work counts as hung.
     """
-    ran: RunResult[T] = RunResult()
+    ran: WatchedResult[T] = WatchedResult()
     loop = CheckLoop()
     loop.set_exception_handler(lambda _, context: ran.lost.append(_lost(context)))
     main = loop.create_task(_settled(work, ran), name="the run")
@@ -173,7 +173,7 @@ def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, 
     return ran
 
 
-async def _settled(work: Callable[[], Coroutine[Any, Any, T]], ran: RunResult[T]) -> None:
+async def _settled(work: Callable[[], Coroutine[Any, Any, T]], ran: WatchedResult[T]) -> None:
     generators = _Generators()
     generators.install()
     try:

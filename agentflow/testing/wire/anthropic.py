@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from agentflow.testing.wire.frames import FrameKind, WireFrame
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, merged
-from agentflow.testing.wire.reply import Cite, Plan, ToolCall, WireReply, WireUsage
+from agentflow.testing.wire.reply import Cite, ReplyPlan, ScriptedCall, WireReply, WireUsage
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.signing import Signer
 
@@ -34,7 +34,7 @@ def error_body(message: str, *, type: str, request_id: str | None, code: str | N
     return {"type": "error", "error": {"type": type, "message": message} | details, "request_id": request_id}
 
 
-def call_id(request: WireRequest, place: int, call: ToolCall) -> str:
+def call_id(request: WireRequest, place: int, call: ScriptedCall) -> str:
     """Return the call's own id, or a new one that is unique on this server."""
     return call.id if call.id is not None else f"toolu_wire_{request.index}_{place}"
 
@@ -52,7 +52,7 @@ def usage_body(usage: WireUsage) -> JsonObject:
     return body
 
 
-def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
+def body(plan: ReplyPlan, request: WireRequest, signer: Signer) -> JsonObject:
     """Build the reply as a JSON body."""
     said = _said(plan, request)
     content = [*_thinking_blocks(said, signer), *_text_blocks(said), *_call_blocks(plan, said, request)]
@@ -62,7 +62,7 @@ def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
     return answer
 
 
-def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[WireFrame]:
+def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFrame]:
     """Build the reply as events, including the end mark."""
     said = _said(plan, request)
     usage = said.usage_for(request.body)
@@ -103,7 +103,7 @@ def error_frame(type: str | None, message: str | None) -> WireFrame:  # noqa: A0
     return WireFrame("error", error, "error")
 
 
-def _said(plan: Plan, request: WireRequest) -> WireReply:
+def _said(plan: ReplyPlan, request: WireRequest) -> WireReply:
     """Adapt the reply to the vendor: no thinking unless requested, and a refusal instead of the answer."""
     reply = plan.reply if request.thinking_on else replace(plan.reply, thinking=None, redacted=None)
     if plan.refusal is None:
@@ -145,13 +145,13 @@ def _cited(cite: Cite) -> JsonObject:
     return found | {"cited_text": cite.text, "encrypted_index": f"enc_{cite.title}"}
 
 
-def _call_blocks(plan: Plan, said: WireReply, request: WireRequest) -> Iterator[JsonObject]:
+def _call_blocks(plan: ReplyPlan, said: WireReply, request: WireRequest) -> Iterator[JsonObject]:
     for place, call in enumerate(said.calls):
         ident = "" if plan.call_ids == "none" else call_id(request, place, call)
         yield {"type": "tool_use", "id": ident, "name": call.name, "input": call.input}
 
 
-def _blocks(plan: Plan, said: WireReply, request: WireRequest, signer: Signer) -> Iterator[list[WireFrame]]:
+def _blocks(plan: ReplyPlan, said: WireReply, request: WireRequest, signer: Signer) -> Iterator[list[WireFrame]]:
     """Yield the events of each block, without their index."""
     for block in _thinking_blocks(said, signer):
         yield [*_thinking_events(said, block)]

@@ -15,9 +15,9 @@ from aiohttp import web
 
 from agentflow.testing.wire.frames import position, with_noise, writes
 from agentflow.testing.wire.jsonish import dump
-from agentflow.testing.wire.reply import Halt, HttpAnswer, Plan
+from agentflow.testing.wire.reply import Halt, HttpAnswer, ReplyPlan
 from agentflow.testing.wire.request import WireRequest
-from agentflow.testing.wire.rules import Dialect, Refusal
+from agentflow.testing.wire.rules import Dialect, RuleRefusal
 from agentflow.testing.wire.signing import Signer
 from agentflow.testing.wire.wires import Wire
 
@@ -31,7 +31,7 @@ class WireResponse:
     writes: Sequence[bytes]
     length: int | None = None
     halt: Halt | None = None
-    plan: Plan | None = None
+    plan: ReplyPlan | None = None
 
 
 def json_answer(status: int, body: object, headers: dict[str, str] | None = None) -> WireResponse:
@@ -45,7 +45,7 @@ def json_answer(status: int, body: object, headers: dict[str, str] | None = None
     )
 
 
-def refusal_answer(wire: Wire, refusal: Refusal, request: WireRequest, dialect: Dialect) -> WireResponse:
+def refusal_answer(wire: Wire, refusal: RuleRefusal, request: WireRequest, dialect: Dialect) -> WireResponse:
     """Build the vendor's error for a refused request. A 400 is marked as not retryable."""
     headers = _ids(wire, request)
     if refusal.status == 400:
@@ -67,7 +67,7 @@ def error_answer(wire: Wire, answer: HttpAnswer, request: WireRequest, dialect: 
     )
 
 
-def reply_answer(wire: Wire, plan: Plan, request: WireRequest, signer: Signer, dialect: Dialect) -> WireResponse:
+def reply_answer(wire: Wire, plan: ReplyPlan, request: WireRequest, signer: Signer, dialect: Dialect) -> WireResponse:
     """Build the scripted reply, streamed or not as requested.
 
     Raises:
@@ -90,7 +90,7 @@ def reply_answer(wire: Wire, plan: Plan, request: WireRequest, signer: Signer, d
     return WireResponse(status=200, headers=headers, writes=parts, length=length, halt=halt, plan=plan)
 
 
-def _streamed(wire: Wire, plan: Plan, request: WireRequest, signer: Signer) -> WireResponse:
+def _streamed(wire: Wire, plan: ReplyPlan, request: WireRequest, signer: Signer) -> WireResponse:
     frames = wire.frames(plan, request, signer)
     halt = plan.halt
     if halt is not None:
@@ -130,7 +130,7 @@ async def send(answer: WireResponse, raw: web.BaseRequest, request: WireRequest)
     return response
 
 
-async def _wait_turn(plan: Plan | None, number: int) -> None:
+async def _wait_turn(plan: ReplyPlan | None, number: int) -> None:
     if plan is None or number < plan.gate_after:
         return
     if isinstance(plan.gate, asyncio.Event):

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from agentflow.errors import UsageError
 from agentflow.testing.wire.jsonish import JsonObject, dump
-from agentflow.testing.wire.reply import Plan, Point
+from agentflow.testing.wire.reply import Point, ReplyPlan
 
 FrameKind: TypeAlias = Literal["head", "block", "thinking", "text", "call", "stop", "usage", "end", "error", "ping"]
 
@@ -63,7 +63,9 @@ def call_position(frames: Sequence[WireFrame]) -> int:
     return (calls[1] if len(calls) > 1 else calls[0]) + 1
 
 
-def with_noise(frames: Sequence[WireFrame], plan: Plan, ping: WireFrame | None, unknown: WireFrame) -> Iterator[str]:
+def with_noise(
+    frames: Sequence[WireFrame], plan: ReplyPlan, ping: WireFrame | None, unknown: WireFrame
+) -> Iterator[str]:
     """Yield the text of each frame, with the plan's pings, comments and unknown events around it."""
     for frame in frames:
         if plan.comments:
@@ -76,7 +78,7 @@ def with_noise(frames: Sequence[WireFrame], plan: Plan, ping: WireFrame | None, 
                 yield ping.render(plan.newline)
 
 
-def writes(parts: Sequence[bytes], plan: Plan) -> list[bytes]:
+def writes(parts: Sequence[bytes], plan: ReplyPlan) -> list[bytes]:
     """Split a body into writes as planned; by default each part is one write."""
     whole = b"".join(parts)
     if plan.split_at:

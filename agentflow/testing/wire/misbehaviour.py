@@ -12,7 +12,7 @@ from email.utils import format_datetime
 from typing import Literal
 
 from agentflow.errors import UsageError
-from agentflow.testing.wire.reply import Gate, Halt, HttpAnswer, Plan, Point, without_last_half
+from agentflow.testing.wire.reply import Gate, Halt, HttpAnswer, Point, ReplyPlan, without_last_half
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Fault:
     """
 
     name: str
-    change: Callable[[Plan], Plan]
+    change: Callable[[ReplyPlan], ReplyPlan]
 
-    def edit(self, plan: Plan) -> Plan:
+    def edit(self, plan: ReplyPlan) -> ReplyPlan:
         """Return the plan with this fault applied."""
         return self.change(plan)
 

@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from agentflow.testing.wire.frames import FrameKind, WireFrame
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, merged
-from agentflow.testing.wire.reply import Plan, ToolCall, WireReply, WireUsage
+from agentflow.testing.wire.reply import ReplyPlan, ScriptedCall, WireReply, WireUsage
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.signing import Signer
 
@@ -36,7 +36,7 @@ def error_body(message: str, *, type: str, param: str | None = None, code: str |
     return {"error": {"message": message, "type": type, "param": param, "code": code}}
 
 
-def call_id(request: WireRequest, place: int, call: ToolCall) -> str:
+def call_id(request: WireRequest, place: int, call: ScriptedCall) -> str:
     """Return the call's own id, or a new one that is unique on this server."""
     return call.id if call.id is not None else f"call_wire_{request.index}_{place}"
 
@@ -52,7 +52,7 @@ def usage_body(usage: WireUsage) -> JsonObject:
     }
 
 
-def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
+def body(plan: ReplyPlan, request: WireRequest, signer: Signer) -> JsonObject:
     """Build the reply as a JSON body."""
     del signer  # this wire has no signatures
     reply = plan.reply
@@ -77,7 +77,7 @@ def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
     return answer
 
 
-def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[WireFrame]:
+def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFrame]:
     """Build the reply as chunks, including the end mark."""
     del signer
     options = as_object(request.body.get("stream_options"))
@@ -99,7 +99,7 @@ def error_frame(type: str | None, message: str | None) -> WireFrame:  # noqa: A0
     return WireFrame("error", error_body(message or text, type=type or kind, code=code))
 
 
-def _content(plan: Plan, request: WireRequest) -> Iterator[WireFrame]:
+def _content(plan: ReplyPlan, request: WireRequest) -> Iterator[WireFrame]:
     reply = plan.reply
     refused = plan.refusal is not None
     content = None if refused or (reply.calls and not reply.text) else ""
@@ -134,7 +134,7 @@ def _extras(reply: WireReply) -> JsonObject:
     return extras
 
 
-def _calls(plan: Plan, request: WireRequest) -> Iterator[JsonObject]:
+def _calls(plan: ReplyPlan, request: WireRequest) -> Iterator[JsonObject]:
     per_call = [[*_call_deltas(plan, request, n, call)] for n, call in enumerate(plan.reply.calls)]
     if not plan.reply.interleave:
         for deltas in per_call:
@@ -144,7 +144,7 @@ def _calls(plan: Plan, request: WireRequest) -> Iterator[JsonObject]:
         yield from (delta for delta in row if delta is not None)
 
 
-def _call_deltas(plan: Plan, request: WireRequest, place: int, call: ToolCall) -> Iterator[JsonObject]:
+def _call_deltas(plan: ReplyPlan, request: WireRequest, place: int, call: ScriptedCall) -> Iterator[JsonObject]:
     name, later = (call.name[:1], call.name[1:]) if plan.split_names else (call.name, "")
     pieces = plan.call_pieces(call)
     yield _delta(plan, request, place, call, name=name, arguments=call.raw if plan.whole_calls else "")
@@ -157,18 +157,20 @@ def _call_deltas(plan: Plan, request: WireRequest, place: int, call: ToolCall) -
             yield merged(_index(plan, place), {"function": {"arguments": piece}})
 
 
-def _delta(plan: Plan, request: WireRequest, place: int, call: ToolCall, *, name: str, arguments: str) -> JsonObject:
+def _delta(
+    plan: ReplyPlan, request: WireRequest, place: int, call: ScriptedCall, *, name: str, arguments: str
+) -> JsonObject:
     delta = _index(plan, place)
     if plan.call_ids != "none":
         delta["id"] = call_id(request, place, call)
     return merged(delta, {"type": "function", "function": {"name": name, "arguments": arguments}})
 
 
-def _index(plan: Plan, place: int) -> JsonObject:
+def _index(plan: ReplyPlan, place: int) -> JsonObject:
     return {"index": place} if plan.call_index else {}
 
 
-def _whole_call(plan: Plan, request: WireRequest, place: int, call: ToolCall) -> JsonValue:
+def _whole_call(plan: ReplyPlan, request: WireRequest, place: int, call: ScriptedCall) -> JsonValue:
     ident: JsonObject = {} if plan.call_ids == "none" else {"id": call_id(request, place, call)}
     return merged(ident, {"type": "function", "function": {"name": call.name, "arguments": call.raw}})
 
@@ -219,7 +221,7 @@ def _counted(chunk: WireFrame, usage: JsonObject | None) -> WireFrame:
     return chunk if isinstance(data, str) else replace(chunk, data=merged(data, {"usage": usage}))
 
 
-def _usage_chunk(plan: Plan, request: WireRequest, usage: JsonObject) -> JsonObject:
+def _usage_chunk(plan: ReplyPlan, request: WireRequest, usage: JsonObject) -> JsonObject:
     choices: dict[str, JsonObject] = {"empty": {"choices": []}, "null": {"choices": None}, "absent": {}}
     return merged(_envelope(request, "chat.completion.chunk"), choices[plan.usage_choices], {"usage": usage})
 

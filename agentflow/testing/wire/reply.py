@@ -1,6 +1,6 @@
 """The replies of a scripted model, in vendor-neutral terms.
 
-A `WireReply` is the model's content; a `Plan` is how it is sent. Each `PlanEdit` (a fault) turns one plan into another, so
+A `WireReply` is the model's content; a `ReplyPlan` is how it is sent. Each `PlanEdit` (a fault) turns one plan into another, so
 faults apply in the order of the list.
 """
 
@@ -21,7 +21,7 @@ Gate: TypeAlias = asyncio.Event | Callable[[int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ScriptedCall:
     """A tool call of the scripted model.
 
     Args:
@@ -30,7 +30,7 @@ class ToolCall:
         id: The call's id; None lets the server create one in the vendor's format.
 
     Example:
-        >>> ToolCall("add", {"a": 1}).raw
+        >>> ScriptedCall("add", {"a": 1}).raw
         '{"a":1}'
     """
 
@@ -82,7 +82,7 @@ class PlanEdit(Protocol):
         """The name of the edit in messages."""
         ...
 
-    def edit(self, plan: "Plan") -> "Plan":
+    def edit(self, plan: "ReplyPlan") -> "ReplyPlan":
         """Return the edited plan."""
         ...
 
@@ -126,14 +126,14 @@ class WireReply:
         audio: Speech in base64 (16 bits, 24 kHz), with the text as its transcript; only on the OpenAI wire.
 
     Example:
-        >>> WireReply("Let me look.", calls=(ToolCall("search", {"q": "rx"}),)).stop
+        >>> WireReply("Let me look.", calls=(ScriptedCall("search", {"q": "rx"}),)).stop
         'tool_calls'
     """
 
     text: str = ""
     thinking: str | tuple[str, ...] | None = None
     redacted: str | None = None
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
     finish: Finish | str | None = None
     usage: WireUsage | None = None
     chunk: int = 12
@@ -240,7 +240,7 @@ class UseTool(WireReply):
         chunk: int = 12,
         faults: PlanEdit | Sequence[PlanEdit] = (),
     ) -> None:
-        call = ToolCall(name, {} if arguments is None else arguments, id)
+        call = ScriptedCall(name, {} if arguments is None else arguments, id)
         super().__init__(text, thinking=thinking, calls=(call,), usage=usage, chunk=chunk, faults=faults)
 
 
@@ -274,7 +274,7 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ReplyPlan:
     """A reply and all details of how it is sent. Faults edit it; the wires read it."""
 
     reply: WireReply
@@ -298,20 +298,20 @@ class Plan:
     split_size: int | None = None
     split_at: tuple[int, ...] = ()
 
-    def call_pieces(self, call: ToolCall) -> list[str]:
+    def call_pieces(self, call: ScriptedCall) -> list[str]:
         """Return the fragments of a call's arguments, as streamed."""
         return [call.raw] if self.whole_calls else self.reply.pieces(call.raw)
 
 
-def plan_for(reply: WireReply) -> Plan:
+def plan_for(reply: WireReply) -> ReplyPlan:
     """Return the plan of a reply after all its faults."""
-    plan = Plan(reply=reply.with_faults())
+    plan = ReplyPlan(reply=reply.with_faults())
     for edit in reply.edits:
         plan = edit.edit(plan)
     return plan
 
 
-def without_last_half(plan: Plan) -> Plan:
+def without_last_half(plan: ReplyPlan) -> ReplyPlan:
     """Return the plan with the last call's arguments truncated in the middle and the stop reason `length`.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from agentflow.testing.wire.frames import FrameKind, WireFrame
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, merged
 from agentflow.testing.wire.openai import CREATED, ERRORS, call_id
-from agentflow.testing.wire.reply import Plan, ToolCall, WireReply, WireUsage
+from agentflow.testing.wire.reply import ReplyPlan, ScriptedCall, WireReply, WireUsage
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.signing import Signer
 
@@ -55,12 +55,12 @@ def usage_body(usage: WireUsage) -> JsonObject:
     }
 
 
-def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
+def body(plan: ReplyPlan, request: WireRequest, signer: Signer) -> JsonObject:
     """Build the reply as a JSON body."""
     return _response(plan, request, [made.item for made in _output(plan, request, signer)])
 
 
-def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[WireFrame]:
+def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFrame]:
     """Build the reply as events; the last one has the outcome."""
     output = _output(plan, request, signer)
     begun = merged(_response(plan, request, []), {"status": "in_progress", "incomplete_details": None})
@@ -82,7 +82,7 @@ def error_frame(type: str | None, message: str | None) -> WireFrame:  # noqa: A0
     return WireFrame("error", error | {"sequence_number": 0}, "error")
 
 
-def _output(plan: Plan, request: WireRequest, signer: Signer) -> list[_Made]:
+def _output(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[_Made]:
     reply = plan.reply
     thoughts = [*_thoughts(reply, request, signer)]
     after = f"_after_{len(thoughts) - 1}" if thoughts else ""
@@ -155,7 +155,7 @@ def _image(url: str, ident: str) -> _Made:
     return _Made(item | {"result": url.partition(",")[2]}, item | {"status": "in_progress", "result": None}, [])
 
 
-def _call(plan: Plan, request: WireRequest, call: ToolCall, place: int, ident: str) -> _Made:
+def _call(plan: ReplyPlan, request: WireRequest, call: ScriptedCall, place: int, ident: str) -> _Made:
     item: JsonObject = {"id": ident, "type": "function_call", "status": "completed", "name": call.name}
     if plan.call_ids != "none":
         item["call_id"] = call_id(request, place, call)
@@ -178,7 +178,7 @@ def _runs(output: list[_Made], *, interleave: bool) -> Iterator[list[tuple[int, 
         yield calls
 
 
-def _told(plan: Plan, run: list[tuple[int, _Made]]) -> Iterator[WireFrame]:
+def _told(plan: ReplyPlan, run: list[tuple[int, _Made]]) -> Iterator[WireFrame]:
     """Yield the events of a group of items."""
     for place, made in run:
         kind: FrameKind = "call" if made.item["type"] == "function_call" else "block"
@@ -189,7 +189,7 @@ def _told(plan: Plan, run: list[tuple[int, _Made]]) -> Iterator[WireFrame]:
         yield _placed(plan, place, made, _event("block", "response.output_item.done", {"item": made.item}))
 
 
-def _placed(plan: Plan, place: int, made: _Made, frame: WireFrame) -> WireFrame:
+def _placed(plan: ReplyPlan, place: int, made: _Made, frame: WireFrame) -> WireFrame:
     """Return the event with the position of its item."""
     data = frame.data if isinstance(frame.data, dict) else {}
     where: JsonObject = {} if "item" in data else {"item_id": made.item["id"]}
@@ -207,7 +207,7 @@ def _numbered(frame: WireFrame, number: int) -> WireFrame:
     return replace(frame, data=data | {"sequence_number": number})
 
 
-def _response(plan: Plan, request: WireRequest, output: list[JsonObject]) -> JsonObject:
+def _response(plan: ReplyPlan, request: WireRequest, output: list[JsonObject]) -> JsonObject:
     asked, reply = request.body, plan.reply
     cut = None if plan.refusal is not None else _CUT.get(reply.stop)
     text, choice = as_object(asked.get("text")), asked.get("tool_choice")

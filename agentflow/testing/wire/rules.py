@@ -128,7 +128,7 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RuleRefusal:
     """The answer to a refused request: status, message and the fields of the vendor's error body."""
 
     rule: str
@@ -227,14 +227,14 @@ class WireRule:
     code: str | None = None
     family: Family | None = None
 
-    def refuse(self, subject: Subject) -> Refusal | None:
+    def refuse(self, subject: Subject) -> RuleRefusal | None:
         """Return the refusal of a request that violates this rule, or None."""
         if self.family is not None and self.family != subject.dialect.family:
             return None
         broken = self.check(subject)
         if broken is None:
             return None
-        return Refusal(
+        return RuleRefusal(
             rule=self.id,
             status=self.status,
             message=self.text.format(**broken.blanks),
@@ -279,7 +279,7 @@ def _rule(
     )
 
 
-def first_refusal(rules: Sequence[WireRule], subject: Subject) -> Refusal | None:
+def first_refusal(rules: Sequence[WireRule], subject: Subject) -> RuleRefusal | None:
     """Return the refusal by the first rule, in table order, that the request violates."""
     return next((refusal for rule in rules if (refusal := rule.refuse(subject)) is not None), None)
 

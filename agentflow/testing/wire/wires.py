@@ -17,9 +17,9 @@ from agentflow.testing.wire import (
 )
 from agentflow.testing.wire.frames import WireFrame
 from agentflow.testing.wire.jsonish import JsonObject
-from agentflow.testing.wire.reply import HttpAnswer, Plan, ToolCall
+from agentflow.testing.wire.reply import HttpAnswer, ReplyPlan, ScriptedCall
 from agentflow.testing.wire.request import WireName, WireRequest
-from agentflow.testing.wire.rules import Dialect, Refusal, WireRule, read_rules
+from agentflow.testing.wire.rules import Dialect, RuleRefusal, WireRule, read_rules
 from agentflow.testing.wire.signing import Signer
 
 
@@ -31,25 +31,25 @@ class Wire:
     prefix: str
     path: str
     rules: tuple[WireRule, ...]
-    body: Callable[[Plan, WireRequest, Signer], JsonObject]
-    frames: Callable[[Plan, WireRequest, Signer], list[WireFrame]]
+    body: Callable[[ReplyPlan, WireRequest, Signer], JsonObject]
+    frames: Callable[[ReplyPlan, WireRequest, Signer], list[WireFrame]]
     error_frame: Callable[[str | None, str | None], WireFrame]
-    refusal_body: Callable[[Refusal, int, Dialect], JsonObject]
-    refusal_of: Callable[[HttpAnswer, Dialect, int], Refusal]
+    refusal_body: Callable[[RuleRefusal, int, Dialect], JsonObject]
+    refusal_of: Callable[[HttpAnswer, Dialect, int], RuleRefusal]
     unknown: WireFrame
-    call_id: Callable[[WireRequest, int, ToolCall], str]
+    call_id: Callable[[WireRequest, int, ScriptedCall], str]
     beside: Mapping[tuple[str, str], Callable[[WireRequest, int], JsonObject]]
     """The vendor's other answers by method and path, for a request and its estimated size."""
     ping: WireFrame | None = None
 
 
-def _openai_error(answer: HttpAnswer, dialect: Dialect, tokens: int) -> Refusal:
+def _openai_error(answer: HttpAnswer, dialect: Dialect, tokens: int) -> RuleRefusal:
     kind, code, message = openai.ERRORS.get(answer.status, openai.ERRORS[500 if answer.status >= 500 else 400])
     if answer.overflow:
         limit = dialect.window or 128_000
         message = openai.OVERFLOW.format(limit=limit, used=max(tokens, limit + 1))
         code = "context_length_exceeded"
-    return Refusal(
+    return RuleRefusal(
         rule="",
         status=answer.status,
         message=answer.message or message,
@@ -59,7 +59,7 @@ def _openai_error(answer: HttpAnswer, dialect: Dialect, tokens: int) -> Refusal:
     )
 
 
-def _openai_refusal_body(refusal: Refusal, index: int, dialect: Dialect) -> JsonObject:
+def _openai_refusal_body(refusal: RuleRefusal, index: int, dialect: Dialect) -> JsonObject:
     del index
     if dialect.family == "mistral":
         return {
@@ -72,15 +72,15 @@ def _openai_refusal_body(refusal: Refusal, index: int, dialect: Dialect) -> Json
     return openai.error_body(refusal.message, type=refusal.type, param=refusal.param, code=refusal.code)
 
 
-def _anthropic_error(answer: HttpAnswer, dialect: Dialect, tokens: int) -> Refusal:
+def _anthropic_error(answer: HttpAnswer, dialect: Dialect, tokens: int) -> RuleRefusal:
     kind, message = anthropic.ERRORS.get(answer.status, anthropic.ERRORS[500 if answer.status >= 500 else 400])
     if answer.overflow:
         limit = dialect.window or 200_000
         message = anthropic.OVERFLOW.format(limit=limit, used=max(tokens, limit + 1))
-    return Refusal(rule="", status=answer.status, message=answer.message or message, type=answer.type or kind)
+    return RuleRefusal(rule="", status=answer.status, message=answer.message or message, type=answer.type or kind)
 
 
-def _anthropic_refusal_body(refusal: Refusal, index: int, dialect: Dialect) -> JsonObject:
+def _anthropic_refusal_body(refusal: RuleRefusal, index: int, dialect: Dialect) -> JsonObject:
     del dialect
     ident = f"req_wire_{index}"
     return anthropic.error_body(refusal.message, type=refusal.type, request_id=ident, code=refusal.code)
