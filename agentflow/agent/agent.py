@@ -132,23 +132,7 @@ class Agent(PeerAgent[T_co]):
         new_id: Callable[[str], str] = fresh_id,
         output: OutputLike[T_co] = NO_OUTPUT,
     ) -> None:
-        if not name:
-            raise UsageError("An agent needs a name and a model: Agent('assistant', 'openai/gpt-5').")
-        if cast("object", model) is None:
-            raise UsageError(
-                f"Agent {name!r} was given no model: Agent({name!r}, 'openai/gpt-5'), or any other name that LiteLLM "
-                "knows; offline, Agent(..., ScriptedModel(['Hello.'])) from agentflow.testing."
-            )
-        if not isinstance(model, str) and not callable(getattr(model, "stream", None)):
-            raise UsageError(f"Agent {name!r}: model= takes a Model or a name like 'openai/gpt-5', not {model!r:.60}.")
-        if type(max_iterations) is not int or max_iterations < 1:
-            raise UsageError(
-                f"Agent {name!r}: max_iterations={max_iterations!r}; it is the number of model calls, at least 1."
-            )
-        if on_unknown_outcome not in ("tell", "suspend"):
-            raise UsageError(f"Agent {name!r}: on_unknown_outcome={on_unknown_outcome!r}; it is 'tell' or 'suspend'.")
-        if not is_seconds(cleanup_timeout):
-            raise UsageError(f"Agent {name!r}: cleanup_timeout={cleanup_timeout!r}; it is a number of seconds above 0.")
+        _check_arguments(name, model, max_iterations, on_unknown_outcome, cleanup_timeout)
         given = hooks_of(hooks)
         standing = _DEFAULT_HOOKS if default_hooks is _DEFAULT_HOOKS else hooks_of(default_hooks)
         from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
@@ -369,6 +353,28 @@ class Agent(PeerAgent[T_co]):
     def __repr__(self) -> str:
         own = self._config
         return f"Agent({self.name!r}, {own.view.model_name!r}, {len(own.tools)} tools, {len(self.hooks)} hooks)"
+
+
+def _check_arguments(
+    name: str, model: object, max_iterations: object, on_unknown_outcome: object, cleanup_timeout: object
+) -> None:
+    if not name:
+        raise UsageError("An agent needs a name and a model: Agent('assistant', 'openai/gpt-5').")
+    if model is None:
+        raise UsageError(
+            f"Agent {name!r} was given no model: Agent({name!r}, 'openai/gpt-5'), or any other name that LiteLLM "
+            "knows; offline, Agent(..., ScriptedModel(['Hello.'])) from agentflow.testing."
+        )
+    if not isinstance(model, str) and not callable(getattr(model, "stream", None)):
+        raise UsageError(f"Agent {name!r}: model= takes a Model or a name like 'openai/gpt-5', not {model!r:.60}.")
+    if type(max_iterations) is not int or max_iterations < 1:
+        raise UsageError(
+            f"Agent {name!r}: max_iterations={max_iterations!r}; it is the number of model calls, at least 1."
+        )
+    if on_unknown_outcome not in ("tell", "suspend"):
+        raise UsageError(f"Agent {name!r}: on_unknown_outcome={on_unknown_outcome!r}; it is 'tell' or 'suspend'.")
+    if not is_seconds(cleanup_timeout):
+        raise UsageError(f"Agent {name!r}: cleanup_timeout={cleanup_timeout!r}; it is a number of seconds above 0.")
 
 
 class TypedBuilder(AgentBuilder[Agent[T]], Generic[T]):

@@ -290,20 +290,27 @@ async def _pull(
             scope.check()
     except GeneratorExit:  # the coroutine is being closed, so the stream cannot be awaited
         raise
-    except BaseException as error:  # cancelled or failed: bill it, and keep what was said
-        _bill(run, chunks)
-        try:
-            if not isinstance(error, Exception) and (
-                not isinstance(error, asyncio.CancelledError) or scope.is_cancelled()
-            ):
-                await keep_partial(run, chunks)
-        finally:  # even if cancelled again during the write
-            if attempts is None:  # otherwise the stage closes it
-                await close_quietly(stream)
+    except BaseException as error:
+        await _settle_incomplete(run, chunks, error, stream if attempts is None else None)  # else the stage closes it
         if isinstance(error, AttributeError) and chunk is not None and type(chunk) is not ModelChunk:
             raise _no_chunk(run, chunk) from None
         raise
     return chunks
+
+
+async def _settle_incomplete(
+    run: RunBase, chunks: list[ModelChunk], error: BaseException, stream: AsyncIterator[ModelChunk] | None
+) -> None:
+    """Bill a reply that was cancelled or has failed, store its text if it was cancelled, and close its stream."""
+    _bill(run, chunks)
+    try:
+        if not isinstance(error, Exception) and (
+            not isinstance(error, asyncio.CancelledError) or run.scope.is_cancelled()
+        ):
+            await keep_partial(run, chunks)
+    finally:  # even if cancelled again during the write
+        if stream is not None:
+            await close_quietly(stream)
 
 
 def _no_chunk(run: RunBase, given: object) -> ModelError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from typing import Any, Final, cast
 
@@ -13,9 +14,14 @@ from agentflow.errors import UsageError
 from agentflow.serve.app import App
 from agentflow.serve.guard import LOOPBACK
 
-__all__ = ["Server", "listen", "server_for"]
+__all__ = ["Server", "listen", "open_socket", "server_for"]
 
 _HEAD_SECONDS: Final = 10.0
+_CURES: Final = {
+    errno.EADDRINUSE: "the port is in use. Choose another one, or 0 for a free one.",
+    errno.EADDRNOTAVAIL: "this machine has no such address. Use one of its addresses, or 127.0.0.1 for local access only.",
+    errno.EACCES: "permission denied. Choose a port from 1024 on, or 0 for a free one.",
+}
 
 
 class PatientProtocol(H11Protocol):
@@ -52,6 +58,13 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self.listens.set()
 
+    async def serve_on(self, listening: socket.socket) -> None:
+        """Serve until stopped, and leave the handling of signals to the program."""
+        try:
+            await self._serve([listening])
+        finally:
+            self.listens.set()
+
 
 def listen(app: App, host: str, port: int, *, insecure: bool = False) -> socket.socket:
     """Return a socket that listens.
@@ -71,10 +84,30 @@ def listen(app: App, host: str, port: int, *, insecure: bool = False) -> socket.
             f"Host {host!r} is open to other machines, and this application does not authenticate its users. Pass "
             "App(auth=...) (the command: --token-env), or listen on 127.0.0.1."
         )
+    return open_socket("server", host, port)
+
+
+def open_socket(server: str, host: str, port: int) -> socket.socket:
+    """Return a socket that listens.
+
+    Args:
+        server: The name of the server, for errors.
+        host: The address.
+        port: The port; 0 chooses a free one.
+
+    Raises:
+        UsageError: The port is in use, or the host is not an address of this machine.
+    """
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server((str(address[0]), port), family=family)
+    except (socket.gaierror, UnicodeError) as error:
+        raise UsageError(
+            f"The {server} cannot listen on {host}: it is not an address or name of this machine."
+        ) from error
     except OSError as error:
-        raise UsageError(f"{host}:{port} cannot be used: {error.strerror}. Choose another port.") from error
+        why = _CURES.get(error.errno or 0, error.strerror)
+        raise UsageError(f"The {server} cannot listen on {host}, port {port}: {why}") from error
 
 
 def server_for(app: Any, *, shutdown_seconds: float, connections: int = 2_000) -> Server:

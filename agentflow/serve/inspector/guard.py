@@ -10,20 +10,19 @@ Rules:
 from __future__ import annotations
 
 import hmac
-import re
 from collections.abc import Sequence
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agentflow.serve.guard import host_name, is_cross_site
 from agentflow.serve.inspector.one_file import policy
 
-__all__ = ["LOOPBACK", "PageGuard"]
+__all__ = ["PageGuard"]
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _COOKIE = "agentflow_inspector"
 
 
@@ -62,12 +61,9 @@ class PageGuard:
         if scope["type"] != "http":
             return "Only HTTP is supported."
         host = headers.get("host", "")
-        if _name(host) not in self._hosts:
+        if host_name(host) not in self._hosts:
             return "Unexpected Host header."
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
-            return "Unexpected Origin header."
-        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
+        if is_cross_site(headers):
             return "Unexpected Origin header."
         if not (self._in_link(scope) or self._in_headers(scope, headers)):
             return "A valid token is required. Open the link that `agentflow inspect` prints."
@@ -110,12 +106,3 @@ def _cookie(scope: Scope) -> str:
     """Return the cookie's name, which depends on the port because a host's ports share cookies."""
     server = scope.get("server")
     return f"{_COOKIE}_{server[1]}" if server else _COOKIE
-
-
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\s]+)(?::[0-9]{1,5})?\Z")
-
-
-def _name(host: str) -> str:
-    """Return a Host header without its port, or an empty string if it is malformed (`urlsplit` is too tolerant)."""
-    found = _HOST.match(host)
-    return "" if found is None else found[1].strip("[]").lower()

@@ -10,10 +10,8 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import secrets
-import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,11 +30,13 @@ from agentflow._support.json_text import read_json_text
 from agentflow.errors import StoreError, UsageError
 from agentflow.plugins.debugger.pause import Pause
 from agentflow.recording.keeping import LogStore
+from agentflow.serve.guard import LOOPBACK
 from agentflow.serve.inspector.comparing import compare
-from agentflow.serve.inspector.guard import LOOPBACK, PageGuard
+from agentflow.serve.inspector.guard import PageGuard
 from agentflow.serve.inspector.logs import Logs, LogSource
 from agentflow.serve.inspector.one_file import PAGE, page_with
 from agentflow.serve.inspector.pauses import Pauses
+from agentflow.serve.server import Server, open_socket
 
 __all__ = ["Inspector"]
 
@@ -120,10 +120,8 @@ class Inspector:
         Raises:
             UsageError: The port is in use, or the host is not an address of this machine.
         """
-        listening = await _listen(host, port)
-        server = _Server(
-            uvicorn.Config(self, log_config=None, lifespan="off", server_header=False, proxy_headers=False)
-        )
+        listening = await asyncio.to_thread(open_socket, "inspector", host, port)
+        server = Server(uvicorn.Config(self, log_config=None, lifespan="off", server_header=False, proxy_headers=False))
         running = asyncio.ensure_future(server.serve_on(listening))
         try:
             await server.listens.wait()
@@ -261,44 +259,3 @@ async def _body(request: Request) -> dict[str, Any]:
 
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _FILES = frozenset(path.name for path in PAGE.iterdir() if path.suffix in _TYPES)
-
-
-_CURES = {
-    errno.EADDRINUSE: "the port is in use. Choose another one, or 0 for a free one.",
-    errno.EADDRNOTAVAIL: "this machine has no such address. Use one of its addresses, or 127.0.0.1 for local access only.",
-    errno.EACCES: "permission denied. Choose a port from 1024 on, or 0 for a free one.",
-}
-
-
-async def _listen(host: str, port: int) -> socket.socket:
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, *_, address = found[0]
-        return socket.create_server((str(address[0]), port), family=family)
-    except (socket.gaierror, UnicodeError) as error:
-        raise UsageError(
-            f"The inspector cannot listen on {host}: it is not an address or name of this machine."
-        ) from error
-    except OSError as error:
-        why = _CURES.get(error.errno or 0, error.strerror)
-        raise UsageError(f"The inspector cannot listen on {host}, port {port}: {why}") from error
-
-
-class _Server(uvicorn.Server):
-    """Signals when it listens, and leaves signal handling to the program."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listens = asyncio.Event()
-
-    async def startup(self, sockets: Any = None) -> None:
-        """Start listening."""
-        await super().startup(sockets)
-        self.listens.set()
-
-    async def serve_on(self, listening: socket.socket) -> None:
-        """Serve until stopped."""
-        try:
-            await self._serve([listening])
-        finally:
-            self.listens.set()

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from agentflow.errors import AgentFlowError, StoreError, UsageError
-from agentflow.serve.inspector.guard import LOOPBACK
+from agentflow.serve.guard import LOOPBACK
 from agentflow.serve.inspector.inspector import Inspector
 from agentflow.serve.inspector.logs import Logs
 from agentflow.serve.inspector.one_file import export as export_runs
