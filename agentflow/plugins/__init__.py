@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agentflow.plugins.retry import ModelRetry, ToolRetry
     from agentflow.plugins.shell import ShellApproval
     from agentflow.plugins.steering import Steering
+    from agentflow.plugins.tool_search import ToolSearch
     from agentflow.recording import Recorder
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "ToolCache",
     "ToolGuardrail",
     "ToolRetry",
+    "ToolSearch",
     "UsageLimits",
 ]
 
@@ -107,5 +109,6 @@ __getattr__, __dir__ = lazily(
         "ToolRetry": ".retry",
         "ShellApproval": ".shell",
         "Steering": ".steering",
+        "ToolSearch": ".tool_search",
     },
 )

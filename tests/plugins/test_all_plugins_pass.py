@@ -46,6 +46,7 @@ from agentflow.plugins.reminders import DynamicContext, SystemReminder, current_
 from agentflow.plugins.retry import ModelRetry, ToolRetry
 from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.steering import Steering
+from agentflow.plugins.tool_search import ToolSearch
 from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel, check_hook
 from agentflow.vocabulary.events import PreActing, PreReasoning
@@ -127,6 +128,7 @@ FACTORIES: dict[type[Hook], dict[str, Factory]] = {
         "small": lambda: OffloadResults(20, preview_chars=10),
         "everything": lambda: OffloadResults(3, preview_chars=1),
     },
+    ToolSearch: {"all hidden": ToolSearch, "some shown": lambda: ToolSearch(always=["look", "s*"], results=1)},
     OpenTelemetry: {
         "no provider": OpenTelemetry,
         "recorded, with content": lambda: OpenTelemetry(content=True, tracer_provider=_tracers(ALWAYS_ON)),
