@@ -1,4 +1,4 @@
-"""Two hundred tools, of which a request shows three: the others are found with `search_tools` when they are needed."""
+"""Two hundred tools, of which a request shows three: the others are found with `search_tools` if they are needed."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from agentflow.plugins.reminders import DynamicContext, SystemReminder
     from agentflow.plugins.retry import ModelRetry, ToolRetry
     from agentflow.plugins.shell import ShellApproval
+    from agentflow.plugins.skills import Skills
     from agentflow.plugins.steering import Steering
     from agentflow.plugins.tool_search import ToolSearch
     from agentflow.recording import Recorder
@@ -59,6 +60,7 @@ __all__ = [
     "Refuse",
     "Rule",
     "ShellApproval",
+    "Skills",
     "Steering",
     "SummaryCompaction",
     "SystemReminder",
@@ -108,6 +110,7 @@ __getattr__, __dir__ = lazily(
         "ModelRetry": ".retry",
         "ToolRetry": ".retry",
         "ShellApproval": ".shell",
+        "Skills": ".skills",
         "Steering": ".steering",
         "ToolSearch": ".tool_search",
     },

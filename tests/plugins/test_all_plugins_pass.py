@@ -13,6 +13,7 @@ import os
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +46,7 @@ from agentflow.plugins.reflection import Reflection
 from agentflow.plugins.reminders import DynamicContext, SystemReminder, current_time
 from agentflow.plugins.retry import ModelRetry, ToolRetry
 from agentflow.plugins.shell import ShellApproval
+from agentflow.plugins.skills import Skills
 from agentflow.plugins.steering import Steering
 from agentflow.plugins.tool_search import ToolSearch
 from agentflow.recording.recorder import Recorder
@@ -129,6 +131,7 @@ FACTORIES: dict[type[Hook], dict[str, Factory]] = {
         "everything": lambda: OffloadResults(3, preview_chars=1),
     },
     ToolSearch: {"all hidden": ToolSearch, "some shown": lambda: ToolSearch(always=["look", "s*"], results=1)},
+    Skills: {"samples": lambda: Skills(Path(__file__).parents[2] / "samples" / "skills")},
     OpenTelemetry: {
         "no provider": OpenTelemetry,
         "recorded, with content": lambda: OpenTelemetry(content=True, tracer_provider=_tracers(ALWAYS_ON)),

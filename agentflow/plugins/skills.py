@@ -1,0 +1,246 @@
+"""`Skills`: folders with instructions and files for tasks, listed in the prompt and read by the model when needed.
+
+A skill is a folder with a `SKILL.md` in the form of https://agentskills.io: YAML front matter with `name` and `description`,
+then instructions.
+
+Rules:
+
+1. A skill is text from its author. It grants nothing: its `allowed-tools` are ignored, and its scripts run only through a tool
+   of the agent, with that tool's hooks and approvals.
+2. The files are listed once, when the hook is made. Only listed regular files are read, by their exact names; no path is built
+   from a model's text, and symbolic links are neither listed nor followed.
+3. Everything is bounded: files, their number and size, and names.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import stat
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from agentflow._support.shown import one_line
+from agentflow.errors import ToolArgumentError, UsageError
+from agentflow.hooks.hook import Hook
+from agentflow.tools.tool import Tool, tool
+from agentflow.vocabulary.events import HookEvent, PreReasoning
+from agentflow.vocabulary.messages import Msg, TextBlock, message
+
+__all__ = ["Skill", "Skills", "read_skills"]
+
+MAIN: Final = "SKILL.md"
+_LONGEST_NAME: Final = 64
+_LONGEST_DESCRIPTION: Final = 1024
+_MOST_FILES: Final = 1_000
+_DEEPEST: Final = 8
+_HINT: Final = (
+    "Before a task that one of these skills describes, read it with read_skill and follow it within your rules."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """A skill.
+
+    Attributes:
+        name: Its name, which is that of its folder.
+        description: Its purpose, for the list in the prompt.
+        body: Its instructions.
+        folder: Its folder.
+        files: Its other files, by their path in the folder.
+    """
+
+    name: str
+    description: str
+    body: str
+    folder: Path
+    files: Mapping[str, Path]
+
+
+class Skills(Hook):
+    """Lists skills in the system prompt, and brings the tool `read_skill` for their instructions and files.
+
+    Priority 45 (system).
+
+    Args:
+        folders: Folders of skills, or folders that contain such folders.
+        max_bytes: The size limit of each file.
+
+    Raises:
+        UsageError: A folder has no skills, a skill is not valid, or two have the same name.
+
+    Example:
+        >>> skill = Path("skills", "greeting")
+        >>> skill.mkdir(parents=True)
+        >>> _ = Path(skill, "SKILL.md").write_text("---\\nname: greeting\\ndescription: Greet people.\\n---\\nSay hello.")
+        >>> agent = Agent("writer", "openai/gpt-5", hooks=[Skills("skills")])
+    """
+
+    priority = 45
+    events = (PreReasoning,)
+
+    def __init__(self, *folders: str | Path, max_bytes: int = 100_000) -> None:
+        if max_bytes < 1:
+            raise UsageError(f"Skills(max_bytes={max_bytes}): it must be at least 1.")
+        self.max_bytes = max_bytes
+        self.skills: dict[str, Skill] = {}
+        for skill in read_skills(folders, max_bytes):
+            if (other := self.skills.setdefault(skill.name, skill)) is not skill:
+                raise UsageError(f"Two skills are named {skill.name!r}: {other.folder} and {skill.folder}. Remove one.")
+        listed = "\n".join(f"- {name}: {html.escape(one_line(s.description))}" for name, s in self.skills.items())
+        self._text = f"<available_skills>\n{_HINT}\n{listed}\n</available_skills>"
+
+    def on_event(self, event: HookEvent) -> HookEvent:
+        """Add the list to the system prompt, which is the first message."""
+        if isinstance(event, PreReasoning) and event.tools:
+            first = event.input_messages[0] if event.input_messages else None
+            if first is not None and first.role == "system":
+                own = message("system", (*first.content, TextBlock(f"\n\n{self._text}")), first.id, first.metadata)
+                event.input_messages = (own, *event.input_messages[1:])
+            else:
+                own = Msg.system(self._text, id=event.context.new_id("msg_"))
+                event.input_messages = (own, *event.input_messages)
+        return event
+
+    def tools(self) -> Iterable[Tool[..., Any]]:
+        """Return the tool that reads skills."""
+        return (self.read_skill,)
+
+    @tool(type="read", in_thread=True, idempotent=True)
+    def read_skill(self, skill: str, file: str = MAIN) -> str:
+        """Read the instructions of a skill, or one of its files.
+
+        Args:
+            skill: The name of the skill.
+            file: The file, as listed in the instructions of the skill.
+        """
+        found = self.skills.get(skill)
+        if found is None:
+            raise ToolArgumentError(f"There is no skill {skill!r:.80}. The skills: {', '.join(self.skills)}.")
+        if file == MAIN:
+            files = "\n".join(found.files) or "(none)"
+            return f"{found.body}\n\nFolder: {found.folder}\nFiles:\n{files}"
+        path = found.files.get(file)
+        if path is None:
+            raise ToolArgumentError(f"The skill {skill} has no file {file!r:.200}. Read {MAIN}, which lists its files.")
+        try:
+            return _read(path, self.max_bytes)
+        except (OSError, ValueError) as error:
+            raise ToolArgumentError(f"{file} of the skill {skill} cannot be read: {_why(error)}.") from error
+
+
+def read_skills(folders: Iterable[str | Path], max_bytes: int = 100_000) -> Iterator[Skill]:
+    """Read the skills of folders; each is a skill, or contains skills.
+
+    Raises:
+        UsageError: A folder has no skills, or a skill is not valid.
+    """
+    for given in folders:
+        root = Path(given).resolve()
+        try:
+            inner = [one for one in sorted(root.iterdir()) if one.is_dir() and not one.is_symlink()]
+        except OSError as error:
+            raise UsageError(f"Skills: the folder {given} cannot be read: {_why(error)}.") from error
+        found = [root] if (root / MAIN).exists() else [one for one in inner if (one / MAIN).exists()]
+        if not found:
+            raise UsageError(f"Skills: {given} has no skills. A skill is a folder with a file {MAIN}.")
+        for folder in found:
+            try:
+                yield _skill(folder, max_bytes)
+            except (OSError, ValueError) as error:
+                raise UsageError(
+                    f"The skill {folder} is not valid: {_why(error)}. Correct it, or remove it."
+                ) from error
+
+
+def _skill(folder: Path, max_bytes: int) -> Skill:
+    text = _read(folder / MAIN, max_bytes).removeprefix("\ufeff")
+    first, _, rest = text.partition("\n")
+    lines = rest.splitlines(keepends=True)
+    end = next((n for n, line in enumerate(lines) if line.rstrip() == "---"), None)
+    if first.rstrip() != "---" or end is None:
+        raise ValueError(f"{MAIN} does not begin with YAML between two lines of ---")
+    fields = _front_matter("".join(lines[:end]))
+    name, description = fields.get("name", "").strip(), fields.get("description", "").strip()
+    if problem := _problem(unicodedata.normalize("NFKC", name), unicodedata.normalize("NFKC", folder.name)):
+        raise ValueError(problem)
+    if not 0 < len(description) <= _LONGEST_DESCRIPTION:
+        raise ValueError(f"description has {len(description)} characters; it must have 1 to {_LONGEST_DESCRIPTION}")
+    files = {path.relative_to(folder).as_posix(): path for path in _files(folder, _DEEPEST)}
+    if len(files) > _MOST_FILES:
+        raise ValueError(f"it has more than {_MOST_FILES} files")
+    files.pop(MAIN, None)
+    return Skill(name, description, "".join(lines[end + 1 :]).strip(), folder, files)
+
+
+def _problem(name: str, folder: str) -> str:
+    """Return why a name is not legal; empty if it is."""
+    if not name or len(name) > _LONGEST_NAME:
+        return f"name has {len(name)} characters; it must have 1 to {_LONGEST_NAME}"
+    legal = all(part and all(char.isalnum() for char in part) for part in name.split("-"))
+    if not legal or name != name.lower():
+        return f"name {name!r} must have lower-case letters and digits, with single hyphens between them"
+    return "" if name == folder else f"name {name!r} differs from its folder's, {folder!r}"
+
+
+def _front_matter(text: str) -> dict[str, str]:
+    """Return the texts of a YAML mapping. Nothing is constructed: tags and aliases have no effect."""
+    import yaml
+
+    library = cast("Any", yaml)
+    try:
+        node = library.compose(text, Loader=library.BaseLoader)
+    except (library.YAMLError, RecursionError) as error:
+        raise ValueError(f"its front matter is not YAML: {one_line(str(error))[:200]}") from None
+    if not isinstance(node, library.MappingNode):
+        raise ValueError("its front matter is not a mapping")  # noqa: TRY004 - a value of a file
+    pairs = [(key.value, value) for key, value in node.value if isinstance(key.value, str)]
+    if twice := [name for n, (name, _) in enumerate(pairs) if name in [before for before, _ in pairs[:n]]]:
+        raise ValueError(f"its front matter has {twice[0]!r:.80} twice")
+    return {name: value.value for name, value in pairs if isinstance(value.value, str)}
+
+
+def _files(folder: Path, depth: int) -> Iterator[Path]:
+    """Yield the regular files below a folder, without symbolic links, in order, up to one more than the limit."""
+    left = [(folder, depth)]
+    count = 0
+    while left and count <= _MOST_FILES:
+        here, deep = left.pop()
+        for entry in sorted(os.scandir(here), key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False) and deep:
+                left.append((Path(entry.path), deep - 1))
+            elif entry.is_file(follow_symlinks=False) and count <= _MOST_FILES:
+                count += 1
+                yield Path(entry.path)
+
+
+def _read(path: Path, max_bytes: int) -> str:
+    """Read a text file, unless it or a folder above it has become a symbolic link.
+
+    Raises:
+        OSError: It cannot be opened.
+        ValueError: It is not a regular file, too large, or not text.
+    """
+    if path.resolve() != path:
+        raise ValueError("it is behind a symbolic link")
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with open(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is not a regular file")
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise ValueError(f"it is larger than {max_bytes} bytes")
+    if b"\0" in data:
+        raise ValueError("it is not a text file")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+
+
+def _why(error: Exception) -> str:
+    return error.strerror or "unknown" if isinstance(error, OSError) else str(error)
