@@ -2,8 +2,8 @@
 
 The names that most programs need are here. The others are in modules by topic: `agentflow.vocabulary`,
 `agentflow.errors`, `agentflow.hooks`, `agentflow.tools`, `agentflow.agent`, `agentflow.models`, `agentflow.state`,
-`agentflow.plugins`, `agentflow.recording`, `agentflow.testing`. The adapter of a model name (`"openai/gpt-5"`) is
-imported when the model is first called.
+`agentflow.plugins`, `agentflow.recording`, `agentflow.testing`. A name is imported when it is first used, and the adapter of
+a model name (`"openai/gpt-5"`) when the model is first called.
 """
 
 import sys
@@ -14,61 +14,74 @@ if sys.argv[:1] == ["-m"] and ("-m", "agentflow") in zip(sys.orig_argv, sys.orig
 
     agentflow_command.leave_on_interrupt()
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from agentflow._support.lazy import lazily
 from agentflow._support.root_names import wrong_name
-from agentflow.agent.agent import Agent
-from agentflow.agent.builder import AgentBuilder
-from agentflow.agent.queue import TurnQueue
-from agentflow.agent.shutdown import GracefulShutdown
-from agentflow.errors import Veto
-from agentflow.hooks import (
-    Hook,
-    HookResult,
-    after_each_tool,
-    after_llm,
-    after_tool_round,
-    after_turn,
-    after_user_input,
-    before_each_tool,
-    before_llm,
-    before_tool_round,
-    before_turn,
-    on,
-    on_complete,
-    on_error,
-    process_hooks,
-)
-from agentflow.loop.output.output import Output
-from agentflow.loop.schedule import ToolSchedule
-from agentflow.loop.session import Session
-from agentflow.loop.turn import Turn
-from agentflow.reactive import Flux, Mono, threads
-from agentflow.tools import Dep, ToolContext, ToolEmitter, Toolset, external_tool, tool
-from agentflow.vocabulary.chunks import ModelChunk
-from agentflow.vocabulary.context import RunContext
-from agentflow.vocabulary.events import (
-    ActingChunk,
-    CallEnded,
-    Error,
-    HookEvent,
-    MessagesAdded,
-    PostActing,
-    PostCall,
-    PostReasoning,
-    PostToolRound,
-    PreActing,
-    PreCall,
-    PreReasoning,
-    PreToolRound,
-    ReasoningChunk,
-)
-from agentflow.vocabulary.messages import DataBlock, Msg, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from agentflow.vocabulary.ports.memory_store import MemoryStore
-from agentflow.vocabulary.ports.model import Model, ModelRequest
-from agentflow.vocabulary.specs import ModelOptions, Usage
-from agentflow.vocabulary.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
+
+if TYPE_CHECKING:
+    from agentflow._support.std_logging import log_to_std
+    from agentflow.agent.agent import Agent
+    from agentflow.agent.builder import AgentBuilder
+    from agentflow.agent.queue import TurnQueue
+    from agentflow.agent.shutdown import GracefulShutdown
+    from agentflow.errors import Veto
+    from agentflow.hooks import (
+        Hook,
+        HookResult,
+        after_each_tool,
+        after_llm,
+        after_tool_round,
+        after_turn,
+        after_user_input,
+        before_each_tool,
+        before_llm,
+        before_tool_round,
+        before_turn,
+        on,
+        on_complete,
+        on_error,
+        process_hooks,
+    )
+    from agentflow.loop.output.output import Output
+    from agentflow.loop.schedule import ToolSchedule
+    from agentflow.loop.session import Session
+    from agentflow.loop.turn import Turn
+    from agentflow.reactive import Flux, Mono, threads
+    from agentflow.terminal.console import Console
+    from agentflow.tools import Dep, ToolContext, ToolEmitter, Toolset, external_tool, tool
+    from agentflow.vocabulary.chunks import ModelChunk
+    from agentflow.vocabulary.context import RunContext
+    from agentflow.vocabulary.events import (
+        ActingChunk,
+        CallEnded,
+        Error,
+        HookEvent,
+        MessagesAdded,
+        PostActing,
+        PostCall,
+        PostReasoning,
+        PostToolRound,
+        PreActing,
+        PreCall,
+        PreReasoning,
+        PreToolRound,
+        ReasoningChunk,
+    )
+    from agentflow.vocabulary.messages import (
+        DataBlock,
+        Msg,
+        Reply,
+        TextBlock,
+        ThinkingBlock,
+        ToolResultBlock,
+        ToolUseBlock,
+    )
+    from agentflow.vocabulary.ports.memory_store import MemoryStore
+    from agentflow.vocabulary.ports.model import Model, ModelRequest
+    from agentflow.vocabulary.specs import ModelOptions, Usage
+    from agentflow.vocabulary.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
 
 __all__ = [
     "ActingChunk",
@@ -144,14 +157,41 @@ __all__ = [
 ]
 
 
-if TYPE_CHECKING:
-    from agentflow._support.std_logging import log_to_std
-    from agentflow.terminal.console import Console
-else:  # a checker must see that a name is wrong
-    _LATER = {"Console": ".terminal.console", "log_to_std": "._support.std_logging"}
-    _later, __dir__ = lazily(__name__, _LATER)
+if not TYPE_CHECKING:  # a checker must see that a name is wrong
+    _NAMES = {
+        "._support.std_logging": "log_to_std",
+        ".agent.agent": "Agent",
+        ".agent.builder": "AgentBuilder",
+        ".agent.queue": "TurnQueue",
+        ".agent.shutdown": "GracefulShutdown",
+        ".errors": "Veto",
+        ".hooks": "Hook HookResult after_each_tool after_llm after_tool_round after_turn after_user_input before_each_tool "
+        "before_llm before_tool_round before_turn on on_complete on_error process_hooks",
+        ".loop.output.output": "Output",
+        ".loop.schedule": "ToolSchedule",
+        ".loop.session": "Session",
+        ".loop.turn": "Turn",
+        ".reactive": "Flux Mono threads",
+        ".terminal.console": "Console",
+        ".tools": "Dep ToolContext ToolEmitter Toolset external_tool tool",
+        ".vocabulary.chunks": "ModelChunk",
+        ".vocabulary.context": "RunContext",
+        ".vocabulary.events": "ActingChunk CallEnded Error HookEvent MessagesAdded PostActing PostCall PostReasoning "
+        "PostToolRound PreActing PreCall PreReasoning PreToolRound ReasoningChunk",
+        ".vocabulary.messages": "DataBlock Msg Reply TextBlock ThinkingBlock ToolResultBlock ToolUseBlock",
+        ".vocabulary.ports.memory_store": "MemoryStore",
+        ".vocabulary.ports.model": "Model ModelRequest",
+        ".vocabulary.specs": "ModelOptions Usage",
+        ".vocabulary.verdicts": "Again Answer Approve Deny Recover Stop Suspend",
+    }
+    _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
+    _MODULES = frozenset({"agent", "hooks", "loop", "reactive", "tools", "vocabulary"})
+    """Packages that are attributes of this one without an import of their own."""
+    _find, __dir__ = lazily(__name__, _PLACES)
 
     def __getattr__(name: str) -> Any:
-        if name in _LATER:
-            return _later(name)
+        if name in _PLACES:
+            return _find(name)
+        if name in _MODULES:
+            return import_module(f".{name}", __name__)
         raise wrong_name(name)
