@@ -30,6 +30,7 @@ from agentflow.serve.plain import plain
 from agentflow.serve.refusals import Refusal, refused
 from agentflow.serve.service import RouteModule, Service
 from agentflow.serve.view import View
+from agentflow.serve.web_chat import web_chat
 from agentflow.vocabulary.ports.store import Store
 
 __all__ = ["STANDARD", "App"]
@@ -53,6 +54,7 @@ class App:
         hosts: The host names under which the server is reachable, without ports; `"*"` for any.
         origins: Origins of other sites with pages that use the server, such as `"https://example.com"`.
         routes: The route modules; `STANDARD` by default.
+        ui: Whether to serve the web chat at `/`; its files are public, all data requires `auth`.
         resume: Whether to continue, at the start, the runs that the last process left. No other process should be
             working on the store then, or calls should wait (`SqlStore(..., on_conflict="wait")`).
         shutdown_seconds: Seconds for running calls at a shutdown; it should be below the server's own limit.
@@ -75,6 +77,7 @@ class App:
         hosts: Sequence[str] = LOOPBACK,
         origins: Sequence[str] = (),
         routes: Sequence[RouteModule] = STANDARD,
+        ui: bool = False,
         resume: bool = False,
         shutdown_seconds: float = 20.0,
     ) -> None:
@@ -94,6 +97,7 @@ class App:
             routes=[
                 Route("/health", self._health),
                 Route("/ready", self._ready),
+                *(web_chat() if ui else ()),
                 Mount("/", Guard(inner, auth, hosts, origins)),
             ],
             lifespan=self.lifespan,

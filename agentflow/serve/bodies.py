@@ -74,6 +74,11 @@ class ForkBody(Body):
     after: str | None = Field(
         default=None, max_length=200, description="The id of the last run to copy; all by default."
     )
+    before: str | None = Field(
+        default=None,
+        max_length=200,
+        description="The id of a user's message: copy what precedes it, to resend it edited.",
+    )
 
 
 async def read_body(request: Request, model: type[B], limits: Limits) -> B:

@@ -219,7 +219,7 @@ class PlainRoutes:
         place = self._session(request)
         body = await read_body(request, ForkBody, self.service.limits)
         copy = self.service.session(owner_of(request.scope), place.agent.name, body.session)
-        await self.service.fork(place, copy, body.after)
+        await self.service.fork(place, copy, body.after, body.before)
         return _json(SessionCopy(session=copy.public), 201)
 
     async def delete(self, request: Request) -> Response:

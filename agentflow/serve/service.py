@@ -31,6 +31,7 @@ from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Run, RunRequest, Runs
 from agentflow.serve.view import View
+from agentflow.vocabulary.facts import CallOpened, Fact
 from agentflow.vocabulary.messages import Msg, Pending
 from agentflow.vocabulary.ports.memory_store import MemoryStore
 from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
@@ -147,20 +148,41 @@ class Service:
         ours = [(info.id.removeprefix(start), info) for info in infos if info.id.startswith(start)]
         return [(public, info) for public, info in ours if _NAME.fullmatch(public)]  # no sub-agents' sessions
 
-    async def fork(self, place: StoredSession, copy: StoredSession, after: str | None) -> None:
+    async def fork(
+        self, place: StoredSession, copy: StoredSession, after: str | None = None, before: str | None = None
+    ) -> None:
         """Copy a session.
 
+        Args:
+            place: The session.
+            copy: Its copy, which is not stored if nothing precedes `before`.
+            after: The id of the last run to copy.
+            before: The id of the input message that ends the copy.
+
         Raises:
-            Refusal: The session is busy, the run is not part of it, or the copy exists.
+            Refusal: The session is busy, the run or message is not part of it, or the copy exists.
         """
+        if after is not None and before is not None:
+            raise Refusal(422, "invalid_body", "A copy ends after a run or before a message: pass one of them.")
         await self._idle(place)
         taken = await self._stored(_as_coroutine(_store_of(copy.agent).load(copy.stored)))
         if taken:
             raise Refusal(409, "session_exists", "The copy's id is in use.")
+        point = after if before is None else await self._length_before(place, before)
+        if point == 0:
+            return
         try:
-            await _store_of(place.agent).fork(place.stored, copy.stored, after)
+            await _store_of(place.agent).fork(place.stored, copy.stored, point)
         except StoreError as error:
             raise Refusal(422, "no_such_run", "The session has no run of this id.") from error
+
+    async def _length_before(self, place: StoredSession, message: str) -> int:
+        """Return how many facts of a session precede the call with an input message; 0 if no call does."""
+        facts: Sequence[Fact] = await self._stored(_as_coroutine(_store_of(place.agent).load(place.stored)))
+        for length, fact in enumerate(facts):
+            if isinstance(fact, CallOpened) and any(msg.id == message for msg in fact.messages):
+                return length if any(isinstance(one, CallOpened) for one in facts[:length]) else 0
+        raise Refusal(422, "no_such_message", "The session has no input message of this id.")
 
     async def delete(self, place: StoredSession) -> None:
         """Delete a session with the sessions of sub-agents in it, and the events of its runs.

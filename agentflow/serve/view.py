@@ -103,6 +103,7 @@ class Source(Public):
 
     url: str | None = Field(default=None, description="Its address.")
     title: str | None = Field(default=None, description="Its title, or a file name.")
+    quote: str | None = Field(default=None, description="The cited passage.")
 
 
 class File(Public):
@@ -199,6 +200,9 @@ class HistoryMessage(Public):
     id: str = Field(description="The message's id.")
     role: Literal["user", "assistant"] = Field(description="The author.")
     text: str = Field(description="The text.")
+    thinking: str | None = Field(default=None, description="The thinking; only sent with `View(thinking=True)`.")
+    sources: list[Source] | None = Field(default=None, description="The sources that it cites.")
+    files: list[File] | None = Field(default=None, description="Its images and other files, if the model made them.")
     tools: list[ToolEvent] = Field(default=[], description="The calls of this message, with their states.")
 
 
@@ -339,9 +343,18 @@ class View:
         if msg.role != "assistant" or synthetic not in {None, *CLOSING_TEXTS}:
             return None
         tools = [self._call(use, results.get(use.id)) for use in msg.tool_uses]
-        if not (msg.text or tools):
+        if not (msg.text or tools or msg.data):
             return None
-        return HistoryMessage(id=msg.id, role="assistant", text=self._text(msg.text), tools=tools)
+        thinking = self._text(msg.thinking) if self.thinking else ""
+        return HistoryMessage(
+            id=msg.id,
+            role="assistant",
+            text=self._text(msg.text),
+            thinking=thinking or None,
+            sources=self._sources(msg),
+            files=_files(msg),
+            tools=tools,
+        )
 
     def _call(self, use: ToolUseBlock, result: ToolResultBlock | None) -> ToolEvent:
         return self._tool(use, "suspended" if result is None else result.state, result)
@@ -358,10 +371,17 @@ class View:
         )
 
     def _reply(self, reply: Msg) -> ReplyEvent:
-        cited = dict.fromkeys((one.url, one.title) for one in reply.citations)
-        sources = [Source(url=url, title=None if title is None else self._text(title)) for url, title in cited]
-        files = [File(media_type=one.media_type, url=one.url or _data_url(one)) for one in reply.data]
-        return ReplyEvent(id=reply.id, text=self._text(reply.text), sources=sources or None, files=files or None)
+        return ReplyEvent(id=reply.id, text=self._text(reply.text), sources=self._sources(reply), files=_files(reply))
+
+    def _sources(self, msg: Msg) -> list[Source] | None:
+        """Return the sources of a message, each once."""
+        found = dict.fromkeys((cited.url, cited.title, cited.text) for cited in msg.citations)
+        return [
+            Source(url=url, title=self._some(title), quote=self._some(quote)) for url, title, quote in found
+        ] or None
+
+    def _some(self, text: str | None) -> str | None:
+        return None if text is None else self._text(text)
 
     def _text(self, text: str) -> str:
         return text if self.redact is None else self.redact(text)
@@ -378,6 +398,10 @@ class View:
         if isinstance(value, list | tuple):
             return [self._redacted(part) for part in cast("Sequence[object]", value)]
         return cast("Json", value)
+
+
+def _files(msg: Msg) -> list[File] | None:
+    return [File(media_type=one.media_type, url=one.url or _data_url(one)) for one in msg.data] or None
 
 
 def _data_url(block: DataBlock) -> str:

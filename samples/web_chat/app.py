@@ -1,4 +1,4 @@
-"""A chat in the browser: the order desk of a bookshop, with a page that streams, asks before it refunds, and can be stopped.
+"""The web chat of `agentflow serve --ui` in a program of your own: the order desk of a bookshop, which asks before it refunds.
 
 python samples/web_chat/app.py                                   # offline, with a scripted model: http://127.0.0.1:8000
 python samples/web_chat/app.py --model openai/gpt-5              # a real one, with its key in the environment
@@ -14,14 +14,9 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import uvicorn
-from backend import make_app
-from starlette.applications import Starlette
-from starlette.routing import Mount
-from starlette.staticfiles import StaticFiles
 
 from agentflow import (
     Agent,
@@ -36,9 +31,9 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow.serve import App, View
 from agentflow.testing import ScriptedModel
 
-PAGE = Path(__file__).parent / "page"
 PACE = float(os.environ.get("WEB_CHAT_PACE", "0.03"))  # seconds between two words of the scripted model
 
 
@@ -88,15 +83,15 @@ SYSTEM = "You are the order desk of a small bookshop. Look orders up before you 
 
 
 def make_agent(model: Model | str, store: Any) -> Agent:
-    return Agent("desk", model, system=SYSTEM, tools=[look_up_order, refund], hooks=[ask_before_refunds], store=store)
-
-
-# ---- the page, and the server
-
-
-def application(agent: Agent, limit: float = 20.0) -> Starlette:
-    """Make the backend with the page."""
-    return make_app(agent, LABELS, [Mount("/", StaticFiles(directory=PAGE, html=True))], limit=limit)
+    return Agent(
+        "desk",
+        model,
+        system=SYSTEM,
+        description="Ask about an order (1042 or 1043), or have it refunded. Refunds need your approval.",
+        tools=[look_up_order, refund],
+        hooks=[ask_before_refunds],
+        store=store,
+    )
 
 
 def main() -> None:
@@ -107,10 +102,9 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=20.0, help="seconds that running calls have at a shutdown")
     args = parser.parse_args()
     agent = make_agent(args.model or ScriptedModel(brain), args.store or MemoryStore())
+    app = App(agent, view=View(tools="label", labels=LABELS), ui=True, resume=True, shutdown_seconds=args.limit)
     # The server's own limit is above ours: a call that the server cancels is lost.
-    uvicorn.run(
-        application(agent, args.limit), port=args.port, access_log=False, timeout_graceful_shutdown=int(args.limit) + 10
-    )
+    uvicorn.run(app, port=args.port, access_log=False, timeout_graceful_shutdown=int(args.limit) + 10)
 
 
 # ---- the scripted model

@@ -13,6 +13,7 @@ from agentflow import Agent, CallEnded, MemoryStore, ModelChunk, Msg, PreActing,
 from agentflow.serve import App, Limits, View
 from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary import Citation
 
 
 @tool(type="read")
@@ -237,6 +238,40 @@ async def test_a_run_is_steered_and_interrupted() -> None:
         assert await client.good("POST", f"/runs/{run}/interrupt", {}) == {"interrupted": False}
         status, refused = await client.ask("POST", f"/runs/{run}/steer", {"text": "Hello?"})
         assert (status, refused["error"]["code"]) == (409, "run_ended")
+
+
+async def test_a_copy_before_a_message() -> None:
+    """A copy that ends before an input can be continued with another one; before the first it is a new session."""
+    agent = Agent(
+        "a", ScriptedModel(lambda request: " ".join(msg.text for msg in request.messages if msg.role == "user"))
+    )
+    async with served(App(agent)) as url, connected(url) as client:
+        for text in ("one", "two"):
+            await client.ended((await client.started(text, session="mine"))["id"])
+        first, _, second, _ = (await client.good("GET", "/agents/a/sessions/mine"))["messages"]
+        replies = []
+        for message in (first, second):
+            fork = await client.good("POST", "/agents/a/sessions/mine/fork", {"before": message["id"]})
+            end = await client.ended((await client.started("other", session=fork["session"]))["id"])
+            replies.append(end["text"])
+        assert replies == ["other", "one other"]
+        for body in ({"before": "msg_x"}, {"before": second["id"], "after": "run_x"}):
+            assert (await client.ask("POST", "/agents/a/sessions/mine/fork", body))[0] == 422
+
+
+async def test_sources_are_sent_once() -> None:
+    """A reply has the sources that the model cites, without the provider's annotations."""
+    source = Citation(url="https://example.com/", title="Example", text="SECRET quote", raw={"internal": 1})
+    agent = Agent(
+        "a", ScriptedModel([["It is so.", ModelChunk(citations=(source,)), " It is.", ModelChunk(citations=(source,))]])
+    )
+    view = View(redact=lambda text: text.replace("SECRET", "***"))
+    async with served(App(agent, view=view)) as url, connected(url) as client:
+        run = await client.started("Is it?")
+        [reply] = [event.data for event in await client.events(run["id"]) if event.type == "reply"]
+        history = await client.good("GET", f"/agents/a/sessions/{run['session']}")
+    sources = [{"title": "Example", "url": "https://example.com/", "quote": "*** quote"}]
+    assert (reply["sources"], history["messages"][-1]["sources"]) == (sources, sources)
 
 
 async def test_sessions_are_listed_copied_and_deleted() -> None:

@@ -28,7 +28,8 @@ _SHUTDOWN_SECONDS = 20.0
 @click.option("--token-env", metavar="NAME", help="Environment variable with the token that clients must send.")
 @click.option("--name", "names", multiple=True, metavar="HOST", help="Host name under which it is reachable.")
 @click.option("--origin", "origins", multiple=True, metavar="URL", help="Other site whose pages may use it.")
-@click.option("--full", is_flag=True, help="Also show thinking, and arguments and results of tools.")
+@click.option("--ui", is_flag=True, help="Serve the web chat at /.")
+@click.option("--full", is_flag=True, help="Also show thinking, costs, and arguments and results of tools.")
 @click.option("--no-resume", is_flag=True, help="Do not continue the runs that the last process left.")
 def serve(
     agents: tuple[str, ...],
@@ -38,6 +39,7 @@ def serve(
     token_env: str | None,
     names: tuple[str, ...],
     origins: tuple[str, ...],
+    ui: bool,
     full: bool,
     no_resume: bool,
 ) -> int:
@@ -51,9 +53,10 @@ def serve(
             [load_agent(agent) for agent in agents],
             store=store,
             auth=None if token_env is None else bearer_tokens({_token(token_env): "user"}),
-            view=View(tools="full", thinking=True) if full else None,
+            view=View(tools="full", thinking=True, cost=True) if full else None,
             hosts=(*LOOPBACK, *names),
             origins=origins,
+            ui=ui,
             resume=not no_resume,
             shutdown_seconds=_SHUTDOWN_SECONDS,
         )

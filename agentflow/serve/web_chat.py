@@ -1,0 +1,46 @@
+"""The web chat: one page that uses the plain routes, as any other client does.
+
+Rules:
+
+1. The files are public and contain no data. Everything else comes from routes that require the user.
+2. Only these files may run, and the page connects to this server only; texts never become markup (`page/chat.js`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+__all__ = ["PAGE", "web_chat"]
+
+PAGE: Final = Path(__file__).parent / "page"
+_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+
+
+def web_chat() -> list[Route]:
+    """Return the routes of the page's files."""
+    files = {file.name: file for file in PAGE.iterdir() if file.suffix in _TYPES}
+    return [
+        Route("/", partial(_send, files.pop("index.html"))),
+        *[Route(f"/ui/{name}", partial(_send, file)) for name, file in files.items()],
+    ]
+
+
+async def _send(file: Path, request: Request) -> Response:
+    return FileResponse(file, headers=_HEADERS, media_type=_TYPES[file.suffix])
