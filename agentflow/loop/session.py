@@ -33,13 +33,13 @@ from agentflow.vocabulary.saving.codec import SavedSession, session_from_dict, s
 from agentflow.vocabulary.saving.plain import read_json
 from agentflow.vocabulary.typed_state import StateMap
 
-__all__ = ["FullSession", "OpenRun", "OuterCall", "Session", "SessionStatus", "full_session"]
+__all__ = ["STATUSES", "FullSession", "OpenRun", "OuterCall", "Session", "SessionStatus", "full_session"]
 
 
 SessionStatus: TypeAlias = Literal["ready", "running", "suspended", "unfinished"]
 """The status of a session."""
 
-_STATUSES: Final[Mapping[State, SessionStatus]] = {State.USER_INPUT: "ready", State.SUSPENDED: "suspended"}
+STATUSES: Final[Mapping[State, SessionStatus]] = {State.USER_INPUT: "ready", State.SUSPENDED: "suspended"}
 
 
 class Interruptible(Protocol):
@@ -161,7 +161,7 @@ class Session(FairLine):
             return "running"
         own = full_session(self)
         own.check_known("status is")
-        return _STATUSES.get(own.machine.state, "unfinished")
+        return STATUSES.get(own.machine.state, "unfinished")
 
     @property
     def messages(self) -> Sequence[Msg]:

@@ -196,7 +196,7 @@ class PlainRoutes:
         """Return a session's conversation."""
         place = self._session(request)
         session, messages = await self.service.load(place)
-        status = "running" if self.service.runs.busy(session) else session.status
+        status = self.service.status(session)
         view = self.service.view
         return _json(
             SessionHistory(

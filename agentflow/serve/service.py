@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -24,7 +25,7 @@ from agentflow.errors import (
     UsageError,
 )
 from agentflow.hooks.hook_set import full_hooks
-from agentflow.loop.session import Session
+from agentflow.loop.session import STATUSES, Session, SessionStatus, full_session
 from agentflow.plugins.steering import Steering
 from agentflow.serve.bodies import SESSION_ID, DecisionBody
 from agentflow.serve.limits import Limits
@@ -128,8 +129,9 @@ class Service:
         """
         session = place.agent.session(place.stored)
         messages = await self.history(place)
-        if not messages and session.status == "ready" and not self.runs.busy(session):
-            place.agent.forget(place.stored)
+        if not messages and self.status(session) == "ready":
+            with suppress(UsageError):  # another request reads it
+                place.agent.forget(place.stored)
             raise Refusal(404, "no_such_session", "There is no such session.")
         return session, messages
 
@@ -140,6 +142,11 @@ class Service:
             Refusal: It cannot be read.
         """
         return await self._stored(place.agent.history(place.agent.session(place.stored)))
+
+    def status(self, session: Session) -> SessionStatus:
+        """Return the status of a loaded session; other requests that read it do not make it `"running"`."""
+        own = full_session(session)
+        return "running" if self.runs.busy(session) or own.run else STATUSES.get(own.machine.state, "unfinished")
 
     async def sessions(self, owner: str, agent: str) -> list[tuple[str, SessionInfo]]:
         """Return the sessions of a user with their public ids, the last used first."""
@@ -194,14 +201,15 @@ class Service:
         store = _store_of(place.agent)
         inner = [info.id for info in await self._stored(store.sessions()) if info.id.startswith(f"{place.stored}/")]
         for id in (place.stored, *inner):  # noqa: A001
-            place.agent.forget(id)
+            with suppress(UsageError):  # another request reads it
+                place.agent.forget(id)
             await self._stored(store.delete(id))
         self.steering.withdraw(place.stored)
         self.runs.forget_session(place.stored)
 
     async def _idle(self, place: StoredSession) -> None:
         session, _ = await self.load(place)
-        if session.busy or self.runs.busy(session):
+        if self.status(session) == "running":
             raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
 
     async def _stored(self, work: Any) -> Any:
@@ -233,7 +241,7 @@ class Service:
         """
         session, _ = await self.load(place)
         pending = {waits.id: waits for waits in session.pending}
-        if session.status not in ("suspended", "unfinished") or self.runs.busy(session):
+        if self.status(session) not in ("suspended", "unfinished"):
             raise Refusal(409, "not_waiting", "This session does not wait for decisions.")
         resolutions = {key: resolution(key, decision, pending) for key, decision in decisions.items()}
         missing = [waits.id for waits in pending.values() if waits.kind != "parked" and waits.id not in resolutions]

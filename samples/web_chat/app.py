@@ -70,7 +70,7 @@ async def refund(number: int) -> str:
 
 @on
 def ask_before_refunds(event: PreActing) -> Suspend | None:
-    """Suspend the call with a question for the user; the answer resumes it."""
+    """Suspend the call with a question if it would refund an order; the answer resumes it."""
     number = event.tool_use.input.get("number")
     if event.tool_use.name != "refund" or number not in ORDERS:
         return None

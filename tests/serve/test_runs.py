@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 from serve_client import LIMIT, Client, Gate, Sent, connected, sent_by, served
@@ -402,3 +403,27 @@ async def _found(client: Client, run: str) -> dict[str, Any]:
             if (await client.ask("GET", f"/runs/{run}"))[0] == 200:
                 return await client.ended(run)
             await asyncio.sleep(0.02)
+
+
+async def test_reading_a_session_does_not_make_it_busy(tmp_path: Path) -> None:
+    """While other requests read a suspended session from its store, it stays suspended, and its decision is accepted."""
+    agent = Agent("a", ScriptedModel([payment(), "Paid."]), tools=[pay])
+    async with served(App(agent, store=f"sqlite:///{tmp_path / 'a.db'}")) as url, connected(url) as client:
+        run = await client.started("Pay")
+        await client.events(run["id"])
+        path = f"/agents/a/sessions/{run['session']}"
+        states: set[str] = set()
+        resumed = asyncio.Event()
+
+        async def read() -> None:
+            while not resumed.is_set():
+                states.add((await client.good("GET", path))["status"])
+
+        reads = [asyncio.create_task(read()) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        before = set(states)
+        status, answer = await client.ask("POST", f"{path}/resume", {"decisions": {"t1": {"action": "approve"}}})
+        resumed.set()
+        await asyncio.gather(*reads)
+        end = await client.ended(run["id"])
+    assert (status, answer["id"], end["outcome"], before) == (202, run["id"], "completed", {"suspended"})
