@@ -29,6 +29,7 @@ from agentflow.vocabulary.messages import (
     ContentBlock,
     DataBlock,
     Msg,
+    ServerToolBlock,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
@@ -199,6 +200,8 @@ def _size(block: ContentBlock) -> int:
     match block:
         case TextBlock(text=text) | ThinkingBlock(text=text):
             return len(text)
+        case ServerToolBlock():
+            return len(block.json)
         case ToolUseBlock():
             return len(block.name) + len(block.raw)
         case ToolResultBlock():

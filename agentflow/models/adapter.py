@@ -77,6 +77,8 @@ class Adapter(ABC):
     """Names that `params` and `options.extra` must not contain."""
     _tells_errors: ClassVar[bool] = False
     """Whether the wire has a field for a failed tool."""
+    _returns_server_tools: ClassVar[bool] = False
+    """Whether the wire takes the work of server tools back."""
 
     def __init__(
         self,
@@ -158,7 +160,13 @@ class Adapter(ABC):
         own = PROFILES[self._family] if self._family is not None else None
         profile = self._fitted(own or profile_for(provider, model, base))
         hears = profile.speaks == "messages" and listens(profile.family, row)
-        return Conversation(self._name, profile, listens=hears, tells_errors=self._tells_errors)
+        return Conversation(
+            self._name,
+            profile,
+            listens=hears,
+            tells_errors=self._tells_errors,
+            server_tools=self._returns_server_tools,
+        )
 
     def _fitted(self, profile: WireProfile) -> WireProfile:
         """Adapt the family's profile to this model."""
@@ -196,7 +204,9 @@ class Adapter(ABC):
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    def _prepare(self, request: ModelRequest, conversation: Conversation, supported: Container[str]) -> PreparedRequest:
+    def _prepare(
+        self, request: ModelRequest, conversation: Conversation, supported: Container[str], *, continues: bool = False
+    ) -> PreparedRequest:
         profile = conversation.profile
         check_content(request.messages, self._name, profile.family, listens=conversation.listens)
         tools = self._tools.arguments(request, profile)
@@ -207,7 +217,7 @@ class Adapter(ABC):
         form = None if schema is None else response_format(schema, profile.family)
         if schema is not None and form is None:
             messages = with_appended(messages, Msg.user(in_words(schema)))
-        converted = conversation.convert(messages, thoughts=not thinking.barred)
+        converted = conversation.convert(messages, thoughts=not thinking.barred, continues=continues)
         cache: dict[str, Json] = {}
         if request.options.cache:
             if profile.family == "anthropic":
@@ -218,7 +228,7 @@ class Adapter(ABC):
 
     def _check(self, where: str, options: Mapping[str, object]) -> None:
         if taken := sorted(self._reserved & options.keys()):
-            tools = " The provider's server tools are not supported: use the agent's tools=." * ("tools" in taken)
+            tools = " For the provider's server tools, use ModelOptions(server_tools=...)." * ("tools" in taken)
             raise UsageError(
                 f"{where} of the model {self._name!r} contains {taken}, which {type(self).__name__} sets itself.{tools} Use it "
                 "for the provider's other arguments only; for retries, use retries=."

@@ -4,17 +4,21 @@ Rules:
 
 1. Events, blocks and deltas have a `type`; an unknown one is skipped with all its fields, as Anthropic recommends.
 2. An event with fields of unexpected types is read again by `loose.py`.
-3. A block of a tool that Anthropic runs is not a call of ours: it is skipped, with the fragments of its input.
-4. Usage is cumulative: input tokens are in the first event, output tokens in the last ones.
+3. The call of a tool that Anthropic runs is no call of ours: it becomes a block of the reply, with its result.
+4. A reply that Anthropic pauses is continued with further requests.
+5. Usage is cumulative: input tokens are in the first event, output tokens in the last ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
 
+from agentflow._support.json_text import read_json_text
 from agentflow.errors import ModelError
 from agentflow.models.anthropic_out import messages_out, thinking_fields, tool_fields
 from agentflow.models.conversion import Conversation
@@ -22,9 +26,10 @@ from agentflow.models.loose import NotUnderstoodError, as_text, count, field, it
 from agentflow.models.options_out import options_out
 from agentflow.models.profiles import claude
 from agentflow.models.provider_errors import ProviderError
+from agentflow.models.server_tools_out import anthropic_server_tools
 from agentflow.models.wire import DirectWire, Reader, Vendor, anything
-from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
-from agentflow.vocabulary.messages import Citation, ThinkingBlock
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, fold, text_chunk
+from agentflow.vocabulary.messages import Citation, Msg, ServerToolBlock, ThinkingBlock
 from agentflow.vocabulary.ports.model import ModelRequest, TokenCount
 from agentflow.vocabulary.specs import Usage
 
@@ -32,10 +37,12 @@ __all__ = ["AnthropicWire"]
 
 _SUPPORTED = frozenset({"reasoning_effort", "thinking"})
 _COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
+_PAUSED = "pause_turn"
+_MOST_PAUSES = 20
 _FINISH = {
     "end_turn": "stop",
     "stop_sequence": "stop",
-    "pause_turn": "stop",
+    "pause_turn": _PAUSED,
     "tool_use": "tool_calls",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -74,6 +81,10 @@ class _OutputDetails(msgspec.Struct, gc=False):
     thinking_tokens: int | None = None
 
 
+class _ServerToolUse(msgspec.Struct, gc=False):
+    web_search_requests: int | None = None
+
+
 class _Usage(msgspec.Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -81,6 +92,7 @@ class _Usage(msgspec.Struct, gc=False):
     cache_read_input_tokens: int | None = None
     cache_creation: _CacheCreation | None = None
     output_tokens_details: _OutputDetails | None = None
+    server_tool_use: _ServerToolUse | None = None
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -118,6 +130,7 @@ class AnthropicWire(DirectWire):
 
     _reserved = frozenset({"model", "messages", "system", "tools", "stream"})
     _tells_errors = True
+    _returns_server_tools = True
 
     vendor = Vendor(
         "anthropic",
@@ -134,8 +147,37 @@ class AnthropicWire(DirectWire):
     def _signed(self) -> dict[str, str]:
         return {"x-api-key": self._key() or "none", "anthropic-version": "2023-06-01"}
 
+    def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:
+        attempt = super()._attempt(request, conversation)
+        return self._unpaused(attempt, request, conversation) if request.options.server_tools else attempt
+
+    async def _unpaused(
+        self, attempt: AsyncGenerator[ModelChunk, None], request: ModelRequest, conversation: Conversation
+    ) -> AsyncGenerator[ModelChunk, None]:
+        """Continue a reply while Anthropic pauses it in the work of its tools; the usage of all requests is added up."""
+        said: list[ModelChunk] = []
+        before, used, pauses = Usage(), Usage(), 0
+        while True:
+            paused = False
+            async with aclosing(attempt):
+                async for chunk in attempt:
+                    if chunk.finish_reason == _PAUSED:
+                        paused = pauses < _MOST_PAUSES
+                        if paused:
+                            continue
+                    if chunk.usage is not None:
+                        used = replace(before + chunk.usage, model_calls=1)
+                        chunk = ModelChunk(usage=used)
+                    said.append(chunk)
+                    yield chunk
+            if not paused:
+                return
+            pauses, before = pauses + 1, used
+            attempt = super()._attempt(_Continued(request, fold(said)), conversation)
+
     def _body(self, request: ModelRequest, conversation: Conversation) -> dict[str, object]:
-        prepared = self._prepare(request, conversation, _SUPPORTED)
+        prepared = self._prepare(request, conversation, _SUPPORTED, continues=isinstance(request, _Continued))
+        server_tools = anthropic_server_tools(request.options.server_tools or (), self._name)
         generation = claude(self._model, self._row)
         options = options_out(request.options, conversation.profile, prepared.thinking)
         thinking = thinking_fields(options, generation)
@@ -153,6 +195,8 @@ class AnthropicWire(DirectWire):
             **thinking,
             **tool_fields(prepared.tools),
         }
+        if server_tools:
+            body["tools"] = [*cast("list[object]", body.get("tools", ())), *server_tools]
         if system:
             body["system"] = system
         if isinstance(prepared.form, dict):
@@ -186,17 +230,38 @@ class AnthropicWire(DirectWire):
         return _Reply(self._name, self._priced)
 
 
+class _Continued(ModelRequest):
+    """A request whose last message is the beginning of the reply."""
+
+    __slots__ = ()
+
+    def __init__(self, request: ModelRequest, begun: Msg) -> None:
+        super().__init__((*request.messages, begun), request.tools, request.options, request.model)
+
+
 class _Reply:
     """Reads one reply."""
 
-    __slots__ = ("_begun", "_calls", "_foreign", "_inputs", "_name", "_priced", "_used", "ended", "finish_reason")
+    __slots__ = (
+        "_begun",
+        "_calls",
+        "_foreign",
+        "_inputs",
+        "_name",
+        "_priced",
+        "_server_calls",
+        "_used",
+        "ended",
+        "finish_reason",
+    )
 
-    def __init__(self, name: str, priced: Callable[[Usage, int], ModelChunk]) -> None:
+    def __init__(self, name: str, priced: Callable[[Usage, int, int], ModelChunk]) -> None:
         self._name = name
         self._priced = priced
         self._begun = 0
         self._calls: dict[int, int] = {}
-        self._foreign: set[int] = set()
+        self._foreign: dict[int, list[str]] = {}  # the fragments of the input of tools that Anthropic runs, by block
+        self._server_calls: dict[str, tuple[dict[str, Any], list[str]]] = {}  # their calls without a result, by id
         self._inputs: dict[int, str] = {}
         self._used = _Usage()
         self.finish_reason: str | None = None
@@ -215,7 +280,7 @@ class _Reply:
                     return (text_chunk(delta.text),) if delta.text else ()
                 return self._delta(event.index, delta)
             case "content_block_start" if event.content_block is not None:
-                return self._start(event.index, event.content_block)
+                return self._start(event.index, event.content_block, data)
             case "content_block_stop" if event.index in self._inputs:
                 return (self._whole(event.index),)
             case "message_start" if event.message is not None:
@@ -249,7 +314,10 @@ class _Reply:
                 cited = delta.citation
                 return () if cited is None else (ModelChunk(citations=(Citation.of(cited, self._name),)),)
             case "input_json_delta":
-                if not delta.partial_json or index in self._foreign:
+                if not delta.partial_json:
+                    return ()
+                if index in self._foreign:
+                    self._foreign[index].append(delta.partial_json)
                     return ()
                 self._inputs.pop(index, None)
                 return (self._call(index, arguments=delta.partial_json),)
@@ -259,8 +327,8 @@ class _Reply:
                 skipped(self._name, f"a delta of type {kind!r}")
                 return ()
 
-    def _start(self, index: int, block: _Block) -> Sequence[ModelChunk]:
-        self._foreign.discard(index)
+    def _start(self, index: int, block: _Block, data: bytes | None = None) -> Sequence[ModelChunk]:
+        self._foreign.pop(index, None)
         match block.type:
             case "tool_use":
                 before = [self._whole(index)] if index in self._inputs else []
@@ -277,9 +345,29 @@ class _Reply:
                 sealed = ThinkingBlock("", None, block.data or "", self._name)
                 return (ModelChunk(blocks=(sealed,), model=self._name),)
             case kind:
-                self._foreign.add(index)
+                self._foreign[index] = fragments = []
+                raw = None if data is None else field(anything(data), "content_block")
+                block_of = cast("dict[str, Any]", raw if isinstance(raw, dict) else {})
+                if kind in ("server_tool_use", "mcp_tool_use"):
+                    self._server_calls[as_text(block_of.get("id"), "the id of a server tool's call")] = (
+                        block_of,
+                        fragments,
+                    )
+                    return ()
+                if (call := self._server_calls.pop(str(block_of.get("tool_use_id")), None)) is not None:
+                    return (self._work(*call, block_of),)
                 skipped(self._name, f"a block of type {kind!r}")
                 return ()
+
+    def _work(self, call: dict[str, Any], fragments: list[str], *result: dict[str, Any]) -> ModelChunk:
+        """Return the work of a tool that Anthropic ran."""
+        if fragments:
+            try:
+                call = {**call, "input": read_json_text("".join(fragments), constants=False)}
+            except ValueError as error:
+                raise NotUnderstoodError(f"the input of the server tool {call.get('name')!r} is not JSON") from error
+        name = as_text(call.get("name"), "the name of a server tool")
+        return ModelChunk(blocks=(ServerToolBlock(str(call["id"]), name, (call, *result), self._name),))
 
     def _call(self, index: int, id: str = "", name: str = "", arguments: str = "") -> ModelChunk:  # noqa: A002
         if index not in self._calls:
@@ -299,6 +387,9 @@ class _Reply:
 
     def _end(self, reason: str | None, usage: _Usage | None) -> Sequence[ModelChunk]:
         found = [self._whole(index) for index in list(self._inputs)] if reason else []
+        if reason:  # paused, or without a result for another reason
+            found += [self._work(*call) for call in self._server_calls.values()]
+            self._server_calls = {}
         if reason and self.finish_reason is None:
             self.finish_reason = _FINISH.get(reason, reason)
             found.append(ModelChunk(finish_reason=self.finish_reason))
@@ -317,7 +408,9 @@ class _Reply:
             reasoning_tokens=(thought.thinking_tokens or 0) if thought is not None else 0,
             model_calls=1,
         )
-        found.append(self._priced(total, kept.ephemeral_1h_input_tokens or 0 if kept is not None else 0))
+        searches = used.server_tool_use.web_search_requests or 0 if used.server_tool_use is not None else 0
+        kept_long = kept.ephemeral_1h_input_tokens or 0 if kept is not None else 0
+        found.append(self._priced(total, kept_long, searches))
         return found
 
 
@@ -400,10 +493,12 @@ def _loose_usage(value: object) -> _Usage | None:
     counts = {name: None if fields.get(name) is None else count(fields[name]) for name in names}
     kept = field(fields.get("cache_creation"), "ephemeral_1h_input_tokens")
     thought = field(fields.get("output_tokens_details"), "thinking_tokens")
+    searches = field(fields.get("server_tool_use"), "web_search_requests")
     return _Usage(
         **counts,
         cache_creation=None if kept is None else _CacheCreation(count(kept)),
         output_tokens_details=None if thought is None else _OutputDetails(count(thought)),
+        server_tool_use=None if searches is None else _ServerToolUse(count(searches)),
     )
 
 

@@ -21,6 +21,7 @@ from agentflow.vocabulary.messages import (
     ContentBlock,
     DataBlock,
     Msg,
+    ServerToolBlock,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
@@ -96,6 +97,7 @@ class Conversation:
         memory: About how many converted messages are cached (at most twice as many).
         listens: Whether it accepts audio, for families in which not all models do.
         tells_errors: Whether the wire has a field `is_error` for a tool's message.
+        server_tools: Whether the wire takes the work of server tools back.
 
     Example:
         >>> from agentflow.models.profiles import OPENAI
@@ -103,7 +105,17 @@ class Conversation:
         [{'role': 'user', 'content': 'hi'}]
     """
 
-    __slots__ = ("_dropped", "_listens", "_memory", "_model", "_old", "_profile", "_tells_errors", "_young")
+    __slots__ = (
+        "_dropped",
+        "_listens",
+        "_memory",
+        "_model",
+        "_old",
+        "_profile",
+        "_server_tools",
+        "_tells_errors",
+        "_young",
+    )
 
     def __init__(
         self,
@@ -113,12 +125,14 @@ class Conversation:
         *,
         listens: bool = True,
         tells_errors: bool = False,
+        server_tools: bool = False,
     ) -> None:
         self._model = model
         self._profile = profile
         self._memory = memory
         self._listens = listens
         self._tells_errors = tells_errors
+        self._server_tools = server_tools
         self._dropped: set[str] = set()
         # Two generations: a used entry moves to the young one; when that is full, the old one is discarded.
         self._young: dict[str, tuple[Msg, tuple[WireMessage, ...]]] = {}
@@ -134,14 +148,18 @@ class Conversation:
         """Whether the model accepts audio."""
         return self._listens
 
-    def convert(self, messages: Sequence[Msg], *, thoughts: bool = True) -> list[WireMessage]:
+    def convert(self, messages: Sequence[Msg], *, thoughts: bool = True, continues: bool = False) -> list[WireMessage]:
         """Return the messages as new dicts, which LiteLLM may modify.
 
         Args:
             messages: The conversation, in a legal order.
             thoughts: Whether sealed thoughts are sent; a provider refuses them if thinking is switched off.
+            continues: Whether the last message is the beginning of the reply, which the provider has paused.
         """
-        if messages and messages[-1].role == "assistant":
+        begun = messages[-1] if continues else None
+        if begun is not None:
+            messages = messages[:-1]
+        elif messages and messages[-1].role == "assistant":
             messages = (*messages[:-1], note(messages[-1], "assistant"))
         out: list[WireMessage] = []
         remembered = self._young.get
@@ -172,6 +190,8 @@ class Conversation:
                     out.append({"role": "assistant", "content": BRIDGE})
                 out.append(converted.copy())
                 previous = role
+        if begun is not None:
+            out.append(self._assistant(begun, unfinished=True))
         if not thoughts and self._profile.thinking == "blocks":
             _drop_thoughts(out)
         return out
@@ -239,7 +259,7 @@ class Conversation:
     def _refusal(self, block: DataBlock) -> str | None:
         return refusal(block, self._profile.family, listens=self._listens)
 
-    def _assistant(self, msg: Msg) -> WireMessage:
+    def _assistant(self, msg: Msg, *, unfinished: bool = False) -> WireMessage:
         calls = self._calls(msg.content)
         if self._profile.speaks == "items":
             return {"role": "assistant", "content": self._items(msg, calls)}
@@ -260,6 +280,9 @@ class Conversation:
                     del message["thinking_blocks"]
                 elif cited:
                     message["content"] = self._in_order([b for b in msg.content if isinstance(b, TextBlock)])
+                if any(self._server_work(block, unfinished=unfinished) for block in msg.content):
+                    message.pop("thinking_blocks", None)  # their place among the blocks is fixed
+                    message["content"] = self._in_order(msg.content, thoughts=bool(own), unfinished=unfinished)
             case "text":
                 if calls:
                     # A call without its reasoning is refused; a space replaces thoughts of another model.
@@ -281,6 +304,8 @@ class Conversation:
                 items += [next(made) for _ in blocks]
             elif kind is TextBlock and (text := _text_of(blocks).rstrip()):
                 items.append(text_part(text))
+            elif kind is ServerToolBlock:
+                items += [part for block in blocks for part in self._server_work(block)]
             elif kind is DataBlock:
                 items.append(text_part(" ".join(str(block) for block in blocks)))
             elif msg.id not in self._dropped:
@@ -290,17 +315,29 @@ class Conversation:
             items.pop()
         return items or [text_part(EMPTY)]
 
-    def _in_order(self, content: Sequence[ContentBlock]) -> list[Json]:
-        """Return text and thoughts in their original order, if thoughts do not all come first."""
+    def _server_work(self, block: ContentBlock, *, unfinished: bool = False) -> list[Json]:
+        """Return the provider's own items of a server tool's work; except in an unfinished reply, a call without its result
+        would be refused."""
+        if not self._server_tools or not isinstance(block, ServerToolBlock) or block.model != self._model:
+            return []
+        if self._profile.family == "anthropic" and len(block.raw) == 1 and not unfinished:
+            return []
+        return [cast("Json", thawed(item)) for item in block.raw]
+
+    def _in_order(
+        self, content: Sequence[ContentBlock], *, thoughts: bool = True, unfinished: bool = False
+    ) -> list[Json]:
+        """Return texts, thoughts and the work of server tools in their original order."""
         parts: list[Json] = []
         cites = any(map(self._cited, content))
         for block in content:
             if isinstance(block, TextBlock) and block.text.strip():
                 parts.append(self._text_item(block, whole=cites))
-            elif (
-                isinstance(block, ThinkingBlock) and block.model == self._model and (part := _sealed(block)) is not None
-            ):
-                parts.append(part)
+            elif isinstance(block, ThinkingBlock):
+                if thoughts and block.model == self._model and (part := _sealed(block)) is not None:
+                    parts.append(part)
+            else:
+                parts += self._server_work(block, unfinished=unfinished)
         return parts
 
     def _text_item(self, block: TextBlock, *, whole: bool) -> Json:
@@ -457,7 +494,7 @@ def _drop_thoughts(messages: Iterable[WireMessage]) -> None:
         message.pop("thinking_blocks", None)
         content = message["content"]
         if isinstance(content, list):
-            message["content"] = [p for p in content if isinstance(p, dict) and p["type"] == "text"]
+            message["content"] = [p for p in content if isinstance(p, dict) and "thinking" not in str(p["type"])]
         if not message["content"] and "tool_calls" not in message:
             message["content"] = EMPTY
 

@@ -15,7 +15,15 @@ from typing import Final
 
 from agentflow.models import litellm_library
 from agentflow.models.profiles import Family
-from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.messages import (
+    DataBlock,
+    Msg,
+    ServerToolBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
 from agentflow.vocabulary.ports.model import ModelRequest, TokenCount
 
 __all__ = ["count_here", "limit_of"]
@@ -55,6 +63,8 @@ def _texts(messages: Sequence[Msg]) -> Iterator[str]:
                     yield block.text
                 case ToolUseBlock():
                     yield f"{block.name} {block.raw}"
+                case ServerToolBlock():
+                    yield block.json
                 case DataBlock():
                     pass
 

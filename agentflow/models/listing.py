@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -22,6 +23,7 @@ from agentflow.vocabulary.specs import Usage
 
 __all__ = ["listed", "price"]
 
+_SEARCH = "search_context_size_medium"
 _FILE = "model_prices_and_context_window_backup.json"
 _LONG = re.compile(r"input_cost_per_token_above_(\d+)k_tokens\Z")
 
@@ -53,13 +55,14 @@ def listed(provider: str, model: str) -> Row:
     return EMPTY
 
 
-def price(row: Row, usage: Usage, kept_long: int = 0) -> float | None:
+def price(row: Row, usage: Usage, kept_long: int = 0, searches: int = 0) -> float | None:
     """Return the price of a reply in dollars; None if it is unknown.
 
     Args:
         row: The model's row.
         usage: The usage.
         kept_long: The number of tokens written to the cache for an hour.
+        searches: The number of web searches that the provider ran.
 
     Example:
         >>> price(listed("openai", "gpt-4o"), Usage(input_tokens=1_000_000, cache_read_tokens=1_000_000))
@@ -78,7 +81,15 @@ def price(row: Row, usage: Usage, kept_long: int = 0) -> float | None:
         + (usage.cache_write_tokens - kept_long) * (into if written is None else written)
         + kept_long * (_rate(row, "cache_creation_input_token_cost_above_1hr", tier) or written or into)
         + usage.output_tokens * out
+        + searches * _per_search(row)
     )
+
+
+def _per_search(row: Row) -> float:
+    """Return the price of a web search; 0 if the list does not have it."""
+    prices = row.get("search_context_cost_per_query")
+    price = cast("Mapping[str, object]", prices).get(_SEARCH) if isinstance(prices, Mapping) else None
+    return float(price) if isinstance(price, (int, float)) else 0.0
 
 
 def _tier(row: Row, tokens: int) -> str:

@@ -30,6 +30,7 @@ from agentflow.models.litellm_library import (
 )
 from agentflow.models.options_out import options_out
 from agentflow.models.provider_errors import broken_stream, model_error
+from agentflow.models.server_tools_out import litellm_search
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.ports.answer_origin import answer_origin
 from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest, TokenCount
@@ -81,7 +82,7 @@ class LiteLLMModel(Adapter):
         failure: ModelError | None = None
         origin = answer_origin.get()
         try:
-            stream = await litellm.acompletion(**self._arguments(request, conversation))
+            stream = await litellm.acompletion(**self._arguments(litellm, request, conversation))
             async for raw in stream:
                 if origin is not None:  # LiteLLM does not expose the server
                     origin.note(getattr(raw, "id", None), getattr(raw, "model", None))
@@ -149,7 +150,7 @@ class LiteLLMModel(Adapter):
             self._conversation = self._conversation_for(known.provider, self._name, row, self._api_base)
         return self._conversation
 
-    def _arguments(self, request: ModelRequest, conversation: Conversation) -> dict[str, Any]:
+    def _arguments(self, litellm: LiteLLM, request: ModelRequest, conversation: Conversation) -> dict[str, Any]:
         prepared = self._prepare(request, conversation, self._served.supported)
         arguments: dict[str, Any] = {
             "model": self._name,
@@ -163,6 +164,7 @@ class LiteLLMModel(Adapter):
             **self._params,
             **options_out(request.options, conversation.profile, prepared.thinking),
             **prepared.fields,
+            **litellm_search(request.options.server_tools or (), self._name, listed(litellm, self._name)),
             **request.options.extra,
         }
         if self._api_base is not None:

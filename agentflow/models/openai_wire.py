@@ -102,6 +102,7 @@ class OpenAIWire(DirectWire):
     __slots__ = ()
 
     _reserved = frozenset({"model", "messages", "input", "tools", "stream", "stream_options"})
+    _returns_server_tools = True
 
     vendor = Vendor(
         "openai",
@@ -149,7 +150,16 @@ class OpenAIWire(DirectWire):
         options.pop("allowed_openai_params", None)
         if profile.speaks == "items":
             params = self._extra_fields(self._params)
-            return responses_body(self._model, prepared, options, params, reasons=self._reasons())
+            server_tools = request.options.server_tools or ()
+            return responses_body(
+                self._model, prepared, options, params, reasons=self._reasons(), server_tools=server_tools
+            )
+        if request.options.server_tools:
+            raise UsageError(
+                f"The model {self._name!r} is reached over chat completions, which has no server tools, but "
+                f"options.server_tools has {request.options.server_tools[0]}. Leave it out, or name the model "
+                f"'openai/responses/{self._model}'."
+            )
         if "max_tokens" in options and profile.family == "openai" and self._reasons():
             options["max_completion_tokens"] = options.pop("max_tokens")
         return {

@@ -23,7 +23,7 @@ from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_out import seal
 from agentflow.models.wire import anything
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
-from agentflow.vocabulary.messages import Citation
+from agentflow.vocabulary.messages import Citation, ServerToolBlock
 from agentflow.vocabulary.specs import Usage
 
 __all__ = ["ItemsReader"]
@@ -34,18 +34,14 @@ _LASTING = re.compile(r"invalid_|image_|unsupported_|empty_|context_length|bio_p
 
 
 _CALLS = frozenset({"function_call", "custom_tool_call"})
-# Items of tools that the vendor runs: their results are in the text.
-_RUN_BY_VENDOR = frozenset(
-    {
-        "image_generation_call",
-        "web_search_call",
-        "file_search_call",
-        "code_interpreter_call",
-        "mcp_call",
-        "mcp_list_tools",
-        "tool_search_call",
-    }
-)
+# Items of tools that the vendor runs, and the names of the tools.
+_SERVER_TOOLS = {
+    "web_search_call": "web_search",
+    "file_search_call": "file_search",
+    "code_interpreter_call": "code_execution",
+    "mcp_call": "mcp",
+}
+_RUN_BY_VENDOR = frozenset({"image_generation_call", "mcp_list_tools", "tool_search_call"})
 _FOR_THE_CLIENT = frozenset(
     {"computer_call", "shell_call", "local_shell_call", "apply_patch_call", "mcp_approval_request"}
 )
@@ -117,10 +113,10 @@ class ItemsReader:
 
     Args:
         model: The model's name, for its thoughts.
-        priced: Creates the chunk for the usage.
+        priced: Creates the chunk for the usage, the tokens cached for an hour, and the number of web searches.
 
     Example:
-        >>> reader = ItemsReader("openai/gpt-5.4", lambda usage: ModelChunk(usage=usage))
+        >>> reader = ItemsReader("openai/gpt-5.4", lambda usage, *_: ModelChunk(usage=usage))
         >>> [chunk.text for chunk in reader.read(b'{"type": "response.output_text.delta", "delta": "Hi"}')]
         ['Hi']
     """
@@ -133,6 +129,7 @@ class ItemsReader:
         "_model",
         "_named",
         "_priced",
+        "_searches",
         "_silent",
         "_spoken",
         "_thought",
@@ -140,14 +137,14 @@ class ItemsReader:
         "finish_reason",
     )
 
-    def __init__(self, model: str, priced: Callable[[Usage], ModelChunk]) -> None:
+    def __init__(self, model: str, priced: Callable[[Usage, int, int], ModelChunk]) -> None:
         self._model = model
         self._priced = priced
         self._calls: dict[int | str, int] = {}
         self._known: set[str] = set()
         self._named: set[int] = set()
         self._silent: dict[int, str] = {}
-        self._in_part = self._in_item = 0
+        self._in_part = self._in_item = self._searches = 0
         self._spoken = self._thought = False
         self.finish_reason: str | None = None
         self.ended = False
@@ -176,6 +173,8 @@ class ItemsReader:
             case "response.output_item.added" if event.item is not None and event.item.type in _CALLS:
                 return (self._begin(event, event.item),)
             case "response.output_item.done" if event.item is not None:
+                if event.item.type in _SERVER_TOOLS:
+                    return self._server_work(field(anything(data), "item"))
                 return self._done(event, event.item)
             case _:
                 return self._repeated(event)
@@ -249,6 +248,17 @@ class ItemsReader:
                 if kind not in _RUN_BY_VENDOR:
                     skipped(self._model, f"an item of type {kind!r}")
                 return ()
+
+    def _server_work(self, raw: object) -> Sequence[ModelChunk]:
+        """Return the work of a tool that the vendor ran."""
+        item = cast("dict[str, Any]", raw)
+        name = _SERVER_TOOLS[item["type"]]
+        if name == "web_search" and field(item.get("action"), "type") in (None, "search"):
+            self._searches += 1
+        if name == "mcp":
+            name = as_text(item.get("name"), "the name of a server tool")
+        block = ServerToolBlock(as_text(item.get("id"), "the id of a server tool's call"), name, (item,), self._model)
+        return (ModelChunk(blocks=(block,), model=self._model),)
 
     def _called(self, event: _ResponsesEvent, item: _Item) -> list[ModelChunk]:
         known = len(self._calls)
@@ -329,7 +339,7 @@ class ItemsReader:
                 reasoning_tokens=(written.reasoning_tokens or 0) if written is not None else 0,
                 model_calls=1,
             )
-            found.append(self._priced(usage))
+            found.append(self._priced(usage, 0, self._searches))
         return found
 
 

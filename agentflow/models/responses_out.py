@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -19,6 +19,8 @@ from agentflow.errors import UsageError
 from agentflow.models.adapter import PreparedRequest
 from agentflow.models.conversion import Json, WireMessage
 from agentflow.models.profiles import WireProfile
+from agentflow.models.server_tools_out import included, responses_server_tools
+from agentflow.vocabulary.server_tools import ServerTool
 
 __all__ = ["over_responses", "responses_body", "seal"]
 
@@ -50,7 +52,13 @@ def seal(id: str, encrypted: str) -> str:  # noqa: A002 - the wire's own name
 
 
 def responses_body(
-    model: str, prepared: PreparedRequest, options: Mapping[str, Json], params: Mapping[str, Any], *, reasons: bool
+    model: str,
+    prepared: PreparedRequest,
+    options: Mapping[str, Json],
+    params: Mapping[str, Any],
+    *,
+    reasons: bool,
+    server_tools: Sequence[ServerTool] = (),
 ) -> Item:
     """Build a whole request.
 
@@ -60,6 +68,7 @@ def responses_body(
         options: The options in that format.
         params: Further fields of each request, in the format of this endpoint.
         reasons: Whether it is a reasoning model with sealed thoughts.
+        server_tools: The tools that OpenAI runs.
 
     Raises:
         UsageError: This endpoint does not support a part of the request.
@@ -73,8 +82,8 @@ def responses_body(
     body: Item = {"model": model, "input": items, "stream": True, "store": False}
     if instructions:
         body["instructions"] = instructions
-    if reasons:
-        body["include"] = [_SEALED_THOUGHTS]
+    if includes := [_SEALED_THOUGHTS] * reasons + included(server_tools):
+        body["include"] = includes
     body |= params
     for ours, theirs in (("max_tokens", "max_output_tokens"), ("temperature", "temperature"), ("top_p", "top_p")):
         if ours in options:
@@ -84,7 +93,10 @@ def responses_body(
     if isinstance(prepared.form, dict):
         form: Any = prepared.form
         body["text"] = {**body.get("text", {}), "format": {"type": "json_schema", **form["json_schema"]}}
-    return {**body, **_tool_fields(prepared.tools), **prepared.cache}
+    body |= _tool_fields(prepared.tools)
+    if server_tools:
+        body["tools"] = [*body.get("tools", ()), *responses_server_tools(server_tools, f"openai/{model}")]
+    return {**body, **prepared.cache}
 
 
 def _items(messages: Iterable[WireMessage], model: str) -> tuple[str, list[Item]]:
@@ -125,8 +137,10 @@ def _said(part: Item) -> Item:
             mark, _, encrypted = part["signature"].partition(":")
             summary = [{"type": "summary_text", "text": part["thinking"]}] if part["thinking"] else []
             return {"type": "reasoning", "id": mark, "summary": summary, "encrypted_content": encrypted}
-        case _:
+        case "text":
             return {"role": "assistant", "content": part["text"]}
+        case _:  # the work of a server tool
+            return part
 
 
 def _content(content: Json, model: str) -> Json:

@@ -18,6 +18,7 @@ from agentflow.vocabulary.messages import (
     ContentBlock,
     DataBlock,
     Msg,
+    ServerToolBlock,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
@@ -125,6 +126,8 @@ def _most(block: ContentBlock) -> int:
             return 16 + _bytes(block.name) + _bytes(block.text) + data * _DATA_TOKENS
         case DataBlock():
             return _DATA_TOKENS
+        case ServerToolBlock():
+            return _bytes(block.json)
         case _:
             assert_never(block)
 
@@ -213,6 +216,8 @@ def _characters(msg: Msg) -> int:
                 total += len(block.raw)
             case ToolResultBlock():
                 total += len(block.text)
+            case ServerToolBlock():
+                total += len(block.json)
             case DataBlock():
                 pass
             case _:
@@ -316,6 +321,8 @@ def _lines(msg: Msg, clip: int | None) -> Iterable[str]:
                 yield f"result of {block.name}{state}: {clipped(block.text, clip)}"
             case DataBlock():
                 yield f"{msg.role}: [{block.media_type} {block.name or block.url or ''}]".replace(" ]", "]")
+            case ServerToolBlock():
+                yield f"{msg.role}: {block}"
             case ThinkingBlock():
                 pass
             case _:

@@ -47,7 +47,7 @@ from agentflow.vocabulary.events import (
     PreReasoning,
     ReasoningChunk,
 )
-from agentflow.vocabulary.messages import DataBlock, TextBlock, ThinkingBlock, ToolState, shown
+from agentflow.vocabulary.messages import DataBlock, ServerToolBlock, TextBlock, ThinkingBlock, ToolState, shown
 from agentflow.vocabulary.ports.waits import Wait, on_wait
 from agentflow.vocabulary.saving.plain import text_of
 from agentflow.vocabulary.text import error_text, fields_of
@@ -248,7 +248,9 @@ class Screen:
             self._line(event, "the reply was interrupted and restarts", "yellow")
         blocks = piece.blocks
         thought = piece.thinking + "".join(block.text for block in blocks if isinstance(block, ThinkingBlock))
-        words = piece.text + shown(block for block in blocks if isinstance(block, TextBlock | DataBlock))
+        words = piece.text + shown(
+            block for block in blocks if isinstance(block, TextBlock | DataBlock | ServerToolBlock)
+        )
         if thought and not self.quiet:
             self._stream(event, "thinking", thought, "dim italic")
         if words:

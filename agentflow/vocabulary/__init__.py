@@ -4,6 +4,7 @@ from agentflow.vocabulary.blocks import (
     Citation,
     ContentBlock,
     DataBlock,
+    ServerToolBlock,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
@@ -64,6 +65,7 @@ from agentflow.vocabulary.facts import (
     TurnRecord,
 )
 from agentflow.vocabulary.messages import Msg, Outcome, Pending, Reply, Role
+from agentflow.vocabulary.server_tools import ServerTool
 from agentflow.vocabulary.specs import AnyTool, Clock, Effort, ModelOptions, ToolChoice, ToolSpec, ToolType, Usage
 from agentflow.vocabulary.transcript import Transcript, legalise
 from agentflow.vocabulary.typed_state import StateMap
@@ -144,6 +146,8 @@ __all__ = [
     "RoundClosed",
     "RoundSuspended",
     "RunContext",
+    "ServerTool",
+    "ServerToolBlock",
     "SessionBegan",
     "Shadow",
     "StateKept",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from os.path import basename
 from typing import Annotated, Any, Final, Literal, TypeAlias, cast
@@ -29,6 +30,7 @@ __all__ = [
     "Citation",
     "ContentBlock",
     "DataBlock",
+    "ServerToolBlock",
     "TextBlock",
     "ThinkingBlock",
     "ToolResultBlock",
@@ -327,12 +329,89 @@ def tool_result(
     return ToolResultBlock(tool_use_id, name, content, state)
 
 
-ContentBlock: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | DataBlock
+@frozen
+class ServerToolBlock:
+    """The work of a tool that the provider ran (`ServerTool`): its call and its result.
+
+    Sent back unchanged, and only to the same model.
+
+    Attributes:
+        id: The provider's id of the call.
+        name: The provider's name of the tool, such as `"web_search"`.
+        raw: The provider's call and result, unchanged.
+        model: The name of the model that called it; `None` if it is unknown.
+
+    Example:
+        >>> call = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "rx"}}
+        >>> ServerToolBlock("srvtoolu_1", "web_search", (call,)).input["query"]
+        'rx'
+    """
+
+    id: str
+    name: str
+    raw: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    model: str | None = None
+    type: Literal["server_tool"] = field(default="server_tool", kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        _set(self, "raw", tuple([deep_freeze(item) for item in self.raw]))
+
+    @property
+    def json(self) -> str:
+        """The call and the result as JSON text, such as to count its tokens."""
+        return json.dumps(self.raw, default=dict, ensure_ascii=False)
+
+    @property
+    def input(self) -> Mapping[str, Any]:
+        """The arguments of the call: a query, code, an address."""
+        for item in self.raw:
+            for key in ("input", "action"):
+                if isinstance(value := item.get(key), Mapping):
+                    return cast("Mapping[str, Any]", value)
+            found = {key: item[key] for key in ("queries", "code", "server_label", "arguments") if item.get(key)}
+            if found:
+                return found
+        return EMPTY
+
+    @property
+    def error(self) -> str | None:
+        """The provider's error, if the work failed."""
+        for item in self.raw:
+            content = item.get("content")
+            if isinstance(content, Mapping) and "error_code" in content:
+                return str(cast("Mapping[str, Any]", content)["error_code"])
+            if item.get("status") in ("failed", "incomplete") or item.get("error"):
+                return str(item.get("error") or item["status"])
+        return None
+
+    @property
+    def sources(self) -> tuple[Citation, ...]:
+        """The pages and files that were found."""
+        return tuple([Citation.of(found, self.model) for item in self.raw for found in _found_in(item)])
+
+    def __str__(self) -> str:
+        said = ", ".join([str(value) for value in self.input.values() if isinstance(value, str)])
+        return f"[{self.name}{f': {said:.200}' if said else ''}]"
+
+
+def _found_in(item: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """Yield the results of the provider's search that have an address or a file name."""
+    for holder in (item, item.get("action")):
+        for key in ("content", "results", "sources"):
+            found = cast("Mapping[str, Any]", holder).get(key) if isinstance(holder, Mapping) else None
+            several = isinstance(found, Sequence) and not isinstance(found, str)
+            for one in cast("Sequence[object]", found if several else (found,)):
+                result = cast("Mapping[str, Any]", one if isinstance(one, Mapping) else EMPTY)
+                if isinstance(result.get("url"), str) or isinstance(result.get("filename"), str):
+                    yield result
+
+
+ContentBlock: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | DataBlock | ServerToolBlock
 """A block of a message."""
 
 
 def shown(blocks: Iterable[ContentBlock]) -> str:
-    """Return the text of blocks, with each data block as its type and size.
+    """Return the text of blocks, with each data block as its type and size, and each server tool as its name and query.
 
     Example:
         >>> shown([TextBlock("Look: "), DataBlock("image/png", data="aGVsbG8=")])
@@ -344,7 +423,7 @@ def shown(blocks: Iterable[ContentBlock]) -> str:
             parts.append(block.text)
         elif isinstance(block, ToolResultBlock):
             parts.append(block.shown)
-        elif isinstance(block, DataBlock):
+        elif isinstance(block, DataBlock | ServerToolBlock):
             parts.append(str(block))
     return "".join(parts)
 
@@ -365,6 +444,7 @@ WireBlock = Annotated[
             "tool_use": ToolUseBlock,
             "tool_result": ToolResultBlock,
             "data": DataBlock,
+            "server_tool": ServerToolBlock,
         },
     ),
 ]

@@ -10,6 +10,7 @@ from agentflow._support.finite import all_finite
 from agentflow._support.frozen import EMPTY, deep_freeze, freeze
 from agentflow._support.values import field, frozen, maker
 from agentflow.errors import UsageError
+from agentflow.vocabulary.server_tools import ServerTool
 
 __all__ = [
     "EFFORTS",
@@ -229,10 +230,12 @@ class ModelOptions:
         answer_schema: The JSON schema of an object that the answer's text must fit, for models that have such a mode.
         cache: Whether to ask the provider's prompt cache to keep the common start of requests, if it has to be asked;
             `"1h"` for longer than the usual five minutes.
+        server_tools: Tools that the provider runs; `()` for none.
         extra: Options that the provider's adapter passes on unchanged.
 
     Raises:
-        UsageError: A value is NaN or infinite, which JSON cannot hold, or `thinking` is none of the values above.
+        UsageError: A value is NaN or infinite, which JSON cannot hold, or `thinking` or `server_tools` is none of the
+            values above.
 
     Example:
         >>> ModelOptions(temperature=0.0).merge(ModelOptions(max_tokens=50)).temperature
@@ -248,6 +251,7 @@ class ModelOptions:
     thinking: bool | int | Effort | None = None
     answer_schema: Mapping[str, Any] | None = None
     cache: bool | Literal["5m", "1h"] | None = None
+    server_tools: tuple[ServerTool, ...] | None = None
     extra: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:
@@ -262,6 +266,8 @@ class ModelOptions:
             )
         if self.thinking is not None:
             _check_thinking(self.thinking)
+        if self.server_tools is not None:
+            object.__setattr__(self, "server_tools", _checked_server_tools(self.server_tools))
 
     def merge(self, nearer: ModelOptions | None) -> ModelOptions:
         """Return these options overridden by those that `nearer` sets; `extra` is merged key by key."""
@@ -287,6 +293,17 @@ def _check_thinking(value: object) -> None:
         f"ModelOptions(thinking={value!r:.60}): legal are True, False (off), a budget in tokens above 0, or an effort: "
         "'low', 'medium', 'high' for every model; 'minimal', 'xhigh' for OpenAI's; 'xhigh', 'max' for Claude."
     )
+
+
+def _checked_server_tools(value: object) -> tuple[ServerTool, ...]:
+    tools = (value,) if isinstance(value, ServerTool) else tuple(cast("Iterable[object]", value))
+    for tool in tools:
+        if not isinstance(tool, ServerTool):
+            raise UsageError(
+                f"ModelOptions(server_tools=...) holds {tool!r:.60}, which is no ServerTool. Write "
+                "server_tools=(ServerTool.web_search(),); tools of your own belong into the agent's tools=."
+            )
+    return cast("tuple[ServerTool, ...]", tools)
 
 
 def checked_options(value: object) -> ModelOptions:

@@ -17,6 +17,7 @@ from agentflow.vocabulary.messages import (
     ContentBlock,
     DataBlock,
     Msg,
+    ServerToolBlock,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
@@ -341,6 +342,8 @@ def _part(block: ContentBlock) -> dict[str, Any]:
             return {"type": "tool_call", "id": block.id, "name": block.name, "arguments": arguments}
         case ToolResultBlock():
             return {"type": "tool_call_response", "id": block.tool_use_id, "response": block.text}
+        case ServerToolBlock():
+            return {"type": "server_tool_call", "id": block.id, "name": block.name, "arguments": dict(block.input)}
         case DataBlock():  # without the content, which may be megabytes
             modality = block.media_type.partition("/")[0]
             about: dict[str, Any] = {"mime_type": block.media_type, "modality": modality}

@@ -30,6 +30,7 @@ from agentflow.vocabulary.messages import (
     DataBlock,
     Msg,
     Pending,
+    ServerToolBlock,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
@@ -200,7 +201,7 @@ class Restoring:
 
     def _block(self, block: ContentBlock, replacer: Replacer) -> ContentBlock:
         match block:
-            case TextBlock() | DataBlock():
+            case TextBlock() | DataBlock() | ServerToolBlock():
                 return self._cleaning.block(block, replacer)
             case ThinkingBlock(text=text):
                 return replace(block, text=self._cleaning.text(text, replacer))

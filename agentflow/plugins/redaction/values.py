@@ -24,6 +24,7 @@ from agentflow.vocabulary.messages import (
     ContentBlock,
     DataBlock,
     Msg,
+    ServerToolBlock,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
@@ -233,6 +234,9 @@ class Cleaning:
                 return replace(block, text=self.text(block.text, replacer) if thought is None else thought)
             case DataBlock():
                 return self.data(block, replacer)
+            case ServerToolBlock():
+                raw = self.walk(block.raw, replacer)
+                return block if raw == block.raw else replace(block, raw=tuple(raw))
             case _:
                 assert_never(block)
 

@@ -14,8 +14,17 @@ from agentflow.loop.states import State
 from agentflow.reactive import Flux
 from agentflow.testing.hook_checks.scenes import Scene, SceneStage
 from agentflow.vocabulary.events import CallEnded, HookEvent, PostCall
-from agentflow.vocabulary.messages import Msg, Pending, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from agentflow.vocabulary.ports.model import ModelRequest
+from agentflow.vocabulary.messages import (
+    DataBlock,
+    Msg,
+    Pending,
+    Reply,
+    ServerToolBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["PATHS", "Path", "PlayResult", "play"]
@@ -79,7 +88,9 @@ def said(msg: Msg) -> str:
                 parts.append(f"[{block.id}:{block.name} {block.raw}]")
             case ToolResultBlock():
                 parts.append(f"({block.tool_use_id} {block.state}: {block.text})")
-            case _:
+            case ServerToolBlock():
+                parts.append(f"[{block.id}:{block.name} {block.json}]")
+            case DataBlock():
                 parts.append(f"[{block.media_type} {block.data or block.url}]")
     return _ADDRESS.sub("0x", f"{msg.role}: {' '.join(parts)}")
 

@@ -1,0 +1,151 @@
+"""Converts `ServerTool`s to each provider's entries; a tool or setting that a provider does not have is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from agentflow.errors import UsageError
+from agentflow.models.conversion import thawed
+from agentflow.vocabulary.server_tools import ServerTool
+
+__all__ = ["anthropic_server_tools", "included", "litellm_search", "responses_server_tools"]
+
+# `Any`: entries contain JSON.
+Entry = dict[str, Any]
+
+_ANTHROPIC: Final = {
+    "web_search": "web_search_20250305",
+    "web_fetch": "web_fetch_20250910",
+    "code_execution": "code_execution_20250825",
+}
+_INCLUDED: Final = {
+    "web_search": "web_search_call.action.sources",
+    "file_search": "file_search_call.results",
+    "code_execution": "code_interpreter_call.outputs",
+}
+"""The parts of the results that `/responses` returns only on request."""
+
+
+def anthropic_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entry]:
+    """Return the entries of Anthropic's `tools`.
+
+    Raises:
+        UsageError: Anthropic does not have a tool.
+
+    Example:
+        >>> anthropic_server_tools([ServerTool.web_search(max_uses=2)], "anthropic/claude-sonnet-4-5")
+        [{'type': 'web_search_20250305', 'name': 'web_search', 'max_uses': 2}]
+    """
+    entries: list[Entry] = []
+    for tool in tools:
+        kind = _ANTHROPIC.get(tool.name)
+        if kind is None:
+            raise _refused(model, tool, "Anthropic", *_ANTHROPIC)
+        settings = cast("Entry", thawed(tool.settings))
+        if "user_location" in settings:
+            settings["user_location"] = {"type": "approximate", **settings["user_location"]}
+        if "max_tokens" in settings:
+            settings["max_content_tokens"] = settings.pop("max_tokens")
+        entries.append({"type": kind, "name": tool.name, **settings})
+    return entries
+
+
+def responses_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entry]:
+    """Return the entries of the `tools` of OpenAI's `/responses`.
+
+    Raises:
+        UsageError: OpenAI does not have a tool, or a setting of it.
+
+    Example:
+        >>> responses_server_tools([ServerTool.file_search("vs_1")], "openai/gpt-5.4")
+        [{'type': 'file_search', 'vector_store_ids': ['vs_1']}]
+    """
+    entries: list[Entry] = []
+    for tool in tools:
+        build = _RESPONSES.get(tool.name)
+        if build is None:
+            raise _refused(model, tool, "OpenAI's /responses", *_RESPONSES)
+        if missing := [name for name in ("max_uses", "blocked_domains") if name in tool.settings]:
+            raise UsageError(
+                f"The model {model!r} has no {missing[0]}= for its {tool.name}: only Anthropic has. Leave it out."
+            )
+        entries.append(build(cast("Entry", thawed(tool.settings))))
+    return entries
+
+
+def included(tools: Sequence[ServerTool]) -> list[str]:
+    """Return what `/responses` has to be asked for, so that the blocks show the results.
+
+    Example:
+        >>> included([ServerTool.web_search()])
+        ['web_search_call.action.sources']
+    """
+    return [_INCLUDED[tool.name] for tool in tools if tool.name in _INCLUDED]
+
+
+def litellm_search(tools: Sequence[ServerTool], model: str, row: Mapping[str, object]) -> Entry:
+    """Return LiteLLM's argument for a web search, which it translates for each provider.
+
+    Raises:
+        UsageError: The model has no web search, or LiteLLM no way to request the tool or a setting.
+
+    Example:
+        >>> litellm_search([ServerTool.web_search(country="DE")], "gemini/gemini-2.5-pro", {"supports_web_search": True})
+        {'web_search_options': {'user_location': {'type': 'approximate', 'approximate': {'country': 'DE'}}}}
+    """
+    options: Entry = {}
+    for tool in tools:
+        if tool.name != "web_search":
+            raise _refused(model, tool, "LiteLLM", "web_search")
+        if row.get("supports_web_search") is not True:
+            raise UsageError(
+                f"The model {model!r} has no web search, by LiteLLM's list of models. Leave ServerTool.web_search() out, or "
+                "use a model that has it."
+            )
+        settings = dict(tool.settings)
+        location = settings.pop("user_location", None)
+        if settings:
+            raise UsageError(
+                f"The model {model!r} has no {next(iter(settings))}= for its web_search over LiteLLM. Leave it out, or use a "
+                "model over the wires of Anthropic or OpenAI."
+            )
+        if location is not None:
+            options["user_location"] = {"type": "approximate", "approximate": thawed(location)}
+    return {"web_search_options": options} if tools else {}
+
+
+def _refused(model: str, tool: ServerTool, place: str, *known: str) -> UsageError:
+    return UsageError(
+        f"The model {model!r} has no server tool {tool.name!r}: {place} has {', '.join(known)}. Leave it out of "
+        "options.server_tools, or use another model; docs/server-tools.md lists which has what."
+    )
+
+
+def _web_search(settings: Entry) -> Entry:
+    entry: Entry = {"type": "web_search"}
+    if "allowed_domains" in settings:
+        entry["filters"] = {"allowed_domains": settings["allowed_domains"]}
+    if "user_location" in settings:
+        entry["user_location"] = {"type": "approximate", **settings["user_location"]}
+    return entry
+
+
+def _file_search(settings: Entry) -> Entry:
+    entry: Entry = {"type": "file_search", "vector_store_ids": settings["stores"]}
+    return {**entry, "max_num_results": settings["max_results"]} if "max_results" in settings else entry
+
+
+def _mcp(settings: Entry) -> Entry:
+    entry: Entry = {"type": "mcp", "server_label": settings["label"], "server_url": settings["url"]}
+    entry["require_approval"] = "never"
+    return {**entry, "allowed_tools": settings["tools"]} if "tools" in settings else entry
+
+
+_RESPONSES: Final[Mapping[str, Callable[[Entry], Entry]]] = {
+    "web_search": _web_search,
+    "file_search": _file_search,
+    "code_execution": lambda _: {"type": "code_interpreter", "container": {"type": "auto"}},
+    "image_generation": lambda settings: {"type": "image_generation", **settings},
+    "mcp": _mcp,
+}
