@@ -16,15 +16,12 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-__all__ = ["PAGE", "web_chat"]
+from agentflow.serve.pages import SHARED, TYPES, policy
 
-PAGE: Final = Path(__file__).parent / "page"
-_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+__all__ = ["web_chat"]
+
 _HEADERS: Final = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; "
-        "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
-    ),
+    "Content-Security-Policy": f"{policy()}; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -35,7 +32,7 @@ _HEADERS: Final = {
 
 def web_chat() -> list[Route]:
     """Return the routes of the page's files."""
-    files = {file.name: file for file in PAGE.iterdir() if file.suffix in _TYPES}
+    files = {file.name: file for file in SHARED.iterdir() if file.suffix in TYPES}
     return [
         Route("/", partial(_send, files.pop("index.html"))),
         *[Route(f"/ui/{name}", partial(_send, file)) for name, file in files.items()],
@@ -43,4 +40,4 @@ def web_chat() -> list[Route]:
 
 
 async def _send(file: Path, request: Request) -> Response:
-    return FileResponse(file, headers=_HEADERS, media_type=_TYPES[file.suffix])
+    return FileResponse(file, headers=_HEADERS, media_type=TYPES[file.suffix])

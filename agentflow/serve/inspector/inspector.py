@@ -34,8 +34,9 @@ from agentflow.serve.guard import LOOPBACK
 from agentflow.serve.inspector.comparing import compare
 from agentflow.serve.inspector.guard import PageGuard
 from agentflow.serve.inspector.logs import Logs, LogSource
-from agentflow.serve.inspector.one_file import PAGE, page_with
+from agentflow.serve.inspector.one_file import PAGE, page_with, script_of
 from agentflow.serve.inspector.pauses import Pauses
+from agentflow.serve.pages import TYPES
 from agentflow.serve.server import Server, open_socket
 
 __all__ = ["Inspector"]
@@ -142,7 +143,7 @@ class Inspector:
         name = request.path_params["name"]
         if name not in _FILES:
             raise HTTPException(404)
-        return FileResponse(PAGE / name, media_type=_TYPES[Path(name).suffix])
+        return FileResponse(script_of(name), media_type=TYPES[Path(name).suffix])
 
     async def _runs(self, request: Request) -> Response:
         text = request.query_params.get("text")
@@ -257,5 +258,4 @@ async def _body(request: Request) -> dict[str, Any]:
     return cast("dict[str, Any]", data)
 
 
-_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-_FILES = frozenset(path.name for path in PAGE.iterdir() if path.suffix in _TYPES)
+_FILES = frozenset(path.name for path in PAGE.iterdir()) - {"index.html"} | {"dom.js"}

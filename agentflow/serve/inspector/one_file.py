@@ -20,13 +20,19 @@ from agentflow.recording.keeping import LogStore
 from agentflow.serve.inspector.comparing import compare
 from agentflow.serve.inspector.logs import Logs
 from agentflow.serve.inspector.stored_runs import HOW_TO_GET_ONE, is_store, nothing_in
+from agentflow.serve.pages import SHARED, policy
 
-__all__ = ["PAGE", "bundle", "export", "page_with", "policy"]
+__all__ = ["PAGE", "bundle", "export", "page_with", "script_of"]
 
 PAGE: Final = Path(__file__).parent / "page"
 _MOST_NAMED: Final = 10
 _IMPORT = re.compile(r'^import \{ (.+) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
+
+
+def script_of(name: str) -> Path:
+    """Return a file of the page, or one that pages share."""
+    return PAGE / name if (PAGE / name).exists() else SHARED / name
 
 
 def bundle(entry: str = "app") -> str:
@@ -36,7 +42,7 @@ def bundle(entry: str = "app") -> str:
     def add(name: str) -> None:
         if name in parts:
             return
-        source = (PAGE / f"{name}.js").read_text("utf-8")
+        source = script_of(f"{name}.js").read_text("utf-8")
         for found in _IMPORT.finditer(source):
             add(found[2])
         names = ", ".join(found[2] for found in _EXPORT.finditer(source))
@@ -46,14 +52,6 @@ def bundle(entry: str = "app") -> str:
 
     add(entry)
     return '"use strict";\n' + "".join(parts.values())
-
-
-def policy(script: str = "'self'", style: str = "'self'", images: str = "'self' data:", connect: str = "'self'") -> str:
-    """Return a content security policy that allows only the given sources."""
-    return (
-        f"default-src 'none'; script-src {script}; style-src {style}; img-src {images}; connect-src {connect}; "
-        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
-    )
 
 
 def page_with(runs: Sequence[tuple[str, bytes, int]]) -> str:

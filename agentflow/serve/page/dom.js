@@ -45,6 +45,57 @@ export function el(tag, props, ...children) {
   return made;
 }
 
+/**
+ * @param {Element} place
+ * @param {...(Node | null | false | undefined)} children
+ */
+export function fill(place, ...children) {
+  place.replaceChildren(.../** @type {Node[]} */ (children.filter(Boolean)));
+}
+
+const FIRST = 6000;
+const MORE = 200000;
+
+/**
+ * A long text: its beginning, and the rest on demand, in chunks.
+ * @param {string} text
+ * @param {string} [kind] class
+ */
+export function long(text, kind = "text") {
+  const body = el(`pre.${kind}`, { dir: "ltr" });
+  let at = 0;
+  const button = el("button.more", { type: "button", click: () => more(MORE) });
+  /** @param {number} count */
+  function more(count) {
+    body.append(visible(text.slice(at, at + count)));
+    at += count;
+    if (at >= text.length) button.remove();
+    else button.textContent = `${size(text.length - at)} more`;
+  }
+  more(FIRST);
+  return text.length > FIRST ? el("div", null, body, button) : body;
+}
+
+/** @param {number} count of characters */
+function size(count) {
+  return count < 10000 ? `${count} characters` : `${(count / 1000).toFixed(0)}k characters`;
+}
+
+/** @param {number} seconds */
+export function duration(seconds) {
+  if (!(seconds >= 0)) return "";
+  if (seconds < 0.0005) return "<1 ms";
+  if (seconds < 1) return `${(seconds * 1000).toFixed(seconds < 0.01 ? 1 : 0)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+  return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+}
+
+/** @param {number} seconds since something began */
+export function since(seconds) {
+  return Math.abs(seconds) < 0.0005 ? "0" : duration(seconds);
+}
+
 /** @param {number} count */
 export function thousands(count) {
   return Math.round(count).toLocaleString("en");
@@ -53,6 +104,12 @@ export function thousands(count) {
 /** @param {number} cost in dollars */
 export function dollars(cost) {
   return cost === 0 ? "$0" : `$${cost < 0.01 ? cost.toPrecision(2) : cost.toFixed(cost < 1 ? 3 : 2)}`;
+}
+
+/** @param {number} time seconds since the epoch */
+export function clock(time) {
+  const date = new Date(time * 1000);
+  return Number.isNaN(date.getTime()) ? "?" : `${date.toLocaleDateString("en-CA")} ${date.toLocaleTimeString("en-GB")}`;
 }
 
 /**
