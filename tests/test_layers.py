@@ -96,6 +96,10 @@ HEAVY = {
 
 HEAVY_BELOW = {
     ("vocabulary.ports.retry", "tenacity"): "the engine of every retry; imported with the first failure",
+    (
+        "_support.tracing",
+        "opentelemetry",
+    ): "servers and durable runs carry trace contexts; only if it is loaded already",
     ("tools.schema", "griffe"): "docstrings are parsed when a schema is first read; imported in that function",
 }
 """Licensed exceptions: (module, third party) → reason. Such an import is in a function."""

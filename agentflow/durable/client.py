@@ -22,6 +22,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from agentflow._support.ids import new_id
+from agentflow._support.tracing import carried
 from agentflow.agent.arguments import check_timeout, input_of
 from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
 from agentflow.durable.records import (
@@ -36,7 +37,6 @@ from agentflow.durable.records import (
     segment_number,
 )
 from agentflow.durable.tables import Tables
-from agentflow.durable.tracing import carried
 from agentflow.durable.workflows import (
     QUEUE,
     by_run,

@@ -20,11 +20,11 @@ from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
 from agentflow._support.cancellation import cancel_requests
+from agentflow._support.tracing import within
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.as_tool import full_agent
 from agentflow.durable.records import Request, error_out, run_of
-from agentflow.durable.tracing import within
 from agentflow.errors import AgentFlowError, CallTimeoutError, ScriptError, StoreError
 from agentflow.loop.session import FullSession
 from agentflow.vocabulary.events import CallEnded, HookEvent, PostCall

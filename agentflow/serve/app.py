@@ -29,6 +29,7 @@ from agentflow.serve.openapi import openapi
 from agentflow.serve.plain import plain
 from agentflow.serve.refusals import Refusal, refused
 from agentflow.serve.service import RouteModule, Service
+from agentflow.serve.trace_context import TraceContext
 from agentflow.serve.view import View
 from agentflow.serve.web_chat import web_chat
 from agentflow.vocabulary.ports.store import Store
@@ -98,7 +99,7 @@ class App:
                 Route("/health", self._health),
                 Route("/ready", self._ready),
                 *(web_chat() if ui else ()),
-                Mount("/", Guard(inner, auth, hosts, origins)),
+                Mount("/", Guard(TraceContext(inner), auth, hosts, origins)),
             ],
             lifespan=self.lifespan,
         )

@@ -1,17 +1,13 @@
-"""Carries the trace context of a submission to the worker: W3C Trace Context, using OpenTelemetry's propagators.
+"""Carries a trace context over processes: W3C Trace Context, using OpenTelemetry's propagators.
 
-If OpenTelemetry is not installed, or there is no trace, nothing is carried.
+If OpenTelemetry is not loaded, there is no trace, and nothing is carried: nothing here imports it first.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-
-try:
-    from opentelemetry import context, propagate
-except ImportError:  # not part of the extra
-    context = propagate = None
 
 __all__ = ["carried", "within"]
 
@@ -19,21 +15,25 @@ __all__ = ["carried", "within"]
 def carried() -> dict[str, str]:
     """Return the current trace context for sending; empty if there is none."""
     carrier: dict[str, str] = {}
-    if propagate is not None:
+    if "opentelemetry.trace" in sys.modules:
+        from opentelemetry import propagate
+
         propagate.inject(carrier)
     return carrier
 
 
 @contextmanager
 def within(carrier: Mapping[str, str]) -> Generator[None]:
-    """Make a carried trace context current, for a block without `await`.
+    """Make a carried trace context current, for a block in one task.
 
     Args:
         carrier: The result of `carried` in another process.
     """
-    if not carrier or propagate is None or context is None:
+    if not carrier or "opentelemetry.trace" not in sys.modules:
         yield
         return
+    from opentelemetry import context, propagate
+
     token = context.attach(propagate.extract(carrier))
     try:
         yield
