@@ -24,7 +24,9 @@ _SHUTDOWN_SECONDS = 20.0
 @click.argument("agents", metavar="MODULE:AGENT...", nargs=-1, required=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 for a free one.")
-@click.option("--store", metavar="URL", help="Store of the sessions, such as sqlite:///chat.db.")
+@click.option(
+    "--store", envvar="AGENTFLOW_STORE", metavar="URL", help="Store of the sessions, such as sqlite:///chat.db."
+)
 @click.option("--token-env", metavar="NAME", help="Environment variable with the token that clients must send.")
 @click.option("--name", "names", multiple=True, metavar="HOST", help="Host name under which it is reachable.")
 @click.option("--origin", "origins", multiple=True, metavar="URL", help="Other site whose pages may use it.")

@@ -91,7 +91,7 @@ def _exit(code: int) -> NoReturn:
 
 @click.command()
 @click.argument("agents", metavar="MODULE:AGENT...", nargs=-1, required=True)
-@click.option("--database", metavar="URL", required=True, help=DATABASE_HELP)
+@click.option("--database", envvar="AGENTFLOW_DATABASE", metavar="URL", required=True, help=DATABASE_HELP)
 @click.option("--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Concurrent calls here.")
 @click.option("--everywhere", type=click.IntRange(min=1), help="Concurrent calls in all workers together.")
 @click.option(
