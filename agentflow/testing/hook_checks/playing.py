@@ -25,6 +25,7 @@ from agentflow.vocabulary.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["PATHS", "Path", "PlayResult", "play"]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from agentflow.testing.wire.frames import FrameKind, WireFrame
-from agentflow.testing.wire.jsonish import JsonObject, JsonValue, merged
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, dump, merged
 from agentflow.testing.wire.reply import Cite, ReplyPlan, ScriptedCall, WireReply, WireUsage
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.signing import Signer
@@ -49,13 +49,16 @@ def usage_body(usage: WireUsage) -> JsonObject:
     }
     if usage.reasoning:
         body["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+    if usage.searches:
+        body["server_tool_use"] = {"web_search_requests": usage.searches}
     return body
 
 
 def body(plan: ReplyPlan, request: WireRequest, signer: Signer) -> JsonObject:
     """Build the reply as a JSON body."""
     said = _said(plan, request)
-    content = [*_thinking_blocks(said, signer), *_text_blocks(said), *_call_blocks(plan, said, request)]
+    worked = _server_blocks(said, request)
+    content = [*_thinking_blocks(said, signer), *worked, *_text_blocks(said), *_call_blocks(plan, said, request)]
     answer = merged(_message(request), {"content": [*content], "stop_reason": FINISH.get(said.stop, said.stop)})
     if plan.usage != "none":
         answer["usage"] = usage_body(said.usage_for(request.body))
@@ -67,7 +70,7 @@ def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFr
     said = _said(plan, request)
     usage = said.usage_for(request.body)
     counted = plan.usage != "none"
-    first = usage_body(replace(usage, output=1, reasoning=0))
+    first = usage_body(replace(usage, output=1, reasoning=0, searches=0))
     head = merged(_message(request), {"usage": first} if counted else {})
     events = [_event("head", "message_start", {"message": head})]
     for place, block in enumerate(_blocks(plan, said, request, signer)):
@@ -131,6 +134,14 @@ def _thinking_blocks(said: WireReply, signer: Signer) -> Iterator[JsonObject]:
         yield {"type": "redacted_thinking", "data": signer.sign(said.redacted, total - 1, total)}
 
 
+def _server_blocks(said: WireReply, request: WireRequest) -> Iterator[JsonObject]:
+    for place, call in enumerate(said.server):
+        ident = f"srvtoolu_wire_{request.index}_{place}"
+        yield {"type": "server_tool_use", "id": ident, "name": call.name, "input": call.input}
+        if call.result is not None:
+            yield {"type": f"{call.name}_tool_result", "tool_use_id": ident, "content": call.result}
+
+
 def _text_blocks(said: WireReply) -> Iterator[JsonObject]:
     if said.text:
         cited: list[JsonValue] = [_cited(cite) for cite in said.cites]
@@ -155,6 +166,16 @@ def _blocks(plan: ReplyPlan, said: WireReply, request: WireRequest, signer: Sign
     """Yield the events of each block, without their index."""
     for block in _thinking_blocks(said, signer):
         yield [*_thinking_events(said, block)]
+    for block in _server_blocks(said, request):
+        if block["type"] != "server_tool_use":  # a result comes whole
+            yield [_start(block), _stop()]
+            continue
+        pieces = said.pieces(dump(block["input"]))
+        yield [
+            _start(block | {"input": {}}),
+            *[_delta("block", "input_json_delta", {"partial_json": piece}) for piece in pieces],
+            _stop(),
+        ]
     for block in _text_blocks(said):
         deltas = [_delta("text", "text_delta", {"text": piece}) for piece in said.pieces(said.text)]
         deltas += [_delta("text", "citations_delta", {"citation": _cited(cite)}) for cite in said.cites]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias
 
 from agentflow.errors import UsageError
-from agentflow.testing.wire.jsonish import JsonObject, dump, parse
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_object, dump, parse
 
 Finish: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
 Point: TypeAlias = int | Literal["head", "thinking", "text", "call", "content", "stop", "all"]
@@ -55,7 +55,8 @@ class ScriptedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireUsage:
-    """Token counts of one reply. `input` excludes tokens read from or written to the cache; `output` includes `reasoning`.
+    """Token counts of one reply. `input` excludes tokens read from or written to the cache; `output` includes `reasoning`;
+    `searches` is the number of web searches, which only Anthropic reports.
 
     Example:
         >>> WireUsage(input=11, output=5, cache_read=4, cache_write=2).prompt
@@ -67,6 +68,7 @@ class WireUsage:
     cache_read: int = 0
     cache_write: int = 0
     reasoning: int = 0
+    searches: int = 0
 
     @property
     def prompt(self) -> int:
@@ -107,6 +109,31 @@ class Cite:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerCall:
+    """A call of a tool that the scripted vendor runs, before the text.
+
+    Args:
+        name: The tool: on the Anthropic wire its own name, on `/responses` `web_search`, `file_search` or
+            `code_interpreter`.
+        arguments: The input (Anthropic) or further fields of the item (`/responses`).
+        result: The content of the result (Anthropic); None for a call without a result, as in a paused reply.
+
+    Example:
+        >>> ServerCall("web_search", {"query": "rx"}, []).name
+        'web_search'
+    """
+
+    name: str
+    arguments: Mapping[str, object] = field(default_factory=dict[str, object])
+    result: JsonValue = None
+
+    @property
+    def input(self) -> JsonObject:
+        """The arguments as JSON."""
+        return as_object(parse(dump(dict(self.arguments))))
+
+
+@dataclass(frozen=True, slots=True)
 class WireReply:
     """A reply of the scripted model, for all wires.
 
@@ -124,6 +151,7 @@ class WireReply:
         cites: The citations of the text.
         images: Images from the model, as `data:` addresses; only on the OpenAI wire.
         audio: Speech in base64 (16 bits, 24 kHz), with the text as its transcript; only on the OpenAI wire.
+        server: The work of tools that the vendor runs; on the Anthropic wire and on `/responses`.
 
     Example:
         >>> WireReply("Let me look.", calls=(ScriptedCall("search", {"q": "rx"}),)).stop
@@ -142,6 +170,7 @@ class WireReply:
     cites: tuple[Cite, ...] = ()
     images: tuple[str, ...] = ()
     audio: str | None = None
+    server: tuple[ServerCall, ...] = ()
 
     def __post_init__(self) -> None:
         if self.chunk < 0:
@@ -184,6 +213,7 @@ class WireReply:
             cites=self.cites,
             images=self.images,
             audio=self.audio,
+            server=self.server,
         )
 
     def pieces(self, text: str) -> list[str]:
@@ -197,7 +227,9 @@ class WireReply:
             return self.usage
         thought = sum(map(len, self.thoughts))
         said = len(self.text) + thought + sum(len(call.name) + len(call.raw) for call in self.calls)
-        return WireUsage(input=max(1, len(dump(request)) // 4), output=max(1, said // 4), reasoning=thought // 4)
+        searches = sum(call.name == "web_search" for call in self.server)
+        size = max(1, len(dump(request)) // 4)
+        return WireUsage(input=size, output=max(1, said // 4), reasoning=thought // 4, searches=searches)
 
 
 class Say(WireReply):

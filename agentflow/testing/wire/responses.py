@@ -89,6 +89,9 @@ def _output(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[_Made
     said: list[_Made] = []
     if plan.refusal is not None:
         return [_words(reply, plan.refusal, f"msg_wire_{request.index}_0", refused=True)]
+    for n, work in enumerate(reply.server):
+        item: JsonObject = {"id": f"ws_wire_{request.index}_{n}", "type": f"{work.name}_call", "status": "completed"}
+        said.append(_Made(item | work.input, item | {"status": "in_progress"}, []))
     if reply.text or reply.cites or not reply.calls:
         said.append(_words(reply, reply.text, f"msg_wire_{request.index}_0{after}", refused=False))
     said += [_image(url, f"ig_wire_{request.index}_{n}") for n, url in enumerate(reply.images)]

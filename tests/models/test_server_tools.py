@@ -1,0 +1,246 @@
+"""Tools that providers run: requested, seen as blocks, stored, billed, and returned to the model that called them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from anthropic.types import ToolUnionParam
+from openai.types.responses import ToolParam
+from pydantic import TypeAdapter
+from wired import Wired
+
+from agentflow import Agent, ModelOptions, Session, tool
+from agentflow.errors import UsageError
+from agentflow.models.anthropic_wire import AnthropicWire
+from agentflow.models.litellm import LiteLLMModel
+from agentflow.models.openai_wire import OpenAIWire
+from agentflow.models.server_tools_out import anthropic_server_tools, litellm_search, responses_server_tools
+from agentflow.testing.wire import Cite, Say, ServerCall, UseTool, WireReply, WireServer, WireUsage
+from agentflow.vocabulary import ServerTool, ServerToolBlock
+
+SEARCH = ServerTool.web_search(max_uses=2, allowed_domains=["python.org"])
+FOUND = {"type": "web_search_result", "url": "https://python.org", "title": "Python", "encrypted_content": "enc"}
+SEARCHED = WireReply(
+    "Python is at python.org.",
+    server=(ServerCall("web_search", {"query": "python"}, [FOUND]),),
+    cites=(Cite("https://python.org", "Python"),),
+)
+WORK = [
+    {"type": "server_tool_use", "id": "srvtoolu_wire_0_0", "name": "web_search", "input": {"query": "python"}},
+    {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_wire_0_0", "content": [FOUND]},
+]
+EVERY: dict[str, ServerTool] = {
+    "search": SEARCH,
+    "search here": ServerTool.web_search(country="DE", city="Berlin", timezone="Europe/Berlin"),
+    "search elsewhere": ServerTool.web_search(blocked_domains=["example.com"]),
+    "fetch": ServerTool.web_fetch(max_uses=1, allowed_domains=["python.org"], max_tokens=1000),
+    "code": ServerTool.code_execution(),
+    "files": ServerTool.file_search("vs_1", "vs_2", max_results=3),
+    "images": ServerTool.image_generation(size="1024x1024", quality="low"),
+    "mcp": ServerTool.mcp("docs", "https://mcp.example.com", tools=["find"]),
+}
+
+
+def bodies(server: WireServer) -> list[dict[str, Any]]:
+    """The bodies of the requests."""
+    return [cast("dict[str, Any]", request.body) for request in server.requests]
+
+
+@tool
+async def look(where: str) -> str:
+    """Look."""
+    return f"nothing in {where}"
+
+
+def using(model: Any, *tools: ServerTool, **more: Any) -> Agent:
+    """An agent whose model has these server tools."""
+    return Agent("a", model, options=ModelOptions(server_tools=tools), **more)
+
+
+async def test_a_search_over_anthropic(closed_clients: None) -> None:
+    """It is requested beside the agent's own tools, becomes a block of the reply, and is returned unchanged."""
+    wired = Wired("anthropic")
+    async with wired.serve([SEARCHED, UseTool("look", {"where": "it"}), "Done."]) as server:
+        agent = using(AnthropicWire("claude-sonnet-4-5", api_base=server.url, api_key="k"), SEARCH, tools=[look])
+        reply = await agent.call("Where is Python?")
+        await agent.call("And now look.")
+    block = reply.content[0]
+    assert isinstance(block, ServerToolBlock)
+    assert (block.id, block.name, block.model) == ("srvtoolu_wire_0_0", "web_search", "anthropic/claude-sonnet-4-5")
+    assert (dict(block.input), block.error, str(block)) == ({"query": "python"}, None, "[web_search: python]")
+    assert [source.url for source in block.sources] == ["https://python.org"]
+    assert reply.text == "Python is at python.org."
+    first, second, third = bodies(server)
+    entry = {
+        "type": "web_search_20250305",
+        "name": "web_search",
+        "max_uses": 2,
+        "allowed_domains": ["python.org"],
+    }
+    assert [body["tools"][1:] for body in (first, second, third)] == [[entry]] * 3
+    assert [body["tools"][0]["name"] for body in (first, second, third)] == ["look"] * 3
+    for body in (second, third):
+        assert body["messages"][1]["content"][:2] == WORK
+
+
+async def test_a_conversation_with_a_search_is_stored(closed_clients: None) -> None:
+    """A session keeps the provider's items, also as JSON."""
+    async with Wired("anthropic").serve([SEARCHED, "Yes."]) as server:
+        agent = using(AnthropicWire("claude-sonnet-4-5", api_base=server.url, api_key="k"), SEARCH)
+        session = Session.fresh()
+        await agent.call("Where is Python?", session=session)
+        again = Session.from_json(session.to_json())
+        await agent.call("Sure?", session=again)
+    assert again.messages[1] == session.messages[1]
+    assert bodies(server)[1]["messages"][1]["content"][:2] == WORK
+
+
+async def test_a_paused_reply_is_continued(closed_clients: None) -> None:
+    """Anthropic pauses long work: the reply goes on where it paused, as one model call with the usage of both requests."""
+    paused = WireReply(
+        thinking=None,
+        server=(ServerCall("web_search", {"query": "python"}),),
+        finish="pause_turn",
+        usage=WireUsage(input=10, output=2, searches=1),
+    )
+    last = Say("Found it.", usage=WireUsage(input=20, output=3))
+    async with Wired("anthropic").serve([paused, last, "Yes."]) as server:
+        agent = using(AnthropicWire("claude-sonnet-4-5", api_base=server.url, api_key="k"), SEARCH)
+        reply = await agent.call("Where is Python?")
+        await agent.call("Sure?")
+    assert (reply.text, reply.finish_reason) == ("Found it.", "stop")
+    assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.model_calls) == (30, 5, 1)
+    assert reply.usage.cost == pytest.approx((30 * 3 + 5 * 15) / 1e6 + 0.01)
+    _, second, third = [body["messages"] for body in bodies(server)]
+    assert second[-1] == {"role": "assistant", "content": WORK[:1]}
+    assert third[1] == {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "Found it."}],
+    }  # a call without result
+
+
+async def test_a_search_over_responses(closed_clients: None) -> None:
+    """The item is a block of the reply, is returned unchanged, and each search is billed."""
+    action = {"type": "search", "query": "python", "sources": [{"type": "url", "url": "https://python.org"}]}
+    searched = WireReply(
+        "Python is at python.org.",
+        server=(ServerCall("web_search", {"action": action}),),
+        usage=WireUsage(input=1000, output=0),
+    )
+    tools = (ServerTool.web_search(allowed_domains=["python.org"]), ServerTool.file_search("vs_1"))
+    async with Wired("responses").serve([searched, "Yes."]) as server:
+        agent = using(OpenAIWire("responses/gpt-5", api_base=server.url, api_key="k"), *tools, tools=[look])
+        reply = await agent.call("Where is Python?")
+        await agent.call("Sure?")
+    block = reply.content[0]
+    assert isinstance(block, ServerToolBlock)
+    assert (block.name, block.input["query"], block.sources[0].url) == ("web_search", "python", "https://python.org")
+    assert reply.usage.cost == pytest.approx(1000 * 1.25e-6 + 0.01)
+    first, second = bodies(server)
+    assert first["tools"][1:] == [
+        {"type": "web_search", "filters": {"allowed_domains": ["python.org"]}},
+        {"type": "file_search", "vector_store_ids": ["vs_1"]},
+    ]
+    assert {"web_search_call.action.sources", "file_search_call.results"} <= set(first["include"])
+    item = {"id": "ws_wire_0_0", "type": "web_search_call", "status": "completed", "action": action}
+    assert item in second["input"]
+
+
+async def test_another_model_is_not_sent_the_work(closed_clients: None) -> None:
+    """A conversation that goes on with another model keeps its text alone."""
+    async with Wired("anthropic").serve([SEARCHED]) as one, Wired("openai").serve(["Yes."]) as other:
+        session = Session.fresh()
+        first = using(AnthropicWire("claude-sonnet-4-5", api_base=one.url, api_key="k"), SEARCH)
+        await first.call("Where is Python?", session=session)
+        await Agent("b", OpenAIWire("gpt-5", api_base=other.url, api_key="k")).call("Sure?", session=session)
+    assert bodies(other)[0]["messages"][1] == {"role": "assistant", "content": "Python is at python.org."}
+
+
+ANTHROPIC = ("search", "search here", "search elsewhere", "fetch", "code")
+RESPONSES = ("search here", "code", "files", "images", "mcp")
+
+
+@pytest.mark.parametrize("name", ANTHROPIC)
+def test_anthropics_types_accept_the_entries(name: str) -> None:
+    """What is sent is what the official client would send."""
+    (entry,) = anthropic_server_tools([EVERY[name]], "m")
+    TypeAdapter[object](ToolUnionParam).validate_python(entry, extra="forbid")
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_openais_types_accept_the_entries(name: str) -> None:
+    """The same for OpenAI."""
+    (entry,) = responses_server_tools([EVERY[name]], "m")
+    TypeAdapter[object](ToolParam).validate_python(entry)
+
+
+WIRES = {
+    "anthropic": (AnthropicWire("claude-sonnet-4-5", api_base="http://127.0.0.1:1", api_key="k"), ANTHROPIC),
+    "responses": (OpenAIWire("responses/gpt-5", api_base="http://127.0.0.1:1", api_key="k"), RESPONSES),
+    "chat": (OpenAIWire("gpt-4o", api_base="http://127.0.0.1:1", api_key="k"), ()),
+}
+
+
+@pytest.mark.parametrize(
+    ("wire", "name"), [(wire, name) for wire, (_, known) in WIRES.items() for name in EVERY if name not in known]
+)
+async def test_what_a_model_does_not_have_is_refused_before_a_request(wire: str, name: str) -> None:
+    """The error names the model, and the tool. No server is there to be asked."""
+    model, _ = WIRES[wire]
+    with pytest.raises(UsageError, match=rf"The model '{model.name.split('/')[0]}/.*{EVERY[name].name}"):
+        await using(model, EVERY[name]).call("Go")
+
+
+def test_a_search_over_litellm() -> None:
+    """LiteLLM has one argument for the search, for models that have it."""
+    row = {"supports_web_search": True}
+    assert litellm_search((), "m", {}) == {}
+    assert litellm_search([ServerTool.web_search()], "m", row) == {"web_search_options": {}}
+    with pytest.raises(UsageError, match="has no web search"):
+        litellm_search([ServerTool.web_search()], "m", {})
+    with pytest.raises(UsageError, match="has no max_uses="):
+        litellm_search([SEARCH], "m", row)
+    with pytest.raises(UsageError, match="LiteLLM has web_search"):
+        litellm_search([EVERY["code"]], "m", row)
+
+
+async def test_litellm_is_asked_for_it(closed_clients: None) -> None:
+    """The model of the request has it, by LiteLLM's list."""
+    async with Wired("openai", "litellm").serve(["Yes."]) as server:
+        agent = using(
+            LiteLLMModel("openai/gpt-4o-search-preview", api_base=server.url, api_key="k"), ServerTool.web_search()
+        )
+        await agent.call("Where is Python?")
+    assert bodies(server)[0]["web_search_options"] == {}
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: ServerTool.web_search(max_uses=0), "must be 1 or more"),
+        (lambda: ServerTool.web_search(allowed_domains=["a.com"], blocked_domains=["b.com"]), "not both"),
+        (lambda: ServerTool.web_search(allowed_domains="a.com"), r"Write allowed_domains=\['a.com'\]"),
+        (lambda: ServerTool.web_fetch(blocked_domains=["https://a.com"]), "write the domain alone"),
+        (ServerTool.file_search, "needs the id of a vector store"),
+        (lambda: ServerTool.mcp("a", "http://a.com"), "begins with https://"),
+        (lambda: ServerTool("search", {}), "there are web_search"),  # pyright: ignore[reportArgumentType]
+        (lambda: ModelOptions(server_tools=(look,)), "is no ServerTool"),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_wrong_tools_are_refused(make: Callable[[], object], why: str) -> None:
+    """Each error says what to write."""
+    with pytest.raises(UsageError, match=why):
+        make()
+
+
+def test_failed_work() -> None:
+    """The provider's error is there to be read."""
+    result = {
+        "type": "web_search_tool_result",
+        "content": {"type": "web_search_tool_result_error", "error_code": "max_uses"},
+    }
+    assert ServerToolBlock("s", "web_search", ({"name": "web_search"}, result)).error == "max_uses"
+    assert ServerToolBlock("s", "mcp", ({"type": "mcp_call", "error": "gone"},)).error == "gone"
+    assert ServerToolBlock("s", "web_search", ({"status": "completed"},)).error is None
