@@ -69,11 +69,9 @@ class ServerTool:
             city: The user's city.
             timezone: The user's time zone, such as `"Europe/Berlin"`.
         """
-        location = {"country": country, "city": city, "timezone": timezone}
-        return cls(
-            "web_search",
-            _set(**_web(max_uses, allowed_domains, blocked_domains), user_location=_set(**location) or None),
-        )
+        location = _set({"country": country, "city": city, "timezone": timezone})
+        web = _web(max_uses, allowed_domains, blocked_domains)
+        return cls("web_search", _set({**web, "user_location": location or None}))
 
     @classmethod
     def web_fetch(
@@ -92,7 +90,7 @@ class ServerTool:
             blocked_domains: No pages of these domains; not beside `allowed_domains`.
             max_tokens: The most tokens of one page.
         """
-        return cls("web_fetch", _set(**_web(max_uses, allowed_domains, blocked_domains), max_tokens=max_tokens))
+        return cls("web_fetch", _set({**_web(max_uses, allowed_domains, blocked_domains), "max_tokens": max_tokens}))
 
     @classmethod
     def code_execution(cls) -> ServerTool:
@@ -111,7 +109,7 @@ class ServerTool:
             raise UsageError(
                 "ServerTool.file_search() needs the id of a vector store: ServerTool.file_search('vs_...')."
             )
-        return cls("file_search", _set(stores=stores, max_results=max_results))
+        return cls("file_search", _set({"stores": stores, "max_results": max_results}))
 
     @classmethod
     def image_generation(cls, *, size: str | None = None, quality: str | None = None) -> ServerTool:
@@ -121,7 +119,7 @@ class ServerTool:
             size: The size in pixels, such as `"1024x1024"`.
             quality: `"low"`, `"medium"` or `"high"`.
         """
-        return cls("image_generation", _set(size=size, quality=quality))
+        return cls("image_generation", _set({"size": size, "quality": quality}))
 
     @classmethod
     def mcp(cls, label: str, url: str, *, tools: Iterable[str] = ()) -> ServerTool:
@@ -136,10 +134,10 @@ class ServerTool:
         """
         if not url.startswith("https://"):
             raise UsageError(f"ServerTool.mcp(url={url!r}): the provider needs an address that begins with https://.")
-        return cls("mcp", _set(label=label, url=url, tools=tuple(tools) or None))
+        return cls("mcp", _set({"label": label, "url": url, "tools": tuple(tools) or None}))
 
 
-def _set(**settings: object) -> dict[str, object]:
+def _set(settings: Mapping[str, object]) -> dict[str, object]:
     """Return the settings that are set."""
     return {name: value for name, value in settings.items() if value is not None}
 
@@ -150,7 +148,7 @@ def _web(uses: int | None, allowed: Iterable[str], blocked: Iterable[str]) -> di
         raise UsageError("A ServerTool takes allowed_domains= or blocked_domains=, not both: providers refuse both.")
     if uses is not None and uses < 1:
         raise UsageError(f"ServerTool(max_uses={uses}): it must be 1 or more.")
-    return _set(max_uses=uses, allowed_domains=only or None, blocked_domains=without or None)
+    return _set({"max_uses": uses, "allowed_domains": only or None, "blocked_domains": without or None})
 
 
 def _domains(name: str, given: Iterable[str]) -> tuple[str, ...]:
