@@ -4,9 +4,11 @@ Rules:
 
 1. The session is the server's. Pages send their whole conversation; only the user's new messages at its end are taken,
    known by their ids, and what answers the calls that wait.
-2. A page's tools are offered to the model in addition to the agent's own. A call of one suspends the run, and its result
+2. A page that sends its last messages again, without a reply after them, retries or has edited them: the call that they
+   began is removed from the session, and begins again.
+3. A page's tools are offered to the model in addition to the agent's own. A call of one suspends the run, and its result
    continues it. A result answers such calls only; all other calls take a decision.
-3. A run has the id that the page chose, for this user and session only. The same id again reads the same run.
+4. A run has the id that the page chose, for this user and session only. The same id again reads the same run.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ class ChatRequest:
         earlier: The ids of the user's messages before them.
         decide: Returns the page's decision of a call that waits; None if it has none.
         results: Results of the page's tools, as they return them, by the calls' ids.
+        answers: Whether it answers calls, and so does not send its last messages again.
         system: Instructions in addition to the agent's own.
         tools: The page's tools.
     """
@@ -58,6 +61,7 @@ class ChatRequest:
     earlier: list[str] = field(default_factory=list[str])
     decide: Callable[[Pending], DecisionBody | None] = lambda _: None
     results: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    answers: bool = False
     system: str = ""
     tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
 
@@ -90,6 +94,7 @@ class Chats:
     def __init__(self, service: Service, protocol: str) -> None:
         self.service = service
         self._protocol = protocol
+        self._rewinding: set[str] = set()
         self._last: WeakValueDictionary[str, Run] = WeakValueDictionary()  # by the stored session's id
         self._opened: WeakKeyDictionary[Run, tuple[frozenset[str], frozenset[str], tuple[Msg, ...] | None]] = (
             WeakKeyDictionary()
@@ -113,7 +118,12 @@ class Chats:
             raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
         known = [msg.id for msg in history if msg.role == "user"]
         new = [msg for msg in request.messages if msg.id not in known]
-        self._check(place, new, request)
+        self._check(place, new or request.messages, request)
+        if not new and request.messages and not request.answers:
+            new = await self._again(place, request.messages)
+            history = await self.service.history(place)
+            known = [msg.id for msg in history if msg.role == "user"]
+            session = agent.session(place.stored)
         hooks = [self.service.steering, ClientSide(request.system, request.tools)]
         announced = frozenset(waits.id for waits in session.pending)
         answered = frozenset(waits.id for waits in session.pending if is_client_call(waits))
@@ -150,6 +160,17 @@ class Chats:
         """Return the run that works on a session, if a page has started it."""
         run = self._last.get(place.stored)
         return None if run is None or run.end is not None else Chat(run, *self._opened[run])
+
+    async def _again(self, place: StoredSession, messages: Sequence[Msg]) -> list[Msg]:
+        """Remove the last call from the session, and return its messages as the page sends them now."""
+        if place.stored in self._rewinding:
+            raise Refusal(409, "session_busy", "Another request is changing this session.")
+        self._rewinding.add(place.stored)
+        try:
+            ids = await self.service.rewind(place, messages[-1].id)
+        finally:
+            self._rewinding.discard(place.stored)
+        return [msg for msg in messages if msg.id in ids]
 
     def _check(self, place: StoredSession, new: Sequence[Msg], request: ChatRequest) -> None:
         limit = self.service.limits.message

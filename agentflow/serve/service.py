@@ -183,6 +183,26 @@ class Service:
         except StoreError as error:
             raise Refusal(422, "no_such_run", "The session has no run of this id.") from error
 
+    async def rewind(self, place: StoredSession, message: str) -> None:
+        """Remove an input message, and all that follows its call, from a session that no run works on.
+
+        Raises:
+            Refusal: No call has this message, or another request reads the session.
+        """
+        length = await self._length_before(place, message)
+        kept = f"{place.stored}~{secrets.token_hex(4)}"  # the name of no user's session
+        store = _store_of(place.agent)
+        try:
+            place.agent.forget(place.stored)
+        except UsageError as error:
+            raise Refusal(409, "session_busy", "Another request reads this session. Try again.") from error
+        if length:
+            await self._stored(store.fork(place.stored, kept, length))
+        await self._drop(place.agent, place.stored)
+        if length:
+            await self._stored(store.fork(kept, place.stored))
+            await self._drop(place.agent, kept)
+
     async def _length_before(self, place: StoredSession, message: str) -> int:
         """Return how many facts of a session precede the call with an input message; 0 if no call does."""
         facts: Sequence[Fact] = await self._stored(_as_coroutine(_store_of(place.agent).load(place.stored)))
@@ -198,14 +218,18 @@ class Service:
             Refusal: It does not exist, or is busy.
         """
         await self._idle(place)
-        store = _store_of(place.agent)
-        inner = [info.id for info in await self._stored(store.sessions()) if info.id.startswith(f"{place.stored}/")]
-        for id in (place.stored, *inner):  # noqa: A001
-            with suppress(UsageError):  # another request reads it
-                place.agent.forget(id)
-            await self._stored(store.delete(id))
+        await self._drop(place.agent, place.stored)
         self.steering.withdraw(place.stored)
         self.runs.forget_session(place.stored)
+
+    async def _drop(self, agent: Agent[Any], stored: str) -> None:
+        """Delete a session, and those of sub-agents in it."""
+        store = _store_of(agent)
+        inner = [info.id for info in await self._stored(store.sessions()) if info.id.startswith(f"{stored}/")]
+        for id in (stored, *inner):  # noqa: A001
+            with suppress(UsageError):  # another request reads it
+                agent.forget(id)
+            await self._stored(store.delete(id))
 
     async def _idle(self, place: StoredSession) -> None:
         session, _ = await self.load(place)

@@ -286,6 +286,9 @@ async def test_threads_and_runs_are_of_one_user(node: NodeProgram) -> None:
         await run(node, "I am Ada", runId="r")
         await new_client(node, url, token="another-random-token")
         other = await run(node, "I am Bob", runId="r")
+        await new_client(node, url)
+        mine = await run(node, runId="r")
+    assert short(mine["events"])[2] == "TEXT_MESSAGE_CONTENT For Ada."
     assert spoken(other["messages"]) == [("user", "I am Bob", {}), ("assistant", "For Bob.", {})]
     assert [msg.text for msg in model.requests[1].messages] == ["I am Bob"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager
@@ -201,6 +202,47 @@ async def test_a_run_is_read_again_or_stopped(node: NodeProgram) -> None:
     assert (nothing["chunks"], nothing["status"]) == ([], "ready")
     assert outcomes == ["completed", "interrupted", "completed"]
     assert parts(again)[-1] == ("text", "Six.", "done")
+
+
+async def test_retry_and_edit(node: NodeProgram) -> None:
+    """A message that is sent again, as it was or edited, replaces what followed it in the session."""
+    model = ScriptedModel(["One.", "Two.", "Zwei.", "New.", ConnectionError("lost"), "Retried."])
+    async with page(node, Agent("a", model)):
+        await node.ask(send={"text": "Say 1"})
+        second = await node.ask(send={"text": "Say 2"})
+        again = await node.ask(regenerate={})
+        first = second["messages"][0]["id"]
+        edited = await node.ask(send={"text": "Say new", "messageId": first})
+        failed = await node.ask(send={"text": "Say more"})
+        retried = await node.ask(regenerate={})
+    assert [parts(again, n)[-1][1] for n in range(4)] == ["Say 1", "One.", "Say 2", "Zwei."]
+    assert [parts(edited, n)[-1][1] for n in range(2)] == ["Say new", "New."]
+    assert [parts(retried, n)[-1][1] for n in range(4)] == ["Say new", "New.", "Say more", "Retried."]
+    assert failed["status"] == "error"
+    assert [[msg.text for msg in request.messages] for request in model.requests] == [
+        ["Say 1"],
+        ["Say 1", "One.", "Say 2"],
+        ["Say 1", "One.", "Say 2"],
+        ["Say new"],
+        ["Say new", "New.", "Say more"],
+        ["Say new", "New.", "Say more"],
+    ]
+
+
+async def test_a_request_that_overtakes_the_disconnect_before_it() -> None:
+    """It waits for the run that the page has stopped."""
+    model = ScriptedModel([["One ", Gate()], "Two."])
+    app = App(Agent("a", model))
+    first, second = ({"id": "c", "messages": [{**USER, "id": key}]} for key in ("u1", "u2"))
+    async with served(app) as url, connected(url) as client:
+        async with client.http.post(f"{url}/agents/a/ai-sdk", json=first) as stopped:
+            await stopped.content.readline()
+            later = asyncio.create_task(client.http.post(f"{url}/agents/a/ai-sdk", json=second))
+            for _ in range(5):
+                await client.good("GET", "/runs")
+        async with await later as response:
+            found = (response.status, response.headers["x-vercel-ai-ui-message-stream"], await response.text())
+    assert (*found[:2], found[2].endswith("data: [DONE]\n\n")) == (200, "v1", True)
 
 
 def bearer(token: str = "a-long-random-token") -> dict[str, str]:

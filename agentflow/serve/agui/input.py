@@ -57,6 +57,7 @@ def request_of(body: PageInput) -> ChatRequest:
         earlier=earlier,
         results=results,
         decide=lambda waits: None if (entry := entries.get(waits.id)) is None else _decision(entry, waits.kind),
+        answers=bool(entries),
         system="\n\n".join(system),
         tools=[_tool(one) for one in body.tools or ()],
     )
