@@ -34,7 +34,7 @@ async def refund(order: int) -> str:
 
 
 def reply(request: ModelRequest) -> list[str | ToolUseBlock]:
-    """Answer as a model would, for a sample that runs offline."""
+    """Answer as a model would, if the sample runs offline."""
     last = request.messages[-1]
     if last.role == "tool":
         return [last.text]
@@ -48,7 +48,7 @@ def reply(request: ModelRequest) -> list[str | ToolUseBlock]:
 
 
 def application(model: Model | str | None = None) -> Starlette:
-    """Return the application: the page and the agent."""
+    """Return the application: the page and the agent. If no model is given, a scripted one answers."""
     clerk = Agent("clerk", model or ScriptedModel(reply), tools=[order_status, refund])
     ai = App(clerk, view=View(thinking=True))
 
