@@ -149,8 +149,8 @@ class ChunkStream:
         yield from self._close_text()
         if wrong:
             yield {"type": "data-reply", "data": {"text": event.text}}
-        for source in event.sources or ():
-            yield _source(f"{self._part()}_{source.url or source.title}", source.url, source.title)
+        for url, title in dict.fromkeys((one.url, one.title) for one in event.sources or ()):
+            yield _source(f"{self._part()}_{url or title}", url, title)
         for file in event.files or ():
             yield from self._open_step()
             yield {"type": "file", "mediaType": file.media_type, "url": file.url}

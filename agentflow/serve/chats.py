@@ -114,21 +114,22 @@ class Chats:
         agent, session = place.agent, place.agent.session(place.stored)
         await self._settled(place)
         history = await self.service.history(place)
-        if self.service.runs.busy(session):
+        if place.stored in self._rewinding or self.service.status(session) == "running":
             raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
         known = [msg.id for msg in history if msg.role == "user"]
         new = [msg for msg in request.messages if msg.id not in known]
         self._check(place, new or request.messages, request)
         if not new and request.messages and not request.answers:
-            new = await self._again(place, request.messages)
+            await self._rewind(place, request.messages[-1].id)
             history = await self.service.history(place)
             known = [msg.id for msg in history if msg.role == "user"]
+            new = [msg for msg in request.messages if msg.id not in known]
             session = agent.session(place.stored)
         hooks = [self.service.steering, ClientSide(request.system, request.tools)]
         announced = frozenset(waits.id for waits in session.pending)
         answered = frozenset(waits.id for waits in session.pending if is_client_call(waits))
         limit = self.service.limits.run_seconds
-        if session.status == "ready":
+        if self.service.status(session) == "ready":
             if not new:
                 raise Refusal(409, "nothing_new", "There is no new message, and nothing waits for an answer.")
             stream = agent.stream(new, session=session, timeout=limit, hooks=hooks)
@@ -161,16 +162,12 @@ class Chats:
         run = self._last.get(place.stored)
         return None if run is None or run.end is not None else Chat(run, *self._opened[run])
 
-    async def _again(self, place: StoredSession, messages: Sequence[Msg]) -> list[Msg]:
-        """Remove the last call from the session, and return its messages as the page sends them now."""
-        if place.stored in self._rewinding:
-            raise Refusal(409, "session_busy", "Another request is changing this session.")
+    async def _rewind(self, place: StoredSession, message: str) -> None:
         self._rewinding.add(place.stored)
         try:
-            ids = await self.service.rewind(place, messages[-1].id)
+            await self.service.rewind(place, message)
         finally:
             self._rewinding.discard(place.stored)
-        return [msg for msg in messages if msg.id in ids]
 
     def _check(self, place: StoredSession, new: Sequence[Msg], request: ChatRequest) -> None:
         limit = self.service.limits.message
