@@ -438,7 +438,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             if decisions is not None:
                 run.continuing(decisions)
             if asked is not None:  # from the state that a continued run has
-                settings.typed = asked.reader_of(run.context)
+                settings.typed = asked.reader_of(run.context.state)
         except BaseException:  # there is no call that would release it
             session.release()
             raise

@@ -13,8 +13,8 @@ from agentflow.loop.output.hooks import AskForOutput, JudgeOutput
 from agentflow.loop.output.output import Output
 from agentflow.loop.output.replying import with_output
 from agentflow.loop.run import RunBase
-from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import Reply
+from agentflow.vocabulary.typed_state import StateMap
 
 __all__ = ["TypedOutput"]
 
@@ -79,10 +79,10 @@ class TypedOutput:
             self._set = hooks.with_hooks((AskForOutput(self.output, model, last), JudgeOutput(self.output)))
         return self._set
 
-    def reader_of(self, run: RunContext) -> Callable[[Reply], Awaitable[Reply[Any]]]:
+    def reader_of(self, state: StateMap) -> Callable[[Reply], Awaitable[Reply[Any]]]:
         """Return the function that sets the output of a call's reply.
 
         Args:
-            run: The context of the call; its state holds the output as an object.
+            state: The state of the call, which holds the output as an object.
         """
-        return lambda reply: with_output(reply, self.output, run)
+        return lambda reply: with_output(reply, self.output, state)

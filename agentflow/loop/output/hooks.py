@@ -298,7 +298,7 @@ class JudgeOutput(Hook):
     async def _judge_final(self, event: PostCall) -> None:
         """Accept the text that the call returns; if it is refused, the reply has no output."""
         reply: Reply[Any] = Reply.of(event.final_message, event.outcome, event.run_id, event.usage, ())
-        await with_output(reply, self.output, event.context)
+        await with_output(reply, self.output, event.context.state, event.context)
 
     def _refuse(self, event: PostReasoning, problem: str) -> Again | None:
         if event.purpose == "summary":  # a summary is not repeated

@@ -14,19 +14,23 @@ if TYPE_CHECKING:
     from agentflow.loop.output.output import Output
     from agentflow.vocabulary.context import RunContext
     from agentflow.vocabulary.messages import Reply
+    from agentflow.vocabulary.typed_state import StateMap
 
 __all__ = ["text_of", "with_output"]
 
 
-async def with_output(reply: Reply[Any], output: Output[Any], run: RunContext | None = None) -> Reply[Any]:
+async def with_output(
+    reply: Reply[Any], output: Output[Any], state: StateMap | None = None, run: RunContext | None = None
+) -> Reply[Any]:
     """Return the reply with its output; unchanged if its text has no valid output, or `validate` refuses it.
 
     Args:
         reply: The reply of a call.
         output: The output.
-        run: The context of its run, if that was in this process: its state caches accepted values.
+        state: The state of its run, if that was in this process: it caches accepted values.
+        run: The context of its run, for validators that read it; the cache makes it unnecessary after the run.
     """
-    given = AcceptedAnswers() if run is None else run.state[AcceptedAnswers]
+    given = AcceptedAnswers() if state is None else state[AcceptedAnswers]
     limited = reply.outcome == "limited"
     # A limited reply is a summary; if the output is a function, no step ran.
     possible = (reply.outcome == "completed" or (limited and not output.runs)) and not reply.tool_uses
