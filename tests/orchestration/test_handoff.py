@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from compositions import said
 from eventlog import history, use
 from laws_checks import check_history, check_request
 
-from agentflow import Agent, Approve, Deny, MemoryStore, Msg, PreActing, Session, on, tool
-from agentflow.agent.orchestration import handoffs, holder
+from agentflow import Agent, Approve, Deny, MemoryStore, Msg, PreActing, Session, ToolUseBlock, on, tool
+from agentflow.agent.orchestration import Handoff, handoffs, holder
 from agentflow.errors import UsageError
 from agentflow.testing import ScriptedModel
 
@@ -247,3 +248,53 @@ async def test_the_summary_at_the_limit_is_offered_no_hand_off() -> None:
     assert (await desk.call("Hi")).text == "That is all."
     offered = [["look", "transfer_to_billing"], ["look"]]
     assert [sorted(spec.name for spec in request.tools) for request in model.requests] == offered
+
+
+@dataclass
+class Ticket:
+    """What billing needs."""
+
+    invoice: int
+    urgent: bool = False
+
+
+async def test_typed_input() -> None:
+    """The model fills in the type of the agent it hands over to; what does not fit goes back, and `on_handoff` sees it."""
+    seen: list[Handoff] = []
+
+    async def note(handoff: Handoff) -> None:
+        seen.append(handoff)
+        if handoff.input.invoice == 7:
+            raise ValueError("invoice 7 is locked")
+
+    def to(id: str, **given: object) -> ToolUseBlock:  # noqa: A002
+        return ToolUseBlock(id, "transfer_to_billing", given)
+
+    first = ScriptedModel([to("a", invoice="x"), to("b", invoice=7), to("c", invoice=8, urgent=True)])
+    triage = Agent("triage", first)
+    billing = Agent("billing", model := ScriptedModel(["It is paid."]))
+    desk = handoffs(triage, billing, inputs={"billing": Ticket}, on_handoff=note)
+    assert (await desk.call("Is it paid?")).text == "It is paid."
+    assert [(one.by, one.to, one.input) for one in seen] == [
+        ("triage", "billing", Ticket(7)), ("triage", "billing", Ticket(8, urgent=True)),
+    ]  # fmt: skip
+    assert seen[0].context.agent.name == "triage"
+    assert model.requests[0].messages[-1].text == (
+        '(triage has handed this conversation to you: {"invoice":8,"urgent":true})'
+    )
+    problem = (
+        "The values of your answer do not fit.\n- invoice: should be a valid integer, unable to parse string as an integer; "
+        'got "x"'
+    )
+    assert [request.messages[-1].text for request in first.requests][1:] == [
+        f"Not handed over: {problem}",
+        "Not handed over: invoice 7 is locked",
+    ]
+
+
+def test_wrong_inputs() -> None:
+    """The input of a hand-off is an object, for one of the agents."""
+    agents = [Agent(name, ScriptedModel([])) for name in ("a", "b")]
+    for inputs in ({"c": Ticket}, {"b": int}):
+        with pytest.raises(UsageError, match="inputs="):
+            handoffs(*agents, inputs=inputs)

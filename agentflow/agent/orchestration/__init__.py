@@ -5,7 +5,8 @@ Not included, since plain code suffices: to consult an agent, pass `tools=[other
 """
 
 from agentflow.agent.orchestration.batch import BatchProgress, batch
-from agentflow.agent.orchestration.handoff import Travels, handoffs, holder
+from agentflow.agent.orchestration.functions import step
+from agentflow.agent.orchestration.handoff import Handoff, Travels, handoffs, holder
 from agentflow.agent.orchestration.hub import Contribution, Hub
 from agentflow.agent.orchestration.steps import Group, Step, StepError, ask, gather, race, use
 from agentflow.agent.orchestration.workflow import WorkflowOptions, workflow
@@ -14,6 +15,7 @@ __all__ = [
     "BatchProgress",
     "Contribution",
     "Group",
+    "Handoff",
     "Hub",
     "Step",
     "StepError",
@@ -25,6 +27,7 @@ __all__ = [
     "handoffs",
     "holder",
     "race",
+    "step",
     "use",
     "workflow",
 ]

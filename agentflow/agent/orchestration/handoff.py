@@ -12,6 +12,10 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from inspect import isawaitable
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, Unpack, cast
 
 from pydantic_core import from_json, to_json
@@ -26,14 +30,16 @@ from agentflow.errors import UsageError, Veto
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
 from agentflow.hooks.wrapping import ToolSource
+from agentflow.loop.output.form import Form
 from agentflow.reactive import Mono
+from agentflow.tools.tool import arguments_text
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import PostActing, PreActing, PreReasoning
 from agentflow.vocabulary.messages import Msg, Reply, ToolResultBlock, with_metadata
 from agentflow.vocabulary.specs import ToolSpec
 from agentflow.vocabulary.verdicts import Stop
 
-__all__ = ["Travels", "handoffs", "holder"]
+__all__ = ["Handoff", "Travels", "handoffs", "holder"]
 
 Travels: TypeAlias = Literal["all", "last"] | Agent[Any] | Callable[[Sequence[Msg]], Sequence[Msg]]
 """The messages that are passed on with a hand-off: all that the next agent has not seen, the user's last message, a
@@ -53,6 +59,8 @@ def handoffs(
     to: Mapping[str, Sequence[str]] | None = None,
     history: Travels = "all",
     max_handoffs: int = 5,
+    inputs: Mapping[str, type] | None = None,
+    on_handoff: Callable[[Handoff], object] | None = None,
     hooks: HookSource = (),
     **options: Unpack[WorkflowOptions],
 ) -> Agent[str]:
@@ -70,6 +78,10 @@ def handoffs(
         history: The messages to pass on with a hand-off; the user's last message and the reason are always included. If
             it is an agent, that agent writes a summary.
         max_handoffs: The maximum number of hand-offs for one message of the user; then the current agent must answer.
+        inputs: For agents, by name, the type that a model fills in to hand over to them: a pydantic model, a dataclass,
+            a `TypedDict`. The agent reads its JSON instead of a reason.
+        on_handoff: Called with each `Handoff` before it takes place; it can be async. If it raises `ValueError`, the
+            hand-off is refused and the model reads why; any other exception is reported to it as a failed tool call.
         hooks: Hooks of the resulting agent.
         options: See `WorkflowOptions`.
 
@@ -92,7 +104,14 @@ def handoffs(
     by_name = {agent.name: agent for agent in agents}
     ways = {one: [other for other in by_name if other != one] for one in by_name} if to is None else dict(to)
     _check(agents, ways, max_handoffs)
-    desk = _Desk(by_name, ways, history, max_handoffs)
+    forms = {one: Form(kind) for one, kind in (inputs or {}).items()}
+    wrong = next((one for one, form in forms.items() if one not in by_name or form.wrapped), None)
+    if wrong is not None:
+        raise UsageError(
+            f"handoffs(inputs=...): {wrong!r} must name one of the agents ({', '.join(by_name)}), and its type must be an "
+            "object: a pydantic model, a dataclass or a TypedDict."
+        )
+    desk = _Desk(by_name, ways, history, max_handoffs, forms, on_handoff)
     return make_workflow(
         desk.converse,
         agents if desk.summarizer is None else (*agents, desk.summarizer),
@@ -131,6 +150,23 @@ def holder(history: Sequence[Msg]) -> str | None:
         history: The result of `await desk.history(session)`.
     """
     return _Conversation(history).holder
+
+
+@dataclass(frozen=True)
+class Handoff:
+    """A hand-off, as `on_handoff` receives it.
+
+    Attributes:
+        by: The agent that hands over.
+        to: The agent that takes the conversation.
+        input: The value of `inputs[to]` that the model filled in; without one, the reason as text.
+        context: The context of the call of the agent that hands over.
+    """
+
+    by: str
+    to: str
+    input: Any
+    context: RunContext
 
 
 class _TurnResult(NamedTuple):
@@ -189,11 +225,21 @@ class _Desk:
         ways: The possible hand-offs.
         travels: The messages to pass on.
         most: The maximum number of hand-offs for one message.
+        forms: The inputs of hand-offs, by agent.
+        on_handoff: Called with each hand-off.
     """
 
     def __init__(
-        self, agents: Mapping[str, Agent[Any]], ways: Mapping[str, Sequence[str]], travels: Travels, most: int
+        self,
+        agents: Mapping[str, Agent[Any]],
+        ways: Mapping[str, Sequence[str]],
+        travels: Travels,
+        most: int,
+        forms: Mapping[str, Form[Any]],
+        on_handoff: Callable[[Handoff], object] | None,
     ) -> None:
+        self._forms = forms
+        self._on_handoff = on_handoff
         self._agents = agents
         self._ways = ways
         self._travels = travels
@@ -220,7 +266,7 @@ class _Desk:
     def _turn(self, name: str, told: Sequence[Msg], last: bool) -> Step[_TurnResult]:
         agent = self._agents[name]
         others = {TOOL.format(name=other): self._agents[other] for other in self._ways.get(name, ())}
-        passing = OfferHandoffs(others, self._most if last else None)
+        passing = OfferHandoffs(others, self._most if last else None, self._forms, self._on_handoff)
 
         def answered(reply: Reply[Any], conversation: Sequence[Msg]) -> str:
             return _result_of(agent.name, reply, conversation, others).as_text()
@@ -253,7 +299,8 @@ def _result_of(
         for result in msg.tool_results:
             if result.name in others and result.state == "success":
                 uses = [use for other in conversation for use in other.tool_uses if use.id == result.tool_use_id]
-                reason = str(uses[-1].input.get("reason", "")) if uses else ""
+                given: dict[str, Any] = dict(uses[-1].input) if uses else {}
+                reason = str(given.get("reason", "")) if given.keys() <= {"reason"} else to_json(given).decode()
                 return _TurnResult("", others[result.name].name, reason)
         if "within" in msg.metadata:
             break
@@ -268,17 +315,27 @@ class OfferHandoffs(Hook):
     Args:
         others: The possible targets, by tool name.
         limit: The number of hand-offs so far if no more are allowed.
+        forms: The inputs of hand-offs, by agent.
+        on_handoff: Called with each hand-off.
     """
 
     priority = 10
     events = (PreReasoning, PostActing)
     wraps = (PreActing,)
 
-    def __init__(self, others: Mapping[str, Agent[Any]], limit: int | None = None) -> None:
+    def __init__(
+        self,
+        others: Mapping[str, Agent[Any]],
+        limit: int | None = None,
+        forms: Mapping[str, Form[Any]] = MappingProxyType({}),
+        on_handoff: Callable[[Handoff], object] | None = None,
+    ) -> None:
         self._others = others
         self._limit = limit
         self._taken = ""  # the id of the call that has handed over
-        self._specs = tuple([_spec(tool, agent) for tool, agent in others.items()])
+        self._forms = forms
+        self._on_handoff = on_handoff
+        self._specs = tuple([_spec(tool, agent, forms.get(agent.name)) for tool, agent in others.items()])
 
     def on_event(self, event: PreReasoning | PostActing) -> Stop | None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
         """Offer the tools, and end the call after the first hand-off."""
@@ -307,14 +364,32 @@ class OfferHandoffs(Hook):
             )
         if self._taken == event.call_id:
             raise Veto("The conversation was handed over already.")
-        self._taken = event.call_id
-        return Mono.just(ToolResultBlock(use.id, use.name, f"The conversation goes on with {other.name}."))
+        return Mono(partial(self._hand_over, event, other.name))
+
+    async def _hand_over(self, event: PreActing, to: str) -> ToolResultBlock:
+        use, form = event.tool_use, self._forms.get(to)
+        self._taken, ready = event.call_id, False
+        try:
+            given = str(use.input.get("reason", "")) if form is None else form.read(arguments_text(use))
+            if self._on_handoff is not None:
+                done = self._on_handoff(Handoff(event.agent.name, to, given, event.context))
+                if isawaitable(done):
+                    await done
+            ready = True
+        except ValueError as error:
+            return ToolResultBlock(use.id, use.name, f"Not handed over: {error}", "error")
+        finally:
+            if not ready:
+                self._taken = ""
+        return ToolResultBlock(use.id, use.name, f"The conversation goes on with {to}.")
 
 
-def _spec(tool: str, agent: Agent[Any]) -> ToolSpec:
+def _spec(tool: str, agent: Agent[Any], form: Form[Any] | None) -> ToolSpec:
     about = agent.description or f"The agent {agent.name}."
     reason = {"type": "string", "description": "Why, and what the other one should know."}
     parameters = {"type": "object", "properties": {"reason": reason}, "required": ["reason"]}
+    if form is not None:
+        parameters = form.schema
     return ToolSpec(
         tool, f"Hand the conversation over to {agent.name}, who answers the user from now on. {about}", parameters
     )

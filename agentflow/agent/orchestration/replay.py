@@ -117,7 +117,7 @@ def _driven(
                     cast("asyncio.Future[Any]", awaited).cancel()
                 raise UsageError(
                     f"Workflow {name!r} awaits something other than a step. Its function runs again from its start after "
-                    "each step, so I/O and waiting must be steps: write a tool, and await use(my_tool, ...)."
+                    "each step, so I/O and waiting must be steps: await step(function, ...), or await use(my_tool, ...)."
                 )
             group = cast("Group[Any]", awaited)
             value, error = None, None

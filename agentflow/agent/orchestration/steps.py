@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, cast, overload
@@ -92,14 +92,14 @@ class Group(Generic[T_co]):
             StepError: A step failed; in a race, all steps failed.
         """
         ended = list(zip(self.steps, results, strict=True))
-        states: list[tuple[str, ToolState]] = [(step.name, result.state) for step, result in ended]
+        states: list[tuple[str, ToolState]] = [(step.label, result.state) for step, result in ended]
         values: list[Any] = []
         for place, (step, result) in enumerate(ended):
             if result.state == "success":
                 values.append(step.read(result))
             else:
                 others = (*states[:place], *states[place + 1 :])
-                values.append(StepError(step.name, result.state, result.text, others))
+                values.append(StepError(step.label, result.state, result.text, others))
         made = [value for value in values if not isinstance(value, StepError)]
         if self.kind != "each" and len(made) < (1 if self.kind == "race" else len(values)):
             try:
@@ -119,6 +119,8 @@ class Step(Group[T_co]):
         output: The requested output of an agent.
         options: Options of the agent's call.
         answered: Converts the agent's reply and conversation to a result; by default the reply's text.
+        work: Runs a function's step; None for agents and tools.
+        label: The name in errors; by default `name`.
     """
 
     def __init__(
@@ -129,6 +131,8 @@ class Step(Group[T_co]):
         output: Output[Any] | None = None,
         options: ResumeOptions = ResumeOptions(),  # noqa: B008 - never changed
         answered: Answered | None = None,
+        work: Callable[[], Awaitable[object]] | None = None,
+        label: str = "",
     ) -> None:
         super().__init__((), "one")
         self.name = name
@@ -137,6 +141,8 @@ class Step(Group[T_co]):
         self.output = output
         self.options = options
         self.answered = answered
+        self.work = work
+        self.label = label or name
 
     @property
     def steps(self) -> tuple[Step[Any], ...]:
@@ -144,7 +150,7 @@ class Step(Group[T_co]):
         return (self,)
 
     def __repr__(self) -> str:
-        return f"Step({self.name!r})"
+        return f"Step({self.label!r})"
 
 
 def _refuse_outside() -> NoReturn:
