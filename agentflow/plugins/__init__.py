@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agentflow.plugins.guardrails import InputGuardrail, ModelCheck, OutputGuardrail, ToolGuardrail
     from agentflow.plugins.limits import UsageLimits
     from agentflow.plugins.logging import EventLog
+    from agentflow.plugins.memory import Memory
     from agentflow.plugins.offload import OffloadResults
     from agentflow.plugins.opentelemetry import OpenTelemetry
     from agentflow.plugins.progress import NoProgress
@@ -43,6 +44,7 @@ __all__ = [
     "GoalJudge",
     "Granted",
     "InputGuardrail",
+    "Memory",
     "ModelCache",
     "ModelCheck",
     "ModelFallback",
@@ -96,6 +98,7 @@ __getattr__, __dir__ = lazily(
         "ToolGuardrail": ".guardrails",
         "UsageLimits": ".limits",
         "EventLog": ".logging",
+        "Memory": ".memory",
         "OffloadResults": ".offload",
         "OpenTelemetry": ".opentelemetry",
         "NoProgress": ".progress",

@@ -1,5 +1,5 @@
 """The testing kit: scripted models, step-by-step verification, virtual time, and conformance suites for hooks, stores,
-models.
+memories, models.
 
 `agentflow.testing.wire` contains strict servers.
 """
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from agentflow._support.lazy import lazily
 from agentflow.testing.check_hook import FindingKind, HookReport, check_hook, check_hook_async
+from agentflow.testing.check_memory import MemoryFlaw, MemoryReport, check_memory, check_memory_async
 from agentflow.testing.check_model import ModelFlaw, ModelReport, check_model, check_model_async
 from agentflow.testing.check_store import StoreFlaw, StoreReport, check_store, check_store_async
 from agentflow.testing.findings import Finding, FindingsError
@@ -32,6 +33,8 @@ __all__ = [
     "HookReport",
     "Judge",
     "Line",
+    "MemoryFlaw",
+    "MemoryReport",
     "ModelFlaw",
     "ModelReport",
     "ModelScene",
@@ -47,6 +50,8 @@ __all__ = [
     "assert_replays",
     "check_hook",
     "check_hook_async",
+    "check_memory",
+    "check_memory_async",
     "check_model",
     "check_model_async",
     "check_store",
