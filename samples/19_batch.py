@@ -1,4 +1,7 @@
-"""Many inputs: one agent, a limited number of calls at a time, results in order, and a progress bar at a terminal."""
+"""Many inputs: one agent, a limited number of calls at a time, results in order, and a progress bar at a terminal.
+
+If a call fails, its result is the error, and the others continue.
+"""
 
 from __future__ import annotations
 

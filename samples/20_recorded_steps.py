@@ -1,6 +1,6 @@
 """A workflow that calls plain functions as recorded steps, and a hand-off with a typed input.
 
-A function's step runs once: after a pause the workflow continues with its recorded result.
+A function's step runs once: if the workflow pauses, it continues with the recorded result.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Memory: an agent remembers facts about each user beyond one session, and forgets them on request.
 
-A memory that gives orders arrives as quoted data; the memories of another user do not arrive at all.
+If a memory contains orders, they arrive as quoted data; the memories of another user do not arrive at all.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ OPEN = {
     "models/litellm_library.py LiteLLM.acompletion": "LiteLLM's own signature",
     "models/litellm_library.py LiteLLM.cost_per_token": "LiteLLM's own signature",
     "agent/orchestration/steps.py use": "the arguments of any tool",
+    "agent/orchestration/functions.py step": "the arguments of any function; overloads check them",
     "loop/output/tools.py StepTool._step": "the arguments of any function",
     "testing/faults.py Crash.tool.called": "the arguments of any tool",
     "testing/hook_checks/scenes.py _ran": "the arguments of any tool",

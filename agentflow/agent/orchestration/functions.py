@@ -39,7 +39,7 @@ WORKFLOW_STEP: Final = "workflow_step"
 def step(function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> Step[T]: ...
 @overload
 def step(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Step[T]: ...
-def step(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Step[Any]:
+def step(function: Callable[..., Any], /, *args: object, **kwargs: object) -> Step[Any]:
     """Call a function as a step of a workflow: it runs once, and its result is recorded.
 
     So a workflow can wait, read a file, or ask the time without a tool of its own. A plain function runs in a thread.

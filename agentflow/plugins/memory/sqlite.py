@@ -1,4 +1,4 @@
-"""`SqliteMemory`: memories in a SQLite file, found by words (FTS5)."""
+"""`SqliteMemory`: memories in a SQLite file, with full-text search (FTS5)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ _MOST_WORDS: Final = 64
 
 
 class SqliteMemory:
-    """A `MemoryBank` in a SQLite file. Search finds memories that share words with the query, the rarest words first.
+    """A `MemoryBank` in a SQLite file. A full-text search finds them: the rarer the terms that a memory shares with the
+    query, the better it is.
 
     The file is opened on first use, and can be used by several processes. Deleted text is overwritten in the file.
 
@@ -73,7 +74,7 @@ class SqliteMemory:
         words = list(dict.fromkeys(_WORD.findall(query)))[:_MOST_WORDS]
         if not words or limit < 1:
             return ()
-        match = " OR ".join(f'"{word}"' for word in words)  # quoted: FTS5's operators are words here
+        match = " OR ".join(f'"{word}"' for word in words)  # quoted, so that none is an operator of FTS5
         sql = (
             f"SELECT {_COLUMNS} FROM memories_words JOIN memories m ON m.id = memories_words.rowid "
             "WHERE memories_words MATCH ? AND m.user = ? ORDER BY bm25(memories_words), m.id DESC LIMIT ?"
