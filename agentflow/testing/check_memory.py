@@ -48,7 +48,7 @@ def check_memory(bank: MemoryBank | Callable[[], MemoryBank], *, patience: float
         True
     """
     no_loop_here("check_memory")
-    return _Trials(bank() if callable(bank) else bank, patience).report()
+    return _MemoryTrials(bank() if callable(bank) else bank, patience).report()
 
 
 async def check_memory_async(bank: MemoryBank | Callable[[], MemoryBank], *, patience: float = 10.0) -> MemoryReport:
@@ -61,7 +61,7 @@ async def check_memory_async(bank: MemoryBank | Callable[[], MemoryBank], *, pat
     return await asyncio.to_thread(check_memory, bank, patience=patience)
 
 
-class _Trials(Suite[MemoryFlaw]):
+class _MemoryTrials(Suite[MemoryFlaw]):
     def __init__(self, bank: MemoryBank, patience: float) -> None:
         super().__init__(get_args(MemoryFlaw), StoreError, patience)
         self.bank = bank
