@@ -1,4 +1,4 @@
-"""A skill is read if a task needs it; its script runs through a shell tool whose guard allows nothing else."""
+"""A skill is read if a task needs it; its script runs through a shell tool with a guard that allows nothing else."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Chats:
 
     Args:
         service: The service.
-        protocol: The protocol's name. Runs of another one are not the same runs.
+        protocol: The protocol's name. It should differ from those of other routes, because it is part of a run's id.
     """
 
     def __init__(self, service: Service, protocol: str) -> None:

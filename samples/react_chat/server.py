@@ -1,6 +1,7 @@
 """The server of a React chat: the page, and an agent for it at `/ai`.
 
-The page should be built first: `npm install && npm run build`. Then `python samples/react_chat/server.py [--model openai/gpt-5]`.
+The page should be built first: `npm install && npm run build`. Then
+`python samples/react_chat/server.py [--model openai/gpt-5]`.
 """
 
 from __future__ import annotations
