@@ -148,7 +148,7 @@ async def test_a_question_is_answered_with_the_keyboard(answer: str) -> None:
         await page.until(ASKS)
         await page.reload()
         await page.until(ASKS)
-        assert await page.js("document.querySelector('.ask').innerText.startsWith('May refund run?')")
+        assert await page.js("document.querySelector('.ask').innerText.startsWith('Allow “refund”?')")
         await page.press("Enter")  # one too many decides nothing
         if answer == "edit":
             await page.js("[...document.querySelectorAll('.ask button')].at(-1).focus()")
@@ -526,7 +526,7 @@ async def test_a_screen_reader_and_a_keyboard_find_everything() -> None:
         ]
         nameless = {role for role, name in named if not name} - {"status", "group"}  # a folded part is a group
         assert nameless == set()
-        assert {("log", "Conversation"), ("group", "May refund run?"), ("textbox", "Your message")} <= set(named)
+        assert {("log", "Conversation"), ("group", "Allow “refund”?"), ("textbox", "Your message")} <= set(named)
         await page.press("Escape")
         assert await page.js("document.activeElement.id") == "menu"
         assert await page.js("document.querySelector('#log').ariaBusy") == "false"

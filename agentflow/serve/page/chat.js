@@ -242,7 +242,7 @@ function card({ id, kind, question, name, label, input }, decide) {
   const item = /** @type {HTMLElement} */ (log.lastElementChild);
   item.tabIndex = -1;
   const what = short(label ?? name ?? "this tool", 100);
-  const title = el("p.question", { id: `question-${log.childElementCount}` }, question ?? (kind === "external" ? `The result of ${what} is wanted.` : `May ${what} run?`));
+  const title = el("p.question", { id: `question-${log.childElementCount}` }, question ?? (kind === "external" ? `The result of “${what}” is wanted.` : `Allow “${what}”?`));
   item.setAttribute("role", "group");
   item.setAttribute("aria-labelledby", title.id);
   const problem = el("p.problem", { role: "alert" });
@@ -272,7 +272,7 @@ function card({ id, kind, question, name, label, input }, decide) {
       field.value = pretty(input);
       field.rows = Math.min(field.value.split("\n").length, 12);
       (edited ? shown : field).replaceWith(edited ? field : shown);
-      /** @type {HTMLElement} */ (buttons.lastElementChild).textContent = edited ? "Keep the arguments" : "Edit";
+      /** @type {HTMLElement} */ (buttons.lastElementChild).textContent = edited ? "Undo" : "Edit";
       if (edited) field.focus();
     });
   }
