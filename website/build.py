@@ -40,6 +40,7 @@ MODULES: Final = (
     "agentflow.agent.orchestration",
     "agentflow.mcp",
     "agentflow.serve",
+    "agentflow.serve.a2a",
     "agentflow.serve.acp",
     "agentflow.serve.inspector",
     "agentflow.terminal",

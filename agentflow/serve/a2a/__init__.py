@@ -1,12 +1,14 @@
-"""Agents served to other agents over A2A (`docs/a2a.md`). Needs the extras `serve` and `a2a`."""
+"""Agents of other programs over A2A, and agents for them (`docs/a2a.md`). Needs the extra `a2a`, to serve also `serve`."""
 
 from typing import TYPE_CHECKING
 
 from agentflow._support.lazy import lazily
 
 if TYPE_CHECKING:
+    from agentflow.serve.a2a.model import A2AModel
+    from agentflow.serve.a2a.remote import RemoteAgent
     from agentflow.serve.a2a.routes import A2A
 
-__all__ = ["A2A"]
+__all__ = ["A2A", "A2AModel", "RemoteAgent"]
 
-__getattr__, __dir__ = lazily(__name__, {"A2A": ".routes"})
+__getattr__, __dir__ = lazily(__name__, {"A2A": ".routes", "A2AModel": ".model", "RemoteAgent": ".remote"})

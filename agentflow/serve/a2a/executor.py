@@ -13,29 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
 
 from agentflow._support.encodable import encodable
+from agentflow._support.logs import logger
 from agentflow._support.validation import first_problem
 from agentflow.loop.session import Session
-from agentflow.serve.a2a.sdk import (
-    AgentExecutor,
-    ContentTypeNotSupportedError,
-    EventQueue,
-    Message,
-    MessageToDict,
-    ParseError,
-    Part,
-    RequestContext,
-    TaskState,
-    TaskUpdater,
-    new_data_part,
-    new_task,
-    new_text_part,
-)
+from agentflow.serve.a2a.content import data_in
+from agentflow.serve.a2a.sdk import EventQueue, ParseError, agent_execution, helpers, tasks, types
 from agentflow.serve.bodies import DecisionBody, ResumeBody
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Numbered, Run
@@ -43,7 +32,7 @@ from agentflow.serve.service import Service, StoredSession
 from agentflow.serve.view import EndEvent, Public, Question, ReplyEvent, TextEvent, ToolEvent
 from agentflow.vocabulary.messages import Pending
 
-__all__ = ["Executor", "text_of", "ticking"]
+__all__ = ["AgentTasks", "text_of", "ticking"]
 
 T = TypeVar("T")
 
@@ -56,25 +45,22 @@ _FLUSH_SECONDS: Final = 0.05
 _INTERRUPTED: Final = "The server stopped during this task. Send a message on it to continue."
 
 
-def data_of(part: Part) -> Any:
-    """Return the value of a data part."""
-    return MessageToDict(part.data)
-
-
-def text_of(message: Message) -> str:
+def text_of(message: types.Message) -> str:
     """Return the text of a message for the agent; data parts become JSON.
 
     Raises:
-        ContentTypeNotSupportedError: A part is neither text nor data.
+        types.ContentTypeNotSupportedError: A part is neither text nor data.
     """
     texts: list[str] = []
     for part in message.parts:
         if part.HasField("text"):
             texts.append(part.text)
         elif part.HasField("data"):
-            texts.append(json.dumps(data_of(part), ensure_ascii=False))
+            texts.append(json.dumps(data_in([part])[0], ensure_ascii=False))
         else:
-            raise ContentTypeNotSupportedError("A message has parts of text and of data; files are not supported.")
+            raise types.ContentTypeNotSupportedError(
+                "A message has parts of text and of data; files are not supported."
+            )
     return "\n".join(texts)
 
 
@@ -105,7 +91,7 @@ async def ticking(items: AsyncGenerator[T], seconds: Callable[[], float | None])
         await items.aclose()
 
 
-class Executor(AgentExecutor):
+class AgentTasks(agent_execution.AgentExecutor):
     """Runs an agent for the SDK's request handler.
 
     Args:
@@ -118,22 +104,33 @@ class Executor(AgentExecutor):
         self._agent = agent
         self._running: dict[str, Run] = {}
 
-    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+    async def execute(self, context: agent_execution.RequestContext, event_queue: EventQueue) -> None:
         """Work on a task until it ends or waits."""
         task_id, context_id, message = context.task_id, context.context_id, context.message
         assert task_id is not None
         assert context_id is not None
         assert message is not None
         if context.current_task is None:
-            submitted = new_task(task_id, context_id, TaskState.TASK_STATE_SUBMITTED, history=[message])
+            submitted = helpers.new_task(task_id, context_id, types.TaskState.TASK_STATE_SUBMITTED, history=[message])
             await event_queue.enqueue_event(submitted)
-        progress = TaskReporter(TaskUpdater(event_queue, task_id, context_id))
+        progress = TaskReporter(tasks.TaskUpdater(event_queue, task_id, context_id))
+        try:
+            await self._work(context, message, progress)
+        except Exception as error:
+            reference = secrets.token_hex(4)
+            logger.opt(exception=error).error("the work of an A2A task failed (reference {})", reference)
+            await progress.fail(reference)
+
+    async def _work(
+        self, context: agent_execution.RequestContext, message: types.Message, progress: TaskReporter
+    ) -> None:
+        task_id, context_id = progress.updater.task_id, progress.updater.context_id
         owner = context.call_context.user.user_name
         waiting: Sequence[Question] = ()
         try:
             place = self._service.session(owner, self._agent, context_id)
             session = await self._open(place)
-            if session is not None and session.status in ("suspended", "unfinished"):
+            if session is not None and self._service.status(session) in ("suspended", "unfinished"):
                 waiting = self._service.view.questions(session.pending)
                 if context.current_task is None:
                     await progress.ask(waiting, "This conversation waits; the message was not delivered.")
@@ -145,7 +142,7 @@ class Executor(AgentExecutor):
             if waiting:
                 await progress.ask(waiting, refusal.text)
             else:
-                await progress.updater.reject(progress.message(new_text_part(refusal.text)))
+                await progress.updater.reject(progress.message(helpers.new_text_part(refusal.text)))
             return
         self._running[task_id] = run
         try:
@@ -153,14 +150,14 @@ class Executor(AgentExecutor):
         finally:
             del self._running[task_id]
 
-    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+    async def cancel(self, context: agent_execution.RequestContext, event_queue: EventQueue) -> None:
         """Interrupt the run of a task. A session that waits for decisions continues to wait."""
         assert context.task_id is not None
         assert context.context_id is not None
         run = self._running.get(context.task_id)
         if run is not None:
             run.interrupt("cancelled by the client")
-        await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+        await tasks.TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
     async def _open(self, place: StoredSession) -> Session | None:
         try:
@@ -178,7 +175,7 @@ class TaskReporter:
         updater: The task's events.
     """
 
-    def __init__(self, updater: TaskUpdater) -> None:
+    def __init__(self, updater: tasks.TaskUpdater) -> None:
         self.updater = updater
         self._unsent = ""
         self._sent = ""  # the streamed text of the current reply
@@ -217,14 +214,14 @@ class TaskReporter:
             append = bool(self._sent)
             self._sent += text
             self._known = None
-            await self.updater.add_artifact([new_text_part(text)], _ARTIFACT, append=append, last_chunk=False)
+            await self.updater.add_artifact([helpers.new_text_part(text)], _ARTIFACT, append=append, last_chunk=False)
 
     async def _complete(self, text: str) -> None:
         """Replace the artifact by a complete text, of one part."""
         self._unsent = self._sent = ""
         if text != self._known:
             self._known = text
-            await self.updater.add_artifact([new_text_part(text)], _ARTIFACT, append=False, last_chunk=True)
+            await self.updater.add_artifact([helpers.new_text_part(text)], _ARTIFACT, append=False, last_chunk=True)
 
     async def _end(self, end: EndEvent) -> None:
         match end.outcome:
@@ -232,18 +229,22 @@ class TaskReporter:
                 await self._flush()
                 await self.ask(end.questions, end.text)
             case "parked":
-                await self.updater.requires_input(self.message(new_text_part(_INTERRUPTED)))
+                await self.updater.requires_input(self.message(helpers.new_text_part(_INTERRUPTED)))
             case "interrupted":
                 await self.updater.cancel()
             case "failed":
-                text = f"The agent failed (reference {end.reference})."
-                await self.updater.failed(self.message(new_text_part(text)))
+                await self.fail(end.reference)
             case "denied":
-                await self.updater.reject(self.message(new_text_part(end.text)))
+                await self.updater.reject(self.message(helpers.new_text_part(end.text)))
             case outcome:
                 if end.text:
                     await self._complete(end.text)
-                await self.updater.update_status(TaskState.TASK_STATE_COMPLETED, metadata={"outcome": outcome})
+                await self.updater.update_status(types.TaskState.TASK_STATE_COMPLETED, metadata={"outcome": outcome})
+
+    async def fail(self, reference: str | None) -> None:
+        """End as failed; the reference is in the server's log."""
+        text = f"The agent failed (reference {reference})."
+        await self.updater.failed(self.message(helpers.new_text_part(text)))
 
     async def ask(self, questions: Sequence[Question], text: str = "") -> None:
         """Wait for the client's answer."""
@@ -252,15 +253,15 @@ class TaskReporter:
         parts = _parts(f"{shown}\n{HOW_TO_ANSWER}", {"questions": [_plain(one) for one in questions]})
         await self.updater.requires_input(self.message(*parts))
 
-    def message(self, *parts: Part) -> Message:
+    def message(self, *parts: types.Part) -> types.Message:
         """Return a message of the agent."""
         return self.updater.new_agent_message(list(parts))
 
 
-def _parts(text: str, data: dict[str, Any]) -> list[Part]:
-    parts = [new_text_part(text)] if text else []
+def _parts(text: str, data: dict[str, Any]) -> list[types.Part]:
+    parts = [helpers.new_text_part(text)] if text else []
     try:
-        return [*parts, new_data_part(data, "application/json")]
+        return [*parts, helpers.new_data_part(data, "application/json")]
     except ParseError:  # nested deeper than the format allows
         return parts
 
@@ -269,14 +270,14 @@ def _plain(value: Public) -> dict[str, Any]:
     return value.model_dump(mode="json", exclude_none=True)
 
 
-def _decisions(message: Message, pending: Sequence[Pending]) -> dict[str, DecisionBody]:
+def _decisions(message: types.Message, pending: Sequence[Pending]) -> dict[str, DecisionBody]:
     """Return the decisions that a message makes.
 
     Raises:
         Refusal: It does not decide.
     """
-    for part in message.parts:
-        if part.HasField("data") and isinstance(data := data_of(part), dict) and "decisions" in data:
+    for data in data_in(message.parts):
+        if isinstance(data, dict) and "decisions" in data:
             try:
                 return ResumeBody.model_validate(data).decisions
             except ValidationError as error:

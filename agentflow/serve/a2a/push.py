@@ -18,18 +18,7 @@ from yarl import URL
 
 from agentflow._support.logs import logger
 from agentflow.models.addresses import CheckedResolver, RefusedAddressError, check_literal
-from agentflow.serve.a2a.sdk import (
-    InMemoryPushNotificationConfigStore,
-    InvalidParamsError,
-    MessageToDict,
-    PushNotificationEvent,
-    PushNotificationSender,
-    ServerCallContext,
-    TaskPushNotificationConfig,
-    TaskState,
-    TaskStatusUpdateEvent,
-    to_stream_response,
-)
+from agentflow.serve.a2a.sdk import MessageToDict, ServerCallContext, tasks, to_stream_response, types
 
 __all__ = ["PushAddresses", "PushCheck", "Pusher", "public_only"]
 
@@ -38,11 +27,11 @@ PushCheck = Callable[[str], Awaitable[bool]]
 
 _STATES: Final = frozenset(
     {
-        TaskState.TASK_STATE_INPUT_REQUIRED,
-        TaskState.TASK_STATE_COMPLETED,
-        TaskState.TASK_STATE_FAILED,
-        TaskState.TASK_STATE_CANCELED,
-        TaskState.TASK_STATE_REJECTED,
+        types.TaskState.TASK_STATE_INPUT_REQUIRED,
+        types.TaskState.TASK_STATE_COMPLETED,
+        types.TaskState.TASK_STATE_FAILED,
+        types.TaskState.TASK_STATE_CANCELED,
+        types.TaskState.TASK_STATE_REJECTED,
     }
 )
 _ADDRESSES: Final = 5
@@ -61,24 +50,24 @@ async def public_only(url: str) -> bool:
     return place.scheme in ("http", "https") and bool(place.host) and place.user is None
 
 
-class PushAddresses(InMemoryPushNotificationConfigStore):
+class PushAddresses(tasks.InMemoryPushNotificationConfigStore):
     """The addresses of tasks: a few for each."""
 
     async def set_info(
-        self, task_id: str, notification_config: TaskPushNotificationConfig, context: ServerCallContext
-    ) -> TaskPushNotificationConfig:
+        self, task_id: str, notification_config: types.TaskPushNotificationConfig, context: ServerCallContext
+    ) -> types.TaskPushNotificationConfig:
         """Add an address.
 
         Raises:
-            InvalidParamsError: The task has too many.
+            types.InvalidParamsError: The task has too many.
         """
         others = [one for one in await self.get_info(task_id, context) if one.id != notification_config.id]
         if len(others) >= _ADDRESSES:
-            raise InvalidParamsError(f"A task has at most {_ADDRESSES} addresses for notifications.")
+            raise types.InvalidParamsError(f"A task has at most {_ADDRESSES} addresses for notifications.")
         return await super().set_info(task_id, notification_config, context)
 
 
-class Pusher(PushNotificationSender):
+class Pusher(tasks.PushNotificationSender):
     """Calls the addresses of tasks.
 
     Args:
@@ -92,9 +81,9 @@ class Pusher(PushNotificationSender):
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def send_notification(self, task_id: str, event: PushNotificationEvent) -> None:
+    async def send_notification(self, task_id: str, event: tasks.PushNotificationEvent) -> None:
         """Begin to send an event, if it is one to send."""
-        if not (isinstance(event, TaskStatusUpdateEvent) and event.status.state in _STATES):
+        if not (isinstance(event, types.TaskStatusUpdateEvent) and event.status.state in _STATES):
             return
         for address in await self._addresses.get_info_for_dispatch(task_id):
             if len(self._tasks) >= _WAITING:
@@ -104,14 +93,14 @@ class Pusher(PushNotificationSender):
             self._tasks.add(sending)
             sending.add_done_callback(self._tasks.discard)
 
-    async def _send(self, address: TaskPushNotificationConfig, event: TaskStatusUpdateEvent) -> None:
+    async def _send(self, address: types.TaskPushNotificationConfig, event: types.TaskStatusUpdateEvent) -> None:
         async with self._room:
             try:
                 await self._post(address, event)
             except Exception as error:  # a wrong address of a client must not disturb the server
                 logger.warning("a push notification was not sent: {}", type(error).__name__)
 
-    async def _post(self, address: TaskPushNotificationConfig, event: TaskStatusUpdateEvent) -> None:
+    async def _post(self, address: types.TaskPushNotificationConfig, event: types.TaskStatusUpdateEvent) -> None:
         if not await (self._check or public_only)(address.url):
             raise RefusedAddressError("refused")
         headers = {"X-A2A-Notification-Token": address.token} if address.token else {}

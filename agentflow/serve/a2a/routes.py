@@ -16,27 +16,18 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Message as ASGIMessage
 
 from agentflow.agent.agent import Agent
-from agentflow.serve.a2a.executor import Executor, text_of, ticking
+from agentflow.serve.a2a.executor import AgentTasks, text_of, ticking
 from agentflow.serve.a2a.push import PushAddresses, PushCheck, Pusher, public_only
 from agentflow.serve.a2a.sdk import (
-    AgentCapabilities,
-    AgentCard,
-    AgentInterface,
-    AgentSkill,
-    DefaultRequestHandlerV2,
-    DefaultServerCallContextBuilder,
     EventSourceResponse,
-    InMemoryTaskStore,
-    InvalidParamsError,
-    SendMessageRequest,
     ServerCallContext,
     ServerSentEvent,
-    Task,
-    TaskState,
     TaskStore,
     User,
-    create_agent_card_routes,
-    create_jsonrpc_routes,
+    request_handlers,
+    routes,
+    tasks,
+    types,
 )
 from agentflow.serve.bodies import read_json
 from agentflow.serve.guard import owner_of
@@ -48,7 +39,8 @@ from agentflow.serve.streams import EventStreamResponse
 __all__ = ["A2A"]
 
 _CARD = "/.well-known/agent-card.json"
-_WORKING = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
+_LINE_ENDS = {ord(char): json.dumps(char)[1:-1] for char in "\x85\u2028\u2029"}  # for the SDK's client they end a line
+_WORKING = (types.TaskState.TASK_STATE_SUBMITTED, types.TaskState.TASK_STATE_WORKING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,20 +64,20 @@ class A2A:
     url: str | None = None
     version: str = "1.0.0"
     push: bool | PushCheck = False
-    card: Callable[[Agent[Any], AgentCard], None] | None = None
+    card: Callable[[Agent[Any], types.AgentCard], None] | None = None
     tasks: TaskStore | None = None
 
     def __call__(self, service: Service) -> Sequence[BaseRoute]:
         """Return the routes for a service."""
-        offers = [_Offer(service, agent, self) for agent in service.agents.values()]
-        routes: list[BaseRoute] = [Route(_CARD, offers[0].card)]
+        offers = [_OfferedAgent(service, agent, self) for agent in service.agents.values()]
+        made: list[BaseRoute] = [Route(_CARD, offers[0].card)]
         for offer in offers:
             service.closing.append(offer.close)
-            routes += [Route(offer.path, offer.handle, methods=["POST"]), Route(f"{offer.path}{_CARD}", offer.card)]
-        return routes
+            made += [Route(offer.path, offer.handle, methods=["POST"]), Route(f"{offer.path}{_CARD}", offer.card)]
+        return made
 
 
-class _Offer:
+class _OfferedAgent:
     """An agent as it is offered."""
 
     def __init__(self, service: Service, agent: Agent[Any], options: A2A) -> None:
@@ -94,17 +86,17 @@ class _Offer:
         self._agent = agent
         self._options = options
         self._addresses = PushAddresses()
-        self._tasks = options.tasks or _Tasks(service.limits, self._addresses)
-        self._open: tuple[_Handler, Pusher | None] | None = None
+        self._tasks = options.tasks or _LastTasks(service.limits, self._addresses)
+        self._open: tuple[_LimitedHandler, Pusher | None] | None = None
 
-    def _handler(self) -> _Handler:
-        """Return the SDK's handler; it cannot be used again after it was closed."""
+    def _handler(self) -> _LimitedHandler:
+        """Return the SDK's handler; a new one after it was closed."""
         if self._open is None:
             push, addresses = self._options.push, self._addresses
             check = None if isinstance(push, bool) else push
             pusher = Pusher(addresses, check) if push else None
-            handler = _Handler(
-                Executor(self._service, self._agent.name),
+            handler = _LimitedHandler(
+                AgentTasks(self._service, self._agent.name),
                 self._tasks,
                 self._card(""),
                 push_config_store=addresses,
@@ -128,30 +120,32 @@ class _Offer:
         base = self._options.url
         if base is None:
             base = f"{request.url.scheme}://{request.headers['host']}{request.scope.get('root_path', '')}"
-        [route] = create_agent_card_routes(self._card(base.rstrip("/")))
+        [route] = routes.create_agent_card_routes(self._card(base.rstrip("/")))
         return await route.endpoint(request)
 
-    def _card(self, base: str) -> AgentCard:
+    def _card(self, base: str) -> types.AgentCard:
         agent, view = self._agent, self._service.view
         described = agent.description or f"The agent {agent.name}."
-        skills = [AgentSkill(id=agent.name, name=agent.name, description=described, tags=["agent"])]
+        skills = [types.AgentSkill(id=agent.name, name=agent.name, description=described, tags=["agent"])]
         for tool in agent.tools:
             label = view.labels.get(tool.name)
             if view.tools == "label":
                 if label is not None:
-                    skills.append(AgentSkill(id=f"skill-{len(skills)}", name=label, description=label, tags=["tool"]))
+                    skills.append(
+                        types.AgentSkill(id=f"skill-{len(skills)}", name=label, description=label, tags=["tool"])
+                    )
             elif not tool.external:
                 about = tool.spec.description or f"The tool {tool.name}."
-                skills.append(AgentSkill(id=tool.name, name=label or tool.name, description=about, tags=["tool"]))
-        card = AgentCard(
+                skills.append(types.AgentSkill(id=tool.name, name=label or tool.name, description=about, tags=["tool"]))
+        card = types.AgentCard(
             name=agent.name,
             description=described,
             version=self._options.version,
             supported_interfaces=[
-                AgentInterface(url=f"{base}{self.path}", protocol_binding="JSONRPC", protocol_version=version)
+                types.AgentInterface(url=f"{base}{self.path}", protocol_binding="JSONRPC", protocol_version=version)
                 for version in ("1.0", "0.3")
             ],
-            capabilities=AgentCapabilities(streaming=True, push_notifications=bool(self._options.push)),
+            capabilities=types.AgentCapabilities(streaming=True, push_notifications=bool(self._options.push)),
             default_input_modes=["text/plain", "application/json"],
             default_output_modes=["text/plain", "application/json"],
             skills=skills,
@@ -168,7 +162,7 @@ class _Offer:
         async def receive() -> ASGIMessage:
             return {"type": "http.request", "body": body, "more_body": False}
 
-        [route] = create_jsonrpc_routes(self._handler(), "/", _Owners(), enable_v0_3_compat=True)
+        [route] = routes.create_jsonrpc_routes(self._handler(), "/", _OwnerBuilder(), enable_v0_3_compat=True)
         try:
             response = await route.endpoint(Request(request.scope, receive))
         except _RefusedRequest as refused:
@@ -182,42 +176,52 @@ class _Offer:
 
 async def _chunks(events: AsyncGenerator[dict[str, Any]], limits: Limits) -> AsyncGenerator[bytes | None]:
     async for event in ticking(events, lambda: limits.heartbeat):
-        yield None if event is None else ServerSentEvent(**event, sep="\n").encode()
+        if event is None:
+            yield None
+        else:
+            data = event["data"].translate(_LINE_ENDS)
+            yield ServerSentEvent(**{**event, "data": data}, sep="\n").encode()
 
 
 class _RefusedRequest(HTTPException):
     """A refusal on its way through the SDK, which passes only this type on."""
 
     def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.status)
+        super().__init__(400)  # not 413, which the SDK answers itself
         self.refusal = refusal
 
 
-class _Handler(DefaultRequestHandlerV2):
+_UNTYPED: Any = request_handlers.DefaultRequestHandlerV2  # its decorators leave its methods without types
+
+
+class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
     """The SDK's handler, with the limits of the service before a task begins."""
 
-    # The SDK's decorators leave these without types.
-    _send: Callable[..., Awaitable[Any]] = cast("Any", DefaultRequestHandlerV2).on_message_send
-    _send_stream: Callable[..., AsyncGenerator[Any]] = cast("Any", DefaultRequestHandlerV2).on_message_send_stream
+    _send: Callable[..., Awaitable[Any]] = cast("Any", request_handlers.DefaultRequestHandlerV2).on_message_send
+    _send_stream: Callable[..., AsyncGenerator[Any]] = cast(
+        "Any", request_handlers.DefaultRequestHandlerV2
+    ).on_message_send_stream
 
     def serve(self, service: Service, agent: str, tasks: TaskStore) -> None:
-        """Set what the checks need."""
+        """Set the values for the checks."""
         self._service = service
         self._agent = agent
         self._tasks = tasks
 
-    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Any:
+    async def on_message_send(self, params: types.SendMessageRequest, context: ServerCallContext) -> Any:
         await self._check(params, context)
         return await self._send(params, context)
 
     async def on_message_send_stream(
-        self, params: SendMessageRequest, context: ServerCallContext
+        self, params: types.SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Any]:
         await self._check(params, context, streams=True)
         async for event in self._send_stream(params, context):
             yield event
 
-    async def _check(self, params: SendMessageRequest, context: ServerCallContext, *, streams: bool = False) -> None:
+    async def _check(
+        self, params: types.SendMessageRequest, context: ServerCallContext, *, streams: bool = False
+    ) -> None:
         service, message, owner = self._service, params.message, context.user.user_name
         if message.task_id and not message.context_id:  # the SDK would make up one
             task = await self._tasks.get(message.task_id, context)
@@ -231,11 +235,11 @@ class _Handler(DefaultRequestHandlerV2):
                 pass
         except Refusal as refusal:
             if refusal.status in (404, 422):
-                raise InvalidParamsError(refusal.text) from refusal
+                raise types.InvalidParamsError(refusal.text) from refusal
             raise _RefusedRequest(refusal) from refusal
 
 
-class _Owner(User):
+class _OwnerUser(User):
     """The user of a request, by the key that the guard gave it."""
 
     def __init__(self, key: str) -> None:
@@ -250,14 +254,14 @@ class _Owner(User):
         return self._key
 
 
-class _Owners(DefaultServerCallContextBuilder):
+class _OwnerBuilder(routes.DefaultServerCallContextBuilder):
     """Gives each request the user that the guard has determined."""
 
     def build_user(self, request: Request) -> User:
-        return _Owner(owner_of(request.scope))
+        return _OwnerUser(owner_of(request.scope))
 
 
-class _Tasks(InMemoryTaskStore):
+class _LastTasks(tasks.InMemoryTaskStore):
     """The last tasks, for their owners."""
 
     def __init__(self, limits: Limits, addresses: PushAddresses) -> None:
@@ -266,7 +270,7 @@ class _Tasks(InMemoryTaskStore):
         self._addresses = addresses
         self._order: OrderedDict[str, tuple[ServerCallContext, bool]] = OrderedDict()
 
-    async def save(self, task: Task, context: ServerCallContext) -> None:
+    async def save(self, task: types.Task, context: ServerCallContext) -> None:
         await super().save(task, context)
         self._order[task.id] = (context, task.status.state in _WORKING)
         self._order.move_to_end(task.id)

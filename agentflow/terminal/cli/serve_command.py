@@ -7,7 +7,7 @@ import os
 import click
 
 from agentflow.errors import AgentFlowError
-from agentflow.serve import App, View, bearer_tokens
+from agentflow.serve import STANDARD, App, View, a2a, bearer_tokens
 from agentflow.serve.guard import LOOPBACK
 from agentflow.serve.server import listen, server_for
 from agentflow.terminal.cli.calls import call_loop
@@ -32,6 +32,7 @@ _SHUTDOWN_SECONDS = 20.0
 @click.option("--origin", "origins", multiple=True, metavar="URL", help="Other site whose pages may use it.")
 @click.option("--ui", is_flag=True, help="Serve the web chat at /.")
 @click.option("--full", is_flag=True, help="Also show thinking, costs, and arguments and results of tools.")
+@click.option("--a2a", "with_a2a", is_flag=True, help="Serve other agents too (A2A); needs the extra a2a.")
 @click.option("--no-resume", is_flag=True, help="Do not continue the runs that the last process left.")
 def serve(
     agents: tuple[str, ...],
@@ -43,6 +44,7 @@ def serve(
     origins: tuple[str, ...],
     ui: bool,
     full: bool,
+    with_a2a: bool,
     no_resume: bool,
 ) -> int:
     """Serve agents over HTTP: runs with events, decisions, and sessions.
@@ -58,6 +60,7 @@ def serve(
             view=View(tools="full", thinking=True, cost=True) if full else None,
             hosts=(*LOOPBACK, *names),
             origins=origins,
+            routes=[*STANDARD, a2a.A2A()] if with_a2a else STANDARD,
             ui=ui,
             resume=not no_resume,
             shutdown_seconds=_SHUTDOWN_SECONDS,
