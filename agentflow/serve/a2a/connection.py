@@ -17,7 +17,7 @@ from agentflow._support.shown import one_line
 from agentflow.errors import ModelError, ModelFault, UsageError
 from agentflow.serve.a2a.sdk import A2AError, AgentCardResolutionError, client, httpx, types
 
-__all__ = ["Remote", "shown"]
+__all__ = ["RemoteConnection", "shown"]
 
 _CONNECT_SECONDS: Final = 10.0
 _LONGEST: Final = 500
@@ -50,7 +50,7 @@ def origin(url: str) -> str:
     return f"{place.scheme}://{place.host}:{place.port or (443 if place.scheme == 'https' else 80)}"
 
 
-class Remote:
+class RemoteConnection:
     """A remote agent's place.
 
     Args:

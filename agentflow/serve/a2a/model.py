@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar, cast
 from agentflow._support.encodable import encodable
 from agentflow._support.json_text import read_json_text
 from agentflow.errors import ModelError
-from agentflow.serve.a2a.connection import Remote, shown
+from agentflow.serve.a2a.connection import RemoteConnection, shown
 from agentflow.serve.a2a.content import data_in
 from agentflow.serve.a2a.sdk import client, helpers, types
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
@@ -84,7 +84,7 @@ class A2AModel:
         timeout: float = 600.0,
         max_bytes: int = 10_000_000,
     ) -> None:
-        self.remote = Remote(url, headers or {}, origins, timeout, max_bytes)
+        self.remote = RemoteConnection(url, headers or {}, origins, timeout, max_bytes)
 
     @property
     def name(self) -> str:
