@@ -258,7 +258,7 @@ async def test_paths_outside_the_folder(tmp_path: Path, path: str) -> None:
     os.mkfifo(folder / "pipe")
     found = await results(tmp_path / "skills", read("t1", file=path), read("t2"))
     assert (found[0][0], "secret\n" in found[0][1]) == ("error", False)
-    assert found[1][1].splitlines()[-1] == "note.md"
+    assert found[1][1].partition("\nFiles:\n")[2] == "note.md"
 
 
 async def test_files_that_become_links(tmp_path: Path) -> None:

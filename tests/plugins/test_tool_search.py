@@ -79,13 +79,14 @@ async def test_tools_are_found_and_remain() -> None:
 
 async def test_sessions_and_prefixes() -> None:
     """A session starts with the first tools, and each request begins with the one before it."""
-    script: Sequence[Any] = [search("a", "email"), search("b", "refund"), search("c", "email draft"), "Done."]
+    script: Sequence[Any] = [search("a", "email"), search("b", "refund"), search("c", "emails"), "Done."]
     model = ScriptedModel([*script, "Other."])
     agent = Agent("desk", model, tools=many_tools(), hooks=[ToolSearch()])
     await agent.call("go", session="one")
     await agent.call("go", session="two")
     texts = [payload(request)[:-1] for request in model.requests]
     assert [after.startswith(before) for before, after in pairwise(texts[:4])] == [True] * 3
+    assert texts[3] == texts[2]  # found twice, added once
     assert names(model.requests[4]) == ["search_tools"]
 
 
