@@ -234,14 +234,15 @@ class ToolSource(Mono[ToolResultBlock]):
         return ToolSource(_mono_of(inner), self._change, self._replace, self._layer)
 
 
-def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
-    """Apply one hook's `around` to a source. The result is a source of the same kind.
+def layered(around: Around, hook: Wrapping, event: Event, source: Any, outermost: bool = False) -> Any:
+    """Apply one hook's `around` to a source. The result is a source of the same kind, for the next hook.
 
     Args:
         around: The hook's method.
         hook: The hook.
         event: The sealed event.
         source: The work, with the inner wrappers.
+        outermost: Whether no other hook follows: the result may then be any observable.
 
     Raises:
         HookContractError: The hook returned something other than an observable.
@@ -254,6 +255,8 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
         raise
     if made is source or made.__class__ in _SOURCES:
         return made
+    if outermost:
+        return _checked(made, hook, event)
     below: type[Any] = source.__class__
     if below is ModelSource:
         stream: Any = made  # pyright would know its items no longer

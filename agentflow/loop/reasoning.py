@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Literal, assert_never, cast
+from typing import Any, Literal, assert_never
 
 from agentflow.errors import HookContractError, ModelError, Veto
 from agentflow.loop.journal import written
@@ -336,16 +336,18 @@ async def _through_arounds(
     """Return the chunks, and the name of the model that produced them (empty if hooks did)."""
     stage = Stage(run, PreReasoning)
     attempts = Attempts(stage)
-    source: Any = model_source(attempts, model, request)
-    bare = source
-    values = (request.messages, request.tools, request.model, request.options, purpose)
-    shown = event if event is not None else run.events.sealed(PreReasoning, values)
+    bare = model_source(attempts, model, request)
+    if event is None:
+        event = run.events.sealed(
+            PreReasoning, (request.messages, request.tools, request.model, request.options, purpose)
+        )
     try:
-        source = wrap(run, PreReasoning, shown, source)
-        flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
+        made: Any = wrap(run, PreReasoning, event, bare)
+        flux: Flux[ModelChunk] = made if isinstance(made, Flux) else Flux.from_observable(made)  # pyright: ignore[reportUnknownVariableType] - the hook's items
         steps = steps_over(flux, bare)
         if steps is not None:
-            return await _pull(run, resolve_model(model).stream(request), [], None, steps), request.model
+            asked = resolve_model(model) if isinstance(model, str) else model
+            return await _pull(run, asked.stream(request), [], None, steps), request.model
         chunks = await stage.ended(_pull(run, stage.open(flux), [], attempts), partial(_keep_complete, run))
         return chunks, attempts.model
     finally:

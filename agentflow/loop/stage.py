@@ -60,15 +60,15 @@ class Stage:
         opened: The open streams, in the order in which they were opened.
     """
 
-    __slots__ = ("_kind", "_running", "_scope", "_task", "begun", "opened", "over")
+    # Plain functions of hooks never set these, so they are no instance attributes until then.
+    _running = 0
+    begun = 0
+    over = False
 
     def __init__(self, run: RunBase, kind: type[Event]) -> None:
         self._scope = run.scope
         self._kind = kind
         self._task = asyncio.current_task()
-        self._running = 0
-        self.begun = 0
-        self.over = False
         self.opened: list[AsyncGeneratorType[Any, None]] = []
 
     def check(self) -> None:
@@ -283,9 +283,13 @@ def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHook
         source: The work.
         scope: The hooks, if they differ from the run's.
     """
-    for around, hook in reversed((run.events.hooks if scope is None else scope).arounds(kind)):
+    arounds = (run.events.hooks if scope is None else scope).arounds(kind)
+    for around, hook in arounds[:0:-1]:
         source = layered(around, hook, event, source)
-    return source
+    if not arounds:
+        return source
+    around, hook = arounds[0]
+    return layered(around, hook, event, source, outermost=True)
 
 
 def apply_steps(run: RunBase, kind: type[Event], steps: Sequence[Step], value: Any, dropped: object) -> Any:
@@ -325,13 +329,12 @@ class Attempts:
         model: The name of the model of the last run, or of the last chunk; empty before the first run.
     """
 
-    __slots__ = ("count", "delivered", "model", "stage")
+    count = 0
+    delivered = False
+    model = ""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.count = 0
-        self.delivered = False
-        self.model = ""
 
     def begin(self, model: str) -> bool:
         """Start a run with a model. Return whether earlier chunks should be discarded."""

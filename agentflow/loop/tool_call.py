@@ -373,8 +373,8 @@ class ToolCall:
         stage = Stage(run, PreActing)
         try:
             bare = tool_source(stage, self.work)
-            made = wrap(run, PreActing, event, bare, self.hooks)
-            steps = mono_steps_over(cast("Mono[Any]", made), bare) if isinstance(made, Mono) else None
+            made: Any = wrap(run, PreActing, event, bare, self.hooks)
+            steps = mono_steps_over(made, bare) if isinstance(made, Mono) else None  # pyright: ignore[reportUnknownArgumentType] - the hook's value
             if steps is None:
                 value = await stage.outcome(made)
             else:
@@ -382,6 +382,8 @@ class ToolCall:
                 if steps:
                     value = apply_steps(run, PreActing, steps, value, EMPTY)
                 run.scope.check()
+                if value is self.progress.rendered:
+                    return value
         finally:
             stage.over = True  # a failure while wrapping ends the stage too
         if value is EMPTY:

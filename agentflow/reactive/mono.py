@@ -452,11 +452,11 @@ def mono_steps_over(mono: Mono[Any], source: Mono[Any]) -> list[Callable[[Any], 
     node: Mono[Any] | None = mono
     while node is not source:
         if type(node) is StepMono:
-            link = cast("StepMono[Any]", node)
-            if link.kind == _SEE:
-                steps.append(side_effect(link.function))
-            elif link.kind == _MAP:
+            link: StepMono[Any] = node  # pyright: ignore[reportUnknownVariableType] - of any value
+            if link.kind == _MAP:
                 steps.append(link.function)
+            elif link.kind == _SEE:
+                steps.append(side_effect(link.function))
             else:
                 return None
             node = link.upstream

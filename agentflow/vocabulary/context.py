@@ -277,7 +277,7 @@ class RunContext:
         self._deps = deps
         self.session_state = session_state
         self.state = StateMap() if state is None else state
-        self._objects: dict[tuple[int, object], Any] = {}
+        self._objects: dict[tuple[int, object], Any] | None = None
         self._shadows: list[Shadow] | None = None
         self.compaction: Compaction | None = None
 
@@ -442,6 +442,8 @@ def own(context: RunContext, hook: object, make: Callable[P, T], *args: P.args, 
         kwargs: Its keyword arguments.
     """
     objects = context._objects  # pyright: ignore[reportPrivateUsage] - as in `port_of`
+    if objects is None:
+        objects = context._objects = {}  # pyright: ignore[reportPrivateUsage]
     key = id(hook), make
     found: T | None = objects.get(key)
     if found is None:
