@@ -223,7 +223,7 @@ def _check_whole(log: RunLog) -> None:
         )
     if not log.header.content:
         raise StoreError(
-            f"{log.name} cannot be replayed: it contains digests instead of texts. Record the run with content=True."
+            f"{log.name} cannot be replayed: it contains digests instead of texts. Record the run with Recorder(short=80)."
         )
     if log.header.origin != "recorder":
         raise StoreError(

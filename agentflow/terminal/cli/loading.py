@@ -53,7 +53,7 @@ def load_hook(target: str) -> HookSource:
     found = _variable(target, "a hook", "shop.guards:NewGuard")
     try:
         return found() if isinstance(found, type) and issubclass(found, Hook) else cast("Hook", found)
-    except TypeError as error:
+    except Exception as error:  # the user's own code
         raise CommandError(
             f"{target} cannot be created without arguments ({error}). Use the name of a hook, not its class."
         ) from error
