@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -10,7 +11,7 @@ import click
 import pytest
 
 from agentflow.durable.agent import DurableAgent
-from agentflow.durable.worker import Limits, Worker
+from agentflow.durable.worker import QueueLimits, Worker
 from agentflow.terminal.cli.lazy_command import LazyCommand
 from agentflow.terminal.cli.main import cli
 
@@ -40,6 +41,23 @@ def params(words: str, command: str) -> dict[str, Any]:
 
 DEFAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "acp": ("m:a", {"agent": "m:a"}),
+    "backtest": (
+        "r m:a",
+        {
+            "runs": ("r",),
+            "agent": "m:a",
+            "hooks": (),
+            "without": (),
+            "system": None,
+            "output": None,
+            "model": None,
+            "workers": os.cpu_count() or 1,
+            "limit": 60.0,
+            "results": None,
+            "fail_if": (),
+            "as_json": False,
+        },
+    ),
     "chat": ("m:a", {"agent": "m:a", "session": None, "events": False, "step": False}),
     "completion": ("", {"shell": None, "how": None}),
     "demo": ("", {"model": None, "wire": "openai", "real": False, "inspected": False}),
@@ -107,6 +125,7 @@ DEFAULTS: dict[str, tuple[str, dict[str, Any]]] = {
             "names": (),
             "origins": (),
             "full": False,
+            "ui": False,
             "with_a2a": False,
             "no_resume": False,
         },
@@ -201,6 +220,11 @@ def defaults_of(function: Any) -> dict[str, Any]:
 def test_a_worker_has_the_same_defaults_wherever_it_is_started() -> None:
     """By the command, by an agent, or by its class; they are those of the page."""
     given = DEFAULTS["worker"][1]
-    expected = {"limits": Limits(8), "lease_seconds": given["lease"], "grace": given["grace"], "poll": given["poll"]}
+    expected = {
+        "limits": QueueLimits(8),
+        "lease_seconds": given["lease"],
+        "grace": given["grace"],
+        "poll": given["poll"],
+    }
     assert (defaults_of(DurableAgent.worker), defaults_of(Worker)) == (expected, expected)
-    assert Limits(8) == Limits() == Limits(given["concurrency"], given["everywhere"], given["rate"])
+    assert QueueLimits(8) == QueueLimits() == QueueLimits(given["concurrency"], given["everywhere"], given["rate"])

@@ -90,7 +90,7 @@ async def test_over_http_a_held_event_holds_the_server(wired: Wired) -> None:
 
 def live_events() -> int:
     """How many chunk events are in memory; what earlier tests left is swept away by a `gc.collect()` at a test's start."""
-    return sum(isinstance(thing, ReasoningChunk) for thing in gc.get_objects())
+    return sum(issubclass(type(thing), ReasoningChunk) for thing in gc.get_objects())
 
 
 async def test_memory_stays_flat() -> None:

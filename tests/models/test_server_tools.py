@@ -166,14 +166,14 @@ RESPONSES = ("search here", "code", "files", "images", "mcp")
 def test_anthropics_types_accept_the_entries(name: str) -> None:
     """What is sent is what the official client would send."""
     (entry,) = anthropic_server_tools([EVERY[name]], "m")
-    TypeAdapter[object](ToolUnionParam).validate_python(entry, extra="forbid")
+    assert TypeAdapter[object](ToolUnionParam).validate_python(entry, extra="forbid") == entry
 
 
 @pytest.mark.parametrize("name", RESPONSES)
 def test_openais_types_accept_the_entries(name: str) -> None:
     """The same for OpenAI."""
     (entry,) = responses_server_tools([EVERY[name]], "m")
-    TypeAdapter[object](ToolParam).validate_python(entry)
+    assert TypeAdapter[object](ToolParam).validate_python(entry) == entry
 
 
 WIRES = {

@@ -171,9 +171,7 @@ async def test_options_of_one() -> None:
     agent = clerk((use("bill", customer="Bob", total=1),), (use("bill", "t2", customer="Ada", total=1),), output=output)
     reply = await agent.call("x")
     assert (reply.output, len(seen)) == (Invoice(customer="Ada", total=2), 2)
-    assert (
-        "unknown customer" in agent.session().messages[2].text or "unknown customer" in agent.session().messages[3].text
-    )
+    assert "unknown customer" in agent.session().messages[3].text
 
 
 async def test_recursive_types_in_one_schema() -> None:

@@ -235,7 +235,7 @@ def _place(msg: Msg, model: str) -> RemotePlace | None:
     for block in msg.content:
         if isinstance(block, ThinkingBlock) and block.model == model and block.redacted is not None:
             with suppress(ValueError, TypeError, KeyError):
-                data = json.loads(block.redacted)
+                data = read_json_text(block.redacted)
                 return RemotePlace(str(data["context"]), str(data["task"]))
     return None
 

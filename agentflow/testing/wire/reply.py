@@ -125,12 +125,17 @@ class ServerCall:
 
     name: str
     arguments: Mapping[str, object] = field(default_factory=dict[str, object])
-    result: JsonValue = None
+    result: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None
 
     @property
     def input(self) -> JsonObject:
         """The arguments as JSON."""
         return as_object(parse(dump(dict(self.arguments))))
+
+    @property
+    def content(self) -> JsonValue:
+        """The result as JSON."""
+        return parse(dump(self.result))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +262,7 @@ class UseTool(WireReply):
 
     Example:
         >>> UseTool("add", {"a": 1}).calls
-        (ToolCall(name='add', arguments={'a': 1}, id=None),)
+        (ScriptedCall(name='add', arguments={'a': 1}, id=None),)
     """
 
     def __init__(
