@@ -23,6 +23,7 @@ from types import AsyncGeneratorType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from agentflow._support.logs import log_failure
+from agentflow._support.task_names import task_label
 from agentflow.errors import HookError, UsageError
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import CHECK_THEIR_END, ModelSource, ToolSource, Transform, Work, checks_its_end, layered
@@ -87,7 +88,7 @@ class Stage:
         task = asyncio.current_task()
         if task is not self._task and not works_for(task, self._task):
             raise UsageError(
-                f"The source of {name} was read in task {'?' if task is None else task.get_name()!r}, which a hook created. "
+                f"The source of {name} was read in task {'?' if task is None else task_label(task)!r}, which a hook created. "
                 "A source must be read in the task that runs the hook. For a time limit use source.timeout(seconds) or "
                 "asyncio.timeout(), for several sources at once Flux.merge, Mono.zip or source.amb(other). A background "
                 "task must not read the source."

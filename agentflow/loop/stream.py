@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import contextmanager
 from typing import Any, Final, Generic, Protocol
 
+from agentflow._support.task_names import task_label
 from agentflow.errors import UsageError
 from agentflow.loop.scope import RunScope
 from agentflow.reactive import StreamIterator
@@ -272,7 +273,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         return self._reply
 
     def _second_reader(self) -> UsageError:
-        task = self._current.get_name() if isinstance(self._current, asyncio.Task) else "?"
+        task = task_label(self._current) if isinstance(self._current, asyncio.Task) else "?"
         return UsageError(
             f"anext() on an agent's stream while task {task!r} already waits for its next event. A stream has one reader "
             "at a time: await that read first, or make a call for each reader."

@@ -17,6 +17,7 @@ from contextlib import suppress
 from types import AsyncGeneratorType, TracebackType
 from typing import Generic, Never, Self, TypeVar, cast
 
+from agentflow._support.task_names import task_label
 from agentflow.errors import UsageError
 from agentflow.reactive.signals import EMPTY, Empty
 
@@ -174,7 +175,7 @@ async def _exhausted() -> Never:
 
 
 def _second_reader(reader: asyncio.Task[object] | bool) -> UsageError:
-    who = f"task {reader.get_name()!r}" if isinstance(reader, asyncio.Task) else "another task"
+    who = f"task {task_label(reader)!r}" if isinstance(reader, asyncio.Task) else "another task"
     return UsageError(
         f"anext() on a stream while {who} is already waiting for its next item; a stream has one reader at a time: "
         "await that read first, or subscribe to the flux twice for two independent runs"
