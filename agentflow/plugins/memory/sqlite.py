@@ -6,6 +6,7 @@ import asyncio
 import re
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -42,7 +43,8 @@ class SqliteMemory:
     """A `MemoryBank` in a SQLite file. A full-text search finds them: the rarer the terms that a memory shares with the
     query, the better it is.
 
-    The file is opened on first use, and can be used by several processes. Deleted text is overwritten in the file.
+    The file is opened on first use, and closed by `close`, or with this object. Several processes can use it. Deleted text
+    is overwritten in the file.
 
     Args:
         path: The file; created with the first memory. `":memory:"` keeps all in this object.
@@ -58,6 +60,7 @@ class SqliteMemory:
         self.path = str(path)
         self._lock = threading.Lock()
         self._open: sqlite3.Connection | None = None
+        self._closing: Callable[[], object] = lambda: None
 
     async def add(self, user: str, text: str, by: str, at: float) -> Remembered:
         """See `MemoryBank`."""
@@ -102,7 +105,7 @@ class SqliteMemory:
     def _close(self) -> None:
         with self._lock:
             if self._open is not None:
-                self._open.close()
+                self._closing()
                 self._open = None
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -132,6 +135,7 @@ class SqliteMemory:
         except BaseException:
             made.close()
             raise
+        self._closing = weakref.finalize(self, made.close)
         return made
 
 
