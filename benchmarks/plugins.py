@@ -22,6 +22,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loguru import logger
@@ -41,6 +42,7 @@ from agentflow.plugins.goal import GoalJudge
 from agentflow.plugins.guardrails import InputGuardrail, OutputGuardrail, ToolGuardrail
 from agentflow.plugins.limits import UsageLimits
 from agentflow.plugins.logging import EventLog
+from agentflow.plugins.memory import Memory
 from agentflow.plugins.offload import OffloadResults
 from agentflow.plugins.opentelemetry import OpenTelemetry
 from agentflow.plugins.progress import NoProgress
@@ -51,7 +53,9 @@ from agentflow.plugins.reflection import Reflection
 from agentflow.plugins.reminders import DynamicContext, SystemReminder, current_time
 from agentflow.plugins.retry import ModelRetry, ToolRetry
 from agentflow.plugins.shell import ShellApproval
+from agentflow.plugins.skills import Skills
 from agentflow.plugins.steering import Steering
+from agentflow.plugins.tool_search import ToolSearch
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.recording.recorder import Recorder
@@ -83,6 +87,7 @@ BUDGET = 39.0
 _ROUNDS = 20
 _READ = tool(type="read")(add)
 _FOREVER = 1_000_000_000
+_SKILLS = Path(__file__).parents[1] / "samples" / "skills"
 _PRICES = {"*": (1.0, 1.0)}
 EFFORT = Effort(turns=30, seconds=0.005)
 """Many short turns: a busy machine leaves some of them alone."""
@@ -174,6 +179,9 @@ PLUGINS: tuple[Case, ...] = (
     Case("SystemReminder, not now", lambda: [_now_and_then()]),
     Case("SystemReminder, each round", lambda: [SystemReminder("Never touch the production database.")]),
     Case("DynamicContext, the time", lambda: [DynamicContext(current_time())]),
+    Case("ToolSearch, all tools listed", lambda: [ToolSearch(always=["add"])]),
+    Case("Skills, none read", lambda: [Skills(_SKILLS)]),
+    Case("Memory, nothing stored", lambda: [Memory(":memory:", user="ada")]),
     Case("Recorder, to memory", lambda: [Recorder()]),
     Case("OpenTelemetry, sampled out: 2 spans", lambda: [sampling(ALWAYS_OFF)]),
     Case("OpenTelemetry, recorded: 2 spans", lambda: [sampling(ALWAYS_ON)]),

@@ -28,6 +28,7 @@ from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.events import HookEvent, PreReasoning
+from agentflow.vocabulary.message_views import with_first
 from agentflow.vocabulary.messages import Msg, TextBlock, message
 
 __all__ = ["Skill", "Skills", "read_skills"]
@@ -100,10 +101,10 @@ class Skills(Hook):
             first = event.input_messages[0] if event.input_messages else None
             if first is not None and first.role == "system":
                 own = message("system", (*first.content, TextBlock(f"\n\n{self._text}")), first.id, first.metadata)
-                event.input_messages = (own, *event.input_messages[1:])
+                event.input_messages = with_first(event.input_messages, own, instead=True)
             else:
                 own = Msg.system(self._text, id=event.context.new_id("msg_"))
-                event.input_messages = (own, *event.input_messages)
+                event.input_messages = with_first(event.input_messages, own, instead=False)
         return event
 
     def tools(self) -> Iterable[Tool[..., Any]]:

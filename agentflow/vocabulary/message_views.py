@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn, cast, overload
 
 from agentflow.vocabulary.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 
-__all__ = ["MessageTuple", "MessageView", "Replacements", "with_appended"]
+__all__ = ["MessageTuple", "MessageView", "Replacements", "with_appended", "with_first"]
 
 _READ_ONLY = "Messages of an event are read-only"
 _CHANGED_BY = {
@@ -269,6 +269,13 @@ def _plain(msg: Msg) -> bool:
         if type(block) is not TextBlock:
             return False
     return True
+
+
+def with_first(messages: Sequence[Msg], first: Msg, *, instead: bool) -> Sequence[Msg]:
+    """Return the messages with another first one, or one more. The cost is that of `with_appended`."""
+    if isinstance(messages, MessageView) and (messages.head or not instead):
+        return messages.with_head((first, *messages.head[instead:]))
+    return (first, *messages[instead:])
 
 
 def with_appended(messages: Sequence[Msg], *added: Msg) -> Sequence[Msg]:

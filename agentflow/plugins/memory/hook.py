@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.hooks.hook import Hook
+from agentflow.plugins._counting import LastRequest
 from agentflow.plugins.memory.sqlite import SqliteMemory
 from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.context import RunContext
@@ -41,6 +42,7 @@ class _Recalled:
 
     def __post_init__(self) -> None:
         self.input = ""
+        self.requests = LastRequest()
         self.note: str | None = None
 
 
@@ -98,10 +100,9 @@ class Memory(Hook):
         return self._add(event) if self._recall else None
 
     async def _add(self, event: PreReasoning) -> None:
-        said = next(
-            (m.text for m in reversed(event.input_messages) if m.role == "user" and "synthetic" not in m.metadata), ""
-        )
         found = event.context.state[_Recalled]
+        request = found.requests.of(event.input_messages)
+        said = "" if request is None else request.text
         if found.note is None or found.input != said:
             user = self._user_of(event.context)
             memories = await self.bank.search(user, said, self._recall) if user and said else ()
