@@ -43,21 +43,22 @@ class Questions:
     Attributes:
         pending: The number of open questions.
         turn: A lock held for one question, in order of arrival.
+        terminal: A lock to hold from looking at `pending` until the output is written.
     """
 
     def __init__(self) -> None:
         self.pending = 0
         self.turn = FairLock()
-        self._lock = threading.Lock()
+        self.terminal = threading.RLock()
         self._watchers: list[Callable[[], object]] = []
 
     def watch(self, begins: Callable[[], object]) -> Callable[[], None]:
         """Call a function before a question is shown, in the asker's thread; the returned function ends that."""
-        with self._lock:
+        with self.terminal:
             self._watchers.append(begins)
 
         def unwatch() -> None:
-            with self._lock:
+            with self.terminal:
                 if begins in self._watchers:
                     self._watchers.remove(begins)
 
@@ -66,15 +67,15 @@ class Questions:
     @contextmanager
     def open(self) -> Generator[None]:
         """Mark a question as open for the length of the block."""
-        with self._lock:
+        with self.terminal:
             self.pending += 1
-            watchers = tuple(self._watchers)
         try:
-            for begins in watchers:
-                begins()
+            with self.terminal:
+                for begins in tuple(self._watchers):
+                    begins()
             yield
         finally:
-            with self._lock:
+            with self.terminal:
                 self.pending -= 1
 
 
