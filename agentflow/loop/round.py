@@ -419,7 +419,7 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
     """Run works concurrently in separate tasks, at most `limit` at a time.
 
     The first failure cancels the others; when all are finished it is raised, unwrapped. Cancelling this cancels them
-    all.
+    all. A stopped run starts no further work.
     """
     tasks = _CallTasks(scope, works)
     before, scope.tasks = scope.tasks, (*scope.tasks, tasks.running.keys())
@@ -445,17 +445,19 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
         finally:
             tasks.failures.clear()
             del cancellation, failure, signals  # their tracebacks hold this frame
+    if tasks.waiting:  # the run was stopped before its cancellation arrived in this task
+        scope.check()
 
 
 class _CallTasks:
     """The tasks of some works, and the works that wait for a task to end."""
 
-    __slots__ = ("_changed", "_scope", "_waiting", "failures", "running")
+    __slots__ = ("_changed", "_scope", "failures", "running", "waiting")
 
     def __init__(self, scope: RunScope, works: Sequence[Work]) -> None:
         self.failures: list[BaseException] = []
         self._scope = scope
-        self._waiting = list(reversed(works))
+        self.waiting = list(reversed(works))
         self._changed: asyncio.Future[None] | None = None
         # Ordered, so that tasks are cancelled in the order in which they started.
         self.running: dict[asyncio.Task[None], None] = {}
@@ -467,13 +469,13 @@ class _CallTasks:
 
     def begin(self) -> None:
         """Start the next work."""
-        task = asyncio.get_running_loop().create_task(self._run(self._waiting.pop()))
+        task = asyncio.get_running_loop().create_task(self._run(self.waiting.pop()))
         self.running[task] = None
         task.add_done_callback(self._ended)
 
     def cancel(self) -> None:
         """Cancel the running tasks, and discard the waiting works."""
-        self._waiting.clear()
+        self.waiting.clear()
         self._scope.cancel_tasks(list(self.running))
 
     async def _run(self, work: Work) -> None:
@@ -490,7 +492,7 @@ class _CallTasks:
         if self.failures:
             self._scope.stopped = True
             self.cancel()
-        elif self._waiting:
+        elif self.waiting and self._scope.starts_calls and not self._scope.stopped:
             self.begin()
         if not self.running and self._changed is not None and not self._changed.done():
             self._changed.set_result(None)

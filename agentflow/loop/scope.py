@@ -78,6 +78,8 @@ class RunScope:
         cleaning: The tasks in which library code cleans up. Hooks run in them although the run is stopped.
         halting: Whether it should stop at its next safe point.
         at: The `positions` at which it was cancelled from outside. `listener` is called then, after the cause is set.
+        starts_calls: Whether the waiting calls of a parallel round start. A replay sets it to False if the recorded ones did
+            not, because the run was cancelled first.
         waits: What it waits for as a part of a tool call; None if it is not a part of one.
     """
 
@@ -87,6 +89,7 @@ class RunScope:
     listener: Callable[[], object] | None = None
     settled: tuple[Any, BaseException | None] = (None, None)
     _abandon: Callable[[], object] | None = None
+    starts_calls = True
     _caller: weakref.ref[asyncio.Task[Any]] | None = None
     _inner: list[RunScope] | None = None
     _raised_in: tuple[asyncio.Task[Any] | None, ...] = ()

@@ -187,7 +187,11 @@ class Player(Recorder):
         """Mark an event as done. If its call began nothing more before an enclosing call cancelled it, let it begin nothing."""
         self._progress.mark_done(key)
         ending = self.script.last_events.get(key)
-        if ending is not None and self.divergence is None:
+        if self.divergence is not None:
+            return
+        if key in self.script.last_starts:
+            self._runs[event.call_id].scope.starts_calls = False
+        if ending is not None:
             self._runs[event.call_id].scope.cancel_at_checkpoint(kind_of(ending), ending.reason)
 
     def _recorded_key(self, mine: str, event: Event, call: str) -> Key | None:
