@@ -15,7 +15,9 @@ from laws_recorded import KEPT, STAYING, program_departs, team_departs
 from test_laws_replay import NAMES, replayable
 
 
-@pytest.mark.parametrize("number", [*range(40), 352, 682, 894, 2291, 4021610, 6062824, 8222214])  # the last ones diverged once
+@pytest.mark.parametrize(
+    "number", [*range(40), 352, 682, 894, 2291, 4021610, 6062824, 8222214]
+)  # the last ones diverged once
 def test_a_team_that_was_recorded_runs_again_as_it_did(number: int, tmp_path: FilePath) -> None:
     """Sub-agents, workflows, hand-offs, typed answers and MCP tools, with ids of any kind."""
     assert team_departs(number, KEPT[number % len(KEPT)], tmp_path) is None
