@@ -220,46 +220,30 @@ async def _rest(
             try:
                 if failure is not None:
                     raise failure
-                if answer is not None:
-                    first, answer = answer, None
-                    verdict = await _verdict(chain, _current(chain, editing), event, first, faults)
-                    if faults.scope.stopped:
-                        faults.check()
-                    if verdict is not None:
-                        decided = _stronger(decided, verdict, _current(chain, editing))
-                        if chain.pre:
-                            break
-                for call in editing:
-                    result = call(event)
-                    if result is event:
-                        continue
-                    kind = result.__class__
-                    if kind is CoroutineType:
-                        result = await result
-                        if faults.scope.stopped:
-                            faults.check()
-                        if result is event or result is None:
+                if answer is None:
+                    for call in editing:
+                        answer = call(event)
+                        if answer is event:
                             continue
-                    elif result is None:
-                        continue
-                    elif kind is Just:
-                        result = result.value
-                        if result is event or result is None:
-                            continue
-                    verdict = await _verdict(chain, _current(chain, editing), event, result, faults)
-                    if faults.scope.stopped:
-                        faults.check()
-                    if verdict is not None:
-                        decided = _stronger(decided, verdict, _current(chain, editing))
-                        if chain.pre:
+                        kind = answer.__class__
+                        if kind is CoroutineType:
+                            answer = await answer
+                            if faults.scope.stopped:
+                                faults.check()
+                        elif kind is Just:
+                            answer = answer.value
+                        if answer is not event and answer is not None:
                             break
-                break
+                    else:
+                        break
+                verdict = await _verdict(chain, _current(chain, editing), event, answer, faults)
+                if faults.scope.stopped:
+                    faults.check()
             except asyncio.CancelledError as error:
-                failure = None
                 verdict = await _stray(chain, _current(chain, editing), event, error, faults)
             except Exception as error:
-                failure = None
                 verdict = await _failed(chain, _current(chain, editing), event, error, faults)
+            failure = answer = None
             if verdict is not None:
                 decided = _stronger(decided, verdict, _current(chain, editing))
                 if chain.pre:

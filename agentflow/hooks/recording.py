@@ -222,20 +222,6 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
         def unchanged() -> bool:
             return quiet and not injections.added and (observes or all(map(is_, before, values_of(event))))
 
-        async def later(result: Any) -> Any:
-            outer = injecting.get()
-            injecting.set(injections)
-            try:
-                result = await settle(result)
-            except BaseException as error:  # recorded, then handled by the chain
-                report(None, error)
-                raise
-            finally:
-                injecting.set(outer)
-            if not ((result is None or result is event) and unchanged()):
-                report(result, None)
-            return result
-
         outer = injecting.get()
         injecting.set(injections)
         try:
@@ -250,11 +236,33 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
                 report(result, None)
             return result
         if is_later(result):
-            return later(result)
+            return _settled(result, event, injections, unchanged, report)
         report(result, None)
         return result
 
     return marking.around(watching)
+
+
+async def _settled(
+    result: Any,
+    event: Event,
+    injections: Injections,
+    unchanged: Callable[[], bool],
+    report: Callable[[Any, BaseException | None], None],
+) -> Any:
+    """Wait for a hook's answer, and report its effects as `recorded` does."""
+    outer = injecting.get()
+    injecting.set(injections)
+    try:
+        result = await settle(result)
+    except BaseException as error:  # recorded, then handled by the chain
+        report(None, error)
+        raise
+    finally:
+        injecting.set(outer)
+    if not ((result is None or result is event) and unchanged()):
+        report(result, None)
+    return result
 
 
 class _Marking:

@@ -9,7 +9,8 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, Unpack, overload
 
 from agentflow.agent.agent import Agent
@@ -101,30 +102,39 @@ def batch(
             f"batch({unknown[0]}=...): there is no such option. Each call has a fresh session; legal are output, "
             f"{', '.join(ResumeOptions.__annotations__)}."
         )
-    given = tuple(inputs)
 
-    async def run() -> tuple[Reply[Any] | Exception, ...]:
-        results: list[Reply[Any] | Exception | None] = [None] * len(given)
-        done = failed = 0
+    def call(one: Input) -> Mono[Reply[Any]]:
+        return agent.call(one, session=Session.fresh(), output=output, **options)
 
-        async def work(todo: Iterator[tuple[int, Input]]) -> None:
-            nonlocal done, failed
-            for place, one in todo:  # shared by all workers, so each input is taken once
-                try:
-                    results[place] = await agent.call(one, session=Session.fresh(), output=output, **options)
-                except Exception as error:
-                    results[place] = error
-                    failed += 1
-                done += 1
-                if progress is not None:
-                    progress(BatchProgress(done, failed, len(given)))
+    return Mono(partial(_run, call, tuple(inputs), concurrency, progress))
 
-        if progress is not None:
-            progress(BatchProgress(0, 0, len(given)))
-        todo = iter(list(enumerate(given)))
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(concurrency, len(given))):
-                group.create_task(work(todo))
-        return tuple([result for result in results if result is not None])
 
-    return Mono(run)
+async def _run(
+    call: Callable[[Input], Mono[Reply[Any]]],
+    inputs: Sequence[Input],
+    concurrency: int,
+    progress: Callable[[BatchProgress], object] | None,
+) -> tuple[Reply[Any] | Exception, ...]:
+    """Make all calls, in `concurrency` tasks."""
+    results: list[Reply[Any] | Exception | None] = [None] * len(inputs)
+    done = failed = 0
+    todo = iter(list(enumerate(inputs)))
+
+    async def work() -> None:
+        nonlocal done, failed
+        for place, one in todo:  # shared by all workers, so each input is taken once
+            try:
+                results[place] = await call(one)
+            except Exception as error:
+                results[place] = error
+                failed += 1
+            done += 1
+            if progress is not None:
+                progress(BatchProgress(done, failed, len(inputs)))
+
+    if progress is not None:
+        progress(BatchProgress(0, 0, len(inputs)))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(concurrency, len(inputs))):
+            group.create_task(work())
+    return tuple([result for result in results if result is not None])

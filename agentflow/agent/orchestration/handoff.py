@@ -104,14 +104,7 @@ def handoffs(
     by_name = {agent.name: agent for agent in agents}
     ways = {one: [other for other in by_name if other != one] for one in by_name} if to is None else dict(to)
     _check(agents, ways, max_handoffs)
-    forms = {one: Form(kind) for one, kind in (inputs or {}).items()}
-    wrong = next((one for one, form in forms.items() if one not in by_name or form.wrapped), None)
-    if wrong is not None:
-        raise UsageError(
-            f"handoffs(inputs=...): {wrong!r} must name one of the agents ({', '.join(by_name)}), and its type must be an "
-            "object: a pydantic model, a dataclass or a TypedDict."
-        )
-    desk = _Desk(by_name, ways, history, max_handoffs, forms, on_handoff)
+    desk = _Desk(by_name, ways, history, max_handoffs, _forms(inputs or {}, by_name), on_handoff)
     return make_workflow(
         desk.converse,
         agents if desk.summarizer is None else (*agents, desk.summarizer),
@@ -141,6 +134,17 @@ def _check(agents: Sequence[Agent[Any]], ways: Mapping[str, Sequence[str]], max_
                 f"The tool {tool!r} for hand-offs to agent {name!r} has a name that is too long (at most {_LONGEST} "
                 "characters) or in use by a tool of one of the agents: rename the agent or the tool."
             )
+
+
+def _forms(inputs: Mapping[str, type], by_name: Mapping[str, Agent[Any]]) -> dict[str, Form]:
+    forms = {one: Form(kind) for one, kind in inputs.items()}
+    wrong = next((one for one, form in forms.items() if one not in by_name or form.wrapped), None)
+    if wrong is not None:
+        raise UsageError(
+            f"handoffs(inputs=...): {wrong!r} must name one of the agents ({', '.join(by_name)}), and its type must be an "
+            "object: a pydantic model, a dataclass or a TypedDict."
+        )
+    return forms
 
 
 def holder(history: Sequence[Msg]) -> str | None:

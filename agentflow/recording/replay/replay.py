@@ -157,9 +157,8 @@ class Replay:
             since: Ignore differences in top-level events before this `seq`.
             pace: Replay speed; 2 is twice as fast as recorded. None means as fast as possible.
             diverged: Called with the first difference; returns `"stop"`, `"continue"` (continue with the rest of the
-                recording) or
-                `"live"` (continue with a live model). By default the replay stops, or continues live if `model=` is set. An
-                exception that it raises ends the replay and is raised.
+                recording) or `"live"` (continue with a live model). By default the replay stops, or continues live if
+                `model=` is set. An exception that it raises ends the replay and is raised.
             model: The live model to continue with.
             tools: Names of the tools that may run after that; the others return an error.
 
@@ -170,15 +169,9 @@ class Replay:
         if pace is not None and not pace > 0:
             raise UsageError(f"Replay: pace={pace}; it must be a number above 0, or None.")
         script = Script(self.log)
-        first = script.roots[0]
-        clock = ReplayClock(first.time, pace)
+        clock = ReplayClock(script.roots[0].time, pace)
         chosen = _hooks_for(agent, without)
-        _check_tools(agent, tools)
-        if tools and model is None and diverged is None:
-            raise UsageError(
-                f"Replay: tools={sorted(tools)} has no effect: tools run only after the replay diverges and continues live. "
-                "Set model= or diverged= too (in the command: --model or --ask)."
-            )
+        _check_tools(agent, tools, live=model is not None or diverged is not None)
         reaction: Reaction = "stop" if model is None else "live"
 
         def otherwise(_: Divergence) -> Reaction:
@@ -189,19 +182,7 @@ class Replay:
         changes: dict[str, Any] = {} if system is _UNCHANGED else {"system": system}
         assert isinstance(agent, FullAgent)  # every agent is one
         variant = agent.variant([*chosen, *hooks_of(hooks)], clock=clock, store=None, **changes)
-        history = [script.log.message(ref) for ref in _history(script, first)]
-        session = Session.fresh(history)
-        reply: Reply[Any] | None = None
-        error: BaseException | None = None
-        for call in script.roots:
-            on_started = partial(player.begin, call, full_session(session))
-            reply, error = await _run_call(
-                _repeat_call(variant, script, call, session, player, deps, output), on_started
-            )
-            if isinstance(error, Exception) and not player.has_started(call):
-                raise error  # a call refused before its first event is in no recording
-            if player.divergence is not None or (reply is None and error is None):
-                break
+        reply, error = await _repeat_calls(variant, script, player, deps, output)
         if player.raised is not None:
             raise player.raised
         return ReplayResult(
@@ -230,6 +211,23 @@ def _check_whole(log: RunLog) -> None:
             f"{log.name} cannot be replayed: it was exported from stored facts, which do not contain the chunks of models. "
             "Replay a log that a Recorder wrote."
         )
+
+
+async def _repeat_calls(
+    agent: Agent[Any], script: Script, player: Player, deps: object, output: OutputLike[Any] | None
+) -> tuple[Reply[Any] | None, BaseException | None]:
+    """Repeat the top-level calls until one diverges; return the reply or exception of the last one."""
+    session = Session.fresh([script.log.message(ref) for ref in _history(script, script.roots[0])])
+    reply: Reply[Any] | None = None
+    error: BaseException | None = None
+    for call in script.roots:
+        on_started = partial(player.begin, call, full_session(session))
+        reply, error = await _run_call(_repeat_call(agent, script, call, session, player, deps, output), on_started)
+        if isinstance(error, Exception) and not player.has_started(call):
+            raise error  # a call refused before its first event is in no recording
+        if player.divergence is not None or (reply is None and error is None):
+            break
+    return reply, error
 
 
 def _repeat_call(
@@ -321,7 +319,17 @@ def _hooks_for(agent: Agent[Any], without: Collection[str]) -> list[Hook]:
     return [hook for hook in own if hook.name not in without]
 
 
-def _check_tools(agent: Agent[Any], tools: Collection[str]) -> None:
+def _check_tools(agent: Agent[Any], tools: Collection[str], *, live: bool) -> None:
+    """Refuse tools that the agent lacks, or that cannot run because the replay never continues live."""
+    _check_names(agent, tools)
+    if tools and not live:
+        raise UsageError(
+            f"Replay: tools={sorted(tools)} has no effect: tools run only after the replay diverges and continues live. "
+            "Set model= or diverged= too (in the command: --model or --ask)."
+        )
+
+
+def _check_names(agent: Agent[Any], tools: Collection[str]) -> None:
     """Refuse tools that neither the agent nor its sub-agents have; a toolset's tools are known only once it is open."""
     known: dict[str, None] = {}
     assert isinstance(agent, FullAgent)  # every agent is one

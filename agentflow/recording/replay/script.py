@@ -161,6 +161,7 @@ class Script:
     # ---- reading
 
     def _read(self, entry: Entry) -> None:
+        """Read one entry: of a call, its events and its end here; of a model's reply or a tool's work in `_read_work`."""
         match entry:
             case CallEntry():
                 if entry.parent is not None:
@@ -179,6 +180,23 @@ class Script:
                 self._events(entry, entry.time)
                 use = entry.fields.get("tool_use")
                 self._event_in_order(entry.call, place, entry.type, use, entry.seq, entry.time)
+            case MarkEntry(what="read" | "unread"):
+                self._wait(entry.call, entry.seq, entry.time, entry.what == "unread")
+            case MarkEntry(n=None):
+                self._owners[f"{entry.call} {entry.seq}"] = entry.call
+                self.order.add_mark(entry)
+            case InterruptEntry():
+                self._cut(entry)
+            case FactEntry(fact="call_resumed"):
+                self.decisions[entry.call] = self.log.decisions(entry)
+            case FactEntry(fact="round_suspended"):
+                self.pending[entry.call] = [waits["id"] for waits in entry.fields.get("pending", ())]
+            case _:
+                self._read_work(entry)
+
+    def _read_work(self, entry: Entry) -> None:
+        """Read one entry of a model's reply or a tool's work."""
+        match entry:
             case ChunksEntry():
                 reply = None if entry.reply is None else self._by_number.get(entry.reply)
                 self._in_order(reply, entry)
@@ -208,21 +226,10 @@ class Script:
                 self._begin(work, entry.call)
             case AnsweredEntry() | FinishedEntry():
                 self._end(entry)
-            case MarkEntry(what="read" | "unread"):
-                self._wait(entry.call, entry.seq, entry.time, entry.what == "unread")
-            case MarkEntry(n=None):
-                self._owners[f"{entry.call} {entry.seq}"] = entry.call
-                self.order.add_mark(entry)
             case MarkEntry(n=int(n)) if n in self._by_number:
                 work = self._by_number[n]
                 self.order.add(("mark", n, len(work.marks)), entry.time)
                 work.marks.append((entry, Due(entry.time, self.total, self._apart(n))))
-            case InterruptEntry():
-                self._cut(entry)
-            case FactEntry(fact="call_resumed"):
-                self.decisions[entry.call] = self.log.decisions(entry)
-            case FactEntry(fact="round_suspended"):
-                self.pending[entry.call] = [waits["id"] for waits in entry.fields.get("pending", ())]
             case _:
                 pass
 
