@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from agentflow._support.facade import objects_of
 from agentflow.hooks.chain import Chain, ChainEntry
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, around_of, call_of, for_its_tools, listens_to, of_its_replies
 from agentflow.hooks.recorded_layers import recorded_around
-from agentflow.hooks.recording import ChangeListener, SideWrapper, VerdictListener, recorded
+from agentflow.hooks.recording import ChangeListener, ConditionalWrapper, SideWrapper, VerdictListener, recorded
 from agentflow.hooks.wrapping import Around
+from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import EVENT_TYPES, Event, PostReasoning, PreActing
 
 __all__ = ["FullHookSet", "HookSet", "full_hooks"]
@@ -54,6 +55,7 @@ class FullHookSet(HookSet):
     Attributes:
         handled: The event types that a hook handles; known once the chains are compiled.
         wraps: The event types with work that a hook wraps.
+        conditions: Those of them that only `ConditionalWrapper`s wrap, and the conditions of these.
     """
 
     __slots__ = (
@@ -61,6 +63,7 @@ class FullHookSet(HookSet):
         "_chains",
         "_narrower",
         "compiled",
+        "conditions",
         "handled",
         "hooks",
         "listeners",
@@ -76,7 +79,13 @@ class FullHookSet(HookSet):
         self.hooks: tuple[Hook, ...] = self.own
         if self.process:
             self.hooks = tuple(sorted((*self.own, *self.process), key=_rank))
-        self.wraps = frozenset([kind for kind in WRAPPED if any(around_of(hook, kind) for hook in self.hooks)])
+        wrapping = {kind: [hook for hook in self.hooks if around_of(hook, kind)] for kind in WRAPPED}
+        self.wraps = frozenset([kind for kind, hooks in wrapping.items() if hooks])
+        self.conditions: dict[type[Event], tuple[Callable[[RunContext], bool], ...]] = {}
+        for kind in self.wraps:
+            conditions = tuple([hook.wraps_in for hook in wrapping[kind] if isinstance(hook, ConditionalWrapper)])
+            if len(conditions) == len(wrapping[kind]):
+                self.conditions[kind] = conditions
         self.listeners = tuple([hook for hook in self.hooks if isinstance(hook, ChangeListener)])
         self.compiled: dict[type[Event], Chain | None] | None = None
         self.handled: frozenset[type[Event]] = frozenset()
@@ -146,6 +155,16 @@ class FullHookSet(HookSet):
         ):  # without deciders there is no verdict to see
             return None
         return Chain(kind, *map(tuple, parts))
+
+    def wraps_in(self, kind: type[Event], context: RunContext) -> bool:
+        """Whether the hooks that wrap the work of a Pre event need to wrap it now, in this call."""
+        conditions = self.conditions.get(kind)
+        if conditions is None:
+            return True
+        for wraps_in in conditions:  # noqa: SIM110 - `any` with a generator costs three times as much
+            if wraps_in(context):
+                return True
+        return False
 
     @property
     def side_wrappers(self) -> tuple[SideWrapper, ...]:

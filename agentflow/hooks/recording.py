@@ -36,6 +36,7 @@ from agentflow.vocabulary.ports.model import ModelRequest
 
 __all__ = [
     "ChangeListener",
+    "ConditionalWrapper",
     "FieldChange",
     "HookCall",
     "LayerRun",
@@ -152,6 +153,22 @@ class VerdictListener(Hook):
     observer = True
     for_verdicts: ClassVar[tuple[type[Event], ...]] = ()
     """The `events` that are needed only for their verdicts."""
+
+
+class ConditionalWrapper(Hook):
+    """A hook that needs to wrap work in some calls only.
+
+    If all hooks that wrap an event are of this class, and none needs to, the work runs as if no hook wrapped it.
+
+    Example:
+        >>> class Sampled(ConditionalWrapper):
+        ...     def wraps_in(self, context: RunContext) -> bool:
+        ...         return hash(context.call_id) % 100 == 0
+    """
+
+    def wraps_in(self, context: RunContext) -> bool:
+        """Whether to wrap the next work of a call. Must be fast, and must not raise."""
+        return True
 
 
 class SideWrapper(Hook):

@@ -84,7 +84,9 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     started = config.clock.monotonic()
     model_name = request.model
     try:
-        if PreReasoning in events.hooks.wraps:
+        if PreReasoning in events.hooks.wraps and (
+            not events.hooks.conditions or events.hooks.wraps_in(PreReasoning, run.context)
+        ):
             chunks, model_name = await _through_arounds(run, model, request, event, purpose)
         else:
             source = resolve_model(model) if isinstance(model, str) else model

@@ -275,7 +275,7 @@ class ChunkSource(Flux[T]):
 
 
 def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHookSet | None = None) -> Any:
-    """Apply the hooks' `around` to a stage's work, the lowest priority outermost.
+    """Apply the hooks' `around` to a stage's work, the lowest priority outermost. At least one hook wraps it.
 
     Args:
         run: The call.
@@ -287,8 +287,6 @@ def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHook
     arounds = (run.events.hooks if scope is None else scope).arounds(kind)
     for around, hook in arounds[:0:-1]:
         source = layered(around, hook, event, source)
-    if not arounds:
-        return source
     around, hook = arounds[0]
     return layered(around, hook, event, source, outermost=True)
 

@@ -272,7 +272,7 @@ class ToolCall:
             else:
                 hooks = run.events.hooks if self.hooks is None else self.hooks
                 try:
-                    if PreActing in hooks.wraps:
+                    if PreActing in hooks.wraps and (not hooks.conditions or hooks.wraps_in(PreActing, run.context)):
                         self.result = await self._through_arounds()
                     else:
                         self.result = self._rendered(await work_of(self, self.tool, None))

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 from eventlog import use
 from loguru import logger
+from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
@@ -779,6 +780,48 @@ async def test_sampled_out() -> None:
         "gen_ai.execute_tool.duration": 1,
         "gen_ai.invoke_agent.duration": 1,
     }
+
+
+async def test_sampled_out_without_metrics() -> None:
+    """If metrics are not recorded either, nothing is wrapped, and no span below the run is sampled: not in parallel tools,
+    a sub-agent or a resumed call. The caller's own span stays the current one."""
+    traced = Traced(sampler=ALWAYS_OFF)
+    wrapped: list[str] = []
+    below: list[tuple[str, bool, bool]] = []
+    calls: list[int] = []
+
+    class Watched(OpenTelemetry):
+        async def _chat(self, event: Any, source: Any) -> Any:
+            wrapped.append("model")
+            async for chunk in super()._chat(event, source):
+                yield chunk
+
+    def nest(name: str) -> str:
+        with traced.mine.start_as_current_span("mine") as span:
+            seen = span.get_span_context()
+        calls.append(seen.trace_id)
+        below.append((name, seen.trace_flags.sampled, seen.trace_id == calls[0]))
+        return ""
+
+    @tool(type="read")
+    async def nested() -> str:
+        """Begin a span."""
+        return nest("nested")
+
+    @tool(requires_approval=True)
+    async def approved() -> str:
+        """Begin a span."""
+        return nest("approved")
+
+    sub = Agent("sub", ScriptedModel([use("s1", "nested"), "ok"]), tools=[nested])
+    script = [[use("t1", "nested"), use("t2", "nested")], use("t3", "sub", message="Hi"), use("t4", "approved"), "ok"]
+    plugin = Watched(tracer_provider=traced.tracers, meter_provider=NoOpMeterProvider())
+    agent = Agent("desk", ScriptedModel(script), tools=[nested, approved, sub.as_tool()], hooks=[plugin])
+    before = get_current_span()
+    await agent.call("Hi", session="ada")
+    await agent.resume("ada", {"t4": Approve()})
+    assert below == [("nested", False, True)] * 3 + [("approved", False, True)]
+    assert (traced.spans, wrapped, get_current_span()) == ([], [], before)
 
 
 class Broken(SpanProcessor):

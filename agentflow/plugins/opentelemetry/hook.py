@@ -6,6 +6,7 @@ Rules:
    (`chat`) and at a tool (`execute_tool`), below their call; a sub-agent's call is below the tool that called it.
 2. A run is one trace: a call that resumes it is linked to the one before, even in another process.
 3. A tool's span is the current one while the tool's function runs, a model's while the model is called, and nowhere else.
+   The span of a call that is neither sampled nor measured is current until the call ends; otherwise it costs a lookup.
 4. Content is recorded only if requested (`content=`), and redacted; without it, no text of a message, an argument, a result, an
    exception or a reason is exported.
 5. It observes. It changes nothing, and its failures never fail a run.
@@ -22,7 +23,7 @@ from typing import Any, Final
 
 from agentflow._support.time_limit import drive
 from agentflow.errors import UsageError
-from agentflow.hooks.recording import VerdictListener
+from agentflow.hooks.recording import ConditionalWrapper, VerdictListener
 from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.loop.escalation import Halted, ToolSuspended
 from agentflow.plugins.opentelemetry import attributes as semconv
@@ -31,9 +32,11 @@ from agentflow.plugins.opentelemetry.spans import (
     CallTrace,
     OpenSpan,
     TracedRun,
-    Traces,
+    TraceOfCall,
     context_of,
     here_with,
+    is_live,
+    make_current,
     quietly,
     remote,
     started,
@@ -43,7 +46,7 @@ from agentflow.plugins.redaction.hook import Redaction
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk, fold
-from agentflow.vocabulary.context import port_of
+from agentflow.vocabulary.context import RunContext, own, port_of
 from agentflow.vocabulary.events import (
     CallEnded,
     Error,
@@ -78,7 +81,7 @@ _FAILED: Final = frozenset({"error", "timeout", "not_found"})
 _EVENTS: Final = frozenset({PreCall, PostCall, Error, CallEnded, MessagesAdded})
 
 
-class OpenTelemetry(VerdictListener):
+class OpenTelemetry(VerdictListener, ConditionalWrapper):
     """Traces and metrics of calls, model calls and tools, for any backend that accepts OTLP.
 
     Set up exporting as in any program: a `TracerProvider` and a `MeterProvider` of the SDK, or the variables of
@@ -130,6 +133,7 @@ class OpenTelemetry(VerdictListener):
             raise UsageError(
                 f"OpenTelemetry(conventions={conventions!r:.60}): use {' or '.join(map(repr, semconv.CONVENTIONS))}."
             )
+        self._meters = meter_provider
         self._conventions = named = semconv.CONVENTIONS[conventions]
         version = metadata.version("agentflow-hooks")
         self._tracer = get_tracer("agentflow", version, tracer_provider, named.schema_url)
@@ -171,20 +175,19 @@ class OpenTelemetry(VerdictListener):
     def _trace_of(self, event: Event) -> CallTrace | None:
         """Return the trace of the event's call, begun with its first event. A separate turn has no call."""
         frame = event.frame
-        traces = frame.context.state[Traces].by_hook
-        trace = traces.get(id(self))
-        if trace is not None and trace.call_id == frame.call_id:
-            return trace
+        holder = own(frame.context, self, TraceOfCall)
+        if holder.trace is not None:
+            return holder.trace
         begins = event.iteration or isinstance(event, PreCall | CallEnded)
         if not begins and not (isinstance(event, Error) and event.turn is None):
             return None
-        trace = quietly(self._begin, event)
-        if trace is None:
-            trace = CallTrace(frame.call_id, OpenSpan(INVALID_SPAN, frame.context.clock, None))
-        traces[id(self)] = trace
-        return trace
+        span = quietly(self._begin, event)
+        if span is None:
+            span = OpenSpan(INVALID_SPAN, frame.context.clock, None)
+        holder.trace = CallTrace(span, idle=not span.recording and not is_live(self._meters))
+        return holder.trace
 
-    def _begin(self, event: Event) -> CallTrace:
+    def _begin(self, event: Event) -> OpenSpan:
         frame = event.frame
         context, agent = frame.context, frame.agent
         operation, identity = semconv.operation_of(agent.name, agent.model_name)
@@ -205,7 +208,7 @@ class OpenTelemetry(VerdictListener):
             known.run_id, known.last = frame.run_id, here
             if not resumes:
                 known.first = here
-        return CallTrace(frame.call_id, span)
+        return span
 
     def _place_of(self, known: TracedRun, inner: bool) -> tuple[Context | None, list[Link]]:
         """Return the parent and the links of the span of a call that resumes a run.
@@ -236,7 +239,7 @@ class OpenTelemetry(VerdictListener):
             measured[semconv.ERROR_TYPE] = kind
         quietly(self._call_seconds.record, span.seconds, measured, span.context)
         span.end()
-        frame.context.state[Traces].by_hook.pop(id(self), None)
+        own(frame.context, self, TraceOfCall).trace = None
 
     def _below(
         self, trace: CallTrace | None, event: Event, name: str, kind: SpanKind, attributes: dict[str, Any]
@@ -299,10 +302,20 @@ class OpenTelemetry(VerdictListener):
                 noted.update(semconv.call_of(pending.tool_use))
             span.note("agentflow.suspended", noted)
 
+    def wraps_in(self, context: RunContext) -> bool:
+        """Whether the spans or the metrics of a call's work are recorded."""
+        trace = own(context, self, TraceOfCall).trace
+        if trace is None or not trace.idle:
+            return True
+        make_current(trace)
+        return False
+
     # ---- model calls
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Wrap each attempt at the reply in a span."""
+        if not self.wraps_in(event.context):
+            return source
         return Flux(partial(self._chat, event, source))
 
     async def _chat(self, event: PreReasoning, source: ModelSource) -> AsyncIterator[ModelChunk]:
@@ -406,6 +419,8 @@ class OpenTelemetry(VerdictListener):
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
         """Wrap each attempt at the tool in a span."""
+        if not self.wraps_in(event.context):
+            return source
         return Mono(partial(self._execute, event, count(1), source))
 
     async def _execute(self, event: PreActing, attempts: count[int], source: ToolSource) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context as Place
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -21,6 +21,8 @@ from agentflow.vocabulary.specs import Clock
 try:
     from opentelemetry import context as otel_context
     from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider, NoOpMeterProvider, get_meter_provider
+    from opentelemetry.metrics._internal import _ProxyMeterProvider  # pyright: ignore[reportPrivateUsage]
     from opentelemetry.trace import (
         INVALID_SPAN,
         Link,
@@ -42,10 +44,12 @@ except ImportError as error:
 __all__ = [
     "CallTrace",
     "OpenSpan",
+    "TraceOfCall",
     "TracedRun",
-    "Traces",
     "context_of",
     "here_with",
+    "is_live",
+    "make_current",
     "quietly",
     "remote",
     "started",
@@ -216,19 +220,19 @@ class CallTrace:
     """The trace of an open call.
 
     Args:
-        call_id: The call.
         span: Its span.
+        idle: See the attribute.
 
     Attributes:
-        call_id: The call.
         span: Its span.
+        idle: Whether neither spans nor metrics of its work are recorded.
     """
 
-    __slots__ = ("_attempts", "_stage", "call_id", "span")
+    __slots__ = ("_attempts", "_stage", "idle", "span")
 
-    def __init__(self, call_id: str, span: OpenSpan) -> None:
-        self.call_id = call_id
+    def __init__(self, span: OpenSpan, idle: bool) -> None:
         self.span = span
+        self.idle = idle
         self._stage: object = None
         self._attempts = 0
 
@@ -244,12 +248,30 @@ class CallTrace:
         return self._attempts
 
 
-@dataclass
-class Traces:
-    """The open calls of a run, by hook; not stored."""
+class TraceOfCall:
+    """A call's trace while the call is open; None before and after."""
 
-    def __post_init__(self) -> None:
-        self.by_hook: dict[int, CallTrace] = {}
+    __slots__ = ("trace",)
+
+    def __init__(self) -> None:
+        self.trace: CallTrace | None = None
+
+
+_unseen: ContextVar[CallTrace | None] = ContextVar("agentflow_unseen_trace", default=None)
+"""The idle call whose span was made current here."""
+
+
+def make_current(trace: CallTrace) -> None:
+    """Make the span of an idle call the current one for the rest of its task, so that nothing below it is sampled."""
+    if _unseen.get() is not trace:
+        _unseen.set(trace)
+        otel_context.attach(trace.span.context)
+
+
+def is_live(provider: MeterProvider | None) -> bool:
+    """Whether a meter provider, or else the global one, may record metrics."""
+    found = get_meter_provider() if provider is None else provider
+    return not isinstance(found, NoOpMeterProvider | _ProxyMeterProvider)
 
 
 def traceparent(span: Span) -> str:
