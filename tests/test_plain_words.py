@@ -13,6 +13,7 @@ import sys
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ def page_prose(text: str) -> str:
     return "\n".join([re.sub(r"`[^`\n]*`", "", outside).lower(), *map(prose, blocks)])
 
 
+@cache
 def prose_by_folder() -> dict[str, str]:
     """Return the prose of each folder of the package, of the whole package as "all", of the pages and of the samples."""
     folders: defaultdict[str, list[str]] = defaultdict(list)
@@ -91,10 +93,12 @@ def prose_by_folder() -> dict[str, str]:
     return {folder: "\n".join(texts) for folder, texts in folders.items()}
 
 
+@cache
 def size(text: str) -> int:
     return len(re.findall(r"[a-z']+", text))
 
 
+@cache
 def count(word: str, text: str) -> int:
     return len(re.findall(rf"\b(?:{word})\b", text))
 

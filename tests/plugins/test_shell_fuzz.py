@@ -1,6 +1,6 @@
 """Shell commands by the thousand: what `ShellApproval` allows is run by real shells, beside a file that must outlive it.
 
-`AGENTFLOW_SHELL_FUZZ=500000` runs that many in place of 20,000, `AGENTFLOW_SHELL_FUZZ_SEED=7` others.
+`AGENTFLOW_SHELL_FUZZ=500000` runs that many in place of 4,000 (CI: 20,000), `AGENTFLOW_SHELL_FUZZ_SEED=7` others.
 """
 
 import os
@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.shell.parts import Shell
 from agentflow.vocabulary.messages import ToolUseBlock
 
-COUNT = int(os.environ.get("AGENTFLOW_SHELL_FUZZ", "20000"))
+COUNT = int(os.environ.get("AGENTFLOW_SHELL_FUZZ", "4000"))
 SEED = int(os.environ.get("AGENTFLOW_SHELL_FUZZ_SEED", "1"))
 RUN_BY: dict[Shell, str] = {"bash": "bash", "sh": "dash"}
 
@@ -587,20 +588,21 @@ class Sandbox:
         return found + self.culprits(commands[middle:], most - len(found))
 
 
-@pytest.fixture(scope="module")
-def made() -> list[str]:
+@cache
+def made(count: int) -> list[str]:
     """The commands, each once."""
-    return list(dict.fromkeys(Maker(SEED).commands(COUNT)))
+    return list(dict.fromkeys(Maker(SEED).commands(count)))
 
 
 @pytest.mark.parametrize("shell", ["bash", "sh"])
-def test_what_is_allowed_does_no_harm(tmp_path: Path, made: list[str], shell: Shell) -> None:
-    """20,000 commands, half of them plain and half of them hostile: what is allowed leaves the canary alone."""
+@pytest.mark.parametrize("count", [COUNT, pytest.param(20_000, marks=pytest.mark.ci)])
+def test_what_is_allowed_does_no_harm(tmp_path: Path, count: int, shell: Shell) -> None:
+    """Thousands of commands, half of them plain and half of them hostile: what is allowed leaves the canary alone."""
     sandbox = Sandbox(tmp_path, shell)
     allowed = allowed_by(ShellApproval(shell=shell, allow=ALLOW))
-    run = [command for command in made if allowed(command)]
-    assert len(run) > COUNT // 4, "too few are allowed to show anything"
-    assert sum("VICTIM" in command for command in run) > COUNT // 10, "too few of those speak of harm"
+    run = [command for command in made(count) if allowed(command)]
+    assert len(run) > count // 4, "too few are allowed to show anything"
+    assert sum("VICTIM" in command for command in run) > count // 10, "too few of those speak of harm"
     assert sandbox.culprits(run) == [], f"seed {SEED}"
 
 

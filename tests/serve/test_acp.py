@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from acp import RequestError, connect_to_agent, helpers, schema
+from nursery import Nursery
 
 from agentflow.state import SqlStore
 
@@ -69,12 +72,32 @@ class Editor:
         return done[-1].content[-1].content.text
 
 
+class Forked:
+    """A process of the nursery, with pipes as standard input and output; its members are those of asyncio's `Process`."""
+
+    def __init__(self, pid: int, stdin: asyncio.StreamWriter, stdout: asyncio.StreamReader) -> None:
+        self.pid, self.stdin, self.stdout = pid, stdin, stdout
+        self._code: Any = None
+
+    @property
+    def returncode(self) -> int | None:
+        if self._code is None:
+            self._code = nursery().state(self.pid)["code"]
+        return self._code
+
+    async def wait(self) -> int:
+        if self.returncode is None:
+            self._code = await asyncio.to_thread(nursery().code, self.pid)
+        return self._code
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+
 class Running:
     """A started agent with its client."""
 
-    def __init__(self, process: asyncio.subprocess.Process, editor: Editor) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    def __init__(self, process: Forked, editor: Editor) -> None:
         self.process = process
         self.editor = editor
         self.conn: Any = connect_to_agent(editor, process.stdin, process.stdout, use_unstable_protocol=True)
@@ -83,16 +106,41 @@ class Running:
         return (await self.conn.prompt(session, [helpers.text_block("\n".join(lines))])).stop_reason
 
 
-async def start(name: str, folder: Path, store: Path | None = None) -> Any:
+@cache
+def nursery() -> Nursery:
+    """The process that has imported what the agents need, and is forked for each."""
+    return Nursery(
+        *("agentflow.terminal.cli.main", "agentflow.terminal.cli.acp_command", "agentflow.plugins.approval.terminal"),
+        *("agentflow.state.sql", "sqlalchemy.dialects.sqlite.aiosqlite", "agentflow.testing"),
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ended() -> Iterator[None]:
+    yield
+    nursery().end()
+    nursery.cache_clear()
+
+
+async def start(name: str, folder: Path, store: Path | None = None) -> Forked:
+    loop = asyncio.get_running_loop()
+    theirs_in, ours_in = os.pipe()
+    ours_out, theirs_out = os.pipe()
     with (folder / "stderr").open("ab") as log:
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "agentflow", "acp", f"editor_agents:{name}"),
-            stdin=-1,
-            stdout=-1,
-            stderr=log,
-            cwd=HERE,
-            env={**os.environ, "STORE": "" if store is None else f"sqlite:///{store}"},
+        pid = nursery().start(
+            ["agentflow", "acp", f"editor_agents:{name}"],
+            {**os.environ, "STORE": "" if store is None else f"sqlite:///{store}"},
+            {0: theirs_in, 1: theirs_out, 2: log.fileno()},
+            cwd=str(HERE),
         )
+    os.close(theirs_in)
+    os.close(theirs_out)
+    written, flow = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(ours_in, "wb", buffering=0)
+    )
+    stdout = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(ours_out, "rb", buffering=0))
+    return Forked(pid, asyncio.StreamWriter(written, flow, None, loop), stdout)
 
 
 @asynccontextmanager
@@ -419,7 +467,6 @@ async def test_hostile_lines_are_answered_and_survived(tmp_path: Path) -> None:
     """Malformed, nested, huge: each has an error as its answer, and the connection works on."""
     process = await start("plain", tmp_path)
     try:
-        assert process.stdin is not None
         for line in HOSTILE:
             process.stdin.write(line + b"\n")
             await process.stdin.drain()
@@ -458,7 +505,6 @@ async def test_hostile_lines_are_answered_and_survived(tmp_path: Path) -> None:
 async def test_what_cannot_be_served_says_so(tmp_path: Path) -> None:
     for name, text in (("number", "not an Agent"), ("nothing", "has no 'nothing'")):
         process = await start(name, tmp_path)
-        assert process.stdout is not None
         assert await process.stdout.read() == b""
         assert await process.wait() == 2
         assert text in (tmp_path / "stderr").read_text()

@@ -106,6 +106,9 @@ def become(
     for file, number in zip(files, numbers, strict=True):
         os.dup2(file, number)
         os.close(file)
+        if number < 3:  # the stream that was there has the position of the nursery's file, if that had one
+            stream = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, ("stdin", "stdout", "stderr")[number], stream)
     os.environ.clear()
     os.environ.update(env)
     signal.signal(signal.SIGINT, signal.default_int_handler)

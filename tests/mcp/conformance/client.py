@@ -1,11 +1,9 @@
-"""What the conformance suite starts as a client: an agent that uses the suite's server. `client.py URL`."""
+"""The conformance suite's clients: agents that use its servers. The suite starts `relay.py`, which has one run here."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import sys
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -23,8 +21,6 @@ from agentflow.mcp import MCPServer
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.messages import Pending
 
-SCENARIO = os.environ["MCP_CONFORMANCE_SCENARIO"]
-URL = sys.argv[1]
 CALLS = {
     "initialize": None,
     "tools_call": ToolUseBlock("t1", "add_numbers", {"a": 5, "b": 3}),
@@ -33,6 +29,15 @@ CALLS = {
 }
 REDIRECT = "http://localhost:3000/callback"
 METADATA_URL = "https://conformance-test.local/client-metadata.json"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What the suite asks for: the address of its server, the scenario, and the secrets that belong to it."""
+
+    url: str
+    name: str
+    given: dict[str, Any]
 
 
 class Kept:
@@ -71,9 +76,9 @@ class Person:
         return AuthorizationCodeResult(code=answer["code"], state=answer.get("state"), iss=answer.get("iss"))
 
 
-async def asserting(given: dict[str, str]) -> IdentityAssertionOAuthProvider:
+async def asserting(scenario: Scenario) -> IdentityAssertionOAuthProvider:
     """A person's login at the company stands for an agreement: its server gives what the authorization server takes."""
-    where = urlsplit(URL)
+    given, where = scenario.given, urlsplit(scenario.url)
     about = f"{where.scheme}://{where.netloc}/.well-known/oauth-protected-resource{where.path}"
     async with httpx2.AsyncClient() as client:
         issuer = (await client.get(about)).json()["authorization_servers"][0]
@@ -93,18 +98,18 @@ async def asserting(given: dict[str, str]) -> IdentityAssertionOAuthProvider:
 
     client, secret = given["client_id"], given["client_secret"]
     return IdentityAssertionOAuthProvider(
-        URL, Kept(None), client, secret, issuer, assertion, token_endpoint_auth_method="client_secret_basic"
+        scenario.url, Kept(None), client, secret, issuer, assertion, token_endpoint_auth_method="client_secret_basic"
     )
 
 
-async def auth() -> httpx2.Auth:
+async def auth(scenario: Scenario) -> httpx2.Auth:
     """The SDK's authentication for a scenario."""
-    given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    url, given = scenario.url, scenario.given
     if "idp_id_token" in given:
-        return await asserting(given)
-    if SCENARIO == "auth/client-credentials-basic":
-        return ClientCredentialsOAuthProvider(URL, Kept(None), given["client_id"], given["client_secret"])
-    if SCENARIO == "auth/client-credentials-jwt":
+        return await asserting(scenario)
+    if scenario.name == "auth/client-credentials-basic":
+        return ClientCredentialsOAuthProvider(url, Kept(None), given["client_id"], given["client_secret"])
+    if scenario.name == "auth/client-credentials-jwt":
         client = given["client_id"]
         signed = SignedJWTParameters(
             issuer=client,
@@ -112,7 +117,7 @@ async def auth() -> httpx2.Auth:
             signing_key=given["private_key_pem"],
             signing_algorithm=given.get("signing_algorithm", "ES256"),
         )
-        return PrivateKeyJWTOAuthProvider(URL, Kept(None), client, signed.create_assertion_provider())
+        return PrivateKeyJWTOAuthProvider(url, Kept(None), client, signed.create_assertion_provider())
     known = None
     if "client_secret" in given:
         known = OAuthClientInformationFull(
@@ -125,22 +130,20 @@ async def auth() -> httpx2.Auth:
         client_name="agentflow", redirect_uris=[REDIRECT], grant_types=["authorization_code", "refresh_token"]
     )
     person = Person()
-    return OAuthClientProvider(URL, about, Kept(known), person.open, person.answered, METADATA_URL)
+    return OAuthClientProvider(url, about, Kept(known), person.open, person.answered, METADATA_URL)
 
 
 async def agree(question: Pending) -> Approve:
     return Approve()
 
 
-async def main() -> None:
-    protected = SCENARIO.startswith("auth/")
-    call = ToolUseBlock("t1", "test-tool") if protected else CALLS[SCENARIO]
-    server = MCPServer.http(URL, protocol="legacy", elicitation=agree, auth=await auth() if protected else None)
+async def play(scenario: Scenario) -> str:
+    """Run the agent of a scenario, and return its tool results."""
+    protected = scenario.name.startswith("auth/")
+    call = ToolUseBlock("t1", "test-tool") if protected else CALLS[scenario.name]
+    login = await auth(scenario) if protected else None
+    server = MCPServer.http(scenario.url, protocol="legacy", elicitation=agree, auth=login)
     async with Agent("a", ScriptedModel([*([call] if call else []), "Done."]), tools=[server]) as agent:
         await agent.call("Go")
-        for message in agent.session().messages:
-            for result in message.tool_results:
-                print(result.state, result.text)
-
-
-asyncio.run(main())
+        results = [result for message in agent.session().messages for result in message.tool_results]
+    return "\n".join(f"{result.state} {result.text}" for result in results)
