@@ -47,6 +47,7 @@ MODULES: Final = (
     "agentflow.reactive",
     "agentflow.errors",
     "agentflow.testing",
+    "agentflow.testing.evaluation",
     "agentflow.testing.wire",
     "agentflow.testing.faults",
     "agentflow.testing.real",

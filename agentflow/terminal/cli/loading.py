@@ -16,7 +16,7 @@ from agentflow.hooks import Hook, HookSource
 from agentflow.loop.output.output import OutputLike
 from agentflow.terminal.cli.failures import CommandError, place_of
 
-__all__ = ["load_agent", "load_agent_or", "load_hook", "load_output"]
+__all__ = ["load_agent", "load_agent_or", "load_hook", "load_output", "load_value"]
 
 T = TypeVar("T")
 
@@ -57,6 +57,18 @@ def load_hook(target: str) -> HookSource:
         raise CommandError(
             f"{target} cannot be created without arguments ({error}). Use the name of a hook, not its class."
         ) from error
+
+
+def load_value(target: str, kind: type[T], such_as: str) -> T:
+    """Import the object of a class named by `module:name`.
+
+    Raises:
+        CommandError: The text is malformed, the import fails, or the name is missing or of another class.
+    """
+    found = _variable(target, f"a {kind.__name__}", such_as)
+    if not isinstance(found, kind):
+        raise CommandError(f"{target} is of type {type(found).__name__}, not a {kind.__name__}.")
+    return found
 
 
 def load_output(target: str) -> OutputLike[Any]:

@@ -171,6 +171,9 @@ cli.add_command(
 cli.add_command(
     LazyCommand("backtest", "agentflow.terminal.cli.backtest_command", "Replay many recorded runs with a change.")
 )
+cli.add_command(
+    LazyCommand("eval", "agentflow.terminal.cli.eval_command", "Run a dataset, and compare it with a baseline.")
+)
 cli.add_command(LazyCommand("diff", "agentflow.terminal.cli.run_logs", "Compare two recorded runs."))
 cli.add_command(
     LazyCommand("explain", "agentflow.terminal.cli.run_logs", "Show which hooks affected a message of a recorded run.")

@@ -1,0 +1,19 @@
+"""Evaluators: checks of calls, by code or by a judging model, in tests and in production."""
+
+from agentflow.plugins.evaluation.evaluators import Contains, Matches, UsesTools, Within
+from agentflow.plugins.evaluation.judge import Judge
+from agentflow.plugins.evaluation.trial import Case, Check, Grade, Trial, graded, name_of
+
+__all__ = [
+    "Case",
+    "Check",
+    "Contains",
+    "Grade",
+    "Judge",
+    "Matches",
+    "Trial",
+    "UsesTools",
+    "Within",
+    "graded",
+    "name_of",
+]

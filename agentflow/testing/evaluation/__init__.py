@@ -1,0 +1,31 @@
+"""Evaluation: cases in parallel, checks and judges, repeats with statistics, and comparison with a baseline."""
+
+from agentflow.plugins.evaluation import Case, Check, Contains, Grade, Judge, Matches, Trial, UsesTools, Within
+from agentflow.testing.evaluation.comparing import Baseline, Comparison, compare, read_baseline
+from agentflow.testing.evaluation.dataset import Dataset
+from agentflow.testing.evaluation.report import CaseResult, Evaluation
+from agentflow.testing.evaluation.running import Task, evaluate, named_cases
+from agentflow.testing.evaluation.statistics import Estimate
+
+__all__ = [
+    "Baseline",
+    "Case",
+    "CaseResult",
+    "Check",
+    "Comparison",
+    "Contains",
+    "Dataset",
+    "Estimate",
+    "Evaluation",
+    "Grade",
+    "Judge",
+    "Matches",
+    "Task",
+    "Trial",
+    "UsesTools",
+    "Within",
+    "compare",
+    "evaluate",
+    "named_cases",
+    "read_baseline",
+]

@@ -1,0 +1,212 @@
+"""`evaluate`: run an agent or a function on a list of cases, in parallel.
+
+Rules:
+
+1. Each trial of an agent is a call in a session of its own. A failed call is a failed trial, with its error; others continue.
+2. Only failed calls and failed checks are retried, if their errors could pass. A wrong answer is never retried.
+3. Trials share the state of the agent's hooks and tools, unless a function creates an agent for each trial.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any, Final, TypeAlias, cast
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from agentflow.agent.agent import Agent
+from agentflow.errors import UsageError
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.scope import process_hooks
+from agentflow.loop.session import Session
+from agentflow.plugins.evaluation import Case, Check, Trial, graded
+from agentflow.testing.evaluation.report import Evaluation
+from agentflow.vocabulary.events import ActingChunk, HookEvent, ReasoningChunk
+from agentflow.vocabulary.messages import Reply
+from agentflow.vocabulary.ports.retry import RetryPolicy
+from agentflow.vocabulary.specs import Usage
+
+__all__ = ["Task", "evaluate", "named_cases"]
+
+Task: TypeAlias = "Agent[Any] | Callable[[], Agent[Any]] | Callable[[Any], Any]"
+"""What is evaluated: an agent, a function without parameters that creates one for each trial, or a function of the input."""
+
+_seen: ContextVar[list[HookEvent] | None] = ContextVar("agentflow_evaluated_events", default=None)
+
+
+class _Collector(Hook):
+    """Collects the events of the trial in which it runs, without chunks."""
+
+    observer = True
+    on_failure = "skip"
+
+    def on_event(self, event: HookEvent) -> HookEvent:
+        seen = _seen.get()
+        if seen is not None and not isinstance(event, ReasoningChunk | ActingChunk):
+            seen.append(event)
+        return event
+
+
+class _CallCollector(_Collector):
+    scope = "tree"
+
+
+_OF_CALL: Final = _CallCollector()
+_OF_PROCESS: Final = _Collector()
+
+
+async def evaluate(
+    task: Task,
+    cases: Iterable[Case | str],
+    checks: Iterable[Check] = (),
+    *,
+    at_once: int = 8,
+    repeats: int = 1,
+    retries: int | RetryPolicy = 0,
+    timeout: float | None = None,
+    progress: bool | None = None,
+) -> Evaluation:
+    """Run an agent or a function on each case, and check the results.
+
+    Args:
+        task: The agent, a function that creates one for each trial, or a function of the input (async, or in the event loop).
+        cases: The cases; a plain text is a case without a name.
+        checks: Checks of every case.
+        at_once: The number of concurrent calls.
+        repeats: How often each case is run.
+        retries: How often a failed call or check is tried again, if its error could pass; or the policy.
+        timeout: The time limit of a call, in seconds.
+        progress: Whether to draw a progress bar on standard error; by default, if that is a terminal.
+
+    Returns:
+        The report: `print(report)`, `report.assert_passed()`, `report.save("report.xml")`.
+
+    Raises:
+        UsageError: There are no cases, two have the same name, or a number is below its limit.
+
+    Example:
+        >>> def short(trial: Trial) -> bool:
+        ...     return len(trial.text) < 80
+        >>> report = await evaluate(Agent("a", ScriptedModel(["3"])), [Case("1 + 2?", "3")], [short])
+        >>> [trial.passed for trial in report.trials]
+        [True]
+    """
+    given = named_cases(cases)
+    for name, number, least in (("at_once", at_once, 1), ("repeats", repeats, 1)):
+        if number < least:
+            raise UsageError(f"evaluate: {name}={number}; it must be at least {least}.")
+    every = tuple(checks)
+    policy = retries if isinstance(retries, RetryPolicy) else RetryPolicy(who="evaluate", attempts=retries + 1)
+    trials = [(case, number) for case in given for number in range(1, repeats + 1)]
+    slots = asyncio.Semaphore(at_once)
+    bar = _bar() if (sys.stderr.isatty() if progress is None else progress) else None
+    shown = None if bar is None else bar.add_task("trials", total=len(trials), failed="")
+    is_function = not isinstance(task, Agent) and _takes_input(task)
+    given_task = cast("Any", task)
+    names: list[str] = []
+    failed = 0
+
+    async def one(case: Case, number: int) -> Trial:
+        nonlocal failed
+        async with slots:
+            target = given_task if is_function or isinstance(task, Agent) else given_task()
+            if not is_function and not isinstance(target, Agent):
+                raise UsageError(
+                    f"evaluate: {_name(given_task)}() returned {target!r:.80}; a function without parameters must "
+                    "return an Agent. A function of the input needs one parameter."
+                )
+            names.append(_name(cast("object", target)))
+            trial = await graded(await _attempted(target, case, policy, timeout), every, policy)
+        failed += not trial.passed
+        if bar is not None and shown is not None:
+            bar.update(shown, advance=1, failed=f"{failed} failed" if failed else "")
+        return replace(trial, number=number)
+
+    with nullcontext() if bar is None else bar, process_hooks.hook(_OF_PROCESS) if is_function else nullcontext():
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(*trial)) for trial in trials]
+        except BaseExceptionGroup as errors:  # the first failure is enough, without its group
+            raise errors.exceptions[0] from None
+    return Evaluation(names[0], tuple(task.result() for task in tasks))
+
+
+def named_cases(cases: Iterable[Case | str]) -> list[Case]:
+    """Give each case a unique name.
+
+    Raises:
+        UsageError: There are none, or two have the same name.
+    """
+    given = [Case(case) if isinstance(case, str) else case for case in cases]
+    if not given:
+        raise UsageError("evaluate: there are no cases. Pass a list of Case(input, expected).")
+    named = [case if case.name else replace(case, name=str(number)) for number, case in enumerate(given, 1)]
+    names = [case.name for case in named]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise UsageError(f"evaluate: two cases are named {min(twice)!r}. Names must be unique.")
+    return named
+
+
+def _takes_input(function: Callable[..., Any]) -> bool:
+    """Return whether a function requires an argument: the input."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # a builtin without a signature, such as `int`
+        return True
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(each.default is each.empty and each.kind in kinds for each in parameters)
+
+
+def _name(task: object) -> str:
+    if isinstance(task, Agent):
+        return cast("Agent[Any]", task).name
+    return str(getattr(task, "__name__", type(task).__name__))
+
+
+async def _attempted(task: Any, case: Case, policy: RetryPolicy, timeout: float | None) -> Trial:
+    attempts = policy.start()
+    count, retried = 1, Usage()
+    while True:
+        trial = await _tried(task, case, timeout)
+        if trial.error is None or not await attempts.another(trial.error):
+            return replace(trial, attempts=count, retried=retried)
+        count, retried = count + 1, retried + trial.usage
+
+
+async def _tried(task: Any, case: Case, timeout: float | None) -> Trial:
+    session = Session.fresh()
+    events: list[HookEvent] = []
+    reply: Reply[Any] | None = None
+    error: Exception | None = None
+    value: Any = None
+    began = time.perf_counter()
+    token = _seen.set(events)
+    try:
+        async with asyncio.timeout(timeout):
+            if isinstance(task, Agent):
+                agent = cast("Agent[Any]", task)
+                reply = await agent.call(case.input, session=session, hooks=[_OF_CALL])
+            else:
+                value = task(case.input)
+                value = await value if inspect.isawaitable(value) else value
+    except Exception as failed:
+        error = failed
+    finally:
+        _seen.reset(token)
+    seconds = time.perf_counter() - began
+    return Trial(case, reply, error, tuple(session.messages), seconds, value=value, events=tuple(events))
+
+
+def _bar() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    failures = TextColumn("{task.fields[failed]}", style="red")
+    return Progress(*columns, failures, console=Console(stderr=True), transient=True)
