@@ -15,7 +15,7 @@ from agentflow import Agent, ModelChunk, ToolUseBlock, Usage, tool
 from agentflow.errors import ModelError, UsageError
 from agentflow.models import ModelRequest
 from agentflow.testing import ScriptedModel
-from agentflow.testing.evaluation import Case, Dataset, Grade, Judge, Trial, UsesTools, Within, evaluate
+from agentflow.testing.evaluation import Case, Dataset, Grade, Judge, StaysWithin, Trial, UsesTools, evaluate
 from agentflow.testing.evaluation.statistics import mean_of, rate_of
 from agentflow.vocabulary.ports.retry import RetryPolicy
 
@@ -63,7 +63,7 @@ def test_a_file_is_read_as_data(tmp_path: Path) -> None:
     assert (found.name, found.repeats, list(found.checks)) == (
         "sums",
         2,
-        [Within(rounds=3, cost=0.5), short],
+        [StaysWithin(rounds=3, cost=0.5), short],
     )
     first, second, third = [case for case in found.cases if isinstance(case, Case)]
     assert (first.name, first.input, first.expected, first.checks[2]) == ("a sum", "1 + 2?", "3", UsesTools([]))
@@ -200,9 +200,9 @@ TRAJECTORIES: list[tuple[Any, tuple[str, ...]]] = [
     (UsesTools([]), ("tools none: called search, pay",)),
     (UsesTools(without=["p*"]), ("tools not p*: called search, pay",)),
     (UsesTools(["search"], "in_order", without=["delete"]), ()),
-    (Within(cost=0.03, tokens=45, rounds=3, tool_calls=2, seconds=60), ()),
-    (Within(cost=0.02, tokens=44), ("within cost 0.02, tokens 44: cost: 0.03, tokens: 45",)),
-    (Within(rounds=2, tool_calls=1), ("within rounds 2, tool_calls 1: rounds: 3, tool calls: 2",)),
+    (StaysWithin(cost=0.03, tokens=45, rounds=3, tool_calls=2, seconds=60), ()),
+    (StaysWithin(cost=0.02, tokens=44), ("within cost 0.02, tokens 44: cost: 0.03, tokens: 45",)),
+    (StaysWithin(rounds=2, tool_calls=1), ("within rounds 2, tool_calls 1: rounds: 3, tool calls: 2",)),
 ]
 
 
@@ -221,7 +221,7 @@ async def test_trajectories(check: Any, failures: tuple[str, ...], as_function: 
 
 async def test_a_limit_without_a_price_is_an_error() -> None:
     """A cost that is unknown is within no limit."""
-    report = await evaluate(Agent("a", ScriptedModel(["3"])), ["x"], [Within(cost=1)])
+    report = await evaluate(Agent("a", ScriptedModel(["3"])), ["x"], [StaysWithin(cost=1)])
     (trial,) = report.trials
     assert (trial.passed, trial.failures, [error[:60] for error in trial.errors]) == (
         False,

@@ -1,6 +1,6 @@
 """Evaluators: checks of calls, by code or by a judging model, in tests and in production."""
 
-from agentflow.plugins.evaluation.evaluators import Contains, Matches, UsesTools, Within
+from agentflow.plugins.evaluation.evaluators import Contains, Matches, StaysWithin, UsesTools
 from agentflow.plugins.evaluation.judge import Judge
 from agentflow.plugins.evaluation.trial import Case, Check, Grade, Trial, graded, name_of
 
@@ -11,9 +11,9 @@ __all__ = [
     "Grade",
     "Judge",
     "Matches",
+    "StaysWithin",
     "Trial",
     "UsesTools",
-    "Within",
     "graded",
     "name_of",
 ]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from agentflow.errors import UsageError
 from agentflow.plugins.evaluation.trial import Trial
 
-__all__ = ["Contains", "Matches", "UsesTools", "Within"]
+__all__ = ["Contains", "Matches", "StaysWithin", "UsesTools"]
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class UsesTools:
 
 
 @dataclass(frozen=True)
-class Within:
+class StaysWithin:
     """The call stays within limits.
 
     Attributes:
@@ -138,7 +138,7 @@ class Within:
         UsageError: It has no limits.
 
     Example:
-        >>> Within(cost=0.02, rounds=3).name
+        >>> StaysWithin(cost=0.02, rounds=3).name
         'within cost 0.02, rounds 3'
     """
 
@@ -151,7 +151,7 @@ class Within:
 
     def __post_init__(self) -> None:
         if not self._limits:
-            raise UsageError("Within() has no limits. Set cost, tokens, seconds, rounds or tool_calls.")
+            raise UsageError("StaysWithin() has no limits. Set cost, tokens, seconds, rounds or tool_calls.")
 
     @property
     def _limits(self) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Evaluation: cases in parallel, checks and judges, repeats with statistics, and comparison with a baseline."""
 
-from agentflow.plugins.evaluation import Case, Check, Contains, Grade, Judge, Matches, Trial, UsesTools, Within
+from agentflow.plugins.evaluation import Case, Check, Contains, Grade, Judge, Matches, StaysWithin, Trial, UsesTools
 from agentflow.testing.evaluation.comparing import Baseline, Comparison, compare, read_baseline
 from agentflow.testing.evaluation.dataset import Dataset
 from agentflow.testing.evaluation.report import CaseResult, Evaluation
@@ -20,10 +20,10 @@ __all__ = [
     "Grade",
     "Judge",
     "Matches",
+    "StaysWithin",
     "Task",
     "Trial",
     "UsesTools",
-    "Within",
     "compare",
     "evaluate",
     "named_cases",

@@ -34,7 +34,7 @@ _MOST_BYTES: Final = 200_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
+class _SavedTrial:
     name: str
     case: str
     passed: bool
@@ -57,7 +57,7 @@ class Baseline:
     form: Literal["agentflow.evaluation"]
     dataset: str
     agent: str
-    trials: tuple[_Trial, ...]
+    trials: tuple[_SavedTrial, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def compare(report: Evaluation, baseline: Baseline | str | Path, *, tolerance: f
         raise UsageError(
             f"The baseline is of the dataset {known.dataset!r:.80}, not {report.dataset!r:.80}. Save one of this dataset."
         )
-    before: dict[str, list[_Trial]] = {}
+    before: dict[str, list[_SavedTrial]] = {}
     for trial in known.trials:
         before.setdefault(trial.name, []).append(trial)
     now = {case.case.name: case for case in report.cases}
@@ -233,7 +233,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _rate(trials: Sequence[_Trial]) -> float:
+def _rate(trials: Sequence[_SavedTrial]) -> float:
     return _mean([trial.passed for trial in trials])
 
 

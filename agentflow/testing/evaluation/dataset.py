@@ -23,7 +23,7 @@ from agentflow._support.json_text import read_json_text
 from agentflow._support.shown import one_line
 from agentflow._support.validation import adapter_of
 from agentflow.errors import AgentFlowError, UsageError
-from agentflow.plugins.evaluation import Case, Check, Contains, Judge, Matches, UsesTools, Within, name_of
+from agentflow.plugins.evaluation import Case, Check, Contains, Judge, Matches, StaysWithin, UsesTools, name_of
 from agentflow.testing.evaluation.report import Evaluation
 from agentflow.testing.evaluation.running import Task, evaluate, named_cases
 from agentflow.vocabulary.ports.model import Model
@@ -71,7 +71,7 @@ _FORMS: Final[Mapping[str, Any]] = {
     "contains": Contains,
     "matches": Matches,
     "tools": UsesTools,
-    "within": Within,
+    "within": StaysWithin,
     "judge": _JudgeEntry,
 }
 """The checks that a file can contain."""
@@ -166,7 +166,7 @@ class Dataset:
         """
         file, known = _YamlFile(Path(path)), tuple(checks)
         found = file.checked(_File, file.data, ())
-        made = _Checks(file, {name_of(check): check for check in known}, judge)
+        made = _CheckFactory(file, {name_of(check): check for check in known}, judge)
         cases: list[Case] = []
         for n, entry in enumerate(found.cases):
             place = ("cases", n)
@@ -236,7 +236,7 @@ class Dataset:
         return Evaluation(report.name, report.trials, self.name)
 
 
-class _Checks:
+class _CheckFactory:
     """Makes the checks of a file."""
 
     def __init__(self, file: _YamlFile, known: Mapping[str, Check], judge: str | Model | None) -> None:
