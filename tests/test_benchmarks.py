@@ -100,3 +100,17 @@ def test_an_unknown_row_is_refused() -> None:
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 2
     assert "'round'" in ended.stderr
+
+
+def test_servers_under_load() -> None:
+    """`python -m benchmarks.serve` has a line for each server, and each stream receives all its text."""
+    servers = ("bare", "agentflow", "agentflow-ag-ui")
+    command = [sys.executable, "-W", "error", "-m", "benchmarks.serve", *(f"--only={name}" for name in servers)]
+    command += ["--streams", "3", "--chunks", "4", "--pause", "0.01", "--ramp", "0.1"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    rows = [line.split(" | ") for line in ended.stdout.splitlines()[5:]]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("| uvicorn and Starlette, no agent", "3 of 3 |"),
+        ("| agentflow", "3 of 3 |"),
+        ("| agentflow, AG-UI", "3 of 3 |"),
+    ], ended.stderr

@@ -107,7 +107,9 @@ class Run:
         self._events: deque[Numbered] = deque()
         self._bytes = 0
         self._next = 1  # the number of the next event
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: set[asyncio.Future[bool]] = set()
+        self._changed_at = 0.0  # when the last event or heartbeat was, by the loop's clock
+        self._timer: asyncio.TimerHandle | None = None  # one for all readers and events; a timer for each event is slow
 
     def start_call(self, event: StartEvent) -> None:
         """Begin a call with its first event."""
@@ -125,10 +127,31 @@ class Run:
             len(self._events) > self._limits.buffer or self._bytes > self._limits.buffer_bytes
         ):
             self._bytes -= len(self._events.popleft().data)
+        self._wake(True)
+
+    def _wake(self, changed: bool) -> None:
+        self._changed_at = asyncio.get_running_loop().time()
         for waiting in self._waiting:
             if not waiting.done():
-                waiting.set_result(None)
+                waiting.set_result(changed)
         self._waiting.clear()
+
+    async def _change(self) -> bool:
+        """Wait for an event; return whether there is one, or False after a `heartbeat` without one."""
+        loop = asyncio.get_running_loop()
+        changed: asyncio.Future[bool] = loop.create_future()
+        self._waiting.add(changed)
+        self._timer = self._timer or loop.call_later(self._limits.heartbeat, self._tick)
+        try:
+            return await changed
+        finally:
+            self._waiting.discard(changed)
+
+    def _tick(self) -> None:
+        loop, reading = asyncio.get_running_loop(), bool(self._waiting)
+        if loop.time() >= self._changed_at + self._limits.heartbeat:
+            self._wake(False)
+        self._timer = loop.call_at(self._changed_at + self._limits.heartbeat, self._tick) if reading else None
 
     def interrupt(self, reason: str = "interrupted") -> bool:
         """End the current call; return whether there was one."""
@@ -174,13 +197,7 @@ class Run:
                 continue
             if self.end is not None:
                 return
-            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.add(changed)
-            try:
-                await asyncio.wait([changed], timeout=self._limits.heartbeat)
-            finally:
-                self._waiting.discard(changed)
-            if not changed.done():
+            if not await self._change():
                 yield None
 
 

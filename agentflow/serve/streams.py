@@ -57,6 +57,7 @@ class EventStreamResponse:
         self._slot = slot
         self._on_disconnect = on_disconnect
         self._headers = [*_HEADERS, *[(name.encode(), value.encode()) for name, value in headers.items()]]
+        self._sending_since: float | None = None  # by the loop's clock, while the client takes data
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response.
@@ -77,7 +78,10 @@ class EventStreamResponse:
         sending = asyncio.create_task(self._send_all(send))
         leaving = asyncio.create_task(_disconnected(receive))
         try:
-            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+            while (left := self._send_seconds_left()) > 0:
+                done, _ = await asyncio.wait([sending, leaving], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                if done:
+                    break
             complete = sending.done() and sending.exception() is None
         finally:
             sending.cancel()
@@ -87,11 +91,16 @@ class EventStreamResponse:
                 self._on_disconnect()
         if not complete and not sending.cancelled():
             failure = sending.exception()
-            if failure is not None and not isinstance(failure, OSError):  # a timeout is one: the client does not read
+            if failure is not None and not isinstance(failure, OSError):
                 raise failure
+
+    def _send_seconds_left(self) -> float:
+        since, limit = self._sending_since, self._limits.send_seconds
+        return limit if since is None else since + limit - asyncio.get_running_loop().time()
 
     async def _send_all(self, send: Send) -> None:
         silent = 0.0
+        loop = asyncio.get_running_loop()
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
         async with aclosing(self._events) as events:
             async for event in events:
@@ -99,8 +108,9 @@ class EventStreamResponse:
                 if silent >= self._limits.idle:
                     self._on_disconnect()
                     break
-                async with asyncio.timeout(self._limits.send_seconds):
-                    await send({"type": "http.response.body", "body": event or b":\n\n", "more_body": True})
+                self._sending_since = loop.time()
+                await send({"type": "http.response.body", "body": event or b":\n\n", "more_body": True})
+                self._sending_since = None
         await send({"type": "http.response.body", "body": b""})
 
 

@@ -69,6 +69,7 @@ class Plan:
         tool: Their name.
         chunks: Chunks of the answer: `ANSWER` is one, more are so many times `WORD`.
         wait: Seconds before a reply.
+        pause: Seconds between the chunks of a streamed answer (only in sides that `benchmarks.serve` measures).
         crowd: Many calls at once, of one round each: the conversation shows the place in a call.
     """
 
@@ -77,6 +78,7 @@ class Plan:
     tool: str = "add"
     chunks: int = 1
     wait: float = 0.0
+    pause: float = 0.0
     crowd: bool = False
     place: int = 0
 

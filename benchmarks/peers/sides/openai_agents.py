@@ -93,6 +93,8 @@ class Script(Model):
                     sequence_number=number,
                     logprobs=[],
                 )
+                if plan.pause:
+                    await asyncio.sleep(plan.pause)
         response = Response(
             id="response",
             created_at=0,

@@ -46,6 +46,8 @@ class Model:
         else:
             for text in plan.pieces:
                 yield ModelChunk(text)
+                if plan.pause:
+                    await asyncio.sleep(plan.pause)
 
 
 class _Hook(Hook):

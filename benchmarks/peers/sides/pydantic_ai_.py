@@ -104,6 +104,8 @@ class Streamed(StreamedResponse):
             for text in plan.pieces:
                 for event in manager.handle_text_delta(vendor_part_id="content", content=text):
                     yield event
+                if plan.pause:
+                    await asyncio.sleep(plan.pause)
 
     async def close_stream(self) -> None:
         """Nothing is open."""
