@@ -16,7 +16,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ from collections import Counter, defaultdict
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentflow.durable.client import DurableClient
 from agentflow.durable.records import RunFailedError
@@ -32,8 +31,12 @@ from agentflow.state.sql import SqlStore
 from agentflow.vocabulary.facts import CallClosed, CallOpened, ToolFinished
 from benchmarks.report import environment
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "tests" / "support"))
+if TYPE_CHECKING:
+    from nursery import Nursery
+    from worker_processes import Worker
+
+DURABLE = Path(__file__).parents[1] / "tests" / "durable"
+sys.path += [str(DURABLE), str(DURABLE.parent / "support")]
 
 ROUNDS = 3
 
@@ -77,19 +80,15 @@ class Report(NamedTuple):
         return sum(self[Report._fields.index("lost") : Report._fields.index("run_again")])
 
 
-def start(url: str, log: Path, lease: float) -> subprocess.Popen[bytes]:
+def start(nursery: Nursery, url: str, log: Path, lease: float) -> Worker:
     """Start a worker process."""
-    program = str(ROOT / "tests" / "durable" / "program.py")
-    return subprocess.Popen(
-        [sys.executable, program, url, str(log), str(lease)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    from worker_processes import Worker
+
+    return Worker(nursery, [str(DURABLE / "program.py"), url, str(log), str(lease)], {**os.environ})
 
 
 async def disturb(
-    url: str, log: Path, effort: Effort, alive: list[subprocess.Popen[bytes]], done: asyncio.Event
+    nursery: Nursery, url: str, log: Path, effort: Effort, alive: list[Worker], done: asyncio.Event
 ) -> Counter[str]:
     """Kill and freeze workers until all is done; how many of each."""
     count: Counter[str] = Counter()
@@ -99,15 +98,21 @@ async def disturb(
         count[how] += 1
         if how == "kill":
             victim = alive.pop(random.randrange(len(alive)))
-            victim.kill()
-            await asyncio.to_thread(victim.wait)
-            alive.append(start(url, log, effort.lease))
+            await asyncio.to_thread(kill, victim)
+            alive.append(start(nursery, url, log, effort.lease))
         else:
             victim = random.choice(alive)
             victim.send_signal(signal.SIGSTOP)
             await asyncio.sleep(effort.lease * random.uniform(0.9, 2.5))
             victim.send_signal(signal.SIGCONT)
     return count
+
+
+def kill(worker: Worker) -> None:
+    """`kill -9`, and wait."""
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    worker.stdout.close()
 
 
 async def submit_all(client: DurableClient, effort: Effort) -> list[str]:
@@ -126,16 +131,16 @@ async def submit_all(client: DurableClient, effort: Effort) -> list[str]:
     return runs
 
 
-async def measure(url: str, effort: Effort, folder: Path) -> Report:
+async def measure(nursery: Nursery, url: str, effort: Effort, folder: Path) -> Report:
     """Do it on one database."""
     log = folder / "log"
     log.touch()
-    alive = [start(url, log, effort.lease) for _ in range(effort.workers)]
+    alive = [start(nursery, url, log, effort.lease) for _ in range(effort.workers)]
     began = time.monotonic()
     try:
         async with DurableClient(url) as client:
             done = asyncio.Event()
-            disturbing = asyncio.create_task(disturb(url, log, effort, alive, done))
+            disturbing = asyncio.create_task(disturb(nursery, url, log, effort, alive, done))
             runs = await submit_all(client, effort)
             took = time.monotonic() - began
             done.set()
@@ -150,8 +155,7 @@ async def measure(url: str, effort: Effort, folder: Path) -> Report:
             }
     finally:
         for worker in alive:
-            worker.kill()
-            worker.wait()
+            kill(worker)
     marks: Counter[tuple[str, str]] = Counter()
     posts: dict[str, str] = {}
     async with SqlStore(url) as store:
@@ -210,7 +214,8 @@ def show(name: str, effort: Effort, report: Report) -> None:
 
 def main() -> None:
     """Run it."""
-    from postgres import postgres_server  # of the tests' support
+    from nursery import Nursery  # of the tests' support, as the next
+    from postgres import postgres_server
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="Only to see that it runs.")
@@ -240,7 +245,9 @@ def main() -> None:
             url = f"sqlite:///{folder / 'runs.db'}"
             if name == "postgresql":
                 url = opened.enter_context(opened.enter_context(postgres_server()).database())
-            report = asyncio.run(measure(url, effort, folder))
+            nursery = Nursery("program", paths=(DURABLE,))  # a worker is a fork: its imports are not what is measured
+            opened.callback(nursery.end)
+            report = asyncio.run(measure(nursery, url, effort, folder))
         if given.json:
             print(json.dumps({"database": name, **report._asdict()}), flush=True)
         else:
