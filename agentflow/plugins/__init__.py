@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from agentflow.plugins.clearing import ClearOldResults
     from agentflow.plugins.compaction import SummaryCompaction
     from agentflow.plugins.debugger import Breakpoint, Pause
+    from agentflow.plugins.evaluation import OnlineEvaluation
     from agentflow.plugins.fallback import ModelFallback
     from agentflow.plugins.goal import GoalJudge
     from agentflow.plugins.guardrails import InputGuardrail, ModelCheck, OutputGuardrail, ToolGuardrail
@@ -51,6 +52,7 @@ __all__ = [
     "ModelRetry",
     "NoProgress",
     "OffloadResults",
+    "OnlineEvaluation",
     "OpenTelemetry",
     "OutputGuardrail",
     "Pause",
@@ -90,6 +92,7 @@ __getattr__, __dir__ = lazily(
         "SummaryCompaction": ".compaction",
         "Breakpoint": ".debugger",
         "Pause": ".debugger",
+        "OnlineEvaluation": ".evaluation",
         "ModelFallback": ".fallback",
         "GoalJudge": ".goal",
         "InputGuardrail": ".guardrails",

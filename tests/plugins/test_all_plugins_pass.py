@@ -31,6 +31,7 @@ from agentflow.plugins.cache import ModelCache, ToolCache
 from agentflow.plugins.clearing import ClearOldResults
 from agentflow.plugins.compaction import SummaryCompaction
 from agentflow.plugins.debugger import Breakpoint, Pause
+from agentflow.plugins.evaluation import OnlineEvaluation, StaysWithin
 from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.goal import GoalJudge
 from agentflow.plugins.guardrails import InputGuardrail, OutputGuardrail, ToolGuardrail
@@ -142,6 +143,7 @@ FACTORIES: dict[type[Hook], dict[str, Factory]] = {
         "recorded, with content": lambda: OpenTelemetry(content=True, tracer_provider=_tracers(ALWAYS_ON)),
         "sampled out": lambda: OpenTelemetry(tracer_provider=_tracers(ALWAYS_OFF)),
     },
+    OnlineEvaluation: {"all, without its block": lambda: OnlineEvaluation([StaysWithin(rounds=1)], share=1)},
     NoProgress: {"defaults": NoProgress, "strict": lambda: NoProgress(2)},
     RateLimit: {
         "wide": lambda: RateLimit(calls=10_000, tokens=10_000_000),

@@ -2,6 +2,7 @@
 
 from agentflow.plugins.evaluation.evaluators import Contains, Matches, StaysWithin, UsesTools
 from agentflow.plugins.evaluation.judge import Judge
+from agentflow.plugins.evaluation.online import OnlineEvaluation
 from agentflow.plugins.evaluation.trial import Case, Check, Grade, Trial, graded, name_of
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Grade",
     "Judge",
     "Matches",
+    "OnlineEvaluation",
     "StaysWithin",
     "Trial",
     "UsesTools",

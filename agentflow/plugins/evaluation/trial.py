@@ -122,7 +122,7 @@ class Trial:
     def output(self) -> Any:
         """The typed output, or the text if the agent has no output type, or the function's result."""
         if self.reply is None:
-            return "" if self.value is None else self.value
+            return self.text if self.value is None or isinstance(self.value, Msg) else self.value
         return self.reply.output if self.reply.typed else self.text
 
     @property

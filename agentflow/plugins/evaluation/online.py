@@ -1,0 +1,242 @@
+"""`OnlineEvaluation`: a share of the calls in production is evaluated, after they ended and beside the runs.
+
+Rules:
+
+1. A run neither waits for its evaluation nor pays for it: judges are calls of their own, and their usage is that of the plugin.
+2. The tasks that evaluate belong to the block `async with online:`. Calls are not evaluated outside of it; they are counted.
+3. Everything is limited: the share, the trials that wait, those at once, and the time of each. What exceeds a limit is counted
+   in `dropped`, never reported as passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Final, Self, cast
+
+from agentflow._support.logs import log_failure, logger
+from agentflow._support.shown import described
+from agentflow.errors import UsageError
+from agentflow.hooks.hook import Hook
+from agentflow.plugins.evaluation.trial import Case, Check, Trial, graded
+from agentflow.vocabulary.context import own
+from agentflow.vocabulary.events import CallEnded, HookEvent, PostCall, PostReasoning, PreActing, PreCall
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.specs import Usage
+
+__all__ = ["OnlineEvaluation"]
+
+_evaluating: Final[ContextVar[bool]] = ContextVar("agentflow_evaluating", default=False)
+"""Set in the tasks that evaluate: calls of judges are not evaluated."""
+
+
+@dataclass(slots=True)
+class _CallSeen:
+    """The part of a sampled call that has happened so far."""
+
+    began: float | None = None
+    start: int | None = None
+    asked: Sequence[Msg] = ()
+    answer: Msg | None = None
+    events: list[HookEvent] = field(default_factory=list[HookEvent])
+
+
+class OnlineEvaluation(Hook):
+    """Evaluates a share of the calls with the checks of datasets, beside the runs, and reports each result.
+
+    The tasks that evaluate run in `async with online:`. At its end the waiting trials are still evaluated, for at most `grace`
+    seconds. A run is chosen by its id, so the choice is the same in every process. Suspended and interrupted calls are not
+    evaluated; a call that failed is a failed trial.
+
+    Priority 950 (output), an observer.
+
+    Args:
+        checks: The checks; a judge needs a model that the plugin's owner pays for.
+        share: The share of the calls to evaluate, from 0 to 1.
+        on_result: Called with each `Trial`; it may be async. `trial.case.name` is the run's id. By default, a line is logged.
+        at_once: The number of trials that are evaluated at the same time.
+        waiting: The number of trials that can wait.
+        timeout: The time limit of one evaluation, in seconds; beyond it, the trial has an error.
+        grace: How long the end of the block waits for the evaluations, in seconds.
+
+    Attributes:
+        evaluated: The number of trials that were evaluated.
+        dropped: The number of chosen calls that were not evaluated.
+        usage: The usage of all judges; it is not part of the runs' usage.
+
+    Raises:
+        UsageError: There are no checks, or a number is out of range.
+
+    Example:
+        >>> online = OnlineEvaluation([StaysWithin(rounds=5)], share=1, on_result=lambda trial: print(trial.passed))
+        >>> agent = Agent("clerk", ScriptedModel(["Hello."]), hooks=[online])
+        >>> async with online:
+        ...     reply = await agent.call("Hi")
+        True
+    """
+
+    priority = 950
+    observer = True
+    events = (PreCall, PreActing, PostReasoning, PostCall, CallEnded)
+
+    def __init__(
+        self,
+        checks: Iterable[Check],
+        *,
+        share: float = 0.1,
+        on_result: Callable[[Trial], Awaitable[object] | object] | None = None,
+        at_once: int = 2,
+        waiting: int = 100,
+        timeout: float = 60.0,
+        grace: float = 30.0,
+    ) -> None:
+        self.checks = tuple(checks)
+        if not self.checks:
+            raise UsageError("OnlineEvaluation has no checks. Pass a list of them.")
+        if not 0 <= share <= 1:
+            raise UsageError(f"OnlineEvaluation(share={share}) must be from 0 to 1.")
+        if at_once < 1 or waiting < 1 or not timeout > 0 or not grace >= 0:
+            raise UsageError(
+                f"OnlineEvaluation: at_once={at_once} and waiting={waiting} must be at least 1, timeout={timeout} above 0, "
+                f"grace={grace} at least 0."
+            )
+        self.share = share
+        self.evaluated = self.dropped = 0
+        self.usage = Usage()
+        self._on_result = on_result
+        self._at_once, self._waiting, self._timeout, self._grace = at_once, waiting, timeout, grace
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue: asyncio.Queue[Trial] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def on_event(self, event: HookEvent) -> HookEvent:
+        """Collect the events of a chosen call, and evaluate it when it has ended."""
+        if _evaluating.get() or not self._chooses(event.run_id):
+            return event
+        seen = own(event.context, self, _CallSeen)
+        if seen.began is None:
+            seen.began = event.time
+        seen.events.append(event)
+        if isinstance(event, PreCall):
+            seen.start, seen.asked = len(event.history), event.input_messages
+        elif isinstance(event, PostCall):
+            seen.answer = event.final_message
+        elif isinstance(event, CallEnded):
+            events, seen.events = tuple(seen.events), []  # the events hold the context, which holds `seen`
+            if event.outcome not in ("suspended", "interrupted"):
+                self._send(_trial_of(event, seen, events))
+        return event
+
+    def _chooses(self, run_id: str) -> bool:
+        digest = hashlib.sha256(run_id.encode()).digest()
+        return int.from_bytes(digest[:8], "big") < self.share * 2**64
+
+    def _send(self, trial: Trial) -> None:
+        try:
+            if self._loop is None:
+                self._drop(trial, "the block `async with online:` is not open")
+            else:
+                self._loop.call_soon_threadsafe(self._put, trial)
+        except RuntimeError:  # the loop has ended without the block
+            self._drop(trial, "the event loop of its block is closed")
+
+    def _put(self, trial: Trial) -> None:
+        if self._loop is None:
+            self._drop(trial, "the block `async with online:` has ended")
+        elif self._queue.qsize() >= self._waiting:
+            self._drop(trial, f"{self._waiting} others wait")
+        else:
+            self._queue.put_nowait(trial)
+
+    def _drop(self, trial: Trial, why: str) -> None:
+        self.dropped += 1
+        logger.log("WARNING" if self.dropped == 1 else "DEBUG", "run {} is not evaluated: {}", trial.case.name, why)
+
+    async def __aenter__(self) -> Self:
+        """Begin to evaluate.
+
+        Raises:
+            UsageError: The block is open already.
+        """
+        if self._loop is not None:
+            raise UsageError("OnlineEvaluation: its block is open already. Open it once, such as when a server starts.")
+        self._loop = asyncio.get_running_loop()
+        self._queue = asyncio.Queue()
+        self._tasks = [self._loop.create_task(self._work()) for _ in range(self._at_once)]
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Evaluate the waiting trials within the grace period, and end the tasks."""
+        try:
+            await asyncio.sleep(0)  # calls that have ended in other threads
+            async with asyncio.timeout(self._grace):
+                await self._queue.join()
+        except TimeoutError:
+            pass
+        finally:
+            self._loop = None
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            while not self._queue.empty():
+                self._drop(self._queue.get_nowait(), "the grace period has ended")
+
+    async def _work(self) -> None:
+        _evaluating.set(True)
+        while True:
+            trial = await self._queue.get()
+            try:
+                await self._evaluate(trial)
+            except asyncio.CancelledError:
+                self._drop(trial, "the grace period has ended")
+                raise
+            finally:
+                self._queue.task_done()
+
+    async def _evaluate(self, trial: Trial) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                trial = await graded(trial, self.checks)
+        except TimeoutError:
+            trial = replace(trial, errors=(f"the evaluation took longer than {self._timeout:g} s",))
+        self.evaluated += 1
+        self.usage += trial.judging
+        await self._report(trial)
+
+    async def _report(self, trial: Trial) -> None:
+        run = trial.case.name
+        if self._on_result is None:
+            problems = "; ".join((*trial.failures, *trial.errors))
+            logger.log("INFO" if trial.passed else "WARNING", "evaluation of run {}: {}", run, problems or "passed")
+            return
+        try:
+            returned = self._on_result(trial)
+            if inspect.isawaitable(returned):
+                await cast("Awaitable[object]", returned)
+        except Exception as error:  # the user's own code
+            log_failure("WARNING", error, "on_result failed for the evaluation of run {}", run)
+
+
+def _trial_of(event: CallEnded, seen: _CallSeen, events: tuple[HookEvent, ...]) -> Trial:
+    history = event.context.history
+    start = seen.start
+    if start is None:  # a resumed call: its run began with the last message of the user
+        start = max((n for n, msg in enumerate(history) if msg.role == "user"), default=0)
+    messages = tuple(history[start:])
+    asked = seen.asked or messages[:1]
+    error = event.error
+    if error is not None and not isinstance(error, Exception):
+        error = RuntimeError(described(error))
+    return Trial(
+        Case("\n".join(msg.text for msg in asked), name=event.run_id),
+        None,
+        error,
+        messages,
+        event.time - (seen.began or event.time),
+        value=seen.answer,
+        events=events,
+    )
