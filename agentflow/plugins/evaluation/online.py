@@ -72,7 +72,9 @@ class OnlineEvaluation(Hook):
         UsageError: There are no checks, or a number is out of range.
 
     Example:
-        >>> online = OnlineEvaluation([StaysWithin(rounds=5)], share=1, on_result=lambda trial: print(trial.passed))
+        >>> def brief(trial):
+        ...     return len(trial.text) < 80
+        >>> online = OnlineEvaluation([brief], share=1, on_result=lambda trial: print(trial.passed))
         >>> agent = Agent("clerk", ScriptedModel(["Hello."]), hooks=[online])
         >>> async with online:
         ...     reply = await agent.call("Hi")
