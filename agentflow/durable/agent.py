@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Any, Generic, Self, Unpack
 
 from agentflow.agent.agent import Agent
-from agentflow.durable.client import DurableClient, SubmitOptions
+from agentflow.durable.client import SubmitOptions
 from agentflow.durable.execution import Host
+from agentflow.durable.following import FollowingClient
 from agentflow.durable.records import Pruned, RunEvent, RunInfo
 from agentflow.durable.worker import QueueLimits, Worker
 from agentflow.errors import UsageError
@@ -67,7 +68,7 @@ class DurableAgent(Generic[T_co]):
                 "DurableAgent(agent, database_url, store=SqlStore(database_url))."
             )
         self.agent = agent
-        self.client = DurableClient(database_url, poll=poll)
+        self.client = FollowingClient(database_url, poll=poll)
         self._url = database_url
         self.host = Host(agent, shared, deps)
 

@@ -56,7 +56,7 @@ from agentflow.vocabulary.messages import Msg, Reply
 from agentflow.vocabulary.ports.store import SessionStore, length_of
 from agentflow.vocabulary.verdicts import Resolution
 
-__all__ = ["APPLICATION", "VERSION", "WORKFLOW", "DurableClient", "SubmitOptions", "connect"]
+__all__ = ["APPLICATION", "QUEUED_OR_RUNNING", "VERSION", "WORKFLOW", "DurableClient", "SubmitOptions", "connect"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,11 +70,13 @@ VERSION: Final = "agentflow"
 APPLICATION: Final = "agentflow"
 """The application, for DBOS."""
 
+QUEUED_OR_RUNNING: Final = ("ENQUEUED", "DELAYED", "PENDING")
+"""The statuses of a call that has not ended, for DBOS."""
+
 _BATCH = 500
 _ENDED = ("SUCCESS", "ERROR")
 _CONNECTIONS = 5
 _LONGEST = 200
-_WAITING = ("ENQUEUED", "DELAYED", "PENDING")
 
 
 class _Query(TypedDict, total=False):
@@ -185,7 +187,7 @@ class DurableClient:
         check_timeout(timeout)
         segments = await self._segments(run_id)
         waiting = next((one for one in reversed(segments) if pending_of(one) is not None), None)
-        if waiting is None or (waiting is not segments[-1] and segments[-1].status not in _WAITING):
+        if waiting is None or (waiting is not segments[-1] and segments[-1].status not in QUEUED_OR_RUNNING):
             raise UsageError(f"Run {run_id!r} does not wait for a decision: it is {info_of(segments).status}.")
         suspended = request_of(waiting)
         data = decisions_out(run_id, decisions, pending_of(waiting) or ())
@@ -208,7 +210,7 @@ class DurableClient:
         """
         newest = await self._newest(run_id)
         pending = pending_of(newest)
-        if newest.status not in _WAITING and pending is None:
+        if newest.status not in QUEUED_OR_RUNNING and pending is None:
             return False
         tables, _ = await self._open()
         await asyncio.to_thread(tables.cancel, run_id, reason)
@@ -245,7 +247,7 @@ class DurableClient:
 
         async def work() -> Reply:
             newest = await self._newest(run_id)
-            while newest.status in _WAITING:
+            while newest.status in QUEUED_OR_RUNNING:
                 await asyncio.sleep(self._poll)
                 newest = await self._newest(run_id)
             return reply_of(run_id, newest)
@@ -268,7 +270,9 @@ class DurableClient:
         tables, _ = await self._open()
         last = since
         while True:
-            ended = (await self._newest(run_id)).status not in _WAITING  # read before the events, so none is missed
+            ended = (
+                await self._newest(run_id)
+            ).status not in QUEUED_OR_RUNNING  # read before the events, so none is missed
             while batches := await asyncio.to_thread(tables.events, run_id, last):
                 for batch in batches:
                     for event in events_in(run_id, batch.first, batch.last, batch.body):

@@ -64,6 +64,10 @@ class EventSink(Protocol):
         """Accept one event; wait if too many are queued."""
         ...
 
+    async def catch_up(self, facts: Sequence[Fact]) -> None:
+        """Accept the facts of the call from earlier attempts, before the first event."""
+        ...
+
 
 class _Ids:
     """Creates the ids of an agent's runs; a request's own ids are used first."""
@@ -287,6 +291,8 @@ class _RunAttempt:
         facts = await host.facts(request.session)
         mine = self._mine(facts)
         end = None if mine is None else _end_of(mine)
+        if mine is not None:
+            await self._progress.catch_up(mine)
         if isinstance(end, CallClosed):
             return self._closed_reply(facts, end)
         left = None if request.deadline is None else request.deadline - now

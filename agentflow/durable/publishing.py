@@ -4,25 +4,34 @@ Rules:
 
 1. An event is written after `EVERY` seconds, with all events since the last write.
 2. Events are written in the order of the run: a decision is published only after its fact is committed.
-3. If writing is slower than the run, the run waits (after `MOST` events); if writing fails, the run continues without it.
+3. If writing is slower than the run, the run waits (after `MOST` events). A database that does not respond is tried again,
+   as for facts; if writing fails otherwise, the run continues without it.
+4. A process that dies can leave facts whose events were not written. The next attempt writes these events first, from the
+   facts, so a reader of the events gets each reply and each result.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from agentflow._support.daemon import in_daemon
 from agentflow._support.logs import logger
+from agentflow.durable.records import events_in
 from agentflow.durable.tables import Batch, Tables, TakenOver
 from agentflow.errors import StoreError
 from agentflow.vocabulary.event_json import Json, event_to_dict
-from agentflow.vocabulary.events import HookEvent
+from agentflow.vocabulary.events import HookEvent, PostActing, PostReasoning, PreActing
+from agentflow.vocabulary.facts import Fact, Reasoned, ToolDecided, ToolFinished
+from agentflow.vocabulary.ports.retry import RetryPolicy
 
 __all__ = ["EventPublisher"]
 
 EVERY = 0.1
 MOST = 1000
+_LONGEST_PAUSE = 5.0
 _LEFT_OUT = ("input_messages", "history", "tools", "accumulated_message", "seq")
 """Fields that the session or earlier events already hold (a run's events would otherwise grow with the square of its length),
 and the number within the call: the number within the run replaces it."""
@@ -34,12 +43,14 @@ class EventPublisher:
     Args:
         tables: The tables to write to.
         run_id: The run.
+        call_id: Its call.
         worker: The id of the worker that makes the attempt.
     """
 
-    def __init__(self, tables: Tables, run_id: str, worker: str) -> None:
+    def __init__(self, tables: Tables, run_id: str, call_id: str, worker: str) -> None:
         self._tables = tables
         self._run_id = run_id
+        self._call_id = call_id
         self._worker = worker
         self._waiting: list[dict[str, Json]] = []
         self._attempt = 0
@@ -49,10 +60,11 @@ class EventPublisher:
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._caught_up = False
 
     async def __aenter__(self) -> EventPublisher:
         def body(number: int, attempt: int) -> str:
-            return json.dumps([{"type": "RunTaken", "attempt": attempt, "worker": self._worker}])
+            return json.dumps([{"type": "RunTaken", "attempt": attempt, "worker": self._worker, "call": self._call_id}])
 
         self._attempt, self._last = await in_daemon(self._tables.begin_attempt, self._run_id, body)
         self._task = asyncio.create_task(self._write_on(), name=f"agentflow: events of {self._run_id}")
@@ -68,12 +80,48 @@ class EventPublisher:
         """Queue one event."""
         if self._stopped:
             return
-        data = event_to_dict(event)
-        self._waiting.append({name: value for name, value in data.items() if name not in _LEFT_OUT})
-        self._wake.set()
+        self._caught_up = True
+        self._queue(event_to_dict(event))
         while len(self._waiting) > MOST and not self._stopped:
             self._room.clear()
             await self._room.wait()
+
+    async def catch_up(self, facts: Sequence[Fact]) -> None:
+        """Queue the events of facts that an earlier attempt at the call has left without; call it before `publish`.
+
+        Raises:
+            StoreError: The database failed, or the stored events are damaged.
+        """
+        if self._caught_up:
+            return
+        self._caught_up = True
+        written = await self._written()
+        for fact in facts:
+            event = _event_of(fact)
+            if event is not None and (key := _key_of(data := event_to_dict(event))) not in written:
+                written.add(key)
+                self._queue({**data, "source": "", "run_id": self._run_id, "call_id": self._call_id})
+
+    async def _written(self) -> set[tuple[str, str] | None]:
+        """Return the keys of the events that earlier attempts at this call have written."""
+        found: set[tuple[str, str] | None] = set()
+        since = 0
+        while batches := await in_daemon(self._tables.events, self._run_id, since):
+            for batch in batches:
+                since = batch.last
+                try:
+                    events = events_in(self._run_id, *batch)
+                except StoreError:  # damaged: readers skip them too
+                    continue
+                for event in events:
+                    if event.type == "RunTaken" and event.data.get("call") != self._call_id:
+                        found.clear()  # of another call of the run
+                    found.add(_key_of(event.data))
+        return found
+
+    def _queue(self, data: dict[str, Json]) -> None:
+        self._waiting.append({name: value for name, value in data.items() if name not in _LEFT_OUT})
+        self._wake.set()
 
     async def _write_on(self) -> None:
         try:
@@ -98,8 +146,16 @@ class EventPublisher:
     async def _write(self, events: list[dict[str, Json]]) -> None:
         body = json.dumps(events, separators=(",", ":"), allow_nan=False)
         batch = Batch(self._last + 1, self._last + len(events), body)
+        policy = RetryPolicy(attempts=None, first_wait=EVERY, max_wait=_LONGEST_PAUSE, should_retry=_may_respond)
+        attempts = policy.start()
         try:
-            await in_daemon(self._tables.add_events, self._run_id, self._attempt, batch)
+            while True:
+                try:
+                    await in_daemon(self._tables.add_events, self._run_id, self._attempt, batch)
+                    break
+                except StoreError as error:
+                    if not await attempts.another(error):
+                        raise
         except TakenOver:
             logger.bind(run_id=self._run_id).warning(
                 "run {!r} was taken over by another worker; this one's events are dropped", self._run_id
@@ -111,3 +167,33 @@ class EventPublisher:
             )
             self._stopped = True
         self._last = batch.last
+
+
+def _may_respond(error: BaseException) -> bool:
+    return isinstance(error, StoreError) and error.retryable
+
+
+def _event_of(fact: Fact) -> HookEvent | None:
+    """Return the event of a fact, with the fields that the fact has; None for other facts."""
+    match fact:
+        case Reasoned(message=message, usage=usage, duration_ms=took, model=model):
+            return PostReasoning(reasoning_result=message, usage=usage, duration_ms=took, model=model)
+        case ToolDecided(tool_use=use):
+            return PreActing(tool_use=use)
+        case ToolFinished(tool_use=use, result=result, duration_ms=took):
+            return PostActing(tool_use=use, original_tool_use=use, tool_result=result, duration_ms=took)
+        case _:
+            return None
+
+
+def _key_of(data: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return what identifies an event of the types of `_event_of` within a call; None for others."""
+    match data:
+        case {"type": "PostReasoning", "reasoning_result": {"id": str(id_)}}:
+            return "PostReasoning", id_
+        case {"type": "PreActing", "tool_use": {"id": str(id_)}}:
+            return "PreActing", id_
+        case {"type": "PostActing", "tool_use": {"id": str(id_)}, "tool_result": {"state": str(state)}}:
+            return None if state == "suspended" else ("PostActing", id_)
+        case _:
+            return None

@@ -237,21 +237,24 @@ class Tables:
                 continue
 
     def add_events(self, run_id: str, attempt: int, batch: Batch) -> None:
-        """Write events after the last ones.
+        """Write events after the last ones; the same ones again change nothing.
 
         Raises:
             TakenOver: A later attempt has begun.
         """
 
         def work(connection: Connection) -> None:
-            if self._end_of(connection, run_id)[1] != attempt:
+            last, newest = self._end_of(connection, run_id)
+            if newest != attempt:
                 raise TakenOver
+            if last == batch.last:  # written already: the connection broke after the commit
+                return
             connection.execute(insert(_EVENTS).values(run_id=run_id, attempt=attempt, **batch._asdict()))
 
         try:
             self._write(work)
-        except IntegrityError:
-            raise TakenOver from None
+        except IntegrityError:  # a later attempt's first event, or these events, whose commit was not confirmed
+            self._write(work)
 
     @staticmethod
     def _end_of(connection: Connection, run_id: str) -> tuple[int, int]:
@@ -264,6 +267,14 @@ class Tables:
         after = (_EVENTS.c.run_id == run_id) & (_EVENTS.c.last > since)
         query = select(_EVENTS.c.first, _EVENTS.c.last, _EVENTS.c.body).where(after).order_by(_EVENTS.c.first)
         return self._read(lambda connection: [Batch(*row) for row in connection.execute(query.limit(limit))])
+
+    def last_events(self, run_ids: Iterable[str]) -> dict[str, int]:
+        """Return the numbers of the last events of runs; runs without events are missing."""
+        of_these = _EVENTS.c.run_id.in_(list(run_ids))
+        query = (
+            select(_EVENTS.c.run_id, func.max(_EVENTS.c.last).label("last")).where(of_these).group_by(_EVENTS.c.run_id)
+        )
+        return self._read(lambda connection: {row.run_id: row.last for row in connection.execute(query)})
 
     # ---- deletion
 

@@ -354,7 +354,7 @@ class Worker:
         now = await in_daemon(self._tables.now)
         cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)
         await self._check(host, workflow_id)  # before anything is started or published
-        async with EventPublisher(self._tables, run_id, self.id) as publisher:
+        async with EventPublisher(self._tables, run_id, workflow_id, self.id) as publisher:
             result = await host.run(workflow_id, request, now, cancelled, publisher, claim)
             if result["outcome"] == "suspended":  # it may have been cancelled just before
                 cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)

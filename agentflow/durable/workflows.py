@@ -24,6 +24,7 @@ from agentflow.vocabulary.messages import Pending, Reply
 
 __all__ = [
     "QUEUE",
+    "agent_of",
     "by_run",
     "info_of",
     "is_suspended",
@@ -58,10 +59,10 @@ def _result_of(status: WorkflowStatus) -> Reply | AgentFlowError | None:
     """
     if status.status != "SUCCESS":
         return None
-    return result_in(status.workflow_id, _agent_of(status), status.output)
+    return result_in(status.workflow_id, agent_of(status), status.output)
 
 
-def _agent_of(status: WorkflowStatus) -> str:
+def agent_of(status: WorkflowStatus) -> str:
     return (status.queue_name or "").removeprefix(QUEUE)
 
 
@@ -129,7 +130,7 @@ def info_of(segments: Sequence[WorkflowStatus]) -> RunInfo:
         status = "suspended" if damage is None else "damaged"
     return RunInfo(
         run_of(newest.workflow_id),
-        _agent_of(newest),
+        agent_of(newest),
         session_of(newest),
         status,
         outcome,

@@ -22,6 +22,7 @@ from agentflow.models.clients import close_clients
 from agentflow.serve.agui_routes import ag_ui
 from agentflow.serve.ai_sdk_routes import ai_sdk
 from agentflow.serve.anthropic_routes import anthropic
+from agentflow.serve.durable_runs import HasWorkers
 from agentflow.serve.guard import LOOPBACK, Auth, Guard
 from agentflow.serve.limits import Limits
 from agentflow.serve.openai_routes import openai
@@ -47,8 +48,10 @@ class App:
     that a shutdown leaves runs in a state that the next process continues.
 
     Args:
-        agents: An agent, or several with different names.
-        store: The store of all sessions; by default each agent's own, or the process's memory.
+        agents: An agent, or several with different names. Workers run the calls of a `DurableAgent`, and any number of
+            processes can serve it.
+        store: The store of all sessions; by default each agent's own, or the process's memory. Not for durable agents,
+            which have one.
         auth: Returns the id of a request's user, or None (401). No user sees the sessions and runs of another.
         limits: The limits on sizes, times and concurrency.
         view: The data that clients receive.
@@ -69,7 +72,7 @@ class App:
 
     def __init__(
         self,
-        agents: Agent[Any] | Sequence[Agent[Any]],
+        agents: Agent[Any] | HasWorkers | Sequence[Agent[Any] | HasWorkers],
         *,
         store: Store | str | None = None,
         auth: Auth | None = None,
@@ -82,7 +85,7 @@ class App:
         resume: bool = False,
         shutdown_seconds: float = 20.0,
     ) -> None:
-        given = [agents] if isinstance(agents, Agent) else list(agents)
+        given = [agents] if isinstance(agents, Agent | HasWorkers) else list(agents)
         if isinstance(hosts, str) or isinstance(origins, str):
             raise UsageError("App: hosts= and origins= take lists: hosts=['chat.example.com'].")
         self.service = Service(given, store, limits or Limits(), view or View())
@@ -115,14 +118,17 @@ class App:
         At a shutdown, no run begins, running ones stop at a safe point, and their streams end with the outcome `parked`.
         """
         service = self.service
-        agents = tuple(service.agents.values())
         resuming: asyncio.Task[None] | None = None
-        service.runs.closed = False
+        service.runs.closed = service.durable.closed = False
         try:
-            async with GracefulShutdown(*agents, limit=self._shutdown_seconds, in_server=True) as self._shutdown:
+            async with GracefulShutdown(
+                *service.all_agents, limit=self._shutdown_seconds, in_server=True
+            ) as self._shutdown:
+                ending = asyncio.create_task(self._end_streams(self._shutdown), name="agentflow: end durable streams")
                 if self._resume:
                     resuming = asyncio.create_task(service.resume_unfinished(), name="agentflow: resume served runs")
                 yield
+                ending.cancel()
                 if resuming is not None:
                     resuming.cancel()
         finally:
@@ -132,6 +138,10 @@ class App:
             async with AsyncExitStack() as closing:  # if one fails to close, the others are still closed
                 for close in (close_clients, *service.closing, service.runs.close):
                     closing.push_async_callback(close)
+
+    async def _end_streams(self, shutdown: GracefulShutdown) -> None:
+        await shutdown.wait()
+        self.service.durable.end_streams()
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})

@@ -106,6 +106,7 @@ class Chats:
         Raises:
             Refusal: It does not fit.
         """
+        self.service.refuse_durable(place.agent)
         name = f"{self._protocol} {place.stored} {request.run_id}"
         run_id = f"chat_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
         existing = self.service.runs.of_owner(owner, run_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,9 +14,10 @@ from starlette.routing import BaseRoute, Route
 
 from agentflow.loop.session import full_session
 from agentflow.serve.bodies import CallBody, ForkBody, InterruptBody, ResumeBody, SteerBody, read_body
+from agentflow.serve.durable_runs import DurableRun, digest
 from agentflow.serve.guard import owner_of
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Run
+from agentflow.serve.runs import Numbered, Run
 from agentflow.serve.service import Service, StoredSession
 from agentflow.serve.streams import EventStreamResponse, disconnected_or, sse
 from agentflow.serve.view import EndEvent, HistoryMessage, Public, Question
@@ -121,7 +123,7 @@ class PlainRoutes:
 
     async def agents(self, request: Request) -> Response:
         """List the agents."""
-        found = self.service.agents.values()
+        found = self.service.all_agents
         return _json([AgentInfo(name=one.name, description=one.description) for one in found])
 
     async def start(self, request: Request) -> Response:
@@ -132,37 +134,40 @@ class PlainRoutes:
         """Run a call while the client waits; a disconnect interrupts it."""
         run = await self._call(request)
         if "text/event-stream" in request.headers.get("accept", ""):
-            return self._stream(run, 1, interrupts=True)
-        await disconnected_or(request, run, _drain(run))
-        return _json(self._info(run))
+            return self._stream(run, run.read(), interrupts=True)
+        end = await disconnected_or(request, run, _drain(run))
+        return _json(self._info(run).model_copy(update={"end": end}))
 
-    async def _call(self, request: Request) -> Run:
+    async def _call(self, request: Request) -> Run | DurableRun:
         body = await read_body(request, CallBody, self.service.limits)
-        owner = owner_of(request.scope)
-        return await self.service.call(
-            owner, self.service.session(owner, request.path_params["agent"], body.session), body.input
-        )
+        owner, agent = owner_of(request.scope), request.path_params["agent"]
+        key = request.headers.get("idempotency-key")
+        public = body.session if body.session is not None or key is None else f"s_{digest(owner, agent, key)}"
+        return await self.service.call(owner, self.service.session(owner, agent, public), body.input, key)
 
     async def runs(self, request: Request) -> Response:
-        """List the user's runs that are in memory."""
-        return _json([self._info(run) for run in self.service.runs.of(owner_of(request.scope))])
+        """List the user's runs that are in memory, and those of workers."""
+        owner = owner_of(request.scope)
+        runs = (*self.service.runs.of(owner), *await self.service.durable.of(owner))
+        return _json([self._info(run) for run in runs])
 
     async def run(self, request: Request) -> Response:
         """Return a run."""
-        return _json(self._info(self._run(request)))
+        return _json(self._info(await self._run(request)))
 
     async def events(self, request: Request) -> Response:
         """Stream a run's events, from the one after `Last-Event-ID`; a disconnect does not affect the run."""
-        run = self._run(request)
-        number = run.place_after(request.headers.get("last-event-id"))
-        if run.finished_before(number):
+        run = await self._run(request)
+        events = run.after(request.headers.get("last-event-id"))
+        if events is None:
             return Response(status_code=204)  # an EventSource does not reconnect then
-        return self._stream(run, number, interrupts=False)
+        return self._stream(run, events, interrupts=False)
 
-    def _stream(self, run: Run, number: int, *, interrupts: bool) -> Any:
+    def _stream(self, run: Run | DurableRun, events: AsyncGenerator[Numbered | None], *, interrupts: bool) -> Any:
         async def chunks() -> AsyncGenerator[bytes | None]:
-            async for event in run.read(number):
-                yield None if event is None else sse(event)
+            async with aclosing(events):
+                async for event in events:
+                    yield None if event is None else sse(event)
 
         def leave() -> None:
             if interrupts:
@@ -173,13 +178,13 @@ class PlainRoutes:
 
     async def interrupt(self, request: Request) -> Response:
         """End a running call."""
-        run = self._run(request)
+        run = await self._run(request)
         body = await read_body(request, InterruptBody, self.service.limits)
-        return _json(Interrupted(interrupted=run.interrupt(body.reason)))
+        return _json(Interrupted(interrupted=await self.service.interrupt(run, body.reason)))
 
     async def steer(self, request: Request) -> Response:
         """Send a message to a running call."""
-        run = self._run(request)
+        run = await self._run(request)
         body = await read_body(request, SteerBody, self.service.limits)
         self.service.steer(run, body.text)
         return Response(status_code=202)
@@ -196,7 +201,7 @@ class PlainRoutes:
         """Return a session's conversation."""
         place = self._session(request)
         session, messages = await self.service.load(place)
-        status = self.service.status(session)
+        status = await self.service.current_status(place, session)
         view = self.service.view
         return _json(
             SessionHistory(
@@ -227,24 +232,28 @@ class PlainRoutes:
         await self.service.delete(self._session(request))
         return Response(status_code=204)
 
-    def _run(self, request: Request) -> Run:
-        return self.service.runs.find(owner_of(request.scope), request.path_params["run"])
+    async def _run(self, request: Request) -> Run | DurableRun:
+        return await self.service.find_run(owner_of(request.scope), request.path_params["run"])
 
     def _session(self, request: Request) -> StoredSession:
         named = request.path_params
         return self.service.session(owner_of(request.scope), named["agent"], named["session"])
 
-    def _begun(self, request: Request, run: Run) -> Response:
+    def _begun(self, request: Request, run: Run | DurableRun) -> Response:
         base = request.scope.get("root_path", "").rstrip("/")
         return _json(self._info(run), 202, {"Location": f"{base}/runs/{run.id}"})
 
-    def _info(self, run: Run) -> RunEntry:
+    def _info(self, run: Run | DurableRun) -> RunEntry:
         return RunEntry(id=run.id, agent=run.agent.name, session=run.public_session, end=run.end)
 
 
-async def _drain(run: Run) -> None:
-    async for _ in run.read():
-        pass
+async def _drain(run: Run | DurableRun) -> EndEvent | None:
+    """Read a run to its end, and return it; None if the stream ends before, because the server stops."""
+    end: EndEvent | None = None
+    async with aclosing(run.read()) as events:
+        async for event in events:
+            end = event.event if event is not None and isinstance(event.event, EndEvent) else end
+    return end
 
 
 def _json(value: Public | Sequence[Public], status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -171,6 +171,15 @@ class Run:
         number = int(found[2]) + 1
         return number if found[1] == self._epoch and number <= self._next else 0
 
+    def after(self, last_id: str | None) -> AsyncGenerator[Numbered | None] | None:
+        """Return the events after a position, for `Last-Event-ID`; None if the run has ended before it.
+
+        Raises:
+            Refusal: It has not the form of a position.
+        """
+        number = self.place_after(last_id)
+        return None if self.finished_before(number) else self.read(number)
+
     def finished_before(self, number: int) -> bool:
         """Return whether the run has ended and has no event from this number on."""
         return self.end is not None and number >= self._next

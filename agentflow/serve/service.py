@@ -27,13 +27,14 @@ from agentflow.errors import (
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.session import STATUSES, Session, SessionStatus, full_session
 from agentflow.plugins.steering import Steering
-from agentflow.serve.bodies import SESSION_ID, DecisionBody
+from agentflow.serve.bodies import DecisionBody
+from agentflow.serve.durable_runs import STORED_SESSION, DurableCalls, DurableRun, HasWorkers
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Run, RunRequest, Runs
 from agentflow.serve.view import View
 from agentflow.vocabulary.facts import CallOpened, Fact
-from agentflow.vocabulary.messages import Msg, Pending
+from agentflow.vocabulary.messages import Msg, Pending, ToolUseBlock
 from agentflow.vocabulary.ports.memory_store import MemoryStore
 from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
@@ -41,7 +42,6 @@ from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 __all__ = ["RouteModule", "Service", "StoredSession", "resolution"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_STORED: Final = re.compile(rf"([0-9a-f]{{32}})\.([A-Za-z0-9_-]{{1,64}})\.({SESSION_ID[1:-1]})")
 
 
 @dataclass(frozen=True)
@@ -63,31 +63,48 @@ class Service:
     """The agents of a server with their runs and sessions; the routes are written on top of it.
 
     Args:
-        agents: The agents.
+        agents: The agents; durable ones keep their stores.
         store: The store of all sessions; each agent's own by default.
         limits: The limits.
         view: The data that clients receive.
 
     Attributes:
+        agents: The agents that run in this process, by name.
+        durable: The calls of the others.
         closing: Called when the server stops: what route modules have to release.
 
     Raises:
         UsageError: No agents, two of one name, or a name that does not fit into a path.
     """
 
-    def __init__(self, agents: Sequence[Agent[Any]], store: Store | str | None, limits: Limits, view: View) -> None:
+    def __init__(
+        self, agents: Sequence[Agent[Any] | HasWorkers], store: Store | str | None, limits: Limits, view: View
+    ) -> None:
         shared = None if store is None else resolve_store(store)
-        self.agents = {agent.name: _with_store(agent, shared) for agent in agents}
+        self.agents = {one.name: _with_store(one, shared) for one in agents if isinstance(one, Agent)}
+        durable = {one.agent.name: one for one in agents if not isinstance(one, Agent)}
+        self.durable = DurableCalls(durable, limits, view)
+        self._outside = {name: _with_store(one.agent, one.host.store) for name, one in durable.items()}
         self.limits = limits
         self.view = view
         self.runs = Runs(limits, view)
         self.steering = Steering()
-        self.closing: list[Callable[[], Awaitable[object]]] = []
-        if not agents or len(self.agents) < len(agents):
-            raise UsageError(f"App(agents): it takes agents with different names, not {[one.name for one in agents]}.")
-        for name in self.agents:
+        self.closing: list[Callable[[], Awaitable[object]]] = [self.durable.close]
+        names = [*self.agents, *durable]
+        if not agents or len(set(names)) < len(agents):
+            raise UsageError(f"App(agents): it takes agents with different names, not {names}.")
+        for name in names:
             if not _NAME.fullmatch(name):
                 raise UsageError(f"App: the agent's name {name!r} is part of paths: use letters, digits, '_' and '-'.")
+
+    @property
+    def all_agents(self) -> Sequence[Agent[Any]]:
+        """All agents; calls of durable ones run elsewhere."""
+        return (*self.agents.values(), *self._outside.values())
+
+    def is_durable(self, place: StoredSession) -> bool:
+        """Return whether a session is of an agent that workers run."""
+        return place.agent.name in self._outside
 
     def agent(self, name: str) -> Agent[Any]:
         """Return an agent.
@@ -95,7 +112,7 @@ class Service:
         Raises:
             Refusal: There is none of this name.
         """
-        found = self.agents.get(name)
+        found = self.agents.get(name) or self._outside.get(name)
         if found is None:
             raise Refusal(404, "no_such_agent", "There is no agent of this name.")
         return found
@@ -147,6 +164,12 @@ class Service:
         """Return the status of a loaded session; other requests that read it do not make it `"running"`."""
         own = full_session(session)
         return "running" if self.runs.busy(session) or own.run else STATUSES.get(own.machine.state, "unfinished")
+
+    async def current_status(self, place: StoredSession, session: Session) -> SessionStatus:
+        """Return the status of a loaded session, also if a call is queued for it, or runs in a worker."""
+        if self.is_durable(place) and await self.durable.busy(place.stored):
+            return "running"
+        return self.status(session)
 
     async def sessions(self, owner: str, agent: str) -> list[tuple[str, SessionInfo]]:
         """Return the sessions of a user with their public ids, the last used first."""
@@ -233,7 +256,7 @@ class Service:
 
     async def _idle(self, place: StoredSession) -> None:
         session, _ = await self.load(place)
-        if self.status(session) == "running":
+        if await self.current_status(place, session) == "running":
             raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
 
     async def _stored(self, work: Any) -> Any:
@@ -246,18 +269,29 @@ class Service:
 
     # ---- runs
 
-    async def call(self, owner: str, place: StoredSession, text: str) -> Run:
+    async def call(self, owner: str, place: StoredSession, text: str, key: str | None = None) -> Run | DurableRun:
         """Start a call.
+
+        Args:
+            owner: The user's key.
+            place: The session.
+            text: The message.
+            key: For durable agents: the request's `Idempotency-Key`.
 
         Raises:
             Refusal: It cannot start.
         """
         self.check_text(text)
         session = place.agent.session(place.stored)
+        if self.is_durable(place):
+            await self.history(place)
+            if session.pending:
+                raise Refusal(409, "suspended", "The session waits for decisions: resume it.")
+            return await self.durable.start(owner, place.agent.name, place.stored, text, key)
         stream = place.agent.stream(text, session=session, timeout=self.limits.run_seconds, hooks=[self.steering])
         return await self.start(RunRequest(owner, place.agent, session, place.public, stream))
 
-    async def resume(self, owner: str, place: StoredSession, decisions: Mapping[str, DecisionBody]) -> Run:
+    async def resume(self, owner: str, place: StoredSession, decisions: Mapping[str, DecisionBody]) -> Run | DurableRun:
         """Continue a session that waits for decisions, or that a restart interrupted.
 
         Raises:
@@ -271,6 +305,9 @@ class Service:
         missing = [waits.id for waits in pending.values() if waits.kind != "parked" and waits.id not in resolutions]
         if missing:
             raise Refusal(422, "decisions_missing", f"Decisions are missing for {missing}.")
+        if self.is_durable(place):
+            _check_arguments(place.agent, pending, resolutions)
+            return await self.durable.decide(full_session(session).machine.run_id, place.agent.name, resolutions)
         return await self.start(
             RunRequest(owner, place.agent, session, place.public, self._resumed(place, session, resolutions))
         )
@@ -282,8 +319,9 @@ class Service:
         """Start a call or a resume.
 
         Raises:
-            Refusal: It was refused before its first event.
+            Refusal: It was refused before its first event, or workers run the agent.
         """
+        self.refuse_durable(call.agent)
         try:
             return await self.runs.start(call)
         except SuspendedError as error:
@@ -299,18 +337,41 @@ class Service:
         except AgentFlowError as error:
             raise self._failed(error) from error
 
+    def refuse_durable(self, agent: Agent[Any]) -> None:
+        """Refuse to run an agent here that workers run.
+
+        Raises:
+            Refusal: Workers run it.
+        """
+        if agent.name in self._outside:
+            raise Refusal(404, "runs_in_workers", "Workers run this agent. Call it with POST /agents/{agent}/runs.")
+
+    async def find_run(self, owner: str, id: str) -> Run | DurableRun:  # noqa: A002
+        """Return a run of an owner.
+
+        Raises:
+            Refusal: There is none.
+        """
+        return self.runs.of_owner(owner, id) or await self.durable.find(owner, id) or self.runs.find(owner, id)
+
+    async def interrupt(self, run: Run | DurableRun, reason: str) -> bool:
+        """End a running call; return whether there was one."""
+        return run.interrupt(reason) if isinstance(run, Run) else await run.cancel(reason)
+
     def _failed(self, error: Exception) -> Refusal:
         reference = secrets.token_hex(4)
         log_failure("ERROR", error, "a served call was refused (reference {})", reference)
         return Refusal(500, "failed", f"The call could not start (reference {reference}).")
 
-    def steer(self, run: Run, text: str) -> None:
+    def steer(self, run: Run | DurableRun, text: str) -> None:
         """Send a message to a running call.
 
         Raises:
-            Refusal: The run has ended.
+            Refusal: The run has ended, or is in a worker.
         """
         self.check_text(text)
+        if isinstance(run, DurableRun):
+            raise Refusal(409, "runs_in_workers", "A worker runs this call, and takes no messages during it.")
         if run.end is not None:
             raise Refusal(409, "run_ended", "The run has ended. Start another one on its session.")
         self.steering.send(text, session=run.session)
@@ -319,7 +380,7 @@ class Service:
         """Continue the runs that the last process left, as slots become free."""
         for agent in self.agents.values():
             for info in await self._left_by_others(agent):
-                found = _STORED.fullmatch(info.id)
+                found = STORED_SESSION.fullmatch(info.id)
                 if found is None or found[2] != agent.name:
                     continue
                 place = StoredSession(agent, found[3], info.id)
@@ -384,3 +445,21 @@ def _store_of(agent: Agent[Any]) -> SessionStore:
 
 async def _as_coroutine(value: Any) -> Any:
     return await value if hasattr(value, "__await__") else value
+
+
+def _check_arguments(agent: Agent[Any], pending: Mapping[str, Pending], resolutions: Mapping[str, Resolution]) -> None:
+    """Refuse edited arguments that do not fit: in a worker they would end the run.
+
+    Raises:
+        Refusal: Some do not fit.
+    """
+    tools = {tool.name: tool for tool in agent.tools}
+    for key, resolution in resolutions.items():
+        use = pending[key].tool_use
+        if use is None or not isinstance(resolution, Approve) or resolution.input is None:
+            continue
+        if (tool := tools.get(use.name)) is not None:
+            try:
+                tool.validate(ToolUseBlock(use.id, use.name, resolution.input))
+            except ToolArgumentError as error:
+                raise Refusal(422, "wrong_arguments", f"The edited arguments do not fit. {error}") from error

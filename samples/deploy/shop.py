@@ -1,4 +1,4 @@
-"""The agent of the deployment: the web process serves it, workers run its background jobs.
+"""The agent of the deployment: web processes serve it, workers run its calls.
 
 python shop.py "Count the apples"          # submits a job to the workers, and prints the reply
 """
@@ -10,8 +10,11 @@ import os
 import sys
 
 from agentflow import Agent, ModelRequest, ToolUseBlock, tool
-from agentflow.durable.client import DurableClient
+from agentflow.durable.agent import DurableAgent
+from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
+
+DATABASE = os.environ["AGENTFLOW_DATABASE"]
 
 
 @tool(idempotent=True)
@@ -34,13 +37,15 @@ clerk = Agent(
     os.environ.get("MODEL") or ScriptedModel(offline),  # such as "openai/gpt-5", with its key in the environment
     description="Counts the stock of a shop.",
     tools=[count_stock],
+    store=SqlStore(DATABASE),
 )
+served = DurableAgent(clerk, DATABASE)
 
 
 async def submit(text: str) -> str:
     """Run a job in a worker."""
-    async with DurableClient(os.environ["AGENTFLOW_DATABASE"]) as client:
-        return str(await client.result(await client.submit("clerk", text)))
+    async with served:
+        return str(await served.call(text))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ class Untold:
     async def publish(self, event: HookEvent) -> None:
         """Drop it."""
 
+    async def catch_up(self, facts: Sequence[Fact]) -> None:
+        """Drop them."""
+
 
 def answer(request: ModelRequest) -> Any:
     """Two notes at once, one approval, a word."""

@@ -37,6 +37,9 @@ class Untold:
     async def publish(self, event: HookEvent) -> None:
         """Drop it."""
 
+    async def catch_up(self, facts: Sequence[Fact]) -> None:
+        """Drop them."""
+
 
 class World:
     """An agent that has to look something up, is wrong once, and then answers."""

@@ -51,7 +51,7 @@ def test_the_files_fit_together() -> None:
     assert [text for kind, text in DOCKERFILE if kind == "USER"] == ["app"]
     assert all("healthcheck" in COMPOSE["services"][name] for name in ("web", "db"))
     ports = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
-    assert ports == ["127.0.0.1:8000:8000"]  # neither the database nor plain HTTP is open to other machines
+    assert ports == ["127.0.0.1:8000-8001:8000"]  # neither the database nor plain HTTP is open to other machines
     text = (DEPLOY / "compose.yaml").read_text("utf-8")
     assert re.findall(r"(?:PASSWORD|TOKEN|KEY): (?!\$\{)", text) == []
     assert all(int(COMPOSE["services"][name]["stop_grace_period"][:-1]) >= 40 for name in ("web", "worker"))
@@ -87,7 +87,7 @@ async def started(folder: Path, database: str, service: str, ready: bytes) -> As
 
 
 async def test_the_commands_work(postgres: Postgres, tmp_path: Path) -> None:
-    """The web process serves the page and runs with a token; a worker runs the README's job; both share a database."""
+    """A web process serves the page, and takes calls with a token; a worker runs them, and the README's job."""
     shutil.copy(DEPLOY / "shop.py", tmp_path)
     readme = (DEPLOY / "README.md").read_text("utf-8")
     [(job, reply)] = re.findall(r"exec web (python .*?)  +#.*\n(.*?) …", readme)

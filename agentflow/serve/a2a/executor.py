@@ -138,6 +138,7 @@ class AgentTasks(agent_execution.AgentExecutor):
                 run = await self._service.resume(owner, place, _decisions(message, session.pending))
             else:
                 run = await self._service.call(owner, place, text_of(message))
+            assert isinstance(run, Run)  # routes of A2A are those of the agents that run in this process
         except Refusal as refusal:
             if waiting:
                 await progress.ask(waiting, refusal.text)

@@ -8,11 +8,12 @@ import click
 
 from agentflow.errors import AgentFlowError
 from agentflow.serve import STANDARD, App, View, a2a, bearer_tokens
+from agentflow.serve.durable_runs import HasWorkers
 from agentflow.serve.guard import LOOPBACK
 from agentflow.serve.server import listen, server_for
 from agentflow.terminal.cli.calls import call_loop
 from agentflow.terminal.cli.failures import CommandError
-from agentflow.terminal.cli.loading import load_agent
+from agentflow.terminal.cli.loading import load_agent_or
 from agentflow.terminal.cli.say import say
 
 __all__ = ["serve"]
@@ -47,14 +48,14 @@ def serve(
     with_a2a: bool,
     no_resume: bool,
 ) -> int:
-    """Serve agents over HTTP: runs with events, decisions, and sessions.
+    """Serve agents over HTTP: runs with events, decisions, and sessions. Workers run the calls of a DurableAgent.
 
     If there is no --token-env, it is reachable only from this machine. If there is a --store, sessions outlive the process,
     and runs that were stopped continue. /openapi.json describes the routes.
     """
     try:
         app = App(
-            [load_agent(agent) for agent in agents],
+            [load_agent_or(agent, HasWorkers) for agent in agents],
             store=store,
             auth=None if token_env is None else bearer_tokens({_token(token_env): "user"}),
             view=View(tools="full", thinking=True, cost=True) if full else None,
@@ -69,7 +70,8 @@ def serve(
         with listening, call_loop() as runner:
             server = server_for(app, shutdown_seconds=_SHUTDOWN_SECONDS)
             shown = f"[{host}]" if ":" in host else host
-            say(f"agentflow: serving {', '.join(app.service.agents)} at http://{shown}:{listening.getsockname()[1]}")
+            served = ", ".join([agent.name for agent in app.service.all_agents])
+            say(f"agentflow: serving {served} at http://{shown}:{listening.getsockname()[1]}")
             runner.run(server.serve(sockets=[listening]))
     except AgentFlowError as error:
         raise CommandError(str(error)) from error

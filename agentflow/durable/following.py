@@ -1,0 +1,228 @@
+"""`FollowingClient`: the client of a server, which follows many runs for its own clients.
+
+Rules:
+
+1. All that is followed is polled together: two queries every `poll` seconds, however many readers there are.
+2. A reader keeps nothing: it reads the events after its own position from the database when the poll has found some.
+3. The status of a call is read before its events. All events are written before a call ends, so none is missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
+
+from dbos import WorkflowStatus
+
+from agentflow.durable.client import QUEUED_OR_RUNNING, WORKFLOW, DurableClient
+from agentflow.durable.records import RunFailedError, run_of, segment_id
+from agentflow.durable.tables import Batch
+from agentflow.durable.workflows import QUEUE, agent_of, reply_of, session_of
+from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError
+from agentflow.vocabulary.messages import Reply
+
+__all__ = ["CallRecord", "FollowingClient", "ListedRun", "Watch"]
+
+_AT_ONCE: Final = 16
+_BATCHES: Final = 4
+
+
+class CallRecord(NamedTuple):
+    """A call of a run.
+
+    Attributes:
+        agent: The agent's name.
+        session: The session's id.
+        result: Its reply or failure; None while it is queued or running.
+    """
+
+    agent: str
+    session: str
+    result: Reply | AgentFlowError | None
+
+
+class ListedRun(NamedTuple):
+    """A run in a list.
+
+    Attributes:
+        run_id: The run.
+        session: The session's id.
+    """
+
+    run_id: str
+    session: str
+
+
+class Watch:
+    """The news of one run, for one reader.
+
+    Args:
+        run_id: The run.
+
+    Attributes:
+        call_id: The call that the reader waits for.
+        ended: Whether it has ended.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.call_id = run_id
+        self.ended = False
+        self._last = 0
+        self._error: StoreError | None = None
+        self._released = False
+        self._changed = asyncio.Event()
+
+    async def wait(self, call: int, seq: int, timeout: float) -> bool:
+        """Wait until a call has ended, or its run has events after a number; False: neither, until the timeout or `release`.
+
+        Raises:
+            StoreError: The database failed or is unreachable.
+        """
+        if self.call_id != segment_id(self.run_id, call):
+            self.call_id, self.ended = segment_id(self.run_id, call), False
+        try:
+            async with asyncio.timeout(timeout):
+                while not self.ended and self._last <= seq:
+                    self._changed.clear()
+                    await self._changed.wait()
+                    if self._error is not None:
+                        raise self._error
+                    if self._released:
+                        return False
+        except TimeoutError:
+            return False
+        return True
+
+    def update(self, last: int, ended: Collection[str]) -> None:
+        """Pass on what a poll has found: the run's last event, and the ids of calls that have ended."""
+        self.ended = self.ended or self.call_id in ended
+        self._last = last
+        self._changed.set()
+
+    def release(self) -> None:
+        """End the wait without news."""
+        self._released = True
+        self._changed.set()
+
+    def fail(self, error: StoreError) -> None:
+        """End the wait with an error."""
+        self._error = error
+        self._changed.set()
+
+
+class FollowingClient(DurableClient):
+    """A `DurableClient` for a server; it belongs to one event loop.
+
+    Args:
+        database_url: As for `DurableClient`.
+        poll: Seconds between two polls of the database.
+    """
+
+    def __init__(self, database_url: str, *, poll: float = 0.1) -> None:
+        super().__init__(database_url, poll=poll)
+        self._watches: set[Watch] = set()
+        self._polling: asyncio.Task[None] | None = None
+
+    async def calls(self, run_id: str) -> list[CallRecord]:
+        """Return the calls of a run, in order; none if there is no such run.
+
+        Raises:
+            StoreError: The database failed, or a result is damaged.
+        """
+        found: dict[str, WorkflowStatus] = {}
+        while len(found) % _AT_ONCE == 0:
+            ids = [segment_id(run_id, len(found) + n) for n in range(1, _AT_ONCE + 1)]
+            more = await self._statuses(workflow_ids=ids)
+            if not more:
+                break
+            found.update((status.workflow_id, status) for status in more)
+        return [_record(run_id, found[segment_id(run_id, n)]) for n in range(1, len(found) + 1)]
+
+    async def waiting(self, agents: Sequence[str], limit: int) -> list[ListedRun]:
+        """Return runs of agents that are queued or running, at most `limit`."""
+        return await self._listed(agents, limit, list(QUEUED_OR_RUNNING))
+
+    async def recent(self, agents: Sequence[str], limit: int) -> list[ListedRun]:
+        """Return the last runs of agents, the newest first."""
+        return await self._listed(agents, limit, None)
+
+    async def _listed(self, agents: Sequence[str], limit: int, status: list[str] | None) -> list[ListedRun]:
+        _, client = await self._open()
+        found = await self._in_thread(
+            client.list_workflows,
+            name=WORKFLOW,
+            queue_name=[QUEUE + name for name in agents],
+            status=status,
+            limit=limit,
+            sort_desc=True,
+            load_input=False,
+            load_output=False,
+        )
+        sessions = {run_of(status.workflow_id): session_of(status) for status in found}
+        return [ListedRun(run_id, session) for run_id, session in sessions.items()]
+
+    async def batches(self, run_id: str, since: int) -> Sequence[Batch]:
+        """Return some of the batches with events after a number, in order."""
+        tables, _ = await self._open()
+        return await asyncio.to_thread(tables.events, run_id, since, _BATCHES)
+
+    @asynccontextmanager
+    async def watching(self, run_id: str) -> AsyncGenerator[Watch]:
+        """Watch a run in the block."""
+        watch = Watch(run_id)
+        self._watches.add(watch)
+        if self._polling is None:
+            self._polling = asyncio.create_task(self._poll_on(), name="agentflow: follow runs")
+        try:
+            yield watch
+        finally:
+            self._watches.discard(watch)
+
+    async def _poll_on(self) -> None:
+        try:
+            while self._watches:
+                await asyncio.sleep(self._poll)
+                watches = tuple(self._watches)
+                try:
+                    ended = await self._ended({watch.call_id for watch in watches})
+                    tables, _ = await self._open()
+                    last = await asyncio.to_thread(tables.last_events, {watch.run_id for watch in watches})
+                except StoreError as error:
+                    for watch in watches:
+                        watch.fail(error)
+                    continue
+                for watch in watches:
+                    watch.update(last.get(watch.run_id, 0), ended)
+        finally:
+            self._polling = None
+
+    async def _ended(self, call_ids: set[str]) -> set[str]:
+        found = await self._statuses(workflow_ids=list(call_ids), load_input=False, load_output=False)
+        return call_ids - {status.workflow_id for status in found if status.status in QUEUED_OR_RUNNING}
+
+    def release(self) -> None:
+        """End the waits of all readers."""
+        for watch in self._watches:
+            watch.release()
+
+    async def close(self) -> None:
+        """Stop following, and close the connections; the client may be used again."""
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
+        for watch in self._watches:
+            watch.fail(StoreError("The client of durable runs was closed."))
+        await super().close()
+
+
+def _record(run_id: str, status: WorkflowStatus) -> CallRecord:
+    result: Reply | AgentFlowError | None = None
+    if status.status not in QUEUED_OR_RUNNING:
+        try:
+            result = reply_of(run_id, status)
+        except (RunFailedError, CallTimeoutError) as error:
+            result = error
+    return CallRecord(agent_of(status), session_of(status), result)

@@ -1,0 +1,397 @@
+"""The runs of durable agents: any process submits them, any worker runs them, and any process streams their events.
+
+Rules:
+
+1. A web process keeps nothing of a run. Workers write its events to the database, numbered without gaps; a connection reads
+   them from there, at the pace of its client.
+2. The id of a sent event is a position: the call of the run, the number of its stored event, and a stage. From it every
+   process continues with the same events.
+3. A call ends for clients when its result is stored. The end is read from the result, so it is there if the last events
+   are not.
+4. When another worker takes a run over, the text of the current reply is discarded, and what it had already stored follows.
+5. A run belongs to the owner of its session, which is the first part of the session's id. For all others it does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
+
+from agentflow._support.frozen import EMPTY
+from agentflow._support.logs import log_failure
+from agentflow._support.validation import adapter_of
+from agentflow.agent.agent import Agent
+from agentflow.durable.records import RunEvent, events_in, segment_number
+from agentflow.errors import AgentFlowError, StoreError, UsageError
+from agentflow.serve.bodies import SESSION_ID
+from agentflow.serve.limits import Limits
+from agentflow.serve.refusals import Refusal
+from agentflow.serve.runs import Numbered
+from agentflow.serve.view import EndEvent, GapEvent, Public, StartEvent, TextEvent, View
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.events import ActingChunk, HookEvent, PostActing, PostReasoning, PreActing, ReasoningChunk
+from agentflow.vocabulary.messages import Reply, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.saving.codec import msg_from_dict
+from agentflow.vocabulary.verdicts import Resolution
+
+if TYPE_CHECKING:
+    from agentflow.durable.execution import Host
+    from agentflow.durable.following import CallRecord, FollowingClient, ListedRun
+
+__all__ = ["STORED_SESSION", "DurableCalls", "DurableRun", "HasWorkers"]
+
+STORED_SESSION: Final = re.compile(rf"([0-9a-f]{{32}})\.([A-Za-z0-9_-]{{1,64}})\.({SESSION_ID[1:-1]})")
+"""The id of a stored session: the owner's key, the agent's name, and the id for its owner."""
+
+T = TypeVar("T")
+
+_RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_POSITION: Final = re.compile(r"([0-9]{1,6})-([0-9]{1,12})-([012])")
+_STARTED, _RUNNING, _ENDED = range(3)
+_DAMAGED: Final = "damaged"
+_LISTED: Final = 50
+_SEARCHED: Final = 1_000
+
+
+@runtime_checkable
+class HasWorkers(Protocol):
+    """A `DurableAgent`; its module is not imported here, because it needs an extra."""
+
+    agent: Agent[Any]
+    client: FollowingClient
+    host: Host
+
+
+@dataclass
+class _Position:
+    """A position in the events of a run; the stage is that of the call. `passed`: the next event is of a later call."""
+
+    call: int = 0
+    seq: int = 0
+    stage: int = _ENDED
+    passed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.call}-{self.seq}-{self.stage}"
+
+
+class DurableRun:
+    """A run of a durable agent, as it was when the request arrived.
+
+    Args:
+        id: Its id.
+        calls: Its calls.
+        public_session: The session's id for its owner.
+        of: What belongs to all runs.
+    """
+
+    def __init__(self, id: str, calls: Sequence[CallRecord], public_session: str, of: DurableCalls) -> None:  # noqa: A002
+        self.id = id
+        self.public_session = public_session
+        self.agent = of.agents[calls[0].agent].agent
+        self.owner = calls[0].session.partition(".")[0]
+        self._calls = calls
+        self._of = of
+        self._client = of.agents[calls[0].agent].client
+
+    @property
+    def end(self) -> EndEvent | None:
+        """The end of its last call; None if it is queued or running."""
+        return self._end_of(self._calls[-1])
+
+    def _end_of(self, call: CallRecord) -> EndEvent | None:
+        if isinstance(call.result, Reply):
+            return self._of.view.of_reply(call.result)
+        return None if call.result is None else EndEvent(outcome="failed", reference=self.id)
+
+    def interrupt(self, reason: str = "interrupted") -> bool:
+        """End its current call, soon; return whether there was one."""
+        if self.end is None:
+            self._of.soon(self._client.cancel(self.id, reason))
+        return self.end is None
+
+    async def cancel(self, reason: str) -> bool:
+        """End its current call; return whether there was one."""
+        return self.end is None and await stored(self._client.cancel(self.id, reason))
+
+    def after(self, last_id: str | None) -> AsyncGenerator[Numbered | None] | None:
+        """Return the events after a position, for `Last-Event-ID`; None if the run has ended before it.
+
+        Raises:
+            Refusal: It is not a position.
+        """
+        position = _Position()
+        if last_id is not None:
+            found = _POSITION.fullmatch(last_id)
+            if found is None:
+                raise Refusal(400, "wrong_event_id", "Last-Event-ID is not the id of an event of this server.")
+            position = _Position(int(found[1]), int(found[2]), int(found[3]))
+            if not 1 <= position.call <= len(self._calls):
+                return self._read(_Position(), gap=True)
+        if position.stage == _ENDED and position.call == len(self._calls):
+            return None
+        return self._read(position)
+
+    async def read(self) -> AsyncGenerator[Numbered | None]:
+        """Yield its events from the first one, as `after`."""
+        async for event in self._read(_Position()):
+            yield event
+
+    async def _read(self, position: _Position, *, gap: bool = False) -> AsyncGenerator[Numbered | None]:
+        if gap:
+            yield _numbered("", GapEvent())
+        try:
+            async for event in self._follow(position):
+                yield event
+        except StoreError as error:  # the client reconnects, here or at another process
+            log_failure("WARNING", error, "a stream of run {} ends early: its events cannot be read", self.id)
+
+    async def _follow(self, at: _Position) -> AsyncGenerator[Numbered | None]:
+        """Yield the events after a position, and move it."""
+        calls = self._calls
+        async with self._client.watching(self.id) as watch:
+            while not self._of.closed:
+                if at.stage == _ENDED:
+                    at.call, at.stage = at.call + 1, _STARTED
+                    start = StartEvent(run=self.id, agent=self.agent.name, session=self.public_session)
+                    yield _numbered(str(at), start)
+                end = self._end_of(calls[at.call - 1])
+                async for event in self._news(at):
+                    yield event
+                if end is not None:
+                    at.stage = _ENDED
+                    yield _numbered(str(at), end, last=at.call == len(calls))
+                    if at.call == len(calls):
+                        return
+                elif at.passed or await watch.wait(at.call, at.seq, self._of.limits.heartbeat):
+                    if at.passed or watch.ended:
+                        calls = await self._client.calls(self.id)
+                        at.passed = False
+                else:
+                    yield None
+
+    async def _news(self, at: _Position) -> AsyncGenerator[Numbered]:
+        """Yield the stored events of a call after a position, and move it."""
+        while batches := await self._client.batches(self.id, at.seq):
+            for batch in batches:
+                try:
+                    events = events_in(self.id, *batch)
+                except StoreError as error:
+                    log_failure("WARNING", error, "stored events of run {} are skipped", self.id)
+                    events = [RunEvent(self.id, batch.last, _DAMAGED, EMPTY)]
+                for event in events:
+                    if event.seq <= at.seq:
+                        continue
+                    if event.type == "RunTaken" and segment_number(str(event.data.get("call", self.id))) > at.call:
+                        at.passed = True
+                        return
+                    shown = self._shown(event, at)
+                    at.seq = event.seq
+                    if event.type == "RunTaken":
+                        at.stage = _RUNNING
+                    if shown is not None:
+                        yield _numbered("" if isinstance(shown, GapEvent) else str(at), shown)
+
+    def _shown(self, event: RunEvent, at: _Position) -> Public | None:
+        if event.type == "RunTaken":
+            return TextEvent(text="", restart=True) if at.stage == _RUNNING else None
+        try:
+            made = None if event.type == _DAMAGED else _hook_event(event)
+        except (StoreError, ValueError, TypeError, LookupError) as error:
+            log_failure("WARNING", error, "the stored event {} of run {} is skipped", event.seq, self.id)
+            return GapEvent()
+        return GapEvent() if event.type == _DAMAGED else None if made is None else self._of.view.of_event(made)
+
+
+class DurableCalls:
+    """Starts the runs of durable agents, and finds them.
+
+    Args:
+        agents: The agents, by name.
+        limits: The limits; those on runs hold for all processes together.
+        view: The data that clients receive.
+
+    Attributes:
+        closed: Whether the server is shutting down: nothing begins, and streams end, to be continued at another process.
+    """
+
+    def __init__(self, agents: Mapping[str, HasWorkers], limits: Limits, view: View) -> None:
+        self.agents = agents
+        self.limits = limits
+        self.view = view
+        self.closed = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def start(self, owner: str, agent: str, session: str, text: str, key: str | None) -> DurableRun:
+        """Submit a call.
+
+        Args:
+            owner: The user's key.
+            agent: The agent's name.
+            session: The stored session's id.
+            text: The message.
+            key: The request's `Idempotency-Key`: a request that is repeated starts one run.
+
+        Raises:
+            Refusal: A limit is reached, the session is busy, or the key belongs to another call.
+        """
+        if self.closed:
+            raise Refusal(503, "shutting_down", "The server is shutting down.", retry_after=self.limits.retry_after)
+        run_id = f"run_{secrets.token_urlsafe(16)}" if key is None else f"run_{digest(owner, agent, key)}"
+        client = self.agents[agent].client
+        if key is None or await self.find(owner, run_id) is None:
+            self._check_room(owner, session, await self._waiting())
+        try:
+            await stored(client.submit(agent, text, session=session, run_id=run_id, timeout=self.limits.run_seconds))
+        except UsageError as error:
+            raise Refusal(409, "key_in_use", "This Idempotency-Key belongs to another call.") from error
+        return await self._found(run_id)
+
+    def _check_room(self, owner: str, session: str, waiting: Sequence[ListedRun]) -> None:
+        limits = self.limits
+        if any(run.session == session for run in waiting):
+            raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
+        if sum(run.session.startswith(f"{owner}.") for run in waiting) >= limits.runs_per_user:
+            text = f"You have {limits.runs_per_user} runs already. Wait until one ends."
+            raise Refusal(429, "too_many_runs", text, retry_after=limits.retry_after)
+        if len(waiting) >= limits.runs:
+            text = f"There are {limits.runs} runs already. Try again later."
+            raise Refusal(503, "overloaded", text, retry_after=limits.retry_after)
+
+    async def _waiting(self) -> list[ListedRun]:
+        """Return the runs of all users that are queued or running."""
+        found: dict[str, ListedRun] = {}
+        for client, names in self._clients():
+            found.update((run.run_id, run) for run in await stored(client.waiting(names, _SEARCHED)))
+        return list(found.values())
+
+    def _clients(self) -> list[tuple[FollowingClient, list[str]]]:
+        """Return the clients with their agents: each agent has one of its own."""
+        return [(one.client, [name]) for name, one in self.agents.items()]
+
+    async def busy(self, session: str) -> bool:
+        """Return whether a run is queued for a session, or works on it."""
+        return any(run.session == session for run in await self._waiting())
+
+    async def decide(self, run_id: str, agent: str, decisions: Mapping[str, Resolution]) -> DurableRun:
+        """Continue a suspended run.
+
+        Raises:
+            Refusal: It does not wait.
+        """
+        client = self.agents[agent].client
+        try:
+            await stored(client.decide(run_id, decisions, timeout=self.limits.run_seconds))
+        except UsageError as error:
+            raise Refusal(409, "not_waiting", "This session does not wait for these decisions.") from error
+        return await self._found(run_id)
+
+    async def find(self, owner: str, run_id: str) -> DurableRun | None:
+        """Return a run of an owner, if it exists."""
+        if not _RUN_ID.fullmatch(run_id):
+            return None
+        for client, names in self._clients():
+            calls = await stored(client.calls(run_id))
+            place = STORED_SESSION.fullmatch(calls[0].session) if calls else None
+            if place is not None and place[1] == owner and place[2] == calls[0].agent and place[2] in names:
+                return DurableRun(run_id, calls, place[3], self)
+        return None
+
+    async def _found(self, run_id: str) -> DurableRun:
+        for client, _ in self._clients():
+            calls = await stored(client.calls(run_id))
+            if calls and calls[0].agent in self.agents:
+                return DurableRun(run_id, calls, calls[0].session.rpartition(".")[2], self)
+        raise Refusal(404, "no_such_run", "The run has been deleted.")
+
+    async def of(self, owner: str) -> list[DurableRun]:
+        """Return an owner's runs among the last ones of each agent, the newest first."""
+        found: list[DurableRun] = []
+        for client, names in self._clients():
+            recent = await stored(client.recent(names, _SEARCHED))
+            own = [run.run_id for run in recent if run.session.startswith(f"{owner}.")][:_LISTED]
+            found += [run for run_id in own if (run := await self.find(owner, run_id)) is not None]
+        return found
+
+    def end_streams(self) -> None:
+        """Begin no run, and end the streams: their clients continue at another process."""
+        self.closed = True
+        for one in self.agents.values():
+            one.client.release()
+
+    def soon(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run work that a client does not wait for."""
+
+        async def attempt() -> None:
+            try:
+                await work
+            except AgentFlowError as error:
+                log_failure("WARNING", error, "a run could not be cancelled")
+
+        task = asyncio.create_task(attempt(), name="agentflow: cancel a durable run")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End the streams, finish the work, and close the connections."""
+        self.end_streams()
+        await asyncio.gather(*self._tasks)
+        for one in self.agents.values():
+            await one.client.close()
+
+
+async def stored(work: Awaitable[T]) -> T:
+    """Await work in the database.
+
+    Raises:
+        Refusal: The database failed.
+    """
+    try:
+        return await work
+    except StoreError as error:
+        reference = secrets.token_hex(4)
+        log_failure("ERROR", error, "the database of served runs failed (reference {})", reference)
+        raise Refusal(503, "store_failed", f"The run is not available now (reference {reference}).") from error
+
+
+def digest(*parts: str) -> str:
+    """Return a short hash of texts."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _numbered(id: str, event: Public, *, last: bool = False) -> Numbered:  # noqa: A002
+    return Numbered(id, event, event.line(), last)
+
+
+def _hook_event(event: RunEvent) -> HookEvent | None:
+    """Return a stored event as an event of the library; None if its type is not for clients.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    data: Any = event.data
+    match event.type:
+        case "ReasoningChunk":
+            chunk = data["incremental_chunk"]
+            shown = ModelChunk(text=chunk.get("text", ""), thinking=chunk.get("thinking", ""))
+            return ReasoningChunk(incremental_chunk=shown, restart=data.get("restart", False))
+        case "PostReasoning":
+            return PostReasoning(reasoning_result=msg_from_dict(data["reasoning_result"]))
+        case "PreActing":
+            return PreActing(tool_use=_use(data))
+        case "PostActing":
+            result = adapter_of(ToolResultBlock).validate_python(data["tool_result"])
+            return PostActing(tool_use=_use(data), original_tool_use=_use(data), tool_result=result)
+        case "ActingChunk":
+            return ActingChunk(tool_use=_use(data), chunk=data["chunk"])
+        case _:
+            return None
+
+
+def _use(data: Any) -> ToolUseBlock:
+    return adapter_of(ToolUseBlock).validate_python(data["tool_use"])
