@@ -51,6 +51,7 @@ from agentflow.plugins.react import ChainOfThought, ReActThoughts
 from agentflow.plugins.redaction import Redaction
 from agentflow.plugins.reflection import Reflection
 from agentflow.plugins.reminders import DynamicContext, SystemReminder, current_time
+from agentflow.plugins.retrieval import Retrieve, SqliteIndex
 from agentflow.plugins.retry import ModelRetry, ToolRetry
 from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.skills import Skills
@@ -182,6 +183,7 @@ PLUGINS: tuple[Case, ...] = (
     Case("ToolSearch, all tools listed", lambda: [ToolSearch(always=["add"])]),
     Case("Skills, none read", lambda: [Skills(_SKILLS)]),
     Case("Memory, nothing stored", lambda: [Memory(":memory:", user="ada")]),
+    Case("Retrieve, no documents", lambda: [Retrieve(SqliteIndex(":memory:"))]),
     Case("Recorder, to memory", lambda: [Recorder()]),
     Case("OpenTelemetry, sampled out: 2 spans", lambda: [sampling(ALWAYS_OFF)]),
     Case("OpenTelemetry, recorded: 2 spans", lambda: [sampling(ALWAYS_ON)]),

@@ -24,6 +24,7 @@ OPEN = {
     "loop/endings.py _DeadJournal._gone": "it stands for several methods, and only raises",
     "vocabulary/messages.py with_metadata": "the names of notes are free",
     "models/litellm_library.py LiteLLM.acompletion": "LiteLLM's own signature",
+    "models/litellm_library.py LiteLLM.aembedding": "LiteLLM's own signature",
     "models/litellm_library.py LiteLLM.cost_per_token": "LiteLLM's own signature",
     "agent/orchestration/steps.py use": "the arguments of any tool",
     "agent/orchestration/functions.py step": "the arguments of any function; overloads check them",

@@ -87,6 +87,7 @@ HEAVY = {
     "referencing",
     "psycopg",
     "pyrate_limiter",
+    "sqlite_vec",
     "regex",
     "stdnum",
     "cryptography",

@@ -8,16 +8,19 @@ from agentflow.vocabulary.ports.model import Model, ModelRequest, resolve_model
 
 if TYPE_CHECKING:
     from agentflow.models.anthropic_wire import AnthropicWire
+    from agentflow.models.embedding import LiteLLMEmbedder, OpenAIEmbedder
     from agentflow.models.fetching import fetch
     from agentflow.models.litellm import LiteLLMModel
     from agentflow.models.openai_wire import OpenAIWire
 
 __all__ = [
     "AnthropicWire",
+    "LiteLLMEmbedder",
     "LiteLLMModel",
     "Model",
     "ModelChunk",
     "ModelRequest",
+    "OpenAIEmbedder",
     "OpenAIWire",
     "fetch",
     "resolve_model",
@@ -27,7 +30,9 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         "AnthropicWire": ".anthropic_wire",
+        "LiteLLMEmbedder": ".embedding",
         "LiteLLMModel": ".litellm",
+        "OpenAIEmbedder": ".embedding",
         "OpenAIWire": ".openai_wire",
         "fetch": ".fetching",
     },

@@ -251,7 +251,9 @@ class DirectWire(Adapter):
             tls=self._tls,
         )
 
-    async def _post_json(self, url: str, body: Mapping[str, object]) -> Mapping[str, object]:
+    async def _post_json(
+        self, url: str, body: Mapping[str, object], longest: int = _LONGEST_ANSWER
+    ) -> Mapping[str, object]:
         """Send a request to another URL of the vendor, and return its answer, an object.
 
         Raises:
@@ -264,7 +266,7 @@ class DirectWire(Adapter):
                 if response.status != 200:
                     raise await refusal(response)
                 said = bytearray()
-                while len(said) < _LONGEST_ANSWER and (part := await response.content.readany()):
+                while len(said) < longest and (part := await response.content.readany()):
                     said += part
                 return msgspec.json.decode(said, type=dict[str, object])
         except (*failures(), *NO_JSON, ProviderError) as error:

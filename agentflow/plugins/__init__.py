@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from agentflow.plugins.redaction import Redaction
     from agentflow.plugins.reflection import Reflection
     from agentflow.plugins.reminders import DynamicContext, SystemReminder
+    from agentflow.plugins.retrieval import Retrieve
     from agentflow.plugins.retry import ModelRetry, ToolRetry
     from agentflow.plugins.shell import ShellApproval
     from agentflow.plugins.skills import Skills
@@ -62,6 +63,7 @@ __all__ = [
     "Redaction",
     "Reflection",
     "Refuse",
+    "Retrieve",
     "Rule",
     "ShellApproval",
     "Skills",
@@ -113,6 +115,7 @@ __getattr__, __dir__ = lazily(
         "Reflection": ".reflection",
         "DynamicContext": ".reminders",
         "SystemReminder": ".reminders",
+        "Retrieve": ".retrieval",
         "ModelRetry": ".retry",
         "ToolRetry": ".retry",
         "ShellApproval": ".shell",

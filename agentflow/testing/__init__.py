@@ -1,5 +1,5 @@
 """The testing kit: scripted models, step-by-step verification, virtual time, and conformance suites for hooks, stores,
-memories, models.
+memories, indexes, models.
 
 `agentflow.testing.wire` contains strict servers.
 """
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from agentflow._support.lazy import lazily
 from agentflow.testing.check_hook import FindingKind, HookReport, check_hook, check_hook_async
+from agentflow.testing.check_index import IndexFlaw, IndexReport, check_index, check_index_async
 from agentflow.testing.check_memory import MemoryFlaw, MemoryReport, check_memory, check_memory_async
 from agentflow.testing.check_model import ModelFlaw, ModelReport, check_model, check_model_async
 from agentflow.testing.check_store import StoreFlaw, StoreReport, check_store, check_store_async
+from agentflow.testing.embedding import TermEmbedder
 from agentflow.testing.findings import Finding, FindingsError
 from agentflow.testing.fire import FireResult, fire, run_context
 from agentflow.testing.model_scenes import ModelScene, StagedModel
@@ -31,6 +33,8 @@ __all__ = [
     "FindingsError",
     "FireResult",
     "HookReport",
+    "IndexFlaw",
+    "IndexReport",
     "Judge",
     "Line",
     "MemoryFlaw",
@@ -44,12 +48,15 @@ __all__ = [
     "StagedModel",
     "StoreFlaw",
     "StoreReport",
+    "TermEmbedder",
     "Trial",
     "Verifier",
     "VirtualClockLoop",
     "assert_replays",
     "check_hook",
     "check_hook_async",
+    "check_index",
+    "check_index_async",
     "check_memory",
     "check_memory_async",
     "check_model",

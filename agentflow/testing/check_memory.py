@@ -12,7 +12,7 @@ from agentflow.testing.findings import ConformanceReport
 from agentflow.testing.suite import FlawFound, Suite, no_loop_here
 from agentflow.vocabulary.ports.memory_bank import MemoryBank
 
-__all__ = ["MemoryFlaw", "MemoryReport", "check_memory", "check_memory_async"]
+__all__ = ["QUERIES", "MemoryFlaw", "MemoryReport", "check_memory", "check_memory_async"]
 
 MemoryFlaw: TypeAlias = Literal[
     "content", "separation", "search", "forgetting", "duplicates", "concurrency", "errors", "hang"
@@ -20,7 +20,7 @@ MemoryFlaw: TypeAlias = Literal[
 """The kinds of flaws."""
 
 _STRANGE = ("tea\nand \"milk\" AND NOT 'x' -- ; *", "Grüße, 茶, ☕", "%_[a-z]*", " spaces around ", "x" * 5_000)
-_QUERIES = ("", '"', "AND OR NOT", "tea* NEAR/2", "a:b", "') --", "\x00", "user = 'other'", "☕", "x" * 100_000)
+QUERIES = ("", '"', "AND OR NOT", "tea* NEAR/2", "a:b", "') --", "\x00", "user = 'other'", "☕", "x" * 100_000)
 
 
 class MemoryReport(ConformanceReport[MemoryFlaw]):
@@ -106,7 +106,7 @@ class _MemoryTrials(Suite[MemoryFlaw]):
         await self.bank.add(bob, "Bob likes tea.", "agent", 1.0)
         for user in (f"{ada}%", ada.upper(), f"{ada} ", "", "%", f"{ada}' OR '1'='1"):
             _same("separation", f"returns memories to another user ({user!r})", await self._texts(user), [])
-        for query in ("tea", *_QUERIES, ada, f'tea" OR user:"{ada}'):
+        for query in ("tea", *QUERIES, ada, f'tea" OR user:"{ada}'):
             for user in (ada, bob):
                 found = {one.user for one in await self.bank.search(user, query, 10)}
                 _same("separation", f"finds memories of another user ({query[:40]!r})", found - {user}, set[str]())
@@ -120,7 +120,7 @@ class _MemoryTrials(Suite[MemoryFlaw]):
         found = [one.text for one in await self.bank.search(ada, "What is the name of her cat?", 1)]
         _same("search", "does not find the best memory first", found, ["Her cat is called Tom."])
         _same("search", "ignores limit=0", list(await self.bank.search(ada, "tea", 0)), [])
-        for query in _QUERIES:
+        for query in QUERIES:
             await self.bank.search(ada, query, 5)
 
     async def _forgetting(self, ada: str, bob: str) -> None:

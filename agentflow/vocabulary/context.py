@@ -79,6 +79,10 @@ class CallPort(Protocol):
         """The call's usage so far."""
         ...
 
+    def add_usage(self, usage: Usage) -> None:
+        """Add usage to the run and its parents."""
+        ...
+
     def facts(self) -> Sequence[Fact]:
         """The run's facts so far."""
         ...

@@ -46,6 +46,7 @@ from agentflow.plugins.react import ChainOfThought, ReActThoughts
 from agentflow.plugins.redaction import Redaction
 from agentflow.plugins.reflection import Reflection
 from agentflow.plugins.reminders import DynamicContext, SystemReminder, current_time
+from agentflow.plugins.retrieval import Retrieve, SqliteIndex
 from agentflow.plugins.retry import ModelRetry, ToolRetry
 from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.skills import Skills
@@ -76,6 +77,12 @@ def _tracers(sampler: Sampler) -> TracerProvider:
     tracers = TracerProvider(sampler=sampler, shutdown_on_exit=False)
     tracers.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
     return tracers
+
+
+def _index() -> SqliteIndex:
+    index = SqliteIndex(":memory:")
+    asyncio.run(index.add("numbers.txt", "The number 7 is the question to be noted."))
+    return index
 
 
 FACTORIES: dict[type[Hook], dict[str, Factory]] = {
@@ -179,6 +186,11 @@ FACTORIES: dict[type[Hook], dict[str, Factory]] = {
     DynamicContext: {
         "time": lambda: DynamicContext(current_time()),
         "a function": lambda: DynamicContext(lambda event: "It rains."),
+    },
+    Retrieve: {
+        "requests and tool": lambda: Retrieve(_index()),
+        "tool only": lambda: Retrieve(_index(), passages=0),
+        "no index": lambda: Retrieve(lambda run: None),
     },
     ModelRetry: {"restart": ModelRetry, "raise": lambda: ModelRetry(after_first_chunk="raise", jitter=0)},
     ToolRetry: {"defaults": ToolRetry, "writes": lambda: ToolRetry(writes=True)},

@@ -24,6 +24,7 @@ from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import PreReasoning
 from agentflow.vocabulary.messages import Msg, with_metadata
+from agentflow.vocabulary.ports.embedder import billed_to
 from agentflow.vocabulary.ports.memory_bank import MemoryBank, Remembered
 from agentflow.vocabulary.transcript import with_appended
 
@@ -105,7 +106,8 @@ class Memory(Hook):
         said = "" if request is None else request.text
         if found.note is None or found.input != said:
             user = self._user_of(event.context)
-            memories = await self.bank.search(user, said, self._recall) if user and said else ()
+            with billed_to(event.context):
+                memories = await self.bank.search(user, said, self._recall) if user and said else ()
             found.input, found.note = said, NOTE.format(lines=_lines(memories)) if memories else ""
         if found.note:
             note = with_metadata(Msg.user(found.note, id=event.context.new_id("msg_")), synthetic=SOURCE)
@@ -138,7 +140,8 @@ class Memory(Hook):
         Args:
             query: Words to find.
         """
-        found = await self.bank.search(self._required(context), query, 20)
+        with billed_to(context):
+            found = await self.bank.search(self._required(context), query, 20)
         return _lines(found) or "Nothing found."
 
     @tool(type="write", idempotent=True)

@@ -34,6 +34,7 @@ class WireServer:
 
     Attributes:
         requests: The requests received, in order, including refused ones.
+        beside: The requests for embeddings, lists of models and counts of tokens.
         rules: The rules that it enforces.
         dialect: The model generation or compatible vendor that it simulates.
 
@@ -54,6 +55,7 @@ class WireServer:
         self._thoughtless: set[str] = set()
         self.dialect = dialect
         self.requests: list[WireRequest] = []
+        self.beside: list[WireRequest] = []
 
     @classmethod
     def openai(cls, script: Script, *, dialect: Dialect | None = None) -> Self:
@@ -213,10 +215,14 @@ class WireServer:
             raise
 
     def _beside(self, raw: web.BaseRequest, request: WireRequest, subject: Subject) -> WireResponse:
-        """WireResponse a request for other data than a reply; it is not recorded and consumes no reply."""
+        """Answer a request for other data than a reply; it consumes no reply."""
         for (method, path), body in self._wires[0].beside.items():
             if raw.method == method and raw.path.endswith(path):
-                return json_answer(200, body(request, subject.tokens))
+                self.beside.append(request)
+                answer = body(request, subject.tokens)
+                if isinstance(answer, HttpAnswer):
+                    return error_answer(self._wires[0], answer, request, self.dialect, subject.tokens)
+                return json_answer(200, answer)
         return self._lost(raw, request)
 
     def _lost(self, raw: web.BaseRequest, request: WireRequest) -> WireResponse:

@@ -12,6 +12,7 @@ from agentflow.testing.wire import (
     checks_openai_fields,
     checks_responses,
     checks_thinking,
+    embeddings,
     openai,
     responses,
 )
@@ -38,7 +39,7 @@ class Wire:
     refusal_of: Callable[[HttpAnswer, Dialect, int], RuleRefusal]
     unknown: WireFrame
     call_id: Callable[[WireRequest, int, ScriptedCall], str]
-    beside: Mapping[tuple[str, str], Callable[[WireRequest, int], JsonObject]]
+    beside: Mapping[tuple[str, str], Callable[[WireRequest, int], JsonObject | HttpAnswer]]
     """The vendor's other answers by method and path, for a request and its estimated size."""
     ping: WireFrame | None = None
 
@@ -99,7 +100,7 @@ OPENAI = Wire(
     refusal_of=_openai_error,
     unknown=openai.UNKNOWN,
     call_id=openai.call_id,
-    beside={("GET", "/models"): openai.models_body},
+    beside={("GET", "/models"): openai.models_body, ("POST", "/embeddings"): embeddings.embeddings_body},
 )
 RESPONSES = Wire(
     name="responses",

@@ -1,0 +1,109 @@
+"""`Embedder`: the port to models that turn texts into vectors.
+
+Rules:
+
+1. A vector is checked once, where it arrives: the right number of them, finite, of one length, and not zero.
+2. The usage is billed to the run for which the vectors are made (`billed_to`); without a run it is not counted.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import hypot, isfinite
+from typing import Protocol, runtime_checkable
+
+from agentflow._support.values import frozen
+from agentflow.errors import ModelError
+from agentflow.vocabulary.context import CallPort, RunContext, port_of
+from agentflow.vocabulary.specs import Usage
+
+__all__ = ["Embedded", "Embedder", "billed_to", "unit_vectors"]
+
+_LONGEST = 8_000
+"""Characters of a text that are sent: models refuse longer ones, or ignore the rest."""
+
+
+@frozen
+class Embedded:
+    """The vectors of texts.
+
+    Attributes:
+        vectors: One for each text, in order.
+        usage: The usage, if the model reports it.
+    """
+
+    vectors: Sequence[Sequence[float]]
+    usage: Usage | None = None
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """A model that turns texts into vectors, which are closer the more similar the texts are.
+
+    Example:
+        >>> class Lengths:
+        ...     name = "lengths"
+        ...     async def embed(self, texts):
+        ...         return Embedded([(1.0, len(text)) for text in texts])
+        >>> isinstance(Lengths(), Embedder)
+        True
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the model. Vectors of different names are never compared."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        """Return the vectors of texts, none of which is empty.
+
+        Raises:
+            ModelError: The provider failed.
+        """
+        ...
+
+
+_payer: ContextVar[CallPort | None] = ContextVar("agentflow_embedding_payer", default=None)
+
+
+@contextmanager
+def billed_to(context: RunContext) -> Generator[None]:
+    """Bill the embeddings that are made in this block to a run."""
+    token = _payer.set(port_of(context))
+    try:
+        yield
+    finally:
+        _payer.reset(token)
+
+
+async def unit_vectors(embedder: Embedder, texts: Sequence[str]) -> list[array[float]]:
+    """Return the vectors of texts, with length 1.
+
+    Raises:
+        ModelError: The provider failed, or its vectors are not usable.
+    """
+    made = await embedder.embed([text[:_LONGEST] if text.strip() else "-" for text in texts])
+    payer = _payer.get()
+    if payer is not None and made.usage is not None:
+        payer.add_usage(made.usage)
+    sizes = {len(vector) for vector in made.vectors}
+    if len(made.vectors) != len(texts) or len(sizes) > 1:
+        raise _unusable(embedder, f"{len(made.vectors)} vectors of {sorted(sizes)} numbers for {len(texts)} texts")
+    return [_unit(embedder, vector) for vector in made.vectors]
+
+
+def _unit(embedder: Embedder, vector: Sequence[float]) -> array[float]:
+    length = hypot(*vector)
+    if not length or not isfinite(length):
+        raise _unusable(embedder, "a vector that is empty, zero or not finite")
+    return array("f", [number / length for number in vector])
+
+
+def _unusable(embedder: Embedder, found: str) -> ModelError:
+    return ModelError(
+        f"The embedder {embedder.name!r} returned {found}. It should return one vector for each text, all of one length.",
+        model=embedder.name,
+    )
