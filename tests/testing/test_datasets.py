@@ -351,6 +351,24 @@ async def test_failed_calls_and_judges_are_retried_and_billed() -> None:
     assert (trial.attempts, trial.failures) == (1, ("ModelError: wrong key",))
 
 
+async def test_a_failed_attempt_is_in_the_costs_of_the_report() -> None:
+    """The trial has the usage of its last attempt, the report that of all."""
+    usage = ModelChunk(usage=Usage(10, 5, cost=0.01))
+    script = [[ToolUseBlock("t1", "search", {"query": "x"}), usage], ConnectionError("reset"), ["Found.", usage]]
+    agent = Agent("a", ScriptedModel(script), tools=[search], default_hooks=())
+    report = await evaluate(agent, ["x"], retries=RetryPolicy(attempts=2, first_wait=0, jitter=0))
+    (trial,) = report.trials
+    assert (trial.attempts, trial.passed, trial.usage.cost, report.usage.cost) == (2, True, 0.01, 0.02)
+
+
+async def test_sub_agents_cost_and_their_rounds_are_their_own() -> None:
+    """Rounds and tools are those of the agent, the usage is that of all."""
+    boss = Agent("boss", ScriptedModel([ToolUseBlock("b1", "payer", {"message": "Pay"}), "Done."]), tools=[payer()])
+    (trial,) = (await evaluate(boss, ["x"])).trials
+    assert (trial.rounds, [use.name for use in trial.tool_uses]) == (2, ["payer"])
+    assert (trial.usage.model_calls, trial.usage.cost) == (5, pytest.approx(0.03))
+
+
 async def test_a_call_ends_at_its_time_limit() -> None:
     """The trial fails; the others continue."""
 
