@@ -9,7 +9,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from agentflow.errors import UsageError
 from agentflow.tools.argument_errors import explain
-from agentflow.tools.schema import json_schema, read_docstring
+from agentflow.tools.schema import add_descriptions, json_schema, may_hold_floats, may_read_floats, read_docstring
 from agentflow.tools.schema_arguments import SchemaArguments, WithSchema
 from agentflow.tools.signature import ArgumentPlan, plain_function, read_plan, return_hint
 
@@ -126,6 +126,9 @@ class Blueprint:
     def _make_schema(self) -> dict[str, Any]:
         plan = self.plan()
         descriptions = {plan.aliases.get(name, name): text for name, text in self.doc()[1].items()}
+        if plan.schema is not None:
+            add_descriptions(plan.schema["properties"], descriptions)
+            return plan.schema
         try:
             return json_schema(plan.core, descriptions)
         except PydanticInvalidForJsonSchema as error:
@@ -133,6 +136,10 @@ class Blueprint:
                 f"Tool {self.name!r}: no JSON schema can be made of its parameters ({error.message}). Use types "
                 "that JSON can describe, or Dep[X] for objects from the call's deps=."
             ) from error
+
+    def may_read_floats(self) -> bool:
+        """Whether valid arguments could hold a float. Needs no JSON schema, which may never be used."""
+        return may_read_floats(self.plan().core)
 
     def keys(self) -> list[tuple[str, bool]]:
         """Return the arguments' names, each with whether it is required."""
@@ -163,6 +170,10 @@ class SchemaBlueprint(Blueprint):
     def _judge(self, contract: Contract) -> None:
         if not contract.runs:
             contract.judge_parameters(len(self.keys()))
+
+    def may_read_floats(self) -> bool:
+        """Whether arguments of the schema could hold a float."""
+        return may_hold_floats({"additionalProperties": False, **self.parameters()})  # an unknown key is refused
 
     def _make_schema(self) -> dict[str, Any]:
         return self._arguments.schema

@@ -122,7 +122,7 @@ class SchemaArguments:
 
     def plan(self) -> ArgumentPlan:
         """Return a plan in which the model fills everything."""
-        return ArgumentPlan(core=_ANY, validator=self, aliases={}, fills=(), dep_types={}, positional=())
+        return ArgumentPlan(core=_ANY, schema=None, validator=self, aliases={}, fills=(), dep_types={}, positional=())
 
     def validate_json(self, data: str, /) -> tuple[tuple[()], dict[str, Any]]:
         """Validate arguments as the model wrote them.

@@ -32,6 +32,7 @@ from agentflow._support.validation import adapter_of
 from agentflow._support.values import frozen
 from agentflow.errors import UsageError
 from agentflow.tools.contracts import MISSING, return_annotation
+from agentflow.tools.plain_types import plain_schemas
 from agentflow.tools.tool_context import DepMark, ToolContext, ToolEmitter
 from agentflow.vocabulary.context import RunContext
 
@@ -67,6 +68,7 @@ class ArgumentPlan:
 
     Attributes:
         core: Pydantic's schema of the arguments that the model fills.
+        schema: Their JSON schema without descriptions; None: it must be generated from `core`.
         validator: Validates them.
         aliases: Parameters that the model knows by another name.
         fills: The function that fills each injected parameter.
@@ -75,6 +77,7 @@ class ArgumentPlan:
     """
 
     core: CoreSchema
+    schema: dict[str, Any] | None
     validator: ArgumentsValidator
     aliases: Mapping[str, str]
     fills: tuple[tuple[str, Fill], ...]
@@ -170,9 +173,10 @@ def read_plan(
                 deps[name] = kind
         else:
             shown[name] = parameter
-    core = _core_schema(tool, shown, hints)
+    core, schema = plain_schemas(shown.values(), hints) or (_core_schema(tool, shown, hints), None)
     return ArgumentPlan(
         core=core,
+        schema=schema,
         validator=SchemaValidator(core),
         aliases=_aliases(core),
         fills=tuple(fills),

@@ -43,7 +43,6 @@ from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.hooks.registering import meant_by
 from agentflow.tools.blueprint import Blueprint, SchemaBlueprint
 from agentflow.tools.contracts import Contract, contract_of
-from agentflow.tools.schema import may_hold_floats
 from agentflow.tools.schema_arguments import Outside, WithSchema
 from agentflow.tools.signature import ArgumentPlan, local_names, plain_function
 from agentflow.tools.tool_checks import (
@@ -218,7 +217,7 @@ class Tool(HookedTool, Generic[P, R_co]):
             plan = blueprint.plan()
             self.__dict__.update(
                 plan=plan,
-                wants_context=bool(plan.fills),
+                wants_context=bool(plan.fills) or self.streaming,
                 dep_types=plan.dep_types,
                 _check=plan.validator.validate_json,
                 _adds=bool(plan.fills or plan.positional or blueprint.fixed),
@@ -304,8 +303,7 @@ class Tool(HookedTool, Generic[P, R_co]):
 
         def __getattr__(self, name):
             if name == "_scans":
-                schema = {"additionalProperties": False, **self._blueprint.parameters()}  # an unknown key is refused
-                found = self.__dict__[name] = self.external or may_hold_floats(schema)
+                found = self.__dict__[name] = self.external or self._blueprint.may_read_floats()
                 return found
             if name in _LAZY:
                 self._read()
@@ -334,7 +332,7 @@ class FullTool(Tool[P, R_co]):
 
     Attributes:
         contract: The contract of its type; None if there is none.
-        wants_context: Whether `start` needs a `ToolContext`.
+        wants_context: Whether it runs with a `ToolContext`: it needs one, or may emit chunks.
         dep_types: The types that the call's `deps=` must hold, by parameter.
         plan: How arguments are validated and filled in.
     """

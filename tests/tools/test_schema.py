@@ -1,18 +1,27 @@
 """The schema and the words that a model is given for a tool."""
 
 import enum
+import inspect
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import griffe
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field, WithJsonSchema
+from pydantic.experimental.arguments_schema import generate_arguments_schema
+from pydantic_core import SchemaValidator
 from typing_extensions import TypedDict
 
 from agentflow.errors import UsageError
 from agentflow.tools import ToolContext, tool
+from agentflow.tools.plain_types import plain_schemas
+from agentflow.tools.schema import json_schema, read_docstring
 
 
 class Mood(enum.Enum):
@@ -309,8 +318,108 @@ async def rich(a: int) -> None:
 
     Args:
         a: The number.
+
+    Returns:
+        Nothing.
     '''
 rich.prepare()
+assert rich.spec.parameters["properties"]["a"]["description"] == "The number."
+assert not {"griffe", "pydantic.json_schema", "pydantic.experimental.arguments_schema"} & set(sys.modules)
+@tool
+async def richer(a: int) -> None:
+    '''Do it.
+
+    Example:
+        >>> richer(1)
+    '''
+richer.prepare()
 assert "griffe" in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+TEXTS = st.sampled_from(["Add two.", "Note: x", "A list:", "- a", "Returns:", "Args:", "Deprecated."])
+DESCRIBED = st.sampled_from(["One.", "x: y", "see http://x.y/z", "- list", "(x) y:", " lead", "trail  ", "Args:"])
+ITEMS = st.builds(
+    "    {}{}{}{}{}".format,
+    st.sampled_from(["a", "b", "*args", "**kw", "c_1"]),
+    st.sampled_from(["", " (int)", " (int, optional)", " (dict(a))"]),
+    st.sampled_from([": ", ": ", ":", "  : "]),
+    DESCRIBED,
+    st.sampled_from(["", "", *[f"\n{' ' * n}{more}" for n in (6, 8, 9) for more in ("more", "- b: c", "Returns:")]]),
+)
+OTHERS = st.builds(
+    "{}:\n{}".format,
+    st.sampled_from(["Returns", "Raises", "Yields", "Example", "Args"]),
+    st.lists(
+        st.sampled_from(["    int: x", "    The sum.", "        deep", "    >>> f()"]), min_size=1, max_size=2
+    ).map("\n".join),
+)
+DOCSTRINGS = st.builds(
+    lambda before, items, after, gap: gap.join([*before, "Args:\n" + "\n".join(items), *after]),
+    st.lists(st.lists(TEXTS, min_size=1, max_size=2).map("\n".join), max_size=2),
+    st.lists(ITEMS, min_size=1, max_size=3),
+    st.lists(OTHERS, max_size=2),
+    st.sampled_from(["\n\n", "\n\n", "\n\n\n", "\n"]),
+)
+
+
+@given(DOCSTRINGS)
+@settings(max_examples=300, deadline=None)
+def test_docstrings_are_read_as_griffe_reads_them(doc: str) -> None:
+    """A simple docstring, which is read without griffe, gives the same text and descriptions."""
+    texts: list[str] = []
+    described: dict[str, str] = {}
+    for section in griffe.Docstring(inspect.cleandoc(doc)).parse(griffe.Parser.google, warnings=False):
+        if isinstance(section, griffe.DocstringSectionText):
+            texts.append(section.value.strip())
+        elif isinstance(section, griffe.DocstringSectionParameters):
+            described |= {item.name.lstrip("*"): " ".join(item.description.split()) for item in section.value}
+    assert read_docstring(doc) == ("\n\n".join(texts), described)
+
+
+SCALARS = st.sampled_from([str, int, float, bool, Literal["a"], Literal["a", "b"], Literal[1], Any])
+TYPES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        inner.map(lambda kind: list[kind]),
+        inner.map(lambda kind: dict[str, kind]),
+        inner.map(lambda kind: kind | None),
+        inner.map(lambda kind: kind | int),
+    ),
+    max_leaves=3,
+)
+DEFAULTS = st.sampled_from([inspect.Parameter.empty, None, "a", 1, 1.5, float("inf"), True, (), Mood.GOOD])
+VALUES = st.recursive(
+    st.sampled_from(["a", "b", 1, "1", 1.5, 1.0, True, None, 10**30]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    max_leaves=3,
+)
+
+
+@given(st.lists(st.tuples(TYPES, DEFAULTS), min_size=1, max_size=3), VALUES)
+@settings(max_examples=300, deadline=None)
+def test_plain_types_have_the_schemas_of_pydantic(shown: list[tuple[Any, Any]], value: Any) -> None:
+    """The JSON schema is the same text, and the same arguments are valid."""
+    hints = {f"p{n}": kind for n, (kind, _) in enumerate(shown)}
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+        for name, (_, default) in zip(hints, shown, strict=True)
+    ]
+    found = plain_schemas(parameters, hints)
+    assume(found is not None)
+
+    def take() -> None: ...
+
+    take.__annotations__ = hints
+    take.__signature__ = inspect.Signature(parameters)  # type: ignore - functions have no such declared attribute
+    core = generate_arguments_schema(take)
+
+    def checked(core: Any) -> str:
+        try:
+            return repr(SchemaValidator(core).validate_json(json.dumps({"p0": value})))
+        except ValueError as error:
+            return str(error)
+
+    assert found is not None
+    assert (json.dumps(found[1]), checked(found[0])) == (json.dumps(json_schema(core, {})), checked(core))
