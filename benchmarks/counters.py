@@ -41,9 +41,9 @@ BUDGETS: dict[str, Counts] = {
     "one more streamed chunk": Counts(5.5, 391, 1.2),
     "the first PreActing hook, a round": Counts(2, 140, 0),
     "one more PreActing hook, a round": Counts(0, 15, 0),
-    "the first wrapper of the model, a round": Counts(16, 402, 1),
-    "the first wrapper of a tool, a round": Counts(16, 390, 1),
-    "one more round with all plugins": Counts(561, 16690, 29),
+    "the first wrapper of the model, a round": Counts(16, 399, 1),
+    "the first wrapper of a tool, a round": Counts(16, 402, 1),
+    "one more round with all plugins": Counts(535, 16190, 29),
     "the Recorder, a round": Counts(141, 4152, 15),
     "OpenTelemetry sampled out, a round": Counts(11, 169, 0),
 }

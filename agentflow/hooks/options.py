@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import fields
+from functools import cache
 from operator import attrgetter
 from typing import Any, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary
@@ -82,6 +83,7 @@ def call_of(hook: Hook, kind: type[Event]) -> Call:
     return _shadowed(call, hook, kind) if hook.shadow else call
 
 
+@cache
 def about_a_tool(kind: type[Event]) -> bool:
     """Whether events of a class belong to one tool: to a call of it, or to a turn."""
     return not {"tool_use", "turn"}.isdisjoint(field.name for field in fields(kind))

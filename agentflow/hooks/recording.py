@@ -167,7 +167,7 @@ class ConditionalWrapper(Hook):
     """
 
     def wraps_in(self, context: RunContext) -> bool:
-        """Whether to wrap the next work of a call. Must be fast, and must not raise."""
+        """Whether to wrap the next work of a call. It should be fast, and raises nothing."""
         return True
 
 

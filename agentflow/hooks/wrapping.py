@@ -187,12 +187,22 @@ class ToolSource(Mono[ToolResultBlock]):
         change: Returns the same work with other chunks.
         replace: Returns other work to run instead.
         layer: The wrapper to apply to that.
+        emits: See the attribute.
+
+    Attributes:
+        emits: Whether the work may emit chunks.
     """
 
     def __init__(
-        self, inner: Mono[ToolResultBlock], change: ChangesChunks, replace: ReplacesWork, layer: Layer | None = None
+        self,
+        inner: Mono[ToolResultBlock],
+        change: ChangesChunks,
+        replace: ReplacesWork,
+        layer: Layer | None = None,
+        emits: bool = True,
     ) -> None:
         self.inner = inner
+        self.emits = emits
         self._change = change
         self._replace = replace
         self._layer = layer
@@ -231,7 +241,7 @@ class ToolSource(Mono[ToolResultBlock]):
 
     def over(self, inner: Observable[Any]) -> ToolSource:
         """Return the same source with other work; `chunks` still changes the original work."""
-        return ToolSource(_mono_of(inner), self._change, self._replace, self._layer)
+        return ToolSource(_mono_of(inner), self._change, self._replace, self._layer, self.emits)
 
 
 def layered(around: Around, hook: Wrapping, event: Event, source: Any, outermost: bool = False) -> Any:
@@ -268,7 +278,7 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any, outermost
         work: Any = made
         if not isinstance(made, Mono):
             work = Mono[Any].from_observable(_checked(made, hook, event))
-        return ToolSource(work, source.chunks, source.instead, (around, hook, event))
+        return ToolSource(work, source.chunks, source.instead, (around, hook, event), source.emits)
     return _checked(made, hook, event)
 
 

@@ -285,10 +285,11 @@ def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHook
         scope: The hooks, if they differ from the run's.
     """
     arounds = (run.events.hooks if scope is None else scope).arounds(kind)
-    for around, hook in arounds[:0:-1]:
-        source = layered(around, hook, event, source)
-    around, hook = arounds[0]
-    return layered(around, hook, event, source, outermost=True)
+    outermost, its_hook = arounds[0]
+    if len(arounds) > 1:
+        for around, hook in arounds[:0:-1]:
+            source = layered(around, hook, event, source)
+    return layered(outermost, its_hook, event, source, outermost=True)
 
 
 def apply_steps(run: RunBase, kind: type[Event], steps: Sequence[Step], value: Any, dropped: object) -> Any:
@@ -404,33 +405,42 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
 
 
 def tool_source(
-    stage: Stage, work: ToolWork, transform: Transform | None = None, instead: Work | None = None
+    stage: Stage, work: ToolWork, emits: bool, transform: Transform | None = None, instead: Work | None = None
 ) -> ToolSource:
     """Return the source for `PreActing` that the innermost hook receives.
 
     Args:
         stage: The stage.
         work: Runs one attempt, given a transform of the chunks and other work to run instead.
+        emits: Whether the work may emit chunks.
         transform: Changes the chunks.
         instead: Runs instead of the tool.
     """
-
-    def changed(further: Transform) -> ToolSource:
-        if transform is None:
-            return tool_source(stage, work, further, instead)
-        before = transform
-
-        def both(chunks: Flux[Any]) -> Any:
-            made = before(chunks)
-            return further(chunks.over(made) if isinstance(chunks, ChunkSource) else made)
-
-        return tool_source(stage, work, both, instead)
-
     return ToolSource(
         Mono(partial(stage.do, partial(work, transform, instead))),
-        changed,
-        lambda other: tool_source(stage, work, transform, other),
+        partial(_changed, stage, work, emits, transform, instead),
+        partial(tool_source, stage, work, True, transform),
+        None,
+        emits,
     )
+
+
+def _changed(
+    stage: Stage,
+    work: ToolWork,
+    emits: bool,
+    transform: Transform | None,
+    instead: Work | None,
+    further: Transform,
+) -> ToolSource:
+    """Return a tool's source with a further change of its chunks."""
+
+    def both(chunks: Flux[Any]) -> Any:
+        assert transform is not None
+        made = transform(chunks)
+        return further(chunks.over(made) if isinstance(chunks, ChunkSource) else made)
+
+    return tool_source(stage, work, emits, further if transform is None else both, instead)
 
 
 def generator(stream: AsyncIterator[T]) -> AsyncGeneratorType[T, None]:

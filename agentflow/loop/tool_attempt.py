@@ -154,7 +154,7 @@ async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, tra
     limit = tool.timeout
     chunks: ToolChunks | None = None
     context: ToolContext | None = None
-    if tool.wants_context or tool.streaming:
+    if tool.wants_context:
         chunks = ToolChunks(call, TimeLimit(limit), transform)
         context = ToolContext(use, run.context, progress.attempt, call.key(), ToolEmitter(chunks.emit))
     try:

@@ -372,13 +372,14 @@ class ToolCall:
             event = run.events.sealed(PreActing, (self.use, self.approval))
         stage = Stage(run, PreActing)
         try:
-            bare = tool_source(stage, self.work)
+            tool = self.tool
+            bare = tool_source(stage, self.work, tool is None or tool.wants_context)
             made: Any = wrap(run, PreActing, event, bare, self.hooks)
             steps = mono_steps_over(made, bare) if isinstance(made, Mono) else None  # pyright: ignore[reportUnknownArgumentType] - the hook's value
             if steps is None:
                 value = await stage.outcome(made)
             else:
-                value = self._rendered(await work_of(self, self.tool, None))
+                value = self._rendered(await work_of(self, tool, None))
                 if steps:
                     value = apply_steps(run, PreActing, steps, value, EMPTY)
                 run.scope.check()

@@ -287,7 +287,8 @@ class UsageLimits(SideWrapper):
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Count each attempt as it begins; refuse one beyond the limit."""
-        return Flux(partial(self._run_model, self._root(event.context), event.context, source, False))
+        context = event.context
+        return Flux(partial(self._run_model, self._root(context), context, source, False))
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
         """Count each attempt as it begins; refuse one beyond the limit."""

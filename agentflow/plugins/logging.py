@@ -75,7 +75,7 @@ class _LoggedCall:
     Attributes:
         began: The call's start by the run's clock; None for a resumed call.
         where: The beginning of each line; empty before the first.
-        writers: The `log` of the loggers bound to its ids, by event.
+        writers: The `log` of the loggers bound to its ids, and the level, by event.
     """
 
     __slots__ = ("began", "where", "writers")
@@ -83,7 +83,7 @@ class _LoggedCall:
     def __init__(self) -> None:
         self.began: float | None = None
         self.where = ""
-        self.writers: dict[type[Event], _Write] = {}
+        self.writers: dict[type[Event], tuple[_Write, str | None]] = {}
 
 
 class EventLog(Hook):
@@ -155,24 +155,21 @@ class EventLog(Hook):
         """Write the line."""
         kind = event.sealed_form
         call = own(event.context, self, _LoggedCall)
-        write = call.writers.get(kind)
-        if write is None:
-            write = self._begin(event, kind, call)
-        level = self._shown.get(kind)
+        write, level = call.writers.get(kind) or self._begin(event, kind, call)
         if level is None:
             return
-        if kind in _MAY_GO_WRONG or event.decision is not None:
+        if event.decision is not None or kind in _MAY_GO_WRONG:
             level = level if kind in self._final else _raised(event, level)
         write(level, _LogLine((self, event, level, call)))
 
-    def _begin(self, event: HookEvent, kind: type[Event], call: _LoggedCall) -> _Write:
+    def _begin(self, event: HookEvent, kind: type[Event], call: _LoggedCall) -> tuple[_Write, str | None]:
         """Prepare the lines of one event class in a call."""
         if kind is PreCall:
             call.began = event.context.clock.monotonic()
         call.where = call.where or self._where(event)
         write: Any = self._bound(event).log  # loguru takes anything, and asks for its text if a sink takes the level
-        call.writers[kind] = write
-        return write
+        found = call.writers[kind] = write, self._shown.get(kind)
+        return found
 
     def _where(self, event: HookEvent) -> str:
         """Return the beginning of a call's lines."""

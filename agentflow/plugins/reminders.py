@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 from agentflow._support.frozen import FrozenDict
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
+from agentflow.vocabulary.context import own
 from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.messages import Msg, TextBlock, message
 from agentflow.vocabulary.transcript import with_appended
@@ -80,11 +81,11 @@ class SystemReminder(Hook):
         text = self.text if isinstance(self.text, str) else self.text(event)
         if not isinstance(text, str) and isinstance(text, Awaitable):
             return self._later(event, text)
-        _append(event, _tagged(text, self.tag), "reminder")
+        _append(self, event, _tagged(text, self.tag), "reminder")
         return None
 
     async def _later(self, event: PreReasoning, text: Awaitable[str | None]) -> None:
-        _append(event, _tagged(await text, self.tag), "reminder")
+        _append(self, event, _tagged(await text, self.tag), "reminder")
 
 
 class DynamicContext(Hook):
@@ -146,7 +147,7 @@ class DynamicContext(Hook):
     def _add(self, event: PreReasoning, texts: list[str]) -> None:
         text = _tagged("\n".join(texts), self.tag)
         if self.place == "end":
-            _append(event, text, "context")
+            _append(self, event, text, "context")
         elif text:
             _add_to_system(event, text)
 
@@ -226,10 +227,22 @@ def _tagged(text: str | None, tag: str) -> str:
     return f"<{tag}>\n{text}\n</{tag}>" if tag else text
 
 
-def _append(event: PreReasoning, text: str, source: str) -> None:
+class _LastNote:
+    """The last message that a hook added in a call; it is added again while its text is the same."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.note: Msg | None = None
+
+
+def _append(hook: Hook, event: PreReasoning, text: str, source: str) -> None:
     if text:
-        marked = FrozenDict({"synthetic": source})
-        note = message("user", (TextBlock(text),), event.context.new_id("msg_"), marked)
+        last = own(event.context, hook, _LastNote)
+        note = last.note
+        if note is None or text != last.text:
+            marked = FrozenDict({"synthetic": source})
+            note = last.note = message("user", (TextBlock(text),), event.context.new_id("msg_"), marked)
+            last.text = text
         event.input_messages = with_appended(event.input_messages, note)
 
 

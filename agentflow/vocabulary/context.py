@@ -448,10 +448,10 @@ def own(context: RunContext, hook: object, make: Callable[P, T], *args: P.args, 
     objects = context._objects  # pyright: ignore[reportPrivateUsage] - as in `port_of`
     if objects is None:
         objects = context._objects = {}  # pyright: ignore[reportPrivateUsage]
-    key = id(hook), make
-    found: T | None = objects.get(key)
-    if found is None:
-        found = objects[key] = make(*args, **kwargs)
+    try:
+        found: T = objects[id(hook), make]
+    except KeyError:
+        found = objects[id(hook), make] = make(*args, **kwargs)
     return found
 
 

@@ -202,18 +202,17 @@ class MessageView(Sequence[Msg]):
         if isinstance(index, slice):
             first, last, step = index.indices(len(self))
             return self._part(first, last) if step == 1 else tuple(self)[index]
-        head, start, tail = self._head, self._start, self._tail
-        stored = self._stop - start
-        if index < 0:
-            index += len(head) + stored + len(tail)
+        head, start = self._head, self._start
         at = index - len(head)
-        if 0 <= at < stored:
+        if 0 <= at < self._stop - start:  # nearly always
             return self._messages[start + at] if self._replaced is None else self._stored(start + at)
-        if at < 0 <= index:
+        if index < 0:
+            index += len(self)
+            return self[index] if index >= 0 else _no_such_message()
+        if at < 0:
             return head[index]
-        if 0 <= at - stored < len(tail):
-            return tail[at - stored]
-        raise IndexError("message index out of range")
+        at -= self._stop - start
+        return self._tail[at] if at < len(self._tail) else _no_such_message()
 
     def _part(self, first: int, last: int) -> tuple[Msg, ...]:
         """Return a slice; the cost depends on its length only, not on that of the history."""
@@ -251,6 +250,10 @@ class MessageView(Sequence[Msg]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} messages>"
+
+
+def _no_such_message() -> NoReturn:
+    raise IndexError("message index out of range")
 
 
 _NONE_REPLACED = Replacements(), 0

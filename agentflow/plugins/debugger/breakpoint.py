@@ -107,6 +107,8 @@ class Breakpoint(Hook):
 
     def on_event(self, event: HookEvent) -> HookEvent | Awaitable[HookEvent | Verdict]:
         """Return the event, or pause at it."""
+        if not self._stepping and not isinstance(event, self.kinds):
+            return event
         if _is_ending(event) or not self._pauses_at(event):
             if self._stepping and isinstance(event, CallEnded) and not event.source:
                 self._stepping.discard(root_of(event))

@@ -130,7 +130,8 @@ class Redaction(SideWrapper):
 
     def on_event(self, event: HookEvent) -> HookEvent | Deny:
         """Redact a request to the model; restore the arguments for a tool."""
-        cleaning = own(event.context, self, self._enter, event.context)
+        context = event.context
+        cleaning = own(context, self, self._enter, context)
         if isinstance(event, PreActing):
             lost = self._clean_call(event, cleaning)
             if lost:
@@ -178,14 +179,15 @@ class Redaction(SideWrapper):
 
     def around(self, event: HookEvent, source: Any) -> Any:
         """Redact the model's chunks, and a tool's chunks, while they stream."""
-        cleaning = own(event.context, self, self._enter, event.context)
+        context = event.context
+        cleaning = own(context, self, self._enter, context)
         if isinstance(event, PreReasoning):
             return RedactedFlux(source, cleaning)
         if isinstance(event, PreActing) and cleaning.vault.has_lost:
             lost = self._lost_in(event, cleaning)
             if lost:  # it was allowed in an earlier process, and a wrapped store had only placeholders
                 raise Veto(self._refusal(event, lost))
-        if isinstance(event, PreActing) and self.stored == "redacted":
+        if isinstance(event, PreActing) and self.stored == "redacted" and source.emits:
             whole = event.iteration == 0
 
             def redacted(chunks: Any) -> Flux[Any]:
