@@ -161,6 +161,7 @@ def called(asked: Any, name: str, meta: Any) -> None:
 def main() -> None:
     """Read requests, until there are no more."""
     listed = 0
+    call: threading.Thread | None = None
     if MODE == "dies_at_once":
         sys.stderr.write("cannot find the \x1b[31mdatabase\n")
         sys.exit(1)
@@ -180,11 +181,16 @@ def main() -> None:
             listed += 1
             if MODE == "endless_list":
                 answer(asked, {"tools": [tool(f"t{listed}")], "nextCursor": f"c{listed}"})
+            elif MODE == "flood":
+                answer(asked, {"tools": [tool("act", description=str(listed))]})
             else:
                 answer(asked, {"tools": TOOLS.get(MODE, [tool("act")])})
         elif method == "tools/call":
-            threading.Thread(target=called, args=(asked, params["name"], params.get("_meta")), daemon=True).start()
+            call = threading.Thread(target=called, args=(asked, params["name"], params.get("_meta")), daemon=True)
+            call.start()
         else:
+            if MODE == "flood" and call is not None:
+                call.join()  # another request is answered after the flood
             send({"jsonrpc": "2.0", "id": asked, "error": {"code": -32601, "message": "Method not found"}})
 
 

@@ -15,7 +15,7 @@ from ways import HERE, results, run, served
 
 from agentflow import ActingChunk, Agent, ToolUseBlock
 from agentflow.errors import ToolError
-from agentflow.mcp import MCPServer, ServerOptions
+from agentflow.mcp import MCPServer, ProgressReport, ServerOptions
 from agentflow.testing import ScriptedModel
 
 ACT = ToolUseBlock("t1", "act")
@@ -86,15 +86,26 @@ async def test_it_answers_for_others() -> None:
 
 
 async def test_it_floods(logged: Lines) -> None:
-    """Progress is thinned out, the log is bounded (20 lines a second), and the tools are listed again now and then."""
+    """A slow reader gets the last progress, the log is bounded (20 lines a second), and the tools are listed now and then."""
     began = time.monotonic()
     server = hostile("flood", log_level="debug")
     agent = Agent("a", ScriptedModel([ACT, "Done."]), tools=[server])
-    pieces = [str(event.chunk) async for event in agent.stream("Go").of_type(ActingChunk)]
+    progress: list[float] = []
+    async for event in agent.stream("Go").of_type(ActingChunk):
+        assert isinstance(event.chunk, ProgressReport)
+        if not progress:
+            with pytest.raises(ToolError, match="Method not found"):
+                await server.read("test://nothing")  # is answered after the flood
+        progress.append(event.chunk.done)
+        assert "\x1b" not in str(event.chunk)
+    listed = int(server.tools[0].spec.description)
     await server.close()
     assert results(agent)[0].text == "flooded"
-    assert len(pieces) <= 3000
-    assert not any("\x1b" in piece for piece in pieces)
+    assert progress[-64:] == [*range(3000 - 64, 3000)]
+    assert len(progress) < 64 + 20, (
+        "a few were on their way when the reader stopped; of those behind, the last are kept"
+    )
+    assert 1 < listed < 300, "each announcement is one of 3,000"
     assert sum("line " in line for line in logged) <= 20 * (time.monotonic() - began + 1)
 
 

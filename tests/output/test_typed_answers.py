@@ -92,6 +92,10 @@ async def test_forms(form: Any, said: dict[str, Any], meant: object) -> None:
     assert in_words.output == meant
 
 
+def test_an_output_is_shown_with_its_form_and_the_way_that_was_chosen() -> None:
+    assert [repr(Output(Invoice)), repr(Output(int, via="tool"))] == ["Output(Invoice)", "Output(int, via='tool')"]
+
+
 async def test_text() -> None:
     """`output=str` asks for nothing: the words are the output."""
     reply = await clerk("Hello.", output=str).call("x")

@@ -21,9 +21,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from postgres import Postgres
 from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.exc import OperationalError
 
 from agentflow import Agent, ToolUseBlock, tool
 from agentflow.errors import SessionConflictError, StoreError, UsageError
+from agentflow.state.explain import explain
 from agentflow.state.migrations import SCHEMA_VERSION, migrate
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
@@ -52,6 +54,42 @@ async def count_of(store: SqlStore, session_id: str = "s") -> int:
 
 
 # ---- what is kept
+
+
+async def test_a_transaction_that_writes_has_sqlites_lock_from_its_start(tmp_path: Path) -> None:
+    """One that read first would fail if another process wrote in between; one that only reads takes no lock."""
+    transactions: list[list[str]] = []
+
+    def seen(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("BEGIN"):
+            transactions.append([statement])
+        else:
+            transactions[-1].append(statement.split()[0])
+
+    event.listen(Engine, "before_cursor_execute", seen)
+    try:
+        async with SqlStore(f"sqlite:///{tmp_path / 'a.db'}") as store:
+            await store.append("s", facts(3))
+            await store.fork("s", "t")
+            await store.rename("t", "u")
+            await store.import_(await store.export("u"), "v")
+            claimed = store.claim("v", lease=5)
+            assert claimed is not None
+            (await claimed).release()
+            assert await store.lease("v", "me", 5)
+            assert await store.release("v", "me")
+            assert await store.delete("u")
+            await store.prune(older_than=timedelta(0))
+            wrote = [found for found in transactions if {"INSERT", "UPDATE", "DELETE"} & {*found}]
+            assert len(wrote) >= 9
+            assert {found[0] for found in wrote} == {"BEGIN IMMEDIATE"}
+            transactions.clear()
+            await store.load("s")
+            await store.sessions()
+            await store.session_of("r")
+            assert [found[0] for found in transactions] == ["BEGIN"] * 3
+    finally:
+        event.remove(Engine, "before_cursor_execute", seen)
 
 
 async def test_another_process_finds_what_was_kept(open_store: OpenStore) -> None:
@@ -725,3 +763,12 @@ async def test_a_process_that_ends_gives_back_what_it_was_asked_to(tmp_path: Pat
     assert (ended.stdout, ended.stderr) == ("held\n", "")
     async with SqlStore(url) as store:
         assert await store.lease("s", "another", 60)
+
+
+def test_an_error_of_several_lines_is_reported_by_its_first() -> None:
+    """PostgreSQL's further lines quote the statement, and values in it."""
+    broken = OperationalError("SELECT", {}, Exception("the disk is on fire.\nCONTEXT: a value"))
+    assert str(explain(broken, "sqlite:///a.db", "Loading")).startswith(
+        "Loading failed on sqlite:///a.db: the disk is on fire. "
+    )
+    assert "CONTEXT" not in str(explain(broken, "sqlite:///a.db", "Loading"))
