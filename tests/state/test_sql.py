@@ -772,3 +772,21 @@ def test_an_error_of_several_lines_is_reported_by_its_first() -> None:
         "Loading failed on sqlite:///a.db: the disk is on fire. "
     )
     assert "CONTEXT" not in str(explain(broken, "sqlite:///a.db", "Loading"))
+
+
+@pytest.mark.parametrize(
+    ("said", "retryable"),
+    [
+        ("database is locked", True),
+        ("disk I/O error", True),
+        ("connection refused", True),
+        ("file is not a database", False),
+        ("invalid page in block 7", False),
+        ("password authentication failed", False),
+        ("no such table: facts", False),
+        ("something unheard of", False),
+    ],
+)
+def test_what_may_pass_is_retryable(said: str, retryable: bool) -> None:
+    """`StoreError.retryable` says whether the same call may succeed later."""
+    assert explain(OperationalError("SELECT", {}, Exception(said)), "a.db", "Loading").retryable is retryable
