@@ -227,7 +227,9 @@ class DurableCalls:
         self.closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def start(self, owner: str, agent: str, session: str, text: str, key: str | None) -> DurableRun:
+    async def start(
+        self, owner: str, agent: str, session: str, text: str, key: str | None, *, suspended: bool
+    ) -> DurableRun:
         """Submit a call.
 
         Args:
@@ -236,6 +238,7 @@ class DurableCalls:
             session: The stored session's id.
             text: The message.
             key: The request's `Idempotency-Key`: a request that is repeated starts one run.
+            suspended: Whether the session waits for decisions, so that only a repeated request is accepted.
 
         Raises:
             Refusal: A limit is reached, the session is busy, or the key belongs to another call.
@@ -245,7 +248,11 @@ class DurableCalls:
         run_id = f"run_{secrets.token_urlsafe(16)}" if key is None else f"run_{digest(owner, agent, key)}"
         client = self.agents[agent].client
         if key is None or await self.find(owner, run_id) is None:
-            self._check_room(owner, session, await self._waiting())
+            waiting = await self._waiting()
+            if not any(run.run_id == run_id for run in waiting):  # else a repeated request has just started it
+                if suspended:
+                    raise Refusal(409, "suspended", "The session waits for decisions: resume it.")
+                self._check_room(owner, session, waiting)
         try:
             await stored(client.submit(agent, text, session=session, run_id=run_id, timeout=self.limits.run_seconds))
         except UsageError as error:

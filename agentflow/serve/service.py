@@ -285,9 +285,8 @@ class Service:
         session = place.agent.session(place.stored)
         if self.is_durable(place):
             await self.history(place)
-            if session.pending:
-                raise Refusal(409, "suspended", "The session waits for decisions: resume it.")
-            return await self.durable.start(owner, place.agent.name, place.stored, text, key)
+            suspended = bool(session.pending)
+            return await self.durable.start(owner, place.agent.name, place.stored, text, key, suspended=suspended)
         stream = place.agent.stream(text, session=session, timeout=self.limits.run_seconds, hooks=[self.steering])
         return await self.start(RunRequest(owner, place.agent, session, place.public, stream))
 

@@ -130,6 +130,13 @@ async def test_a_request_that_is_repeated_starts_one_run(site: Site) -> None:
         other = await two.ask("POST", "/agents/a/runs", {"input": "Other"}, Idempotency_Key="k")
         foreign = await eve.ask("POST", "/agents/a/runs", {"input": "Hi"}, Idempotency_Key="k")
         listed = await one.good("GET", "/runs")
+        async with site.worker():
+            asks = [await one.ask("POST", "/agents/a/runs", {"input": "pay"}, Idempotency_Key="p")]
+            await one.events(asks[0][1]["id"])  # it waits for a decision now
+            asks.append(await two.ask("POST", "/agents/a/runs", {"input": "pay"}, Idempotency_Key="p"))
+            plain = await two.ask("POST", "/agents/a/runs", {"input": "pay", "session": asks[0][1]["session"]})
+    assert [(status, body["id"]) for status, body in asks] == [(202, asks[0][1]["id"])] * 2
+    assert (plain[0], plain[1]["error"]["code"]) == (409, "suspended")
     assert first == second
     assert (first[0], other[0], other[1]["error"]["code"]) == (202, 409, "key_in_use")
     assert foreign[1]["id"] != first[1]["id"]
