@@ -31,7 +31,7 @@ class FrozenDict(dict[K, V]):
             "changed with event.tool_use = event.tool_use.replace(input={**event.tool_use.input, key: value})."
         )
 
-    __setitem__ = __delitem__ = update = setdefault = pop = popitem = clear = __ior__ = _refuse  # pyright: ignore[reportAssignmentType] - refusing is the point
+    __setitem__ = __delitem__ = update = setdefault = pop = popitem = clear = __ior__ = cast("Any", _refuse)
 
     def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride] - frozen, so hashable by content
         return hash(frozenset(self))
@@ -54,7 +54,7 @@ class FrozenList(list[V]):
     def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
         raise TypeError("this list is read-only; build a new one from it: [*values, value]")
 
-    __setitem__ = __delitem__ = append = extend = insert = pop = remove = clear = sort = reverse = _refuse  # pyright: ignore[reportAssignmentType] - refusing is the point
+    __setitem__ = __delitem__ = append = extend = insert = pop = remove = clear = sort = reverse = cast("Any", _refuse)
     __iadd__ = __imul__ = _refuse
 
     def __deepcopy__(self, memo: object) -> FrozenList[V]:

@@ -45,7 +45,7 @@ def no_such_name(package: str, name: str, text: str, depth: int = 2) -> Attribut
             `ImportError` is returned then.
         depth: How many frames above this function the requesting one is.
     """
-    asked = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
+    asked = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage] - as `inspect.currentframe` does
     imported = opcode.opname[asked.f_code.co_code[asked.f_lasti]] == "IMPORT_FROM"
     if (
         imported and f"{package}.{name}" not in sys.modules

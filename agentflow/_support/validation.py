@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields
 from functools import lru_cache
+from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic_core import ValidationError, core_schema
@@ -14,9 +15,14 @@ from agentflow.errors import AgentFlowError
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["Above", "Checked", "Refers", "TaggedBy", "Within", "adapter_of", "closed", "first_problem", "fits"]
+__all__ = ["Above", "Checked", "Refers", "TaggedBy", "Within", "adapter_of", "closed", "first_problem", "fits", "is_a"]
 
 T = TypeVar("T")
+
+
+def is_a(value: object, kind: type | UnionType) -> bool:
+    """Return whether a value from outside has its annotated type. For a type checker `isinstance` would be superfluous."""
+    return isinstance(value, kind)
 
 
 def adapter_of(form: Any) -> TypeAdapter[Any]:

@@ -17,6 +17,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from agentflow._support.finite import all_finite
 from agentflow._support.frozen import EMPTY, FrozenDict
 from agentflow._support.ids import new_id
+from agentflow._support.validation import is_a
 from agentflow.errors import SafeExecutionError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
@@ -324,7 +325,7 @@ def _check_approval(tool: str, approval: object) -> None:
 
 
 def _as_data(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+    if not is_a(arguments, Mapping):
         raise UsageError(
             f"Turn of {tool!r}: the arguments must be a mapping by name, not {type(arguments).__name__}. Write "
             "Turn(tool, {'a': 1})."

@@ -322,6 +322,13 @@ def _append_unwaited(run: RunBase, fact: Fact) -> None:
 R = TypeVar("R", bound=RunBase)
 
 
+def _abandoned(*_: object, **__: object) -> Never:
+    raise GeneratorExit("the run was abandoned")
+
+
+_gone: Any = _abandoned  # as a method of any signature
+
+
 class _DeadEvents(Events):
     """The events of a run that was detached from its driver."""
 
@@ -329,11 +336,7 @@ class _DeadEvents(Events):
 
     abandoned = True
     handled = ALL_EVENTS
-
-    def _gone(self, *_: object, **__: object) -> Never:
-        raise GeneratorExit("the run was abandoned")
-
-    fire = decide = hand_over = _after_hooks = _decided = report = _gone  # pyright: ignore[reportAssignmentType] - none returns
+    fire = decide = hand_over = _after_hooks = _decided = report = _gone
 
 
 class _DeadJournal(Journal):
@@ -341,16 +344,13 @@ class _DeadJournal(Journal):
 
     __slots__ = ()
 
-    def _gone(self, *_: object, **__: object) -> Never:
-        raise GeneratorExit("the run was abandoned")
-
-    append = append_new = request = flush = announce = _gone  # pyright: ignore[reportAssignmentType] - none returns
+    append = append_new = request = flush = announce = _gone
 
 
 class _DeadStoredJournal(StoredJournal):
     __slots__ = ()
 
-    append = append_new = request = flush = announce = _DeadJournal._gone  # pyright: ignore[reportAssignmentType, reportPrivateUsage]
+    append = append_new = request = flush = announce = _gone
 
 
 def detached(run: R) -> R:

@@ -292,7 +292,7 @@ async def _pull(
             scope.check()
     except GeneratorExit:  # the coroutine is being closed, so the stream cannot be awaited
         raise
-    except BaseException as error:
+    except BaseException as error:  # the reply is incomplete, whatever ended it
         await _settle_incomplete(run, chunks, error, stream if attempts is None else None)  # else the stage closes it
         if isinstance(error, AttributeError) and chunk is not None and type(chunk) is not ModelChunk:
             raise _no_chunk(run, chunk) from None

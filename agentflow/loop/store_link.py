@@ -205,14 +205,20 @@ class StoreLink:
         writes = self._writes
         if writes is not None and not writes.try_acquire():
             return self._in_turn(writes, session, facts)
+        return self._write(writes, session, facts)
+
+    def _write(
+        self, writes: FairLock | None, session: LinkedSession, facts: tuple[Fact, ...]
+    ) -> StoredMessages | Awaitable[StoredMessages]:
+        """Write and apply facts, and release `writes`. An awaitable is returned only if that needs time."""
         try:
             written, kept = self._written(session, facts)
+            stored = [] if kept is not None else self._apply(session, written)
         except BaseException:  # nothing was written
             if writes is not None:
                 writes.release()
             raise
         if kept is None:
-            stored = self._apply(session, written)
             if writes is not None:
                 writes.release()
             return stored[len(written) - len(facts) :]
@@ -292,17 +298,8 @@ class StoreLink:
     async def _in_turn(self, writes: FairLock, session: LinkedSession, facts: tuple[Fact, ...]) -> StoredMessages:
         """Write after the previous write, as its version or its failure must be known."""
         await writes.acquire()
-        try:
-            written, kept = self._written(session, facts)
-        except BaseException:  # nothing was written
-            writes.release()
-            raise
-        if kept is not None:
-            return await self._finished(writes, session, written, kept, len(facts))
-        try:
-            return self._apply(session, written)[len(written) - len(facts) :]
-        finally:
-            writes.release()
+        stored = self._write(writes, session, facts)
+        return stored if isinstance(stored, list) else await stored
 
     def _state_values(self, session: LinkedSession) -> dict[str, Any]:
         values, refused = session.state.saved()

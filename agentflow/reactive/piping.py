@@ -72,7 +72,7 @@ class Piping(Publisher[T_co]):
     @overload
     def pipe(self, *operators: Callable[[Any], Any]) -> Any: ...
     # pyright matches a base overload with the first override that overlaps it; ours only refine the inherited ones.
-    def pipe(self, *operators: Callable[[Any], Any]) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def pipe(self, *operators: Callable[[Any], Any]) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - see above
         """Apply reactivex's operators. The type of the result is known for up to four.
 
         Example:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias, cast, get_args
+from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
 
 from agentflow._support.validation import Above, TaggedBy, Within
 from agentflow.recording.fields import (
@@ -485,7 +485,7 @@ Entry: TypeAlias = (
 
 
 def _kind(value: object) -> str | None:
-    return value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return cast("dict[str, Any]", value).get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
 
 
 WrittenEntry = Annotated[

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TextIO, TypeVar
 
+from agentflow._support.validation import is_a
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.errors import UsageError
 from agentflow.terminal.interrupts import interrupting
@@ -55,7 +56,7 @@ class Console(Generic[T_co]):
         markdown: bool = True,
         file: TextIO | None = None,
     ) -> None:
-        if not isinstance(stream, AgentFlux):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        if not is_a(stream, AgentFlux):
             raise UsageError(f"Console shows a stream, not {type(stream).__name__}: Console(agent.stream('Hi')).")
         self._stream = stream
         self._events = events

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from agentflow._support.shown import printable
 from agentflow.errors import UsageError
-from agentflow.plugins.approval.terminal import questions
+from agentflow.plugins.approval.terminal import at_terminal, questions
 from agentflow.plugins.debugger.deciding import VERDICTS, form_of, parse_value, parse_verdict
 from agentflow.plugins.debugger.pause import Pause, describe_end
 from agentflow.terminal.lines import ProgramLines, prompt_session
@@ -72,7 +72,7 @@ class TerminalDebugger:
 
     async def __call__(self, pause: Pause) -> None:
         """Handle a paused run until it continues or the input ends."""
-        if self._lines is None and not _at_terminal():
+        if self._lines is None and not at_terminal():
             return
         await questions.turn.acquire()
         try:
@@ -104,10 +104,6 @@ class TerminalDebugger:
     def _say(self, text: str, style: str = "") -> None:
         console = make_console(self._file or sys.stderr)
         console.print(Text(printable(text), style), soft_wrap=True)
-
-
-def _at_terminal() -> bool:
-    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()  # pyright: ignore[reportUnnecessaryComparison] - None without a console
 
 
 def _completer(pause: Pause) -> Completer:

@@ -21,7 +21,7 @@ from agentflow._support.media import (
     type_of_bytes,
     type_of_name,
 )
-from agentflow._support.validation import TaggedBy
+from agentflow._support.validation import TaggedBy, is_a
 from agentflow._support.values import fast_build, field, frozen
 from agentflow.errors import UsageError
 from agentflow.vocabulary.tool_use import ToolUseBlock
@@ -158,7 +158,7 @@ class DataBlock:
     def __post_init__(self) -> None:
         if (self.data is None) == (self.url is None):
             raise UsageError("DataBlock takes exactly one of data= (base64 text) and url=.")
-        if self.data is not None and not isinstance(self.data, str):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        if self.data is not None and not is_a(self.data, str):
             raise UsageError("DataBlock(data=...) is base64 text; for bytes write DataBlock.from_bytes(data).")
 
     @classmethod
@@ -176,7 +176,7 @@ class DataBlock:
         Raises:
             UsageError: The content is empty or larger than `max_bytes`.
         """
-        if not isinstance(data, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        if not is_a(data, bytes | bytearray | memoryview):
             raise UsageError(
                 f"DataBlock.from_bytes takes bytes, not {type(data).__name__}. For a path write "
                 "DataBlock.from_path(...), "

@@ -447,7 +447,7 @@ def own(context: RunContext, hook: object, make: Callable[P, T], *args: P.args, 
     """
     objects = context._objects  # pyright: ignore[reportPrivateUsage] - as in `port_of`
     if objects is None:
-        objects = context._objects = {}  # pyright: ignore[reportPrivateUsage]
+        objects = context._objects = {}  # pyright: ignore[reportPrivateUsage] - the same
     try:
         found: T = objects[id(hook), make]
     except KeyError:

@@ -20,6 +20,7 @@ from typing import Literal, TypeAlias, cast
 
 from agentflow._support.logs import ids_of, log_failure, logger
 from agentflow._support.shown import one_line
+from agentflow._support.validation import is_a
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.plugins._calls import ask_once, repeated
@@ -184,7 +185,7 @@ class Approval(Hook):
     ) -> None:
         self.rules = tuple(rules)
         for rule in self.rules:
-            if not isinstance(rule, Rule):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            if not is_a(rule, Rule):
                 raise UsageError(f"Approval: a rule must be Allow(...) or Refuse(...), not {rule!r:.60}.")
         if ask is not None and suspend:
             raise UsageError(

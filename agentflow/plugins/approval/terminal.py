@@ -27,7 +27,7 @@ try:
 except ImportError:  # Windows
     termios = None
 
-__all__ = ["Questions", "TerminalAsker", "questions"]
+__all__ = ["Questions", "TerminalAsker", "at_terminal", "questions"]
 
 _KEYS: dict[str, Choice] = {"y": "once", "s": "session", "a": "always", "n": "no"}
 _LONGEST = 20_000
@@ -150,7 +150,7 @@ class TerminalAsker:
     def _can_ask(self) -> bool:
         if self._interactive is not None:
             return self._interactive
-        return self._read is not None or (sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty())  # pyright: ignore[reportUnnecessaryComparison] - None without a console
+        return self._read is not None or at_terminal()
 
     def _dialogue(self, request: ApprovalRequest, withdrawn: threading.Event) -> ApprovalDecision:
         if self._read is None and termios is not None:  # discard input typed before the question
@@ -176,6 +176,11 @@ class TerminalAsker:
         write = self._write or sys.stderr
         write.write(text + end)
         write.flush()
+
+
+def at_terminal() -> bool:
+    """Return whether standard input is a terminal."""
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()  # pyright: ignore[reportUnnecessaryComparison] - None without a console
 
 
 def _choice(key: str, offered: list[str]) -> Choice | None:
