@@ -11,12 +11,15 @@ from typing import Any
 __all__ = ["lazily", "no_such_name"]
 
 
-def lazily(package: str, places: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazily(
+    package: str, places: Mapping[str, str], extra: str | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of a package.
 
     Args:
         package: Its name.
         places: The module of each name, as a path below the package or, without a leading dot, an absolute one.
+        extra: The extra that brings what the modules need; named in the error if it is missing.
 
     Example:
         >>> __getattr__, __dir__ = lazily("json", {"JSONDecoder": ".decoder"})
@@ -28,7 +31,14 @@ def lazily(package: str, places: Mapping[str, str]) -> tuple[Callable[[str], Any
         place = places.get(name)
         if place is None:
             raise no_such_name(package, name, f"{package} has no {name!r}{_close_to(package, name)}")
-        value = getattr(importlib.import_module(place, package), name)
+        try:
+            value = getattr(importlib.import_module(place, package), name)
+        except ModuleNotFoundError as error:
+            missing = (error.name or "agentflow").partition(".")[0]
+            if extra is None or missing == "agentflow":
+                raise
+            text = f"{package} needs {missing}, which is not installed: pip install 'agentflow-hooks[{extra}]'"
+            raise ModuleNotFoundError(text, name=error.name) from error
         setattr(sys.modules[package], name, value)
         return value
 

@@ -25,4 +25,5 @@ __getattr__, __dir__ = lazily(
         "View": ".view",
         "bearer_tokens": ".guard",
     },
+    extra="serve",
 )

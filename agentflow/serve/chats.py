@@ -82,6 +82,12 @@ class Chat:
     answered: frozenset[str]
     history: tuple[Msg, ...] | None
 
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The calls of the page's tools that wait after the run."""
+        reply = self.run.reply
+        return frozenset(waits.id for waits in (() if reply is None else reply.pending) if is_client_call(waits))
+
 
 class Chats:
     """Opens the runs of chat pages.

@@ -32,12 +32,11 @@ class LazyCommand(click.Command):
         """Load the command and let it parse its arguments."""
         try:
             module = import_module(self._module)
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             if self._needs is None or (error.name or "").startswith("agentflow"):
                 raise
-            raise CommandError(
-                f"`agentflow {self.name}` needs {error.name}, which is not installed: "
-                f"pip install 'agentflow-hooks[{self._needs}]'."
-            ) from error
+            missing = f"`agentflow {self.name}` needs {error.name}, which is not installed: "
+            cure = f"pip install 'agentflow-hooks[{self._needs}]'."
+            raise CommandError(f"{missing}{cure}" if error.name else f"{error}.") from error  # ours have no name
         command: click.Command = getattr(module, str(self.name))
         return command.make_context(info_name, args, parent, **extra)

@@ -61,7 +61,7 @@ def serve(
             view=View(tools="full", thinking=True, cost=True) if full else None,
             hosts=(*LOOPBACK, *names),
             origins=origins,
-            routes=[*STANDARD, a2a.A2A()] if with_a2a else STANDARD,
+            routes=[*STANDARD, _a2a()] if with_a2a else STANDARD,
             ui=ui,
             resume=not no_resume,
             shutdown_seconds=_SHUTDOWN_SECONDS,
@@ -78,6 +78,13 @@ def serve(
     except KeyboardInterrupt:
         pass
     return 0
+
+
+def _a2a() -> a2a.A2A:
+    try:
+        return a2a.A2A()
+    except ImportError as error:
+        raise CommandError(f"{error}.") from error
 
 
 def _token(name: str) -> str:

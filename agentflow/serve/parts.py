@@ -1,0 +1,170 @@
+"""The parts of a reply that a page shows: the events of a run as texts, thinking and calls that are opened and closed.
+
+The protocols of pages have this in common; `agui/output.py` and `ai_sdk_stream.py` only encode it. Rules:
+
+1. At most one text or thinking is open. It is closed before anything else, and before the end.
+2. A call is opened once, has its arguments once, and has them before its result, its question and the end.
+3. Protocols have no way to take back text: if a reply has another text than the page has received, `wrong` is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from agentflow.serve.view import (
+    EndEvent,
+    GapEvent,
+    Public,
+    Question,
+    ReplyEvent,
+    TextEvent,
+    ThinkingEvent,
+    ToolEvent,
+    ToolOutputEvent,
+)
+
+__all__ = ["Call", "Change", "Part", "Parts", "failure_text"]
+
+
+class Part(NamedTuple):
+    """A text or thinking is opened, continued or closed."""
+
+    step: Literal["start", "delta", "end"]
+    kind: Literal["text", "thinking"]
+    id: str
+    text: str = ""
+
+
+class Call(NamedTuple):
+    """A call is opened, or has its arguments."""
+
+    id: str
+    name: str
+    label: str | None = None
+    input: Mapping[str, Any] | None = None
+
+
+Change: TypeAlias = Part | Call | Question | Public
+"""A change of parts, a question of the end, or an event: a `ToolEvent` is then the call's result."""
+
+
+class Parts:
+    """Turns the events of a run into changes of the page.
+
+    Args:
+        prefix: The beginning of the parts' ids.
+        calls: The ids of the calls that the page has from the run before.
+
+    Attributes:
+        calls: The names of the calls that the page has, by id; None if their arguments are complete.
+        wrong: Whether the page received another text than that of the last reply.
+        changed: Whether the page has a text that is not the run's.
+    """
+
+    def __init__(self, prefix: str, calls: Iterable[str]) -> None:
+        self.calls: dict[str, str | None] = dict.fromkeys(calls)
+        self.wrong = False
+        self.changed = False
+        self._restarted = False  # whether the page has a text of the current reply that is discarded
+        self._prefix = prefix
+        self._count = 0
+        self._open: Literal["text", "thinking"] | None = None
+        self._text = ""  # of the current reply
+        self._last = ""  # the text of the reply before
+
+    @property
+    def id(self) -> str:
+        """The id of the last part."""
+        return f"{self._prefix}_{self._count}"
+
+    def next_id(self) -> str:
+        """Return an id for another part."""
+        self._count += 1
+        return self.id
+
+    def changes(self, event: Public) -> Iterator[Change]:
+        """Yield the changes that an event makes, and the event itself if there is more to it."""
+        match event:
+            case TextEvent(text=text, restart=restart):
+                if restart:
+                    self._restarted = self._restarted or bool(self._text)
+                    self.changed, self._text = self.changed or self._restarted, ""
+                    yield from self._close()
+                yield from self._add("text", text)
+            case ThinkingEvent(text=text):
+                yield from self._add("thinking", text)
+            case ReplyEvent(text=text):
+                if not self._text:
+                    yield from self._add("text", text)
+                yield from self._close()
+                self.wrong = self._restarted or self._text != text
+                self.changed, self._restarted = self.changed or self.wrong, False
+                self._text, self._last = "", text
+                yield event
+            case ToolEvent():
+                yield from self._close()
+                yield from self._tool(event)
+            case ToolOutputEvent(id=key):
+                yield from self._close()
+                if key in self.calls:  # else it began in a gap
+                    yield event
+            case EndEvent(text=text, questions=questions):
+                yield from self._close()
+                if text != self._last:  # why the run ended
+                    yield from self._add("text", text)
+                    yield from self._close()
+                self._text, self._restarted = "", False
+                for question in questions:
+                    if question.name is not None:
+                        yield from self._call(question.id, question.name, question.label, question.input or {})
+                    yield question
+                for key, name in self.calls.items():
+                    if name is not None:
+                        yield Call(key, name, input={})
+                yield event
+            case _:
+                self.changed = self.changed or isinstance(event, GapEvent)
+                if self._open == "thinking":
+                    yield from self._close()
+                yield event
+
+    def _add(self, kind: Literal["text", "thinking"], text: str) -> Iterator[Change]:
+        if self._open != kind:
+            yield from self._close()
+        if text:
+            if self._open is None:
+                self._open = kind
+                yield Part("start", kind, self.next_id())
+            if kind == "text":
+                self._text += text
+            yield Part("delta", kind, self.id, text)
+
+    def _close(self) -> Iterator[Change]:
+        if self._open is not None:
+            kind, self._open = self._open, None
+            yield Part("end", kind, self.id)
+
+    def _tool(self, event: ToolEvent) -> Iterator[Change]:
+        running = event.state == "running"
+        if event.state == "suspended" or (running and event.name is None):
+            return  # the question, or the result, has what is missing
+        given = event.input if running else event.input or {}
+        yield from self._call(event.id, event.name or event.label or "tool", event.label, given)
+        if not running:
+            yield event
+
+    def _call(self, key: str, name: str, label: str | None, given: Mapping[str, Any] | None) -> Iterator[Change]:
+        if key not in self.calls:
+            self.calls[key] = name
+            yield Call(key, name, label)
+        if given is not None and self.calls[key] is not None:
+            self.calls[key] = None
+            yield Call(key, name, label, given)
+
+
+def failure_text(event: EndEvent) -> str | None:
+    """Return what a page should say about a run without a reply; None if it has one."""
+    if event.outcome == "failed":
+        return f"The run failed (reference {event.reference})."
+    return "The server is restarting; the run continues afterwards." if event.outcome == "parked" else None
