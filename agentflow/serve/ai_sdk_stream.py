@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Any, Final, TypeAlias
 
 from agentflow.serve.chats import Chat
-from agentflow.serve.parts import Call, Change, Part, Parts, failure_text
+from agentflow.serve.parts import PageCall, PageChange, PagePart, PageParts, failure_text
 from agentflow.serve.view import EndEvent, GapEvent, Question, ReplyEvent, StateEvent, ToolEvent, ToolOutputEvent
 
 __all__ = ["HEADERS", "ChunkStream"]
@@ -40,7 +40,7 @@ class ChunkStream:
         self._message = continued or f"msg_{chat.run.id}"
         self._step = False  # whether a step is open
         self._results = False  # whether it has results, so that the next reply begins a step
-        self._parts = Parts(self._message, chat.announced)
+        self._parts = PageParts(self._message, chat.announced)
 
     async def chunks(self) -> AsyncGenerator[bytes | None]:
         """Yield the encoded chunks; None if nothing has happened for a while."""
@@ -54,19 +54,19 @@ class ChunkStream:
                     yield _encoded(chunk)
         yield b"data: [DONE]\n\n"
 
-    def _translated(self, change: Change) -> Iterator[Chunk]:
+    def _translated(self, change: PageChange) -> Iterator[Chunk]:
         match change:
-            case Part(step, kind, key, text):
+            case PagePart(step, kind, key, text):
                 if step == "start":
                     yield from self._open_step()
                 delta = {"delta": text} if step == "delta" else {}
                 yield {"type": f"{_NAMES[kind]}-{step}", "id": key, **delta}
             case ReplyEvent():
                 yield from self._attached(change)
-            case Call(key, name, label, None):
+            case PageCall(key, name, label, None):
                 yield from self._open_step()
                 yield _without_none({"type": "tool-input-start", "toolCallId": key, "toolName": name, "title": label})
-            case Call(key, name, input=value):
+            case PageCall(key, name, input=value):
                 yield {"type": "tool-input-available", "toolCallId": key, "toolName": name, "input": value}
             case ToolEvent(id=key):
                 self._results = True

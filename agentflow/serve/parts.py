@@ -24,10 +24,10 @@ from agentflow.serve.view import (
     ToolOutputEvent,
 )
 
-__all__ = ["Call", "Change", "Part", "Parts", "failure_text"]
+__all__ = ["PageCall", "PageChange", "PagePart", "PageParts", "failure_text"]
 
 
-class Part(NamedTuple):
+class PagePart(NamedTuple):
     """A text or thinking is opened, continued or closed."""
 
     step: Literal["start", "delta", "end"]
@@ -36,7 +36,7 @@ class Part(NamedTuple):
     text: str = ""
 
 
-class Call(NamedTuple):
+class PageCall(NamedTuple):
     """A call is opened, or has its arguments."""
 
     id: str
@@ -45,11 +45,11 @@ class Call(NamedTuple):
     input: Mapping[str, Any] | None = None
 
 
-Change: TypeAlias = Part | Call | Question | Public
+PageChange: TypeAlias = PagePart | PageCall | Question | Public
 """A change of parts, a question of the end, or an event: a `ToolEvent` is then the call's result."""
 
 
-class Parts:
+class PageParts:
     """Turns the events of a run into changes of the page.
 
     Args:
@@ -83,7 +83,7 @@ class Parts:
         self._count += 1
         return self.id
 
-    def changes(self, event: Public) -> Iterator[Change]:
+    def changes(self, event: Public) -> Iterator[PageChange]:
         """Yield the changes that an event makes, and the event itself if there is more to it."""
         match event:
             case TextEvent(text=text, restart=restart):
@@ -121,7 +121,7 @@ class Parts:
                     yield question
                 for key, name in self.calls.items():
                     if name is not None:
-                        yield Call(key, name, input={})
+                        yield PageCall(key, name, input={})
                 yield event
             case _:
                 self.changed = self.changed or isinstance(event, GapEvent)
@@ -129,23 +129,23 @@ class Parts:
                     yield from self._close()
                 yield event
 
-    def _add(self, kind: Literal["text", "thinking"], text: str) -> Iterator[Change]:
+    def _add(self, kind: Literal["text", "thinking"], text: str) -> Iterator[PageChange]:
         if self._open != kind:
             yield from self._close()
         if text:
             if self._open is None:
                 self._open = kind
-                yield Part("start", kind, self.next_id())
+                yield PagePart("start", kind, self.next_id())
             if kind == "text":
                 self._text += text
-            yield Part("delta", kind, self.id, text)
+            yield PagePart("delta", kind, self.id, text)
 
-    def _close(self) -> Iterator[Change]:
+    def _close(self) -> Iterator[PageChange]:
         if self._open is not None:
             kind, self._open = self._open, None
-            yield Part("end", kind, self.id)
+            yield PagePart("end", kind, self.id)
 
-    def _tool(self, event: ToolEvent) -> Iterator[Change]:
+    def _tool(self, event: ToolEvent) -> Iterator[PageChange]:
         running = event.state == "running"
         if event.state == "suspended" or (running and event.name is None):
             return  # the question, or the result, has what is missing
@@ -154,13 +154,13 @@ class Parts:
         if not running:
             yield event
 
-    def _call(self, key: str, name: str, label: str | None, given: Mapping[str, Any] | None) -> Iterator[Change]:
+    def _call(self, key: str, name: str, label: str | None, given: Mapping[str, Any] | None) -> Iterator[PageChange]:
         if key not in self.calls:
             self.calls[key] = name
-            yield Call(key, name, label)
+            yield PageCall(key, name, label)
         if given is not None and self.calls[key] is not None:
             self.calls[key] = None
-            yield Call(key, name, label, given)
+            yield PageCall(key, name, label, given)
 
 
 def failure_text(event: EndEvent) -> str | None:

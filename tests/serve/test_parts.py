@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentflow.serve.parts import Call, Change, Part, Parts
+from agentflow.serve.parts import PageCall, PageChange, PagePart, PageParts
 from agentflow.serve.view import (
     EndEvent,
     GapEvent,
@@ -16,25 +16,25 @@ from agentflow.serve.view import (
 )
 
 
-def changes(parts: Parts, *events: Public) -> list[Change]:
+def changes(parts: PageParts, *events: Public) -> list[PageChange]:
     return [change for event in events for change in parts.changes(event)]
 
 
 def test_text_with_thinking_in_its_midst() -> None:
     """Texts and thinking are opened and closed in turns; together they are the reply's text, so nothing is corrected."""
-    parts, reply = Parts("m", ()), ReplyEvent(id="1", text="One two.")
+    parts, reply = PageParts("m", ()), ReplyEvent(id="1", text="One two.")
     told = changes(parts, TextEvent(text="One "), ThinkingEvent(text="Hm."), TextEvent(text="two."), reply)
     assert (told, parts.wrong, parts.changed) == (
         [
-            Part("start", "text", "m_1"),
-            Part("delta", "text", "m_1", "One "),
-            Part("end", "text", "m_1"),
-            Part("start", "thinking", "m_2"),
-            Part("delta", "thinking", "m_2", "Hm."),
-            Part("end", "thinking", "m_2"),
-            Part("start", "text", "m_3"),
-            Part("delta", "text", "m_3", "two."),
-            Part("end", "text", "m_3"),
+            PagePart("start", "text", "m_1"),
+            PagePart("delta", "text", "m_1", "One "),
+            PagePart("end", "text", "m_1"),
+            PagePart("start", "thinking", "m_2"),
+            PagePart("delta", "thinking", "m_2", "Hm."),
+            PagePart("end", "thinking", "m_2"),
+            PagePart("start", "text", "m_3"),
+            PagePart("delta", "text", "m_3", "two."),
+            PagePart("end", "text", "m_3"),
             reply,
         ],
         False,
@@ -44,7 +44,7 @@ def test_text_with_thinking_in_its_midst() -> None:
 
 def test_a_restarted_reply_is_wrong_and_the_next_one_is_not() -> None:
     """The page has the text of the first attempt: its reply is corrected, and the conversation at the end."""
-    parts = Parts("m", ())
+    parts = PageParts("m", ())
     changes(parts, TextEvent(text="On"), TextEvent(text="One.", restart=True), ReplyEvent(id="1", text="One."))
     first = parts.wrong, parts.changed
     changes(parts, TextEvent(text="Two."), ReplyEvent(id="2", text="Two."))
@@ -53,31 +53,31 @@ def test_a_restarted_reply_is_wrong_and_the_next_one_is_not() -> None:
 
 def test_the_end_completes_what_is_open() -> None:
     """A call without arguments, a question's call and a text are complete before the end; the reason of the end is text."""
-    parts = Parts("m", ["old"])
+    parts = PageParts("m", ["old"])
     question = Question(id="b", kind="approval", name="pay", input={"euros": 5})
     end = EndEvent(outcome="suspended", text="Wait.", questions=[question])
     running = [ToolEvent(id=key, name="pay", state="running") for key in ("a", "old")]
     assert changes(parts, *running, TextEvent(text="One"), end) == [
-        Call("a", "pay"),
-        Part("start", "text", "m_1"),
-        Part("delta", "text", "m_1", "One"),
-        Part("end", "text", "m_1"),
-        Part("start", "text", "m_2"),
-        Part("delta", "text", "m_2", "Wait."),
-        Part("end", "text", "m_2"),
-        Call("b", "pay"),
-        Call("b", "pay", None, {"euros": 5}),
+        PageCall("a", "pay"),
+        PagePart("start", "text", "m_1"),
+        PagePart("delta", "text", "m_1", "One"),
+        PagePart("end", "text", "m_1"),
+        PagePart("start", "text", "m_2"),
+        PagePart("delta", "text", "m_2", "Wait."),
+        PagePart("end", "text", "m_2"),
+        PageCall("b", "pay"),
+        PageCall("b", "pay", None, {"euros": 5}),
         question,
-        Call("a", "pay", input={}),
+        PageCall("a", "pay", input={}),
         end,
     ]
 
 
 def test_output_of_a_call_that_began_in_a_gap() -> None:
     """Output of a call that the page does not have is left out; its result opens the call."""
-    parts, gap = Parts("m", ()), GapEvent()
+    parts, gap = PageParts("m", ()), GapEvent()
     result = ToolEvent(id="a", name="pay", state="success")
     assert (changes(parts, gap, ToolOutputEvent(id="a", text="1"), result), parts.changed) == (
-        [gap, Call("a", "pay"), Call("a", "pay", None, {}), result],
+        [gap, PageCall("a", "pay"), PageCall("a", "pay", None, {}), result],
         True,
     )

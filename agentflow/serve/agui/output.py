@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from agentflow.serve.agui.input import STORED, PageInput
 from agentflow.serve.agui.sdk import EventEncoder, core
 from agentflow.serve.chats import Chat
-from agentflow.serve.parts import Call, Change, Part, Parts, failure_text
+from agentflow.serve.parts import PageCall, PageChange, PagePart, PageParts, failure_text
 from agentflow.serve.view import EndEvent, Question, StateEvent, ToolEvent, ToolOutputEvent, View
 from agentflow.vocabulary.messages import Msg
 
@@ -54,7 +54,7 @@ class PageStream:
         self._encoder = EventEncoder()
         self._parent = ""  # the message of the current reply
         self._state: dict[str, Any] | None = None
-        self._parts = Parts(body.run_id, chat.announced)
+        self._parts = PageParts(body.run_id, chat.announced)
 
     async def chunks(self) -> AsyncGenerator[bytes | None]:
         """Yield the encoded events; None if nothing has happened for a while."""
@@ -80,30 +80,30 @@ class PageStream:
     def _encoded(self, event: core.BaseEvent) -> bytes:
         return self._encoder.encode(event).encode()
 
-    def _translated(self, change: Change) -> Iterator[core.BaseEvent]:
+    def _translated(self, change: PageChange) -> Iterator[core.BaseEvent]:
         match change:
-            case Part("start", "text", key):
+            case PagePart("start", "text", key):
                 self._parent = key
                 yield core.TextMessageStartEvent(message_id=key)
-            case Part("delta", "text", key, text):
+            case PagePart("delta", "text", key, text):
                 yield core.TextMessageContentEvent(message_id=key, delta=text)
-            case Part("end", "text", key):
+            case PagePart("end", "text", key):
                 yield core.TextMessageEndEvent(message_id=key)
-            case Part("start", _, key):
+            case PagePart("start", _, key):
                 yield core.ReasoningStartEvent(message_id=key)
                 yield core.ReasoningMessageStartEvent(message_id=key)
-            case Part("delta", _, key, text):
+            case PagePart("delta", _, key, text):
                 yield core.ReasoningMessageContentEvent(message_id=key, delta=text)
-            case Part(_, _, key):
+            case PagePart(_, _, key):
                 yield core.ReasoningMessageEndEvent(message_id=key)
                 yield core.ReasoningEndEvent(message_id=key)
-            case Call(key, name, label, None):
+            case PageCall(key, name, label, None):
                 self._parent = self._parent or self._parts.next_id()
                 metadata = None if label is None else {"label": label}
                 yield core.ToolCallStartEvent(
                     tool_call_id=key, tool_call_name=name, parent_message_id=self._parent, metadata=metadata
                 )
-            case Call(key, input=arguments):
+            case PageCall(key, input=arguments):
                 yield core.ToolCallArgsEvent(tool_call_id=key, delta=json.dumps(arguments))
                 yield core.ToolCallEndEvent(tool_call_id=key)
             case ToolEvent():
