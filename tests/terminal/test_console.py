@@ -31,7 +31,7 @@ from agentflow._support.shown import controls
 from agentflow.errors import ModelError
 from agentflow.plugins import ModelRetry
 from agentflow.plugins.approval.terminal import questions
-from agentflow.terminal.phrases import shorten
+from agentflow.terminal.phrases import duration_text, shorten
 from agentflow.terminal.screen import Screen, make_console
 from agentflow.terminal.tally import Tally
 from agentflow.testing import ScriptedModel, run_context
@@ -509,3 +509,10 @@ async def test_a_tally_counts_one_call() -> None:
         ("cost", "$0.5"),
     ]
     assert tally.line().startswith("completed · 2 rounds · 3 tool calls · 1,280 tokens · ")
+
+
+def test_durations_are_shown_in_the_unit_that_suits_them() -> None:
+    """Of minutes, the rest is in seconds; while something waits, whole seconds are enough."""
+    shown = [duration_text(seconds) for seconds in (0.0005, 0.0124, 0.9994, 0.9996, 59.4, 60, 83.9, 3_725)]
+    assert shown == ["<1 ms", "12 ms", "999 ms", "1.0 s", "59.4 s", "1 min 0 s", "1 min 23 s", "62 min 5 s"]
+    assert [duration_text(seconds, whole=True) for seconds in (0.2, 12.6, 83.9)] == ["0 s", "13 s", "1 min 23 s"]
