@@ -88,7 +88,8 @@ async def relayed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 @pytest.mark.parametrize(
     "which",
     [
-        ("--suite", "auth"),  # all at once; the rest is not in a suite without it, and `sse-retry` measures a time
+        # All of a suite at once. What is in none of these is alone: `sse-retry` measures a time.
+        *(("--suite", name) for name in ("auth", "backcompat", "draft", "extensions")),
         *(("--scenario", name) for name in CALLS),
     ],
     ids=lambda which: which[1],
