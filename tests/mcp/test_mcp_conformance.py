@@ -118,7 +118,7 @@ async def test_an_agent_as_a_server(suite: list[str], tmp_path: Path) -> None:
                 writer.close()
                 break
         url = f"http://127.0.0.1:{port}/mcp"
-        await passes([*suite, "server", "--url", url], tmp_path)
+        await passes([*suite, "server", "--suite", "all", "--url", url], tmp_path)
     finally:
         server.kill()
         await server.wait()
