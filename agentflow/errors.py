@@ -31,6 +31,7 @@ __all__ = [
     "OutputError",
     "QueueFullError",
     "SafeExecutionError",
+    "SandboxError",
     "ScriptError",
     "SessionConflictError",
     "ShutdownError",
@@ -475,6 +476,10 @@ class HookTimeoutError(HookError, TimeoutError):
         self.hook = hook
         self.event = event
         self.timeout = timeout
+
+
+class SandboxError(AgentFlowError):
+    """A sandbox for code does not work, or a program did not repeat itself when it ran again."""
 
 
 class StoreError(AgentFlowError):

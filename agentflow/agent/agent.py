@@ -49,7 +49,7 @@ from agentflow.vocabulary.ports.clock import SystemClock
 from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.saving.plain import read_json
-from agentflow.vocabulary.specs import Clock, ModelOptions, checked_options, is_seconds
+from agentflow.vocabulary.specs import WORKFLOW_STEP, Clock, ModelOptions, checked_options, is_seconds
 
 __all__ = ["Agent", "FullAgent"]
 
@@ -139,7 +139,7 @@ class Agent(PeerAgent[T_co]):
         # `tools_of` raises the right error for a single tool, or None.
         live: list[LiveToolset] = []
         resolved = tools_of((*tools, *from_hooks) if type(tools) in (tuple, list) else (tools, *from_hooks), live)
-        specs = tuple([t.spec for t in resolved.values()])
+        specs = tuple([t.spec for t in resolved.values() if t.name != WORKFLOW_STEP])
         config = LoopConfig(
             FrozenAgentView(name, description, specs, model if isinstance(model, str) else model.name),
             model,

@@ -11,6 +11,7 @@ from typing import Literal, Protocol, runtime_checkable
 from agentflow._support.shown import one_line
 from agentflow._support.values import NamedTuple
 from agentflow.agent.arguments import ToolableAgent, wrapped_agent
+from agentflow.vocabulary.specs import WORKFLOW_STEP
 
 __all__ = ["Edge", "Graph", "HandsOver", "Kind", "graph_of"]
 
@@ -127,6 +128,8 @@ class _Drawing:
             return own
         below: dict[str, str] = {}
         for tool in agent.own_tools:
+            if tool.name == WORKFLOW_STEP:
+                continue
             wrapped = wrapped_agent(tool.function)
             called = self.key(tool, tool.name, "tool")[0] if wrapped is None else self.add(wrapped)
             below[tool.name] = called

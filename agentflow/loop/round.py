@@ -152,6 +152,8 @@ class _Round:
 
     def _work(self, call: ToolUseBlock, waits: Callable[[ToolType], bool], deferred: list[ToolUseBlock]) -> Work:
         async def work() -> None:
+            if (turn := self.run.scope.turn) is not None:
+                await turn(call.id)
             if self.stop is None and not self.halted:
                 index = self._place(call)
                 current_turn.set(self.tool_call(call, index))
@@ -492,7 +494,7 @@ class _CallTasks:
         if self.failures:
             self._scope.stopped = True
             self.cancel()
-        elif self.waiting and self._scope.starts_calls and not self._scope.stopped:
+        elif self.waiting and not self._scope.stopped:
             self.begin()
         if not self.running and self._changed is not None and not self._changed.done():
             self._changed.set_result(None)

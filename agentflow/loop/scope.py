@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Coroutine, Generator, Iterable, Set
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Set
 from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias, cast
 
@@ -78,8 +78,7 @@ class RunScope:
         cleaning: The tasks in which library code cleans up. Hooks run in them although the run is stopped.
         halting: Whether it should stop at its next safe point.
         at: The `positions` at which it was cancelled from outside. `listener` is called then, after the cause is set.
-        starts_calls: Whether the waiting calls of a parallel round start. A replay sets it to False if the recorded ones did
-            not, because the run was cancelled first.
+        turn: Awaited with its id by each call of a parallel round before it starts; set by a replay.
         waits: What it waits for as a part of a tool call; None if it is not a part of one.
     """
 
@@ -89,7 +88,7 @@ class RunScope:
     listener: Callable[[], object] | None = None
     settled: tuple[Any, BaseException | None] = (None, None)
     _abandon: Callable[[], object] | None = None
-    starts_calls = True
+    turn: Callable[[str], Awaitable[None]] | None = None
     _caller: weakref.ref[asyncio.Task[Any]] | None = None
     _inner: list[RunScope] | None = None
     _raised_in: tuple[asyncio.Task[Any] | None, ...] = ()

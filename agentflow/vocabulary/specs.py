@@ -16,6 +16,7 @@ __all__ = [
     "EFFORTS",
     "TOOL_ORDER",
     "WORKFLOW",
+    "WORKFLOW_STEP",
     "AnyTool",
     "Clock",
     "Effort",
@@ -51,6 +52,9 @@ TOOL_ORDER: Final[Mapping[ToolType, int]] = {
 
 WORKFLOW: Final = "workflow"
 """The model name of an agent without a model: code decides instead."""
+
+WORKFLOW_STEP: Final = "workflow_step"
+"""The name of the tool that runs the functions of a workflow's steps. No list of tools contains it."""
 
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | str
 """`"auto"`, `"none"`, `"required"`, or the name of the one tool that the model must call."""

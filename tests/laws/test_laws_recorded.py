@@ -52,3 +52,33 @@ def test_a_run_that_was_left_while_a_sub_agent_waited_is_resumed(tmp_path: FileP
         cleanup="beats",
     )
     assert program_departs(program, "memory", tmp_path) is None
+
+
+def test_calls_that_wait_for_another_to_end_start_in_their_turn(tmp_path: FilePath) -> None:
+    """Calls of a parallel round with a limit have the recorded numbers, although their results come at other moments."""
+    calls = (Piece("call", id="t1", name="slow_look"), Piece("call", id="t1", name="read"))
+    doubled = HookPlan("PostReasoning", "calls:dup", 1, "edit", "sync", "abort", 10, True)
+    program = Program(
+        (calls, calls),
+        hooks=(doubled, doubled),
+        arounds=(AroundPlan("PreReasoning", "zip", 0, 5.0),),
+        max_iterations=2,
+        schedule="PARALLEL",
+        session="fresh",
+        cleanup="beats",
+    )
+    assert program_departs(program, "memory", tmp_path) is None
+
+
+def test_a_chunk_comes_before_its_hook_that_was_cancelled(tmp_path: FilePath) -> None:
+    """A hook of a chunk runs when the call is interrupted; the chunk itself came before."""
+    program = Program(
+        ((Piece("think", "hm"),),),
+        hooks=(HookPlan("ReasoningChunk", "raise-base", 1, "edit", "async", "deny", 200, False),),
+        arounds=(AroundPlan("PreReasoning", "deadline", 1, 5.0),),
+        path=Path("interrupt", 2, None, False),
+        max_iterations=3,
+        session="fresh",
+        cleanup="quiet",
+    )
+    assert program_departs(program, "memory", tmp_path) is None

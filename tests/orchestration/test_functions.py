@@ -12,6 +12,7 @@ import pytest
 from agentflow import Agent, Hook, HookEvent, HookResult, MemoryStore, PreActing, tool
 from agentflow.agent.orchestration import StepError, gather, step, use, workflow
 from agentflow.errors import UsageError
+from agentflow.recording import Recorder, Replay
 from agentflow.vocabulary.verdicts import Approve
 
 
@@ -72,6 +73,24 @@ async def test_after_a_restart() -> None:
     waits = await agent(store).call("x", session="s")
     reply = await agent(store).resume("s", {waits.pending[0].id: Approve()})
     assert (waits.outcome, reply.text, ran) == ("suspended", "published 1", [0])
+
+
+async def test_a_replay_does_not_run_it() -> None:
+    """A replay takes the value from the log."""
+    ran: list[int] = []
+
+    async def draw() -> int:
+        ran.append(len(ran))
+        return len(ran)
+
+    @workflow()
+    async def flow(message: str) -> int:
+        return await step(draw)
+
+    recorder = Recorder()
+    reply = await flow.call("x", hooks=[recorder])
+    replayed = await Replay(recorder.log).arun(flow)
+    assert (reply.output, replayed.divergence, ran) == (1, None, [0])
 
 
 async def test_failures() -> None:

@@ -12,7 +12,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, ParamSpec, TypeVar, cast, get_args, get_origin, overload
+from typing import Any, ParamSpec, TypeVar, cast, get_args, get_origin, overload
 
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -22,17 +22,18 @@ from agentflow._support.validation import adapter_of
 from agentflow.agent.orchestration.asking import Live
 from agentflow.agent.orchestration.steps import Step
 from agentflow.errors import ToolError, UsageError
-from agentflow.tools.results import failure_text
+from agentflow.loop.run import current_turn
+from agentflow.tools.code_names import found_by_name
 from agentflow.tools.signature import MISSING, return_hint
-from agentflow.vocabulary.messages import ToolResultBlock, ToolUseBlock
+from agentflow.tools.tool import Tool, tool
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.messages import ToolResultBlock
+from agentflow.vocabulary.specs import WORKFLOW_STEP
 
-__all__ = ["WORKFLOW_STEP", "run_step", "step"]
+__all__ = ["step", "step_tool"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-WORKFLOW_STEP: Final = "workflow_step"
-"""The name of the calls of functions' steps. There is no tool of this name: the workflow's hook runs the function."""
 
 
 @overload
@@ -119,18 +120,21 @@ def _read(hint: Any, result: ToolResultBlock) -> Any:
         return text
 
 
-async def run_step(use: ToolUseBlock, live: Live) -> ToolResultBlock:
-    """Run a function's step, and return the result of its call.
+def step_tool(pending: Callable[[RunContext], Live]) -> Tool[..., Any]:
+    """Return the tool that runs the steps of functions.
 
     Args:
-        use: The call.
-        live: The steps of the open round.
+        pending: The steps of the open round.
     """
-    found = live.steps.get(use.id)
-    if found is None or found.work is None or found.input != dict(use.input):
-        text = "Not run: a hook has changed the arguments of this step, and a workflow's code sets them."
-        return ToolResultBlock(use.id, use.name, text, "error")
-    try:
-        return ToolResultBlock(use.id, use.name, str(await found.work()))
-    except Exception as error:
-        return ToolResultBlock(use.id, use.name, failure_text(error), "error")
+
+    async def run(function: str, arguments: Any, context: RunContext) -> str:
+        place = current_turn.get()
+        assert place is not None
+        found = pending(context).steps.get(place.use.id)
+        if found is None or found.work is None or found.input != dict(place.use.input):
+            raise ToolError("Not run: a hook has changed the arguments of this step, and a workflow's code sets them.")
+        return str(await found.work())
+
+    # Of the lowest type, so that it does not count in the type of the workflow as a tool.
+    made = tool(name=WORKFLOW_STEP, description="Run a function.", type="research", timeout=None, idempotent=True)
+    return made(found_by_name(run))

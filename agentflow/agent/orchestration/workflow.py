@@ -20,14 +20,14 @@ from reactivex import Observable
 
 from agentflow.agent.agent import Agent
 from agentflow.agent.orchestration.asking import Live, asking_tool
-from agentflow.agent.orchestration.functions import WORKFLOW_STEP, run_step
+from agentflow.agent.orchestration.functions import step_tool
 from agentflow.agent.orchestration.replay import Replayed, call_id, replay
 from agentflow.agent.orchestration.steps import StepError
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.scope import ProcessHooks
-from agentflow.hooks.wrapping import ModelSource, ToolSource
+from agentflow.hooks.wrapping import ModelSource
 from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.output.output import Output
 from agentflow.loop.schedule import ToolSchedule
@@ -35,7 +35,7 @@ from agentflow.reactive import Flux, Mono
 from agentflow.tools.tool import Tool
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
-from agentflow.vocabulary.events import HookEvent, PreActing, PreReasoning, PreToolRound
+from agentflow.vocabulary.events import HookEvent, PreReasoning, PreToolRound
 from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.ports.store import Store
@@ -134,6 +134,7 @@ def make_workflow(
     code = _Code(function)
     flow = RunWorkflow(code, max_rounds, passes)
     tools = [asking_tool(one, flow.pending) if isinstance(one, Agent) else one for one in participants]
+    tools.append(step_tool(flow.pending))
     flow.known = frozenset(made.name for made in tools)
     return Agent(
         name or code.name,
@@ -223,7 +224,7 @@ class RunWorkflow(Hook):
 
     priority = 0
     events = (PreReasoning,)
-    wraps = (PreReasoning, PreToolRound, PreActing)
+    wraps = (PreReasoning, PreToolRound)
     known: frozenset[str] = frozenset()
     no_data = (
         "it is a workflow, and its function cannot be saved. Save its sessions (session.to_dict(), or a store) and its "
@@ -247,7 +248,7 @@ class RunWorkflow(Hook):
         group = found.group
         if group is None:
             return Answer(self._code.text(found.value) or "(no answer)")
-        strangers = [step.name for step in group.steps if step.name not in self.known and step.work is None]
+        strangers = [step.name for step in group.steps if step.name not in self.known]
         if strangers:
             raise UsageError(
                 f"Workflow {event.agent.name!r} uses {strangers[0]!r}, which is not a participant. Write "
@@ -270,13 +271,6 @@ class RunWorkflow(Hook):
     async def _failing(self, context: RunContext) -> AsyncIterator[ModelChunk]:
         self._replayed(context)
         yield ModelChunk()  # unreachable: the function fails as it did in `on_event`
-
-    def around_tool(self, event: PreActing, source: ToolSource) -> Observable[ToolResultBlock]:
-        """Run a function's step."""
-        use = event.tool_use
-        if use.name != WORKFLOW_STEP or use.name in self.known:
-            return source
-        return Mono(lambda: run_step(use, self.pending(event.context)))
 
     def pending(self, context: RunContext) -> Live:
         """Return the steps of the open round; restored by a replay if another process began them."""

@@ -13,10 +13,12 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
+from agentflow.loop.run import RunBase
 from agentflow.recording.entries import MarkEntry
 from agentflow.recording.replay.clock import ReplayClock
 
@@ -87,9 +89,11 @@ class Order:
         self._keys.insert(at, ("chunk", n, place))
         self._times.insert(at, max(time, self._times[at - 1]) if at else time)
 
-    def put_back(self, n: int, place: int, cut: Key) -> None:
-        """Insert a chunk that was delivered before a cancellation and had its event after it."""
-        at = self._keys.index(cut)
+    def put_back(self, n: int, place: int, cut: Key, call: str, seq: int) -> None:
+        """Insert a chunk that was delivered before a cancellation and had its event after it: before its event's hooks."""
+        at, name = self._keys.index(cut), f"{call} {seq}"
+        if name in self.marks:
+            at = min(at, self._keys.index(("mark", name, 0)))
         self._keys.insert(at, ("chunk", n, place))
         self._times.insert(at, self._times[at - 1] if at else self._times[at])
 
@@ -207,6 +211,14 @@ class Progress:
         """Wait until all earlier steps are done."""
         if not self.is_next(key):
             await self._until(self._order.places.get(key, 0), lambda: self.is_next(key))
+
+    async def wait_for_start(self, call: str, use: str, run: RunBase) -> None:
+        """Wait until a tool call of a parallel round should start; if it never did, until its run is cancelled."""
+        keys = self._order.events.get((call, "PreActing", use))
+        seq = self._order.seq(keys[0]) if keys else math.inf
+        await self._until(len(self._keys) - 1, lambda: run.scope.stopped or run.events.seq >= seq - 1 or self.free())
+        if not keys:
+            run.scope.check()
 
     async def shielded(self, wait: Callable[[], Awaitable[None]]) -> None:
         """Wait; an early cancellation, such as a race's, is raised after the steps recorded before it."""

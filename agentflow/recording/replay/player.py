@@ -59,8 +59,7 @@ Reaction: TypeAlias = Literal["stop", "continue", "live"]
 """The reaction to a divergence: stop, continue with the rest of the recording, or continue with a live model."""
 
 _UNKNOWN: Key = ("", "", 0)
-_PATIENCE = 1.0
-"""Seconds to wait for earlier events."""
+_PATIENCE = 1.0  # seconds to wait for earlier events
 
 
 class Player(Recorder):
@@ -132,6 +131,7 @@ class Player(Recorder):
     def _begin(self, event: Event, frame: Frame) -> RecordedCall:
         place = super()._begin(event, frame)
         run = self._runs[frame.call_id] = run_of(frame.context)
+        run.scope.turn = partial(self._start_in_turn, frame.call_id)
         if place.parent is None:
             self._root = run
         buffer = run.events.buffer
@@ -187,12 +187,14 @@ class Player(Recorder):
         """Mark an event as done. If its call began nothing more before an enclosing call cancelled it, let it begin nothing."""
         self._progress.mark_done(key)
         ending = self.script.last_events.get(key)
-        if self.divergence is not None:
-            return
-        if key in self.script.last_starts:
-            self._runs[event.call_id].scope.starts_calls = False
-        if ending is not None:
+        if ending is not None and self.divergence is None:
             self._runs[event.call_id].scope.cancel_at_checkpoint(kind_of(ending), ending.reason)
+            self._progress.wake()
+
+    async def _start_in_turn(self, call: str, use: str) -> None:
+        """Let a call of a parallel round start after as many events as it did."""
+        if (mine := self._pairs.get(call)) is not None and self._strict:
+            await self._progress.wait_for_start(mine, self._normalizer.number(call, use), self._runs[call])
 
     def _recorded_key(self, mine: str, event: Event, call: str) -> Key | None:
         """Return the recorded event with the same class and tool call; None if there is none left."""

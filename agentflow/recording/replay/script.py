@@ -119,7 +119,6 @@ class Script:
         waits: The waits for the reader.
         broken_off: The calls without an end in the log, because the process was killed.
         last_events: The cancellations by an enclosing call between two steps, by the event after which nothing began.
-        last_starts: The last `PreActing` events of rounds that such a cancellation ended.
 
     Raises:
         StoreError: The log has no call, or has lost a line.
@@ -151,7 +150,6 @@ class Script:
         self._ahead: dict[int, Key] = {}
         self.waits: dict[Key, ReaderWait] = {}
         self.last_events: dict[Key, InterruptEntry] = {}
-        self.last_starts: set[Key] = set()
         self._ending: dict[str, InterruptEntry] = {}
         for entry in log.entries:
             self._read(entry)
@@ -240,7 +238,7 @@ class Script:
             time = entry.time + at / 1000
             seq = 0 if isinstance(entry, ReplyEntry) else entry.seq + n
             if given is not None and (cut := self._ahead.pop(given.n, None)) is not None:
-                self.order.put_back(given.n, begun + n, cut)
+                self.order.put_back(given.n, begun + n, cut, entry.call, seq)
             elif given is not None:
                 self.order.add_chunk(given.n, begun + n, entry.call, seq, time)
             place = len(self.steps[entry.call]) + n
@@ -260,9 +258,6 @@ class Script:
         ending = self._ending.pop(call, None)
         if ending is not None and place and kind in ("PostToolRound", "CallEnded"):
             self.last_events["event", call, place - 1] = ending
-            if kind == "PostToolRound":
-                starts = (n for n in range(place - 1, -1, -1) if self.steps[call][n].type == "PreActing")
-                self.last_starts.add(("event", call, next(starts, place - 1)))
         number = "" if use is None else self.normalizer.number(call, str(self.log.use_data(use)["id"]))
         self.order.add_event(call, place, kind, number, seq, time)
 

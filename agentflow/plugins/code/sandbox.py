@@ -1,0 +1,98 @@
+"""The protocol of a sandbox: a program runs until it calls functions, receives their results, and continues.
+
+Rules:
+
+1. What a program says is untrusted: a sandbox validates it into these types, within limits of size and time.
+2. A sandbox grants nothing but the calls: they run outside, as tool calls of the agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+__all__ = ["Finished", "FunctionCall", "FunctionCalls", "FunctionResult", "Program", "RunningProgram", "Sandbox"]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program.
+
+    Attributes:
+        code: Its source.
+        functions: The functions that it can call, with the names of their parameters in order.
+    """
+
+    code: str
+    functions: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call of a function by the program: its name, and its arguments as JSON-compatible data."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCalls:
+    """The program waits for the results of these calls, which can run at the same time."""
+
+    calls: tuple[FunctionCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionResult:
+    """The result of a call: its value as JSON-compatible data, or an error, which the program sees as `FunctionError`."""
+
+    value: Any = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The program has ended.
+
+    Attributes:
+        output: What it printed.
+        error: Why it failed, such as a traceback; None if it did not.
+    """
+
+    output: str
+    error: str | None = None
+
+
+Outcome: TypeAlias = FunctionCalls | Finished
+
+
+class RunningProgram(Protocol):
+    """A program that runs, or waits for results."""
+
+    async def proceed(self, results: Sequence[FunctionResult]) -> Outcome:
+        """Run until the next calls, or to the end.
+
+        Args:
+            results: The results of the last calls, in order; empty at first.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End the program, and release what it holds. It can be called again."""
+        ...
+
+
+class Sandbox(Protocol):
+    """Runs programs that may be hostile.
+
+    Implement it for a remote service, for instance: `start` opens a session there, and `proceed` sends a request.
+    """
+
+    async def start(self, program: Program) -> RunningProgram:
+        """Start a program; it runs from the first `proceed`.
+
+        Raises:
+            SandboxError: The sandbox does not work.
+        """
+        ...

@@ -1,0 +1,226 @@
+"""`code_tool`: a tool that runs the model's Python code in a sandbox, where it can call the agent's tools.
+
+Rules:
+
+1. The code is a workflow whose steps are the calls of its functions. So each call has its events, hooks and approvals, the
+   journal has its result, and a suspended or crashed program continues: it runs again from its start, with the results so far.
+2. The code should be deterministic; one that calls other functions when it runs again fails.
+3. The sandbox's process ends with the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+from agentflow._support.validation import adapter_of
+from agentflow.agent.agent import Agent
+from agentflow.agent.arguments import set_wrapped_agent
+from agentflow.agent.as_tool import full_agent
+from agentflow.agent.orchestration.steps import Step, StepError, gather
+from agentflow.agent.orchestration.workflow import workflow
+from agentflow.errors import SandboxError, ToolError, UsageError
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.named import HookSource, hooks_of
+from agentflow.plugins.code.sandbox import (
+    Finished,
+    FunctionCalls,
+    FunctionResult,
+    Outcome,
+    Program,
+    RunningProgram,
+    Sandbox,
+)
+from agentflow.tools.code_names import found_by_name
+from agentflow.tools.signature import return_hint
+from agentflow.tools.tool import Tool, tool
+from agentflow.tools.tool_checks import strictest
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.events import CallEnded, HookEvent
+from agentflow.vocabulary.messages import ToolResultBlock
+from agentflow.vocabulary.specs import WORKFLOW_STEP, ToolSpec
+
+__all__ = ["code_tool"]
+
+_LONGEST: Final = 100_000
+_ABOUT: Final = """Run a Python program, and return what it prints; the value of its last line is printed too.
+
+The program has the standard library, no network, and starts from nothing each time. It must be deterministic."""
+_FUNCTIONS: Final = """
+It can call these functions. They take and return plain data, and raise FunctionError if they fail. together(f.later(x=1),
+g.later(y=2)) runs several at the same time and returns the list of their values.
+"""
+
+
+def code_tool(
+    *tools: Tool[..., Any],
+    sandbox: Sandbox,
+    name: str = "run_python",
+    max_calls: int = 50,
+    hooks: HookSource = (),
+) -> Tool[..., Any]:
+    """Return a tool with which a model runs Python code. The code can call tools, so that one round replaces many.
+
+    Args:
+        tools: The tools that the code can call, as functions. Each call is a tool call of an agent with this tool's name
+            inside the caller's, so hooks with `scope="tree"` see it, and approvals work.
+        sandbox: Runs the code, such as `Bubblewrap()`.
+        name: The tool's name.
+        max_calls: The number of times that a program can wait for functions.
+        hooks: More hooks for the calls from code.
+
+    Raises:
+        UsageError: An argument is invalid.
+
+    Example:
+        >>> agent = Agent("analyst", "openai/gpt-5", tools=[code_tool(search, sandbox=Bubblewrap(seconds=10))])
+    """
+    if max_calls < 1:
+        raise UsageError(f"code_tool(max_calls={max_calls}): it must be at least 1.")
+    known = {one.name: one for one in tools}
+    parameters = {key: tuple(_properties(one.spec)) for key, one in known.items()}
+    wrong = next((key for key in known if not key.isidentifier()), None)
+    if wrong is not None:
+        raise UsageError(f"code_tool({wrong!r}): code cannot call a tool whose name is no Python name. Rename it.")
+
+    async def run(code: str, context: RunContext) -> str:
+        results: list[tuple[FunctionResult, ...]] = []
+        program = Program(code, parameters)
+        for _ in range(max_calls + 1):
+            outcome = await _advance(context, sandbox, program, results)
+            if isinstance(outcome, Finished):
+                return to_json(outcome).decode()
+            steps = [_step(call.name, call.arguments, known) for call in outcome.calls if call.name in known]
+            values = iter(await gather(*steps, return_exceptions=True))
+            results.append(
+                tuple(
+                    _result(next(values))
+                    if call.name in known
+                    else FunctionResult(error=f"{call.name} does not exist.")
+                    for call in outcome.calls
+                )
+            )
+        return to_json(
+            Finished("", f"The program has called functions {max_calls} times, which is the limit.")
+        ).decode()
+
+    flow: Agent[str] = workflow(
+        *tools, name=name, max_rounds=2 * max_calls + 3, hooks=[_CloseProgram(), *hooks_of(hooks)]
+    )(run)
+
+    async def run_python(code: str, context: RunContext) -> str:
+        if len(code) > _LONGEST:
+            raise ToolError(f"The program has {len(code):,} characters; at most {_LONGEST:,} are possible.")
+        answer = await full_agent(flow).answer(code)
+        ended = adapter_of(Finished).validate_json(answer if isinstance(answer, str) else answer.text)
+        if ended.error is not None:
+            raise ToolError(f"{ended.output}\n{ended.error}".strip())
+        return ended.output or "(no output)"
+
+    set_wrapped_agent(run_python, full_agent(flow))
+    about = _ABOUT + (_FUNCTIONS + "".join(map(_described, known.values())) if known else "")
+    kind = strictest(known.values())
+    return tool(name=name, description=about, type=kind, timeout=None, idempotent=True)(found_by_name(run_python))
+
+
+# ---- the steps of a program
+
+
+@dataclass
+class _Live:
+    """The process of the program, which is not stored: another one catches up with the results."""
+
+    running: RunningProgram | None = None
+    at: int = 0
+    calls: list[FunctionCalls] = field(default_factory=list[FunctionCalls])
+
+    async def close(self) -> None:
+        running, self.running = self.running, None
+        if running is not None:
+            await running.close()
+
+
+class _CloseProgram(Hook):
+    """Ends the process when its call ends."""
+
+    observer = True
+    events = (CallEnded,)
+
+    async def on_event(self, event: HookEvent) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - never a verdict
+        await event.context.state[_Live].close()
+
+
+def _advance(
+    context: RunContext, sandbox: Sandbox, program: Program, results: Sequence[tuple[FunctionResult, ...]]
+) -> Step[Outcome]:
+    """Return the step in which the program runs until its next calls."""
+    so_far = tuple(results)
+
+    async def work() -> str:
+        return to_json(await _proceed(context.state[_Live], sandbox, program, so_far)).decode()
+
+    def read(result: ToolResultBlock) -> Outcome:
+        return adapter_of(Outcome).validate_json(result.text)
+
+    return Step(WORKFLOW_STEP, {"function": "run", "arguments": {"waits": len(so_far)}}, read, work=work, label="run")
+
+
+async def _proceed(
+    live: _Live, sandbox: Sandbox, program: Program, results: Sequence[tuple[FunctionResult, ...]]
+) -> Outcome:
+    """Run the program until the calls after these results. A new process first repeats the earlier calls."""
+    if live.running is None or live.at != len(results):
+        await live.close()
+        live.running, live.at = await sandbox.start(program), 0
+    running = live.running
+    try:
+        outcome: Outcome = Finished("")
+        for at in range(live.at, len(results) + 1):
+            outcome = await running.proceed(results[at - 1] if at else ())
+            live.at = at + 1
+            if at < len(results) and (isinstance(outcome, Finished) or len(outcome.calls) != len(results[at])):
+                raise SandboxError("The program called other functions when it ran again. It must be deterministic.")
+        return outcome
+    except BaseException:
+        await live.close()
+        raise
+
+
+def _step(name: str, arguments: dict[str, Any], known: dict[str, Tool[..., Any]]) -> Step[Any]:
+    def read(result: ToolResultBlock) -> Any:
+        if return_hint(known[name].function, {}) is not str:
+            try:
+                return from_json(result.text)
+            except ValueError:
+                pass
+        return result.text
+
+    return Step(name, arguments, read)
+
+
+def _result(given: Any) -> FunctionResult:
+    return (
+        FunctionResult(error=f"{given.step}: {given.reason}") if isinstance(given, StepError) else FunctionResult(given)
+    )
+
+
+# ---- the description
+
+
+def _properties(spec: ToolSpec) -> dict[str, Any]:
+    return dict(spec.parameters.get("properties", {}))
+
+
+def _described(one: Tool[..., Any]) -> str:
+    required = one.spec.parameters.get("required", ())
+    arguments = [
+        f"{key}: {about.get('type', 'object')}" + ("" if key in required else f" = {about.get('default')!r}")
+        for key, about in _properties(one.spec).items()
+    ]
+    notes = [
+        f"\n    {key}: {about['description']}" for key, about in _properties(one.spec).items() if "description" in about
+    ]
+    return f"\n{one.name}({', '.join(arguments)}): {one.spec.description}{''.join(notes)}\n"

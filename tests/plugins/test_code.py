@@ -1,0 +1,475 @@
+"""`code_tool`: programs in a real sandbox, what they cannot do, and the calls of tools from code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from agentflow import (
+    Agent,
+    Approve,
+    Deny,
+    Hook,
+    HookEvent,
+    HookResult,
+    PostActing,
+    PreActing,
+    ToolUseBlock,
+    tool,
+)
+from agentflow.errors import SandboxError, UsageError
+from agentflow.plugins import Allow, Approval
+from agentflow.plugins.code import (
+    Bubblewrap,
+    Finished,
+    FunctionCall,
+    FunctionCalls,
+    Program,
+    RunningProgram,
+    code_tool,
+)
+from agentflow.recording import Recorder, Replay
+from agentflow.state import SqlStore
+from agentflow.testing import ScriptedModel
+
+pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+
+
+@tool(type="read")
+async def search(text: str, limit: int = 2) -> list[str]:
+    """Find pages.
+
+    Args:
+        text: The words to find.
+    """
+    return [f"{text} {number}" for number in range(limit)]
+
+
+@tool(requires_approval=True)
+async def pay(cents: int) -> str:
+    """Pay."""
+    return f"paid {cents}"
+
+
+def code(*lines: str, id: str = "t1") -> ToolUseBlock:  # noqa: A002
+    return ToolUseBlock(id, "run_python", {"code": "\n".join(lines)})
+
+
+async def run(source: str, seconds: float = 20, disk: int = 20_000_000, read_only: Sequence[str] = ()) -> Finished:
+    running = await Bubblewrap(seconds=seconds, disk=disk, read_only=read_only).start(Program(source, {}))
+    outcome = await running.proceed(())
+    assert isinstance(outcome, Finished)
+    return outcome
+
+
+class Names(Hook):
+    """Notes each tool call in the whole tree."""
+
+    scope = "tree"
+    observer = True
+    events = (PreActing, PostActing)
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def on_event(self, event: HookEvent) -> HookResult:
+        match event:
+            case PreActing(tool_use=use):
+                self.seen.append(f"{event.source}> {use.name}")
+            case PostActing(tool_use=use, tool_result=result):
+                self.seen.append(f"{event.source}< {use.name} {result.state}")
+            case _:
+                pass
+
+
+# ---- programs
+
+
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("print(6 * 7)", "42\n"),
+        ("x = 6\nx * 7", "42\n"),
+        ("None", ""),
+        ("import sys\nprint('a', file=sys.stderr)\nprint('ä')", "a\nä\n"),
+        ("def f():\n    return g()\ndef g():\n    return 1\nf()", "1\n"),
+        ("import sys\nsys.exit()", ""),
+        ("open('/tmp/a', 'w').write('b')\nopen('/tmp/a').read()", "'b'\n"),
+        ("", ""),
+    ],
+)
+async def test_a_program_prints(source: str, output: str) -> None:
+    """The output is what it prints, and the value of its last line."""
+    assert await run(source) == Finished(output)
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "error"),
+    [
+        (
+            "print(1)\n1 / 0",
+            "1\n",
+            'Traceback (most recent call last):\n  File "<program>", line 2, in <module>\n    1 / 0',
+        ),
+        ("def f(", "", '  File "<program>", line 1\n    def f('),
+        ("raise SystemExit('no')", "", "SystemExit: no"),
+        ("import os\nos._exit(3)", "", "The program was ended with exit code 3."),
+    ],
+)
+async def test_a_program_fails(source: str, output: str, error: str) -> None:
+    """The error is a traceback with the program's lines alone."""
+    ended = await run(source)
+    assert ended.error is not None
+    assert (ended.output, ended.error[: len(error)]) == (output, error)
+    assert "runner" not in ended.error
+
+
+HOSTILE = {
+    "read a secret": ("open('{secret}').read()", "FileNotFoundError"),
+    "read passwords": ("open('/etc/passwd').read()", "FileNotFoundError"),
+    "see the environment": ("import os\nassert 'SECRET' in os.environ", "AssertionError"),
+    "see other processes": (
+        "import os\nassert [n for n in os.listdir('/proc') if n.isdigit() and int(n) > 2]",
+        "AssertionError",
+    ),
+    "change the system": ("open('/usr/lib/x', 'w')", "Read-only"),
+    "change the root": ("open('/x', 'w')", "Read-only"),
+    "fill /dev": ("open('/dev/x', 'w').write('x')", "Read-only"),
+    "fill the disk": ("for n in range(99):\n    open(f'/tmp/{{n}}', 'wb').write(b'x' * 1_000_000)", "No space left"),
+    "write a large file": ("open('/tmp/x', 'wb').write(b'x' * 99_000_000)", "File too large"),
+    "use memory": ("x = bytearray(2_000_000_000)", "MemoryError"),
+    "use memory slowly": ("x = []\nwhile True:\n    x.append('a' * 1_000_000)", "MemoryError"),
+    "fork": ("import os\nwhile True:\n    os.fork()", "Resource temporarily unavailable"),
+    "start a program": ("import subprocess\nsubprocess.run(['/bin/sh'])", "Resource temporarily unavailable"),
+    "start a thread": ("import threading\nthreading.Thread(target=print).start()", "can't start new thread"),
+    "run forever": ("while True:\n    pass", "ran for more than 2 s"),
+    "wait forever": ("import time\ntime.sleep(99)", "ran for more than 2 s"),
+    "connect": ("import socket\nsocket.create_connection(('127.0.0.1', {port}), 1)", "refused"),
+    "look up a name": ("import socket\nsocket.getaddrinfo('example.com', 80)", "gaierror"),
+    "raise a limit": ("import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))", "not allowed"),
+    "become root": ("import os\nos.setuid(0)", "OSError"),
+    "trace itself out": ("import ctypes\nassert ctypes.CDLL(None).unshare(0x10000000) == 0", "AssertionError"),
+    "mount": ("import ctypes\nassert ctypes.CDLL(None).mount(b'a', b'/tmp', b'tmpfs', 0, None) == 0", "AssertionError"),
+    "kill all": ("import os\nos.kill(-1, 9)", "No such process"),
+    "print without end": ("while True:\n    print('a' * 10_000)", "printed more than"),
+    "write over the channel": ("import os\nos.write(4, b'junk\\n')\nwhile True: pass", "invalid message"),
+    "end by another's words": ("import os\nos.write(4, b'[' * 100_000 + b'\\n')", "invalid message"),
+    "send too much": ("import os\nwhile True:\n    os.write(4, b'x' * 60_000)", "message of more than"),
+    "call without end": ("import os\nos.write(4, b'{{\"calls\": []}}\\n')", "called 0 functions"),
+    "exhaust the stack": ("def f():\n    f()\nf()", "RecursionError"),
+    "break the interpreter": ("import ctypes\nctypes.string_at(0)", "ended by the kernel"),
+    "catch its end": (
+        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+        "ran for more than 2 s",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_hostile_program_gets_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt fails in the program, or ends it; this process goes on."""
+    source, error = HOSTILE[name]
+    monkeypatch.setenv("SECRET", "hunter2")
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        source = source.format(secret=secret, port=server.getsockname()[1])
+        slow = "ran for more" in error
+        ended = await run(source, seconds=2 if slow else 30)
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert ended.error is not None
+    assert error in ended.error
+    assert "hunter2" not in ended.output + ended.error
+
+
+async def test_a_folder_can_be_read_only() -> None:
+    """A folder is there at its own path if it is given, without write access."""
+    with TemporaryDirectory(dir="/var/tmp") as name:  # pytest's are not readable for nobody
+        (Path(name) / "data").write_text("7")
+        os.chmod(name, 0o755)
+        assert await run(f"int(open('{name}/data').read())", read_only=[name]) == Finished("7\n")
+        ended = await run(f"open('{name}/data', 'w')", read_only=[name])
+    assert "Read-only" in (ended.error or "")
+
+
+async def test_a_closed_program_leaves_no_process() -> None:
+    """Closing ends a program that waits, twice too."""
+    running = await Bubblewrap(seconds=20).start(Program("f()", {"f": ()}))
+    assert await running.proceed(()) == FunctionCalls((FunctionCall("f", {}),))
+    await running.close()
+    await running.close()
+    assert running._process.returncode is not None  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seconds": 0}, r"Bubblewrap\(seconds=0\): it must be a number above 0"),
+        ({"memory": float("nan")}, "memory=nan"),
+        ({"seconds": float("inf")}, "seconds=inf"),
+        ({"read_only": ["/no/folder"]}, "/no/folder is not a folder"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    """A limit that is none is refused."""
+    with pytest.raises(UsageError, match=message):
+        Bubblewrap(**options)
+
+
+def test_without_bwrap_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails when it is configured."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UsageError, match="apt-get install bubblewrap"):
+        Bubblewrap()
+
+
+async def test_a_sandbox_that_cannot_start_says_why() -> None:
+    """The kernel's reason is in the error."""
+    running = await Bubblewrap(seconds=20, python="/usr/no/python").start(Program("1", {}))
+    with pytest.raises(SandboxError, match=r"bwrap failed: .*/usr/no/python"):
+        await running.proceed(())
+
+
+# ---- as a tool, and with tools
+
+
+def agent_with(model: ScriptedModel, *tools: Any, **options: Any) -> Agent:
+    made = code_tool(*tools, sandbox=Bubblewrap(seconds=20), hooks=options.pop("code_hooks", ()))
+    return Agent("analyst", model, tools=[made], **options)
+
+
+async def test_code_calls_tools_with_events_of_their_own() -> None:
+    """Each call from code is a tool call inside, in order; those together run at the same time."""
+    names, both = Names(), asyncio.Barrier(2)
+
+    @tool(type="read")
+    async def meet(name: str) -> str:
+        await both.wait()
+        return name
+
+    model = ScriptedModel(
+        [
+            code("a = search('bees')", "b, c = together(meet.later('x'), meet.later(name='y'))", "print(a, b, c)"),
+            "Done.",
+        ]
+    )
+    agent = agent_with(model, search, meet, hooks=[names])
+    assert (await agent.call("Go")).text == "Done."
+    assert model.requests[1].messages[-1].tool_results[0].text == "['bees 0', 'bees 1'] x y\n"
+    calls = [one for one in names.seen if "workflow_step" not in one]
+    assert (calls[:5], sorted(calls[5:7]), calls[7:]) == (
+        ["> run_python", "run_python> search", "run_python< search success", "run_python> meet", "run_python> meet"],
+        ["run_python< meet success", "run_python< meet success"],
+        ["< run_python success"],
+    )
+
+
+async def test_failures_are_exceptions_in_code() -> None:
+    """A wrong argument, an unknown function and a refusal raise `ToolError`; an exception of the program is an error result."""
+    model = ScriptedModel(
+        [
+            code(
+                "def tell(call):",
+                "    try:",
+                "        print(call())",
+                "    except FunctionError as error:",
+                "        print('failed:', str(error).splitlines()[0])",
+                "tell(lambda: search(nope=1))",
+                "tell(lambda: search('bees', limit='many'))",
+                "tell(lambda: pay(5))",
+                "search.__name__ = 'delete'",
+                "tell(lambda: search('bees'))",
+                "try:",
+                "    search(1, 2, 3)",
+                "except TypeError as error:",
+                "    print(error)",
+                "search(text={1})",
+            ),
+            "Done.",
+        ]
+    )
+
+    class NoPaying(Hook):
+        def on_event(self, event: HookEvent) -> HookResult:
+            return Deny("not today") if isinstance(event, PreActing) and event.tool_use.name == "pay" else None
+
+    await agent_with(model, search, pay, code_hooks=[NoPaying()]).call("Go")
+    result = model.requests[1].messages[-1].tool_results[0]
+    lines = result.text.splitlines()
+    assert result.state == "error"
+    assert lines[:5] == [
+        "failed: search: Tool 'search' was not run: its arguments do not fit.",
+        "failed: search: Tool 'search' was not run: its arguments do not fit.",
+        "failed: pay: Denied: not today",
+        "failed: delete does not exist.",
+        "delete() takes at most 2 arguments, not 3",
+    ]
+    assert lines[-1] == "TypeError: Object of type set is not JSON serializable"
+
+
+@pytest.mark.parametrize("verdict", [Approve(), Deny("too dear")])
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_an_approval_suspends_the_program(verdict: Approve | Deny, elsewhere: bool, tmp_path: Path) -> None:
+    """The program continues after the decision, in another process too, and no function runs twice."""
+    names = Names()
+    lines = [
+        "found = search('bees')",
+        "try:",
+        "    print(found, pay(len(found)))",
+        "except FunctionError as error:",
+        "    print(error)",
+    ]
+
+    def agent() -> Agent:
+        model = ScriptedModel([code(*lines), "Done."] if not names.seen else ["Done."])
+        return agent_with(
+            model,
+            search,
+            pay,
+            store=SqlStore(f"sqlite:///{tmp_path}/s.db"),
+            hooks=[names, Approval([Allow("run_python"), Allow("search")])],
+        )
+
+    first = agent()
+    reply = await first.call("Go", session="s")
+    assert (reply.outcome, [one.tool_use and one.tool_use.name for one in reply.pending]) == ("suspended", ["pay"])
+    second = agent() if elsewhere else first
+    reply = await second.resume("s", {reply.pending[0].id: verdict})
+    assert reply.outcome == "completed"
+    result = (await second.history("s"))[-2].tool_results[0]
+    answer = "['bees 0', 'bees 1'] paid 2" if isinstance(verdict, Approve) else "pay: Denied: too dear"
+    assert result.text == f"{answer}\n"
+    assert names.seen.count("run_python< search success") == 1
+
+
+async def test_a_program_that_changes_is_refused(tmp_path: Path) -> None:
+    """A program that calls other functions when it runs again does not get the results of the first ones."""
+
+    class Changing:
+        """A sandbox whose second start runs another program."""
+
+        starts = 0
+
+        async def start(self, program: Program) -> RunningProgram:
+            self.starts += 1
+            again = Program("together(search.later('x'), search.later('y'))", program.functions)
+            return await Bubblewrap(seconds=20).start(again if self.starts > 1 else program)
+
+    sandbox = Changing()
+
+    def agent(model: ScriptedModel) -> Agent:
+        return Agent(
+            "a",
+            model,
+            tools=[code_tool(search, pay, sandbox=sandbox)],
+            store=SqlStore(f"sqlite:///{tmp_path}/s.db"),
+            hooks=[Approval([Allow("run_python"), Allow("search")])],
+        )
+
+    reply = await agent(ScriptedModel([code("search('bees')", "pay(1)"), "Done."])).call("Go", session="s")
+    model = ScriptedModel(["Done."])
+    await agent(model).resume("s", {reply.pending[0].id: Approve()})
+    result = model.requests[0].messages[-1].tool_results[0]
+    assert result.state == "error"
+    assert "It must be deterministic" in result.text
+
+
+@pytest.mark.parametrize("how", ["interrupt", "timeout", "cancel"])
+async def test_an_ended_call_ends_the_program(how: str) -> None:
+    """The process is gone when the call has ended."""
+    begun = asyncio.Event()
+
+    class Noting:
+        async def start(self, program: Program) -> RunningProgram:
+            running = await Bubblewrap(seconds=60).start(program)
+            processes.append(running._process)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+            begun.set()
+            return running
+
+    processes: list[Any] = []
+    agent = Agent("a", ScriptedModel([code("while True: pass"), "Done."]), tools=[code_tool(sandbox=Noting())])
+    task = asyncio.ensure_future(agent.call("Go", timeout=1.0 if how == "timeout" else None))
+    await begun.wait()
+    if how == "interrupt":
+        agent.interrupt("stop")
+    elif how == "cancel":
+        task.cancel()
+    await asyncio.wait([task])
+    assert [process.returncode is not None for process in processes] == [True]
+
+
+async def test_calls_of_functions_are_limited() -> None:
+    """A loop of calls ends with an error that says so."""
+    model = ScriptedModel([code("while True:", "    search('bees')"), "Done."])
+    tools = [code_tool(search, sandbox=Bubblewrap(seconds=60), max_calls=2)]
+    await Agent("a", model, tools=tools).call("Go")
+    assert (
+        model.requests[1].messages[-1].tool_results[0].text
+        == "The program has called functions 2 times, which is the limit."
+    )
+
+
+async def test_a_replay_starts_no_program() -> None:
+    """A recorded run is replayed without the sandbox."""
+
+    class Counting:
+        starts = 0
+
+        async def start(self, program: Program) -> RunningProgram:
+            Counting.starts += 1
+            return await Bubblewrap(seconds=20).start(program)
+
+    recorder = Recorder()
+    agent = Agent(
+        "a",
+        ScriptedModel([code("search('bees')"), "Done."]),
+        tools=[code_tool(search, sandbox=Counting())],
+        hooks=[recorder],
+    )
+    await agent.call("Go")
+    replayed = await Replay(recorder.log).arun(agent)
+    assert (replayed.divergence, Counting.starts) == (None, 1)
+
+
+def test_the_model_reads_what_it_can_call() -> None:
+    """The description lists the functions with their parameters; the type is the strictest of theirs."""
+    alone, made = code_tool(sandbox=Bubblewrap()), code_tool(search, pay, sandbox=Bubblewrap(), name="python")
+    assert (
+        "search(text: string, limit: integer = 2): Find pages.\n    text: The words to find.\n" in made.spec.description
+    )
+    assert "functions" not in alone.spec.description
+    assert (alone.type, code_tool(search, sandbox=Bubblewrap()).type, made.type, made.name) == (
+        "research",
+        "read",
+        "write",
+        "python",
+    )
+
+
+def test_wrong_arguments_are_refused() -> None:
+    """A name that is no Python name, and a limit of none."""
+    dashed = tool(name="a-b")(search.function)
+    with pytest.raises(UsageError, match=r"'a-b'.*no Python name"):
+        code_tool(dashed, sandbox=Bubblewrap())
+    with pytest.raises(UsageError, match="max_calls=0"):
+        code_tool(sandbox=Bubblewrap(), max_calls=0)
+
+
+async def test_a_long_program_is_refused() -> None:
+    """It does not start."""
+    model = ScriptedModel([code("#" * 100_001), "Done."])
+    await agent_with(model).call("Go")
+    assert (
+        model.requests[1].messages[-1].tool_results[0].text
+        == "The program has 100,001 characters; at most 100,000 are possible."
+    )
