@@ -21,6 +21,7 @@ import linecache
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -163,9 +164,9 @@ def test_a_page_has_about_a_thousand_words(page: Path) -> None:
 
 
 def test_the_documentation_is_short() -> None:
-    """All pages, README and changelog, code included, have at most 68,350 words, without the generated table of features."""
+    """All pages, README and changelog, code included, have at most 69,000 words, without the generated table of features."""
     counted = [page for page in (*PAGES, ROOT / "CHANGELOG.md") if page.name != "features.md"]
-    assert sum(words(page.read_text("utf-8")) for page in counted) <= 68_350
+    assert sum(words(page.read_text("utf-8")) for page in counted) <= 69_000
 
 
 README = ROOT / "README.md"
@@ -271,6 +272,8 @@ def test_an_example_of_a_docstring_runs(
     module: ModuleType, name: str, about: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An example works, and prints the shown output."""
+    if "Bubblewrap(" in about and shutil.which("bwrap") is None:
+        pytest.skip("needs bubblewrap")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("a note")
     places = (agentflow.errors, agentflow.vocabulary.events, agentflow.hooks, agentflow)

@@ -76,6 +76,7 @@ def code_tool(
         UsageError: An argument is invalid.
 
     Example:
+        >>> from agentflow.plugins.code import Bubblewrap, code_tool
         >>> agent = Agent("analyst", "openai/gpt-5", tools=[code_tool(search, sandbox=Bubblewrap(seconds=10))])
     """
     if max_calls < 1:
