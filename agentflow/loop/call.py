@@ -194,6 +194,9 @@ class Call(RunBase):
                 reply, failure = await end_again(self)
             else:
                 with self.scope.cleanup():
+                    await written(
+                        self.journal.settled()
+                    )  # the abandoned driver may be writing the fact that comes next
                     await close_open_round(self)
                 reply, failure = await wind_up(self, asyncio.CancelledError(), self.config.clock.monotonic())
             if reply is not None and (typed := self.settings.typed) is not None:

@@ -304,6 +304,8 @@ def _closing_round(run: RunBase) -> RoundClosed:
 
 def end_now(run: RunBase) -> None:
     """End the call without awaiting, after its event loop was closed. The history becomes legal; no hooks are called."""
+    if run.events.abandoned:  # its clone writes the history
+        return
     machine = run.machine
     if machine.state in (State.USER_INPUT, State.SUSPENDED) or machine.run_id != run.run_id or run.scope.leaves():
         return
@@ -375,6 +377,7 @@ class _UnstoredJournal(StoredJournal):
 
     append = Journal.append
     append_new = Journal.append_new
+    settled = Journal.settled
 
 
 def keep_in_memory(run: RunBase) -> None:

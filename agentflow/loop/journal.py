@@ -165,6 +165,10 @@ class Journal:
         store needs time."""
         return None
 
+    def settled(self) -> Awaitable[None] | None:
+        """Wait for the writes in progress, such as those of an abandoned driver; None if there are none."""
+        return None
+
     async def announce(self, events: Events) -> None:
         """Emit `MessagesAdded` for stored messages that are not part of another event."""
         while self.unannounced:
@@ -222,6 +226,12 @@ class StoredJournal(Journal):
             return None
         kept = link.record(self._session, ())
         return None if isinstance(kept, list) else self._written((), kept, None, _INJECTED, False)
+
+    def settled(self) -> Awaitable[None] | None:
+        """Wait for the writes in progress; see `Journal.settled`."""
+        link = self._session.link
+        writing = None if link is None else link.settled()
+        return None if writing is None else self._written((), writing, None, _INJECTED, False)
 
     def append(self, fact: Fact, *also: Fact, origin: Origin = _INJECTED) -> Awaitable[None] | None:
         """Write and apply facts, all or none; see `Journal.append`."""

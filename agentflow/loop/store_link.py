@@ -227,6 +227,16 @@ class StoreLink:
             writes.try_acquire()
         return self._finished(writes, session, written, kept, len(facts))
 
+    def settled(self) -> Awaitable[StoredMessages] | None:
+        """Return an awaitable that completes after the writes in progress; None if there are none."""
+        writes = self._writes
+        return None if writes is None or not writes.locked else self._settled(writes)
+
+    async def _settled(self, writes: FairLock) -> StoredMessages:
+        await writes.acquire()
+        writes.release()
+        return []
+
     def record_now(self, session: LinkedSession, fact: Fact) -> None:
         """Request a write that cannot be awaited, and apply the fact. The next call loads the result."""
         facts: tuple[Fact, ...] = (fact,)

@@ -45,9 +45,20 @@ SUSPENDED_AND_CUT = Program(
 )
 """A call is interrupted when it is closed as suspended."""
 
+ABANDONED_WHILE_IT_WRITES = Program(
+    replies=((Piece("call", id="t1", name="look"), Piece("call", id="t1", name="look")),),
+    hooks=(HookPlan("PostToolRound", "hang"),),
+    path=Path("close", 0, slow_reader=True),
+    max_iterations=1,
+    session="implicit",
+    store="slow",
+)
+"""A hook ignores cancellations until the driver is abandoned, which then still writes a fact."""
+
 
 @given(programs())
 @example(ADDED_BEHIND_A_RECOVERY)
+@example(ABANDONED_WHILE_IT_WRITES)
 @example(INJECTED_AT_AN_ANSWER)
 @example(ASKED_AT_AN_INTERRUPTED_END)
 @example(SUSPENDED_AND_CUT)

@@ -74,9 +74,9 @@ async def test_other_addresses_are_not_found() -> None:
     """A wrong path or method is a 404 in the vendor's shape, and is not recorded."""
     async with WireServer.openai([]) as server, httpx.AsyncClient() as client:
         got = await client.get(server.url)
-        other = await client.post(server.base_url + "/embeddings", json={})
+        other = await client.post(server.base_url + "/nothing", json={})
         assert (got.status_code, other.status_code) == (404, 404)
-        assert other.json()["error"]["message"].startswith("Invalid URL (POST /v1/embeddings)")
+        assert other.json()["error"]["message"].startswith("Invalid URL (POST /v1/nothing);")
         assert server.requests == []
 
 

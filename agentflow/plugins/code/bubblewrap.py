@@ -16,10 +16,11 @@ import math
 import os
 import shutil
 import sys
+from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -113,17 +114,17 @@ class Bubblewrap:
             "longest": _LONGEST,
         }
         user: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
-        process = await asyncio.create_subprocess_exec(
+        loop = asyncio.get_running_loop()
+        # As `asyncio.create_subprocess_exec`, which does not give the transport, so that nobody could close its pipes.
+        transport, protocol = await loop.subprocess_exec(
+            partial(SubprocessStreamProtocol, _LONGEST + 1, loop),
             *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=_LONGEST + 1,
             env={},
             start_new_session=True,
             **user,
         )
-        return _BubblewrapProgram(process, json.dumps(first).encode() + b"\n", self.seconds)
+        process = asyncio.subprocess.Process(transport, protocol, loop)
+        return _BubblewrapProgram(process, transport, json.dumps(first).encode() + b"\n", self.seconds)
 
 
 class _BubblewrapProgram:
@@ -131,12 +132,16 @@ class _BubblewrapProgram:
 
     Args:
         process: The process.
+        transport: Its transport.
         first: The first message to it.
         seconds: The time that it has.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, first: bytes, seconds: float) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, transport: asyncio.SubprocessTransport, first: bytes, seconds: float
+    ) -> None:
         self._process = process
+        self._transport = transport
         self._message = first
         self._seconds = seconds
         self._left = seconds
@@ -190,15 +195,16 @@ class _BubblewrapProgram:
     async def close(self) -> None:
         """See `RunningProgram.close`."""
         process = self._process
-        if process.returncode is None and self._waits and process.stdin is not None:
-            process.stdin.close()  # it ends by itself, and `bwrap` with it
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_GRACE):
-                    await process.wait()
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
+        try:
+            if process.returncode is None and self._waits and process.stdin is not None:
+                process.stdin.close()  # it ends by itself, and `bwrap` with it
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_GRACE):
+                        await process.wait()
+        finally:
+            self._transport.close()  # kills it if it still runs
         await process.wait()
+        await asyncio.sleep(0)  # the loop closes the pipes in its next turn
 
 
 def _outcome(line: bytes) -> Outcome:

@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias, TypedDict, Unpack, cast
 
@@ -373,9 +374,9 @@ class _YamlFile:
 def _schema_of(form: Any) -> dict[str, Any]:
     """Return the JSON schema of a dataclass, with the descriptions of its docstring."""
     schema = adapter_of(form).json_schema()
-    about = re.sub(r"\n {10,}", " ", form.__doc__)
+    about = re.sub(r"\n {6,}", " ", cleandoc(form.__doc__))  # Python 3.13 removes the indentation itself
     schema["description"] = about.partition("\n")[0]
-    described: dict[str, str] = dict(re.findall(r"^ {8}(\w+): (.+)$", about, re.MULTILINE))
+    described: dict[str, str] = dict(re.findall(r"^ {4}(\w+): (.+)$", about, re.MULTILINE))
     for name, inner in schema["properties"].items():
         inner.update(description=described[name])
         inner.pop("title", None)
