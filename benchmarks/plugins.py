@@ -37,6 +37,7 @@ from agentflow.plugins.cache import ModelCache, ToolCache
 from agentflow.plugins.clearing import ClearOldResults
 from agentflow.plugins.compaction import SummaryCompaction
 from agentflow.plugins.debugger import Breakpoint
+from agentflow.plugins.evaluation import OnlineEvaluation
 from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.goal import GoalJudge
 from agentflow.plugins.guardrails import InputGuardrail, OutputGuardrail, ToolGuardrail
@@ -184,6 +185,7 @@ PLUGINS: tuple[Case, ...] = (
     Case("Skills, none read", lambda: [Skills(_SKILLS)]),
     Case("Memory, nothing stored", lambda: [Memory(":memory:", user="ada")]),
     Case("Retrieve, no documents", lambda: [Retrieve(SqliteIndex(":memory:"))]),
+    Case("OnlineEvaluation, no call chosen", lambda: [OnlineEvaluation([lambda trial: True], share=0)]),
     Case("Recorder, to memory", lambda: [Recorder()]),
     Case("OpenTelemetry, sampled out: 2 spans", lambda: [sampling(ALWAYS_OFF)]),
     Case("OpenTelemetry, recorded: 2 spans", lambda: [sampling(ALWAYS_ON)]),

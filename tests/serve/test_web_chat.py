@@ -257,6 +257,7 @@ async def test_several_conversations() -> None:
         await page.press("Enter")  # keeps it
         await page.until("!document.querySelector('#sure').open")
         await page.js("document.querySelector('#sessions li:last-child button').click()")
+        await page.until("document.querySelector('#sure').open")
         await page.click("#sure .danger")
         await page.until(f"JSON.stringify({TITLES}) === '[\"Second\"]' && {texts_are()}")
         await page.js("document.querySelector('#agent').value = 'b'; document.querySelector('#agent').onchange()")
