@@ -214,9 +214,9 @@ async def test_retry_and_edit_continue_in_a_copy() -> None:
         return f"Answer {len(heard)}."
 
     async with opened(chat(ScriptedModel(model))) as (_, page):
-        for text in ("One", "Two"):
+        for number, text in enumerate(("One", "Two"), 1):
             await say(page, text)
-            answered = f"document.querySelectorAll('.reply').length === {len(heard)}"
+            answered = f"document.querySelectorAll('.reply').length === {number}"
             await page.until(f"{SETTLED} && {answered} && !document.querySelector('#after').hidden")
         await page.click("#retry")
         await page.until(texts_are("One", "Answer 1.", "Two", "Answer 3."))
@@ -245,6 +245,7 @@ async def test_several_conversations() -> None:
     async with opened(App(agents, ui=True)) as (_, page):
         for text in ("First", "Second"):
             await page.js("document.querySelector('#new').click()")
+            await page.until(texts_are())
             await say(page, text)
             await page.until(texts_are(text, f"I heard {text}."))
         await page.reload()

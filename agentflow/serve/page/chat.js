@@ -469,11 +469,12 @@ async function say(said) {
   if (!said.trim() || !agent || questions.length) return;
   const { signal } = view;
   if (busy) {
+    if (!run) return; // the last message is still being sent
     if (await attempt(() => api.ask("POST", `runs/${run}/steer`, { text: said }).then(() => true))) sent(said);
     return;
   }
   const origin = editing;
-  busy = true;
+  [run, busy, text.value] = ["", true, ""];
   settle();
   const begun = await attempt(async () => {
     const target = origin ? (await api.ask("POST", `${pathOf(session)}/fork`, { before: origin })).session : session || undefined;
@@ -482,6 +483,7 @@ async function say(said) {
   busy = false;
   if (signal.aborted) return;
   if (!begun) {
+    text.value ||= said;
     settle();
     if (session) await load(signal); // another tab may have continued
     return;
@@ -529,13 +531,13 @@ function edit(item) {
 function settle() {
   const asked = questions.length > 0;
   log.ariaBusy = String(busy);
-  stop.hidden = !busy;
+  stop.hidden = !busy || !run;
   send.hidden = busy && !text.value.trim();
   send.disabled = asked || !text.value.trim();
   const last = lastUser();
   after.hidden = busy || asked || !last?.dataset.id;
   text.placeholder = asked ? "Please answer above" : busy ? "Add something for the running answer" : "Write a message";
-  const [state, word] = busy ? ["busy", "Answering…"] : asked ? ["asks", "Waiting for you"] : ["ready", "Ready"];
+  const [state, word] = busy && !run ? ["sends", "Sending…"] : busy ? ["busy", "Answering…"] : asked ? ["asks", "Waiting for you"] : ["ready", "Ready"];
   if (status.dataset.state !== state) [status.dataset.state, status.textContent] = [state, word];
 }
 
@@ -581,9 +583,10 @@ async function remove(id) {
   $("sure-name").textContent = titles.get(id) ?? "";
   dialog.returnValue = "no";
   dialog.showModal();
-  await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
+  // The question before this one may still have to report that it was closed.
+  await new Promise((resolve) => (dialog.onclose = () => dialog.open || resolve(undefined)));
   if (dialog.returnValue !== "yes") return;
-  if (id === session && busy) await attempt(() => api.ask("POST", `runs/${run}/interrupt`, {}));
+  if (id === session && busy && run) await attempt(() => api.ask("POST", `runs/${run}/interrupt`, {}));
   if ((await attempt(() => api.ask("DELETE", pathOf(id)).then(() => true))) === null) return;
   titles.delete(id);
   if (id === session) location.hash = addressOf("");
