@@ -461,6 +461,8 @@ def test_wrong_arguments_are_refused() -> None:
     dashed = tool(name="a-b")(search.function)
     with pytest.raises(UsageError, match=r"'a-b'.*no Python name"):
         code_tool(dashed, sandbox=Bubblewrap())
+    with pytest.raises(UsageError, match=r"'import'.*no Python name"):
+        code_tool(tool(name="import")(search.function), sandbox=Bubblewrap())
     with pytest.raises(UsageError, match="max_calls=0"):
         code_tool(sandbox=Bubblewrap(), max_calls=0)
 

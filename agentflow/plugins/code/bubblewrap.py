@@ -115,7 +115,7 @@ class Bubblewrap:
         }
         user: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
         loop = asyncio.get_running_loop()
-        # As `asyncio.create_subprocess_exec`, which does not give the transport, so that nobody could close its pipes.
+        # Like `asyncio.create_subprocess_exec`, which does not return the transport that closes the pipes.
         transport, protocol = await loop.subprocess_exec(
             partial(SubprocessStreamProtocol, _LONGEST + 1, loop),
             *self._command,

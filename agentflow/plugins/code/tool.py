@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -83,7 +84,7 @@ def code_tool(
         raise UsageError(f"code_tool(max_calls={max_calls}): it must be at least 1.")
     known = {one.name: one for one in tools}
     parameters = {key: tuple(_properties(one.spec)) for key, one in known.items()}
-    wrong = next((key for key in known if not key.isidentifier()), None)
+    wrong = next((key for key in known if not key.isidentifier() or iskeyword(key)), None)
     if wrong is not None:
         raise UsageError(f"code_tool({wrong!r}): code cannot call a tool whose name is no Python name. Rename it.")
 
