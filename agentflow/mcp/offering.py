@@ -374,7 +374,8 @@ class _Reporter:
 
     async def ask(self, waits: Pending) -> Resolution:
         """Ask the client's user, and wait for the decision."""
-        return _decision(waits, await self.session.elicit_form(_question(waits), _form(waits)))
+        # As a part of the client's call: without its number, the question goes to another stream, which may not be open.
+        return _decision(waits, await self.session.elicit_form(_question(waits), _form(waits), self._request_id))
 
 
 def _question(waits: Pending) -> str:

@@ -1,4 +1,4 @@
-"""Streams over HTTP that a client goes on with after its connection broke."""
+"""What goes through which stream over HTTP, and streams that a client goes on with after its connection broke."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def request(number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
-async def opened(client: httpx2.AsyncClient, url: str) -> dict[str, str]:
+async def opened(client: httpx2.AsyncClient, url: str, **capabilities: Any) -> dict[str, str]:
     """Open a session; the headers of its requests."""
-    about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    about = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "t", "version": "1"}}
     answer = await client.post(url, json=request(0, "initialize", about), headers=ACCEPT)
     answer.raise_for_status()
     headers = {**ACCEPT, "mcp-session-id": answer.headers["mcp-session-id"]}
@@ -158,3 +158,30 @@ def test_a_number_of_events_that_is_none(events: Any) -> None:
     """It is refused."""
     with pytest.raises(UsageError, match="an integer of at least 1"):
         ResumableStreams(events)
+
+
+async def test_a_question_is_asked_in_the_stream_of_its_call() -> None:
+    """A client that has opened no other stream is asked."""
+
+    @tool(requires_approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    app = agent_server(Agent("clerk", ScriptedModel(["x"]), tools=[pay]), tools=True).streamable_http_app()
+    async with served(app) as address, httpx2.AsyncClient(timeout=20) as client:
+        url = f"{address}/mcp"
+        headers = await opened(client, url, elicitation={})
+        call = request(1, "tools/call", {"name": "pay", "arguments": {"amount": 3}})
+        said: list[dict[str, Any]] = []
+        async with client.stream("POST", url, json=call, headers=headers) as stream:
+            async for line in stream.aiter_lines():
+                if not line.startswith("data: {"):
+                    continue
+                said.append(json.loads(line[6:]))
+                if "method" in said[-1]:
+                    result = {"action": "accept", "content": {"approve": True}}
+                    answer = {"jsonrpc": "2.0", "id": said[-1]["id"], "result": result}
+                    await client.post(url, json=answer, headers=headers)
+    assert [one.get("method") for one in said] == ["elicitation/create", None]
+    assert said[1]["result"]["content"][0]["text"] == "paid 3"
