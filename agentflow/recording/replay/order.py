@@ -216,7 +216,15 @@ class Progress:
         """Wait until a tool call of a parallel round should start; if it never did, until its run is cancelled."""
         keys = self._order.events.get((call, "PreActing", use))
         seq = self._order.seq(keys[0]) if keys else math.inf
-        await self._until(len(self._keys) - 1, lambda: run.scope.stopped or run.events.seq >= seq - 1 or self.free())
+        try:
+            await self._until(
+                len(self._keys) - 1, lambda: run.scope.stopped or run.events.seq >= seq - 1 or self.free()
+            )
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not keys or task is None or not run.scope.stopped or self.free():
+                raise
+            task.uncancel()  # it started all the same, and ends at its next checkpoint
         if not keys:
             run.scope.check()
 
