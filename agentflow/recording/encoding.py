@@ -204,7 +204,8 @@ class Encoder:
         return self._tools.ref_of(spec) or self._tools.note(spec, self._write_tool(spec))
 
     def _write_tool(self, spec: ToolSpec) -> str:
-        value: Line = {"name": spec.name, "description": spec.description, "parameters": plain(spec.parameters)}
+        value: Line = {"name": spec.name, "description": self.cleaned(spec.description)}
+        value["parameters"] = plain(self.cleaned(spec.parameters))
         value["type"] = spec.type
         if spec.requires_approval:
             value["requires_approval"] = True
@@ -271,7 +272,12 @@ class Encoder:
             return self.tool_result(value)
         if isinstance(value, ToolSpec):
             return self.tool(value)
-        if isinstance(value, ModelOptions | Usage):
+        if isinstance(value, ModelOptions):
+            options = set_fields(value)
+            if "extra" in options:  # such as keys in headers
+                options["extra"] = self.value(call, options["extra"])
+            return options
+        if isinstance(value, Usage):
             return set_fields(value)
         if isinstance(value, AnyVerdict):
             return self.verdict(call, value)

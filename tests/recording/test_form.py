@@ -30,10 +30,12 @@ from agentflow.recording.entries import (
 from agentflow.recording.fields import EventFields, FactFields
 from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel, run_virtual
+from agentflow.tools import schema_tool
 from agentflow.vocabulary.events import EVENT_TYPES, ReasoningChunk
 from agentflow.vocabulary.facts import Compacted, Fact, Injected, RoundSuspended, ToolDecided, ToolStarted
 from agentflow.vocabulary.messages import DataBlock
 from agentflow.vocabulary.saving.codec import fact_from_json, msg_to_dict
+from agentflow.vocabulary.specs import ModelOptions
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -278,6 +280,26 @@ async def test_secrets_are_taken_out_by_the_rules_of_a_redaction(tmp_path: Path)
     assert secret not in text
     assert "example.com" not in text
     assert "<email>" in text
+
+
+async def test_secrets_are_taken_out_of_options_and_descriptions(tmp_path: Path) -> None:
+    """A key in a header, and an address in what describes a tool or an agent."""
+
+    async def answers(arguments: Any, context: Any) -> str:
+        return ""
+
+    recorder = Recorder(tmp_path / "runs", redaction=Redaction())
+    ask = schema_tool(
+        "ask", "Ask ada@example.com.", {"type": "object", "description": "As bob@example.com said"}, answers
+    )
+    options = ModelOptions(temperature=0.5, extra={"extra_headers": {"x-user": "eve@example.com"}, "n": 1})
+    agent = Agent("a", ScriptedModel(["Bye."]), tools=[ask], description="Of mia@example.com.", hooks=[recorder])
+    await agent.call("Go", options=options)
+    recorder.close()
+    text = only(tmp_path / "runs").read_text("utf-8")
+    assert "example.com" not in text
+    assert text.count('"options":{"temperature":0.5,"extra":{"extra_headers":{"x-user":"<email>"},"n":1}}') == 2
+    assert all(one in text for one in ("Ask <email>.", "As <email> said", "Of <email>."))
 
 
 async def test_what_is_a_secret_in_its_session_is_one_in_every_chunk(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ class EntryBuilder:
             self._now = one
             if one.place.call not in self._numbers:
                 self._numbers[one.place.call] = 0
-                self._add(one.place.line)
+                self._add(self._call(one.place.line))
             self._one(one)
         if self._redactor is None:
             self._close()
@@ -250,6 +250,15 @@ class EntryBuilder:
                 self._other(one.kind, one.place.call, one.fields)
             case _:
                 assert_never(one)
+
+    def _call(self, line: Line) -> Line:
+        """Encode the entry of a call."""
+        encoder, encoded = self._encoder, dict(line)
+        if "description" in line:
+            encoded["description"] = encoder.cleaned(line["description"])
+        if "options" in line:
+            encoded["options"] = encoder.value(line["call"], line["options"])
+        return encoded
 
     def _add(self, line: Line) -> None:
         """Write an entry, after the batch before it."""

@@ -42,7 +42,7 @@ from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.suspended import suspends_as
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.reactive.iterators import close
-from agentflow.recording.encoding import Clean, ErrorText, Line, set_fields
+from agentflow.recording.encoding import Clean, ErrorText, Line
 from agentflow.recording.fields import End
 from agentflow.recording.keeping import LogStore, check_bounds
 from agentflow.recording.log import RunLog
@@ -354,7 +354,7 @@ class Recorder(ChangeListener, SideWrapper):
         line["resumes"] = run.resumption is not None
         line["streamed"] = run.events.buffer is not None and run.parent is None
         if run.settings.options is not run.config.options:
-            line["options"] = set_fields(run.settings.options)
+            line["options"] = run.settings.options
         above = None
         if run.parent is not None and turn is not None:
             above = self._places.get(turn.run.call_id)
