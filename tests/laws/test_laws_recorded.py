@@ -16,7 +16,7 @@ from test_laws_replay import NAMES, replayable
 
 
 @pytest.mark.parametrize(
-    "number", [*range(40), 352, 682, 894, 2291, 4021610, 6062824, 7012010, 8222214]
+    "number", [*range(40), 352, 682, 894, 2291, 4021610, 6062824, 7012010, 7023741, 8222214]
 )  # the last ones diverged once
 def test_a_team_that_was_recorded_runs_again_as_it_did(number: int, tmp_path: FilePath) -> None:
     """Sub-agents, workflows, hand-offs, typed answers and MCP tools, with ids of any kind."""

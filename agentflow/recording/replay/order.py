@@ -3,8 +3,8 @@
 Rules:
 
 1. Each event, request, start of work, chunk, injection and end of work has a position in one order, that of the log; so has a
-   hook's call if another entry was written during it. A chunk is placed by its time, before the hooks of its event: the log
-   has it with its event, which hooks may have held for a while.
+   hook's call if another entry was written during it. A chunk is placed by its time, before the hooks of its event and of
+   later ones: the log has it with its event, which hooks may have held for a while.
 2. A replay performs each step in its turn. Models and tools are held back here; an event that comes early waits after its
    hooks.
 3. A step that waits for something that never happens continues after the recorded time, and the replay diverges.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
@@ -44,6 +45,7 @@ class Order:
         self.places: dict[Key, int] = {}
         self.events: dict[tuple[str, str, str], list[Key]] = {}
         self.marks: dict[str, list[MarkEntry]] = {}
+        self._marked: dict[str, list[int]] = {}  # the numbers of events with marks, sorted, by call
         self._seqs: dict[Key, int] = {}
 
     def add_event(self, call: str, place: int, kind: str, use: str, seq: int, time: float) -> None:
@@ -57,6 +59,8 @@ class Order:
         """Add the start of a hook, or an injection by it."""
         name = f"{mark.call} {mark.seq}"
         marks = self.marks.setdefault(name, [])
+        if not marks:
+            insort(self._marked.setdefault(mark.call, []), mark.seq)
         self.add(("mark", name, len(marks)), mark.time)
         marks.append(mark)
 
@@ -76,9 +80,7 @@ class Order:
 
     def add_chunk(self, n: int, place: int, call: str, seq: int, time: float) -> None:
         """Insert a chunk: before later steps and the hooks of its event, after earlier steps of the same work."""
-        at, name = len(self._keys), f"{call} {seq}"
-        if name in self.marks:
-            at = self._keys.index(("mark", name, 0))
+        at = self._before_hooks(call, seq)
         paused: Key = (
             "read",
             call,
@@ -91,11 +93,21 @@ class Order:
 
     def put_back(self, n: int, place: int, cut: Key, call: str, seq: int) -> None:
         """Insert a chunk that was delivered before a cancellation and had its event after it: before its event's hooks."""
-        at, name = self._keys.index(cut), f"{call} {seq}"
-        if name in self.marks:
-            at = min(at, self._keys.index(("mark", name, 0)))
+        at = min(self._keys.index(cut), self._before_hooks(call, seq))
         self._keys.insert(at, ("chunk", n, place))
         self._times.insert(at, self._times[at - 1] if at else self._times[at])
+
+    def _before_hooks(self, call: str, seq: int) -> int:
+        """Return the position before the hooks of an event and of later events of its call, which begin after it."""
+        marked = self._marked.get(call, []) if seq else []  # a reply to a side request has no event
+        first = {("mark", f"{call} {later}", 0) for later in marked[bisect_left(marked, seq) :]}
+        at = found = len(self._keys)
+        while first and at:
+            at -= 1
+            if self._keys[at] in first:
+                first.discard(self._keys[at])
+                found = at
+        return found
 
     def settle(self) -> None:
         """Finish the order once all steps are added."""
