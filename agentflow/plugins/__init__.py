@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from agentflow.plugins.retrieval import Retrieve
     from agentflow.plugins.retry import ModelRetry, ToolRetry
     from agentflow.plugins.shell import ShellApproval
+    from agentflow.plugins.skill_sources import GitSkills, PackageSkills
     from agentflow.plugins.skills import Skills
     from agentflow.plugins.steering import Steering
     from agentflow.plugins.tool_search import ToolSearch
@@ -43,6 +44,7 @@ __all__ = [
     "ClearOldResults",
     "DynamicContext",
     "EventLog",
+    "GitSkills",
     "GoalJudge",
     "Granted",
     "InputGuardrail",
@@ -56,6 +58,7 @@ __all__ = [
     "OnlineEvaluation",
     "OpenTelemetry",
     "OutputGuardrail",
+    "PackageSkills",
     "Pause",
     "RateLimit",
     "ReActThoughts",
@@ -119,6 +122,8 @@ __getattr__, __dir__ = lazily(
         "ModelRetry": ".retry",
         "ToolRetry": ".retry",
         "ShellApproval": ".shell",
+        "GitSkills": ".skill_sources",
+        "PackageSkills": ".skill_sources",
         "Skills": ".skills",
         "Steering": ".steering",
         "ToolSearch": ".tool_search",

@@ -26,6 +26,7 @@ from typing import Any, Final, cast
 from agentflow._support.shown import one_line
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.hooks.hook import Hook
+from agentflow.plugins.skill_sources import GitSkills, PackageSkills
 from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.message_views import with_first
@@ -68,7 +69,7 @@ class Skills(Hook):
     Priority 45 (system).
 
     Args:
-        folders: Folders of skills, or folders that contain such folders.
+        folders: Folders of skills, or folders that contain such folders; also those of a package or of a repository.
         max_bytes: The size limit of each file.
 
     Raises:
@@ -84,7 +85,7 @@ class Skills(Hook):
     priority = 45
     events = (PreReasoning,)
 
-    def __init__(self, *folders: str | Path, max_bytes: int = 100_000) -> None:
+    def __init__(self, *folders: str | Path | PackageSkills | GitSkills, max_bytes: int = 100_000) -> None:
         if max_bytes < 1:
             raise UsageError(f"Skills(max_bytes={max_bytes}): it must be at least 1.")
         self.max_bytes = max_bytes
@@ -134,14 +135,14 @@ class Skills(Hook):
             raise ToolArgumentError(f"{file} of the skill {skill} cannot be read: {_why(error)}.") from error
 
 
-def read_skills(folders: Iterable[str | Path], max_bytes: int = 100_000) -> Iterator[Skill]:
+def read_skills(folders: Iterable[str | Path | PackageSkills | GitSkills], max_bytes: int = 100_000) -> Iterator[Skill]:
     """Read the skills of folders; each is a skill, or contains skills.
 
     Raises:
         UsageError: A folder has no skills, or a skill is not valid.
     """
     for given in folders:
-        root = Path(given).resolve()
+        root = Path(given.folder() if isinstance(given, PackageSkills | GitSkills) else given).resolve()
         try:
             inner = [one for one in sorted(root.iterdir()) if one.is_dir() and not one.is_symlink()]
         except OSError as error:

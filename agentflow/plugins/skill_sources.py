@@ -1,0 +1,288 @@
+"""`PackageSkills` and `GitSkills`: skills of an installed package, and of a git repository at a fixed commit.
+
+Rules:
+
+1. Nothing of a source is executed. A package is found without importing it. A repository is fetched into a bare one, and its
+   files are written from the objects: no checkout, so no hooks, filters, attributes, submodules or LFS.
+2. A commit is named by its hash, and checked. Git verifies the hash of each object that it receives.
+3. Git gets no configuration of the user or the system, asks for no password, follows no redirect and uses only the allowed
+   protocols.
+4. Time, downloaded bytes, files and their names are limited. A cached folder is complete: it gets its name by one rename.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import posixpath
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from agentflow._support.shown import one_line
+from agentflow.errors import UsageError
+
+__all__ = ["GitSkills", "PackageSkills"]
+
+_PROTOCOLS: Final = ("https", "http", "ssh", "file")
+_MOST_FILES: Final = 5_000
+_POLL: Final = 0.02
+_LINK, _FILE, _SCRIPT = "120000", "100644", "100755"
+_SETTINGS: Final[Mapping[str, str]] = {
+    "core.hooksPath": os.devnull,
+    "credential.helper": "",
+    "fetch.fsckObjects": "true",
+    "http.followRedirects": "false",
+    "submodule.recurse": "false",
+}
+_ENVIRONMENT: Final[Mapping[str, str]] = {
+    "GIT_ASKPASS": "",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PackageSkills:
+    """Skills in a folder of an installed package, which is not imported.
+
+    Args:
+        package: The package, such as `"acme"` or `"acme.agents"`.
+        path: The folder in it.
+
+    Example:
+        >>> PackageSkills("agentflow", "terminal/cli").folder().name
+        'cli'
+    """
+
+    package: str
+    path: str = "skills"
+
+    def folder(self) -> Path:
+        """Return the folder.
+
+        Raises:
+            UsageError: There is no such package or folder.
+        """
+        top, *rest = self.package.split(".")
+        if not all(part.isidentifier() for part in (top, *rest)):
+            raise UsageError(f"{self}: {self.package!r:.100} is not the name of a package.")
+        try:
+            spec = importlib.util.find_spec(top)
+        except ValueError:
+            spec = None
+        places = [] if spec is None else list(spec.submodule_search_locations or ())
+        if not places:
+            raise UsageError(f"{self}: there is no package {top!r}. Install it.")
+        inner = _inner(self.path, self)
+        found = next((folder for place in places if (folder := Path(place, *rest, inner)).is_dir()), None)
+        if found is None:
+            raise UsageError(f"{self}: the package has no folder {inner!r}. An archive has none: unpack it.")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class GitSkills:
+    """Skills of a git repository at one commit, which are fetched once into a cache by the program `git`.
+
+    Args:
+        url: The address of the repository.
+        commit: The full hash of the commit, 40 hexadecimal digits.
+        path: The folder in the repository; by default all of it.
+        cache: The folder of the cache; by default `~/.cache/agentflow/skills`.
+        protocols: The allowed protocols, of `"https"`, `"http"`, `"ssh"` and `"file"`.
+        max_bytes: The limit of the fetched repository and of its files, each.
+        timeout: The limit of all of it, in seconds.
+
+    Example:
+        >>> GitSkills("https://example.com/skills", "main").folder()
+        Traceback (most recent call last):
+        agentflow.errors.UsageError: ...commit='main' must be a full hash of 40 lower-case hexadecimal digits...
+    """
+
+    url: str
+    commit: str
+    path: str = ""
+    _: KW_ONLY
+    cache: str | Path | None = None
+    protocols: Sequence[str] = ("https",)
+    max_bytes: int = 20_000_000
+    timeout: float = 60
+
+    def folder(self) -> Path:
+        """Return the folder with the files of the commit; fetch it if the cache does not have it.
+
+        Raises:
+            UsageError: The commit cannot be fetched, or its files are not legal.
+        """
+        where = urlsplit(self.url)
+        if not set(self.protocols) <= set(_PROTOCOLS):
+            raise UsageError(f"{self}: protocols={self.protocols!r} must be of {', '.join(_PROTOCOLS)}.")
+        if where.scheme not in self.protocols:
+            raise UsageError(
+                f"{self}: protocol {where.scheme!r} is not allowed. Change the address, or set protocols=."
+            )
+        if where.password is not None or one_line(self.url) != self.url:
+            raise UsageError(f"{self}: the address must have no password and no control characters.")
+        if not re.fullmatch(r"[0-9a-f]{40}", self.commit):
+            raise UsageError(
+                f"{self}: commit={self.commit!r:.100} must be a full hash of 40 lower-case hexadecimal digits. Branches and "
+                f"tags can change; `git ls-remote` prints their commits."
+            )
+        inner = _inner(self.path, self)
+        name = posixpath.basename(inner or where.path.rstrip("/").removesuffix(".git")) or "skills"
+        cache = Path(self.cache) if self.cache is not None else _default_cache()
+        final = cache / self.commit / (quote(inner, safe="") or "%") / name
+        if not final.is_dir():
+            final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryDirectory(dir=cache, prefix=".new-") as made:
+                _Fetch(self, Path(made), inner).write(Path(made, "files"))
+                try:
+                    Path(made, "files").rename(final)
+                except OSError as error:
+                    if not final.is_dir():  # else another process was faster
+                        raise UsageError(f"{self}: the cache {cache} cannot be written: {error.strerror}.") from error
+        return final
+
+    def __str__(self) -> str:
+        """Return the address without a password, and the commit."""
+        address = re.sub(r"//[^/@]*@", "//***@", one_line(self.url))
+        return f"GitSkills({address!r:.200}, {self.commit[:40]!r})"
+
+
+class _Fetch:
+    """One fetch into a temporary folder, within the limits of its source."""
+
+    def __init__(self, source: GitSkills, room: Path, inner: str) -> None:
+        self._source, self._room, self._inner = source, room, inner
+        self._until = time.monotonic() + source.timeout
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or "_SSL_" in name}
+        self._environment = {**kept, **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": ":".join(source.protocols)}
+
+    def write(self, target: Path) -> None:
+        """Fetch the commit, check it, and write its files.
+
+        Raises:
+            UsageError: It cannot be fetched, or is not legal.
+        """
+        source = self._source
+        self._git("init", "--quiet", "--bare", "--template=", ".")
+        self._git("fetch", "--quiet", "--depth=1", "--no-tags", "--no-auto-gc", "--", source.url, source.commit)
+        if self._git("rev-parse", "--verify", f"{source.commit}^{{commit}}").decode().strip() != source.commit:
+            raise UsageError(f"{source}: this is not the hash of a commit. A tag has a hash of its own.")
+        listed = self._git("ls-tree", "-r", "-l", "-z", f"{source.commit}:{self._inner}")
+        entries: list[tuple[str, str, str, int]] = []
+        for line in listed.split(b"\0")[:-1]:
+            about, _, name = line.partition(b"\t")
+            mode, _, identity, size = about.decode().split()
+            if mode in (_LINK, _FILE, _SCRIPT):
+                entries.append((self._name(name), mode, identity, int(size)))
+        if len(entries) > _MOST_FILES or sum(size for *_, size in entries) > source.max_bytes:
+            raise UsageError(
+                f"{source}: more than {_MOST_FILES} files or {source.max_bytes} bytes. Set path= or max_bytes=."
+            )
+        data = self._git("cat-file", "--batch", said="".join(f"{identity}\n" for _, _, identity, _ in entries))
+        target.mkdir()
+        for name, mode, identity, size in entries:
+            begin = len(f"{identity} blob {size}\n")
+            content, data = data[begin : begin + size], data[begin + size + 1 :]
+            if mode == _LINK:
+                self._check_link(name, content)
+                continue
+            file = target / name
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with file.open("xb") as opened:
+                    opened.write(content)
+                file.chmod(0o555 if mode == _SCRIPT else 0o444)
+            except OSError as error:  # such as two names that this file system does not tell apart
+                raise UsageError(f"{source}: {name!r:.200} cannot be written: {error.strerror}.") from error
+
+    def _name(self, name: bytes) -> str:
+        try:
+            text = name.decode("utf-8")
+            parts = text.split("/")
+            if one_line(text) == text and not any(
+                p in ("", ".", "..") or p.lower() == ".git" or set(p) & set("\\:") for p in parts
+            ):
+                return text
+        except UnicodeDecodeError:
+            pass
+        raise UsageError(f"{self._source}: the file name {name!r:.200} is not allowed.")
+
+    def _check_link(self, name: str, target: bytes) -> None:
+        """Refuse a symbolic link that leaves the folder. The others are left out."""
+        to = posixpath.normpath(posixpath.join(posixpath.dirname(name), target.decode("utf-8", "replace")))
+        if posixpath.isabs(to) or to.split("/")[0] == "..":
+            raise UsageError(f"{self._source}: the symbolic link {name!r:.200} leads out of its folder.")
+
+    def _git(self, *arguments: str, said: str = "") -> bytes:
+        """Run git in the temporary folder; its output."""
+        repository, out, err, into = (self._room / name for name in ("repository", "out", "err", "in"))
+        repository.mkdir(exist_ok=True)
+        into.write_text(said, "ascii")
+        settings = [part for pair in _SETTINGS.items() for part in ("-c", "=".join(pair))]
+        with out.open("wb") as stdout, err.open("wb") as stderr, into.open("rb") as stdin:
+            try:
+                running = subprocess.Popen(
+                    ["git", *settings, *arguments],
+                    cwd=repository, env=self._environment, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise UsageError(f"{self._source}: git cannot be started: {error.strerror}. Install git.") from error
+            try:
+                while running.poll() is None:
+                    if time.monotonic() > self._until:
+                        raise UsageError(
+                            f"{self._source}: git {arguments[0]} took more than timeout={self._source.timeout} s."
+                        )
+                    if self._size() > 2 * self._source.max_bytes:
+                        raise UsageError(f"{self._source}: it is larger than max_bytes={self._source.max_bytes}.")
+                    time.sleep(_POLL)
+            finally:
+                _end(running)
+        if running.returncode:
+            why = one_line(err.read_text("utf-8", "replace").strip())[-300:] or f"exit code {running.returncode}"
+            raise UsageError(
+                f"{self._source}: git {arguments[0]} failed: {why}. Check the address, the commit and the path."
+            )
+        return out.read_bytes()
+
+    def _size(self) -> int:
+        total = 0
+        for folder, _, names in os.walk(self._room):
+            for name in names:
+                with suppress(OSError):  # git removes its temporary files
+                    total += os.lstat(os.path.join(folder, name)).st_size
+        return total
+
+
+def _end(running: subprocess.Popen[bytes]) -> None:
+    """Kill a process and those it started, unless it has ended."""
+    if running.poll() is None:
+        with suppress(OSError):
+            os.killpg(running.pid, signal.SIGKILL) if hasattr(os, "killpg") else running.kill()
+        running.wait()
+
+
+def _inner(path: str, source: object) -> str:
+    """Return a path below a source, with `/` and without an end."""
+    inner = path.rstrip("/")
+    if one_line(path) != path or (path and any(part in ("", ".", "..") for part in inner.split("/"))):
+        raise UsageError(f"{source}: path={path!r:.200} must be a folder in it, such as 'skills'.")
+    return inner
+
+
+def _default_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentflow" / "skills"
