@@ -70,7 +70,7 @@ Memory of users | plugins/memory.md | plugins/test_memory.py::remembered_in_anot
 Retrieval with citations | plugins/retrieval.md | plugins/test_retrieval.py::passages_and_citations
 Embeddings and hybrid search | plugins/retrieval.md | plugins/test_retrieval.py::meaning
 PostgreSQL for vectors | |
-A provider's own memory tool | |
+A provider's own memory tool | plugins/memory.md | plugins/test_memory_files.py::anthropics_own_tool
 # Several agents
 Agents as tools | multi-agent.md | orchestration/test_through_all.py::one_stream_has_the_events_of_all
 Hand-offs, with typed input | multi-agent.md | orchestration/test_handoff.py::typed_input

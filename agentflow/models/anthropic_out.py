@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
+from agentflow._support.frozen import EMPTY
 from agentflow.errors import UsageError
 from agentflow.models.conversion import Json, WireMessage
 from agentflow.models.options_out import LEAST_BUDGET, budget_of, effort_of
@@ -114,15 +115,21 @@ def _document(file: Mapping[str, str]) -> Block:
     return {**document, "title": file["filename"]} if "filename" in file else document
 
 
-def tool_fields(fields: Mapping[str, Json]) -> Block:
-    """Return `tools` and `tool_choice`; empty if there are no tools."""
+def tool_fields(fields: Mapping[str, Json], typed: Mapping[str, Mapping[str, Any]] = EMPTY) -> Block:
+    """Return `tools` and `tool_choice`; empty if there are no tools.
+
+    Args:
+        fields: Both in OpenAI's format.
+        typed: Anthropic's own entries for some of the tools, by name.
+    """
     if "tools" not in fields:
         return {}
     tools: list[Block] = []
     for tool in cast("list[Block]", fields["tools"]):
         made = tool["function"]
-        entry: Block = {"name": made["name"], "input_schema": made["parameters"]}
-        if "description" in made:
+        own = typed.get(made["name"])
+        entry: Block = {"name": made["name"], "input_schema": made["parameters"]} if own is None else {**own}
+        if own is None and "description" in made:
             entry["description"] = made["description"]
         tools.append(_marked(entry, tool))
     choice = fields.get("tool_choice")

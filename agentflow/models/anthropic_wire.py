@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, cast
@@ -24,14 +24,14 @@ from agentflow.models.anthropic_out import messages_out, thinking_fields, tool_f
 from agentflow.models.conversion import Conversation
 from agentflow.models.loose import NotUnderstoodError, as_text, count, field, items, json_text, place, skipped
 from agentflow.models.options_out import options_out
-from agentflow.models.profiles import claude
+from agentflow.models.profiles import claude, claude_generation
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.server_tools_out import anthropic_server_tools
 from agentflow.models.wire import DirectWire, Reader, Vendor, anything
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, fold, text_chunk
 from agentflow.vocabulary.messages import Citation, Msg, ServerToolBlock, ThinkingBlock
 from agentflow.vocabulary.ports.model import ModelRequest, TokenCount
-from agentflow.vocabulary.specs import Usage
+from agentflow.vocabulary.specs import ToolSpec, Usage
 
 __all__ = ["AnthropicWire"]
 
@@ -193,7 +193,7 @@ class AnthropicWire(DirectWire):
             **self._extra_fields(self._params),
             **fields,
             **thinking,
-            **tool_fields(prepared.tools),
+            **tool_fields(prepared.tools, self._typed(request.tools)),
         }
         if server_tools:
             body["tools"] = [*cast("list[object]", body.get("tools", ())), *server_tools]
@@ -204,6 +204,13 @@ class AnthropicWire(DirectWire):
             wanted = {"type": "json_schema", "schema": form["json_schema"]["schema"]}
             body["output_config"] = {**thinking.get("output_config", {}), "format": wanted}
         return body
+
+    def _typed(self, tools: Iterable[ToolSpec]) -> dict[str, Mapping[str, Any]]:
+        """Return Anthropic's own entries for tools of the agent, by name; older generations have none."""
+        if claude_generation(self._model) < (4, 0):
+            return {}
+        entries = ((spec, spec.native.get("anthropic")) for spec in tools)
+        return {spec.name: entry for spec, entry in entries if entry is not None and entry["name"] == spec.name}
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
         """Count a request's tokens with Anthropic's counter: a separate request, which is free.

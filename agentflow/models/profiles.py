@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from agentflow.vocabulary.specs import EFFORTS, Effort
 
-__all__ = ["PROFILES", "Claude", "Family", "WireProfile", "claude", "profile_for"]
+__all__ = ["PROFILES", "Claude", "Family", "WireProfile", "claude", "claude_generation", "profile_for"]
 
 Family: TypeAlias = Literal[
     "openai", "compatible", "anthropic", "gemini", "bedrock", "mistral", "deepseek", "reasoning"
@@ -149,6 +149,16 @@ def claude(model: str, row: Mapping[str, object]) -> Claude:
         adaptive = row.get("supports_adaptive_thinking") is True
         return Claude(adaptive, not adaptive or row.get("supports_legacy_thinking") is True, ceiling)
     return Claude(generation >= (4, 6), generation < (4, 7), ceiling)
+
+
+def claude_generation(model: str) -> tuple[int, int]:
+    """Return the generation of a Claude model, for the abilities that no list has; `(0, 0)` for any other model.
+
+    Example:
+        >>> claude_generation("claude-sonnet-4-5-20250929"), claude_generation("kimi-k2")
+        ((4, 5), (0, 0))
+    """
+    return _generation(model) if "claude" in model.lower() else (0, 0)
 
 
 def _generation(model: str) -> tuple[int, int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agentflow.plugins.guardrails import InputGuardrail, ModelCheck, OutputGuardrail, ToolGuardrail
     from agentflow.plugins.limits import UsageLimits
     from agentflow.plugins.logging import EventLog
-    from agentflow.plugins.memory import Memory
+    from agentflow.plugins.memory import Memory, MemoryFiles
     from agentflow.plugins.offload import OffloadResults
     from agentflow.plugins.opentelemetry import OpenTelemetry
     from agentflow.plugins.progress import NoProgress
@@ -49,6 +49,7 @@ __all__ = [
     "Granted",
     "InputGuardrail",
     "Memory",
+    "MemoryFiles",
     "ModelCache",
     "ModelCheck",
     "ModelFallback",
@@ -107,6 +108,7 @@ __getattr__, __dir__ = lazily(
         "UsageLimits": ".limits",
         "EventLog": ".logging",
         "Memory": ".memory",
+        "MemoryFiles": ".memory",
         "OffloadResults": ".offload",
         "OpenTelemetry": ".opentelemetry",
         "NoProgress": ".progress",

@@ -155,12 +155,24 @@ class ToolSpec:
         tags: Free labels.
         requires_approval: Whether a call waits for a person.
         streaming: Whether it yields values while it works.
+        native: The entries of providers that have this tool themselves, by the model's family: models that are trained on it
+            get the entry instead of description and schema.
 
     Attributes:
         writes: Whether it can change something; a round then runs it alone.
     """
 
-    __slots__ = ("_description", "_parameters", "name", "requires_approval", "streaming", "tags", "type", "writes")
+    __slots__ = (
+        "_description",
+        "_parameters",
+        "name",
+        "native",
+        "requires_approval",
+        "streaming",
+        "tags",
+        "type",
+        "writes",
+    )
 
     def __init__(
         self,
@@ -172,8 +184,10 @@ class ToolSpec:
         tags: frozenset[str] = frozenset(),
         requires_approval: bool = False,
         streaming: bool = False,
+        native: Mapping[str, Mapping[str, Any]] = EMPTY,
     ) -> None:
         self.name = name
+        self.native = native
         self._description = description
         self._parameters: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = parameters or {
             "type": "object",

@@ -37,7 +37,7 @@ from agentflow.plugins.goal import GoalJudge
 from agentflow.plugins.guardrails import InputGuardrail, OutputGuardrail, ToolGuardrail
 from agentflow.plugins.limits import UsageLimits
 from agentflow.plugins.logging import EventLog
-from agentflow.plugins.memory import Memory, SqliteMemory
+from agentflow.plugins.memory import Memory, MemoryFiles, SqliteMemory
 from agentflow.plugins.offload import OffloadResults
 from agentflow.plugins.opentelemetry import OpenTelemetry
 from agentflow.plugins.progress import NoProgress
@@ -139,6 +139,7 @@ FACTORIES: dict[type[Hook], dict[str, Factory]] = {
         "nothing stored": lambda: Memory(":memory:", user="ada"),
         "tools only": lambda: Memory(SqliteMemory(":memory:"), user=lambda run: run.session_id, recall=0),
     },
+    MemoryFiles: {"files": lambda: MemoryFiles(":memory:", user="ada")},
     OffloadResults: {
         "small": lambda: OffloadResults(20, preview_chars=10),
         "everything": lambda: OffloadResults(3, preview_chars=1),

@@ -1220,6 +1220,11 @@ ANTHROPIC: Sequence[Broken] = (
         message(USER, tools=[{"type": "function", "name": "add"}]),
     ),
     Broken(
+        "anthropic.vendor-tool",
+        "tools.0.memory_20250818.input_schema: Extra inputs are not permitted",
+        message(USER, tools=[{"type": "memory_20250818", "name": "memory", "input_schema": {"type": "object"}}]),
+    ),
+    Broken(
         "anthropic.stop-blank",
         "stop_sequences: each stop sequence must contain non-whitespace",
         message(USER, stop_sequences=["\n"]),

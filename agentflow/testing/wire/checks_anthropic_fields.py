@@ -17,6 +17,14 @@ SERVER_TOOLS = (
     *("tool_search_tool_regex_20251119", "web_fetch_20250910", "web_fetch_20260209", "web_fetch_20260309"),
     *("web_fetch_20260318", "web_search_20250305", "web_search_20260209", "web_search_20260318"),
 )
+VENDOR_NAMES = {
+    "memory_20250818": "memory",
+    "computer_20250124": "computer",
+    "computer_20251124": "computer",
+    "tool_search_tool_bm25_20251119": "tool_search_tool_bm25",
+    "tool_search_tool_regex_20251119": "tool_search_tool_regex",
+}
+"""The only names of tools whose schema is the vendor's."""
 CHOICES = ("auto", "any", "tool", "none")
 SCHEMA_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 # The allowed fields: each name is a kind of object.
@@ -140,6 +148,20 @@ def tool_tag(s: Subject) -> Violation | None:
         kind = as_text(tool.get("type"))
         if kind not in ("", "custom", *SERVER_TOOLS):
             return Violation(n=n, x=kind, tags=", ".join(f"'{tag}'" for tag in sorted(("custom", *SERVER_TOOLS))))
+    return None
+
+
+def vendor_tool(s: Subject) -> Violation | None:
+    for n, tool in enumerate(s.tools):
+        kind = as_text(tool.get("type"))
+        name = VENDOR_NAMES.get(kind)
+        if name is None:
+            continue
+        if tool.get("name") != name:
+            return Violation(n=n, kind=kind, x="name", why=f"Input should be '{name}'")
+        foreign = next((key for key in ("description", "input_schema") if key in tool), None)
+        if foreign is not None:
+            return Violation(n=n, kind=kind, x=foreign, why="Extra inputs are not permitted")
     return None
 
 
