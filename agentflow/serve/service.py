@@ -174,8 +174,8 @@ class Service:
     async def sessions(self, owner: str, agent: str) -> list[tuple[str, SessionInfo]]:
         """Return the sessions of a user with their public ids, the last used first."""
         start = f"{owner}.{self.agent(agent).name}."
-        infos = await self._stored(_store_of(self.agent(agent)).sessions())
-        ours = [(info.id.removeprefix(start), info) for info in infos if info.id.startswith(start)]
+        infos = await self._stored(_store_of(self.agent(agent)).sessions(start))
+        ours = [(info.id.removeprefix(start), info) for info in infos]
         return [(public, info) for public, info in ours if _NAME.fullmatch(public)]  # no sub-agents' sessions
 
     async def fork(
@@ -248,7 +248,7 @@ class Service:
     async def _drop(self, agent: Agent[Any], stored: str) -> None:
         """Delete a session, and those of sub-agents in it."""
         store = _store_of(agent)
-        inner = [info.id for info in await self._stored(store.sessions()) if info.id.startswith(f"{stored}/")]
+        inner = [info.id for info in await self._stored(store.sessions(f"{stored}/"))]
         for id in (stored, *inner):  # noqa: A001
             with suppress(UsageError):  # another request reads it
                 agent.forget(id)

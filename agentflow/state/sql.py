@@ -18,6 +18,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast
 
@@ -237,9 +238,9 @@ class SqlStore(KeepsLogs, SessionStore):
 
     # ---- sessions
 
-    async def sessions(self) -> list[SessionInfo]:
-        """List all sessions, the last used first."""
-        return await self._do(list_sessions, "Listing the sessions", write=False)
+    async def sessions(self, prefix: str = "") -> list[SessionInfo]:
+        """List the sessions, the last used first."""
+        return await self._do(partial(list_sessions, prefix=prefix), "Listing the sessions", write=False)
 
     async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
         """Copy a session up to a point; see `SessionStore.fork`."""

@@ -154,10 +154,12 @@ def check_delivered(connection: Connection, session_id: str, records: Sequence[R
     raise conflict(session_id, expected, found)
 
 
-def list_sessions(connection: Connection) -> list[SessionInfo]:
-    """List all sessions, the last used first."""
+def list_sessions(connection: Connection, prefix: str = "") -> list[SessionInfo]:
+    """List the sessions, the last used first."""
     columns = [SESSIONS.c.id, SESSIONS.c.version, SESSIONS.c.updated, SESSIONS.c.status]
     query = select(*columns).order_by(SESSIONS.c.updated.desc(), SESSIONS.c.id)
+    if prefix:  # SQLite's LIKE ignores case
+        query = query.where(func.substr(SESSIONS.c.id, 1, len(prefix)) == prefix)
     return [SessionInfo(*row) for row in connection.execute(query)]
 
 

@@ -26,6 +26,7 @@ ARGUMENTS: dict[str, object] = {
     "statuses": ("suspended",),
     "keep": ("k",),
     "data": {"id": "s"},
+    "prefix": "p",
 }
 PORT = {
     name: member for name, member in vars(SessionStore).items() if name[0] != "_" and inspect.isfunction(member)
@@ -71,7 +72,7 @@ async def test_a_failure_comes_through_as_it_is() -> None:
     error = StoreError("the disk")
 
     class Broken(StoreWrapper):
-        async def sessions(self) -> Any:
+        async def sessions(self, prefix: str = "") -> Any:
             raise error
 
     with pytest.raises(StoreError) as caught:

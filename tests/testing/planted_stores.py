@@ -176,8 +176,15 @@ class Unfenced(StoreWrapper):
 class OldestFirst(MemoryStore):
     """Lists the last used last."""
 
-    async def sessions(self) -> Any:
-        return list(reversed(await super().sessions()))
+    async def sessions(self, prefix: str = "") -> Any:
+        return list(reversed(await super().sessions(prefix)))
+
+
+class IgnoresCase(MemoryStore):
+    """Lists sessions whose ids start with the prefix in another case."""
+
+    async def sessions(self, prefix: str = "") -> Any:
+        return [info for info in await super().sessions() if info.id.lower().startswith(prefix.lower())]
 
 
 class AlwaysDeleted(MemoryStore):
@@ -351,6 +358,7 @@ DEFECTS: list[tuple[StoreFlaw, Callable[[], Any], dict[str, Any]]] = [
     ("cancellation", lambda: Swallows(MemoryStore()), {}),
     ("fencing", lambda: Unfenced(SqlStore("sqlite://")), {}),
     ("listing", OldestFirst, {}),
+    ("listing", IgnoresCase, {}),
     ("delete", AlwaysDeleted, {}),
     ("rename", Overwrites, {}),
     ("fork", ForksAll, {}),

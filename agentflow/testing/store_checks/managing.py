@@ -42,6 +42,11 @@ async def listing(trial: StoreTrial) -> None:
     await trial.keep(idle, a_call(4)[:1])
     wanted = [(idle, 4, "unfinished"), *wanted[:2]]
     trial.same(await _listed(trial, idle, cut, waits), wanted, "does not keep the list up to date")
+    for name in (stem := trial.new_session(), f"{stem}%", f"{stem.upper()}%", f"{stem}_", f"{stem}☂/1"):
+        await trial.keep(name, a_call(5))
+    for prefix, ids in ((f"{stem}%", [f"{stem}%"]), (f"{stem}_", [f"{stem}_"]), (f"{stem}☂", [f"{stem}☂/1"])):
+        found = [info.id for info in await trial.store.sessions(prefix)]
+        trial.same(found, ids, f"lists other sessions than those whose id starts with {prefix!r}")
 
 
 async def fork(trial: StoreTrial) -> None:

@@ -103,9 +103,10 @@ class MemoryStore(SessionStore):
         """Return None: writers detect conflicts when they append."""
         return None
 
-    async def sessions(self) -> list[SessionInfo]:
-        """Return all sessions, the most recently used first."""
-        found = [SessionInfo(id, len(j.facts), j.updated, j.status) for id, j in self._journals.items()]  # noqa: A001
+    async def sessions(self, prefix: str = "") -> list[SessionInfo]:
+        """Return the sessions, the most recently used first."""
+        journals = [(id, j) for id, j in self._journals.items() if id.startswith(prefix)]  # noqa: A001
+        found = [SessionInfo(id, len(j.facts), j.updated, j.status) for id, j in journals]  # noqa: A001
         return sorted(found, key=lambda info: (-info.updated, info.id))
 
     async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:

@@ -166,8 +166,12 @@ class SessionStore(Store, Protocol):
         """
         ...
 
-    async def sessions(self) -> list[SessionInfo]:
-        """Return all sessions, the most recently used first."""
+    async def sessions(self, prefix: str = "") -> list[SessionInfo]:
+        """Return all sessions, the most recently used first.
+
+        Args:
+            prefix: Only those whose id starts with this text, case-sensitive.
+        """
         ...
 
     async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:

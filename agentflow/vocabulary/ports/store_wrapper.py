@@ -53,9 +53,9 @@ class StoreWrapper(SessionStore):
         """See `SessionStore`."""
         return self.inner.claim(session_id, lease=lease)
 
-    async def sessions(self) -> list[SessionInfo]:
+    async def sessions(self, prefix: str = "") -> list[SessionInfo]:
         """See `SessionStore`."""
-        return await self.inner.sessions()
+        return await self.inner.sessions(prefix)
 
     async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
         """See `SessionStore`."""
