@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clocks import LoopClock
 from eventlog import use
 
 from agentflow import (
@@ -150,27 +149,6 @@ async def test_retry_gives_up(path: str) -> None:
     assert (run.error, run.outcome, len(model.requests)) == (DOWN, "failed", 3)
 
 
-def test_backoff(path: str) -> None:
-    """The pauses lie between the attempts; an error that is not worth it ends the call at once."""
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        asked: list[float] = []
-
-        def answer(request: Any) -> Any:
-            asked.append(loop.time())
-            return DOWN if len(asked) < 3 else "fine"
-
-        run = await go(path, Agent("a", ScriptedModel(answer), hooks=[recipe("Backoff")(1, 4)]))
-        assert (run.text, asked) == ("fine", [0, 1, 5])
-        refused = ModelError("bad key", retryable=False)
-        model = ScriptedModel([refused, "never"])
-        run = await go(path, Agent("a", model, hooks=[recipe("Backoff")(1, 4)]))
-        assert (run.error, len(model.requests)) == (refused, 1)
-
-    run_virtual(main())
-
-
 @pytest.mark.parametrize(
     ("script", "text"),
     [
@@ -222,17 +200,6 @@ async def test_cache_of_results(path: str) -> None:
     assert answers["t1"] == answers["u1"]
 
 
-async def test_cache_of_replies(path: str) -> None:
-    """The second reply comes from the cache, chunk by chunk, at no cost; a reply that broke off is not kept."""
-    model = ScriptedModel([["half", DOWN], [ModelChunk("Hel"), ModelChunk("lo.", finish_reason="stop")]])
-    agent = Agent("a", model, hooks=[recipe("Replies")()])
-    sessions = [Session.fresh() for _ in range(3)]
-    runs = [await go(path, agent, session=session) for session in sessions]
-    assert [run.error for run in runs] == [DOWN, None, None]
-    assert [run.chunks for run in runs[1:]] == [["Hel", "lo."]] * 2
-    assert (len(model.requests), runs[2].events[-1].usage.total_tokens) == (2, 0)
-
-
 @pytest.mark.parametrize(
     ("first", "text", "asked"),
     [
@@ -281,26 +248,6 @@ def test_at_once(path: str) -> None:
         began = loop.time()
         await asyncio.gather(*(go(path, agent, session=Session.fresh()) for _ in range(4)))
         assert (most, loop.time() - began, model.open_streams) == (2, 20, 0)
-
-    run_virtual(main())
-
-
-def test_pace(path: str) -> None:
-    """Five calls at once go out ten seconds apart; after a pause the next one goes at once."""
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        asked: list[float] = []
-
-        def answer(request: Any) -> str:
-            asked.append(loop.time())
-            return "x"
-
-        agent = Agent("a", ScriptedModel(answer), hooks=[recipe("Pace")(10)], clock=LoopClock())
-        await asyncio.gather(*(go(path, agent, session=Session.fresh()) for _ in range(4)))
-        await asyncio.sleep(100)
-        await go(path, agent)
-        assert asked == [0, 10, 20, 30, 130]
 
     run_virtual(main())
 
