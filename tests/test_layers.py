@@ -9,6 +9,7 @@ import ast
 import subprocess
 import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -206,7 +207,9 @@ class Reader(ast.NodeVisitor):
             self.add(inner if inner in MODULES else source, node.lineno, ours=True)
 
 
+@cache
 def imports() -> list[Import]:
+    """All imports of the package, read when a test first asks: each process of the suite collects this file."""
     found: list[Import] = []
     for module, path in MODULES.items():
         reader = Reader(module, path.name == "__init__.py")
@@ -215,8 +218,8 @@ def imports() -> list[Import]:
     return found
 
 
-IMPORTS = imports()
-OURS = [found for found in IMPORTS if found.ours]
+def ours() -> list[Import]:
+    return [found for found in imports() if found.ours]
 
 
 def part(module: str) -> str:
@@ -260,7 +263,7 @@ def test_a_class_name_means_one_thing() -> None:
 
 def test_imports_go_downward() -> None:
     """No module imports from a higher layer, even for the type checker."""
-    upward = [one for one in OURS if LAYERS[part(one.target)] > LAYERS[part(one.module)]]
+    upward = [one for one in ours() if LAYERS[part(one.target)] > LAYERS[part(one.module)]]
     assert shown(upward) == []
 
 
@@ -268,7 +271,7 @@ def test_adapters_do_not_know_each_other() -> None:
     """Models, stores, plugins, engines and the testing kit import what lies below them; each other only where it is listed."""
     sideways = [
         one
-        for one in OURS
+        for one in ours()
         if part(one.module) in ADAPTERS and part(one.target) in ADAPTERS and part(one.target) != part(one.module)
     ]
     assert shown([one for one in sideways if one.target not in SUPPORT]) == []
@@ -277,19 +280,19 @@ def test_adapters_do_not_know_each_other() -> None:
 
 def test_nobody_inside_imports_the_package_root() -> None:
     """`agentflow/__init__.py` is an entry point for users."""
-    assert shown([one for one in OURS if one.target == "" and one.module != ""]) == []
+    assert shown([one for one in ours() if one.target == "" and one.module != ""]) == []
 
 
 def test_our_own_modules_are_imported_at_the_top() -> None:
     """No import of the package inside a function: that is how cycles hide."""
-    assert shown([one for one in OURS if one.in_function]) == []
+    assert shown([one for one in ours() if one.in_function]) == []
 
 
 def test_heavy_third_parties_are_known_to_adapters_and_entry_points_only() -> None:
     """Below the adapters no module imports packages that are slow to load; the exceptions are listed, and in functions."""
     known = [
         one
-        for one in IMPORTS
+        for one in imports()
         if not one.ours and one.target in HEAVY and not one.for_checker and LAYERS[part(one.module)] < 5
     ]
     assert shown([one for one in known if (one.module, one.target) not in HEAVY_BELOW or not one.in_function]) == []
@@ -333,12 +336,12 @@ def cycles(edges: list[Import]) -> list[frozenset[str]]:
 
 def test_the_largest_import_cycle_is_0() -> None:
     """At run time no module reaches itself through imports, those in functions counted."""
-    assert cycles([one for one in OURS if not one.for_checker]) == []
+    assert cycles([one for one in ours() if not one.for_checker]) == []
 
 
 def test_cycles_of_the_type_checker_are_known() -> None:
     """Two halves of one idea may name each other's types, inside one folder, if the reason is given."""
-    found = cycles(OURS)
+    found = cycles(ours())
     assert {group for group in found if len({part(module) for module in group}) > 1} == set()
     assert set(found) == CHECKER_CYCLES.keys()
 
@@ -346,7 +349,7 @@ def test_cycles_of_the_type_checker_are_known() -> None:
 def test_folders_do_not_form_cycles() -> None:
     """Folders and top-level modules, taken whole, import in one direction only, `TYPE_CHECKING` counted."""
     between: dict[str, set[str]] = defaultdict(set)
-    for one in OURS:
+    for one in ours():
         if part(one.target) != part(one.module):
             between[part(one.module)].add(part(one.target))
     pairs = {(a, b) for a, targets in between.items() for b in targets if a < b and a in between.get(b, ())}

@@ -23,9 +23,11 @@ settings.load_profile(os.environ.get("AGENTFLOW_LAWS", "laws"))
 
 @pytest.fixture(autouse=True, scope="module")
 def _few_to_collect() -> Iterator[None]:
-    """The soak collects garbage after each run, and freezes what was there before; here it is let go of."""
+    """Collect what the module has frozen: the soak freezes after each run. Then freeze the rest again, as at the first test."""
     yield
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
