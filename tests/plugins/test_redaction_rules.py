@@ -78,14 +78,13 @@ AROUND = ("my key is {} thanks", '{{"value": "{}"}}', "It is {}.", "({})", "KEY=
 def test_a_secret_of_each_service_is_found(rule: SecretRule) -> None:
     """In the middle of prose, in quotes, at the end of a sentence: nothing of it is left; letter by letter too."""
     pick = random.Random(rule.id)
-    for number in range(3):
+    for _ in range(3):
         secret = example(plain(rule.pattern), pick)
         shown = [SCANNER.replace(around.format(secret), masked) for around in AROUND]
         assert all(secret not in text for text in shown), shown
         assert all("<secret>" in text or "<card>" in text or "<iban>" in text for text in shown), shown
-        for place in (number, number + 3):
-            stream = StreamScanner(lambda: SCANNER, masked)
-            assert "".join([*map(stream.feed, AROUND[place].format(secret)), stream.end()]) == shown[place]
+    place, stream = pick.randrange(len(AROUND)), StreamScanner(lambda: SCANNER, masked)
+    assert "".join([*map(stream.feed, AROUND[place].format(secret)), stream.end()]) == shown[place]
 
 
 @pytest.mark.parametrize("rule", SECRET_RULES, ids=lambda rule: rule.id)
