@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from clocks import JumpingClock
 from eventlog import streamed, use
 from loguru import logger
 from wired import Wired
@@ -66,11 +67,14 @@ RUN = [
 async def test_a_run_is_one_line_per_event(sink: Sink) -> None:
     """What a reader of the log sees of a call; a streamed call is logged the same, pieces left out."""
     script = [[*billed(), ModelChunk(finish_reason="tool_calls")], "Nothing."]
-    agent = Agent("a", ScriptedModel(script), tools=[look], hooks=[EventLog()])
-    await agent.call('Look "there".')
+
+    def agent() -> Agent:
+        return Agent("a", ScriptedModel(script), tools=[look], hooks=[EventLog()], clock=JumpingClock())
+
+    await agent().call('Look "there".')
     assert sink.lines == RUN
     sink.clear()
-    await streamed(Agent("a", ScriptedModel(script), tools=[look], hooks=[EventLog()]), 'Look "there".')
+    await streamed(agent(), 'Look "there".')
     assert sink.lines == RUN
 
 
@@ -108,7 +112,7 @@ async def test_what_went_wrong_is_raised(sink: Sink) -> None:
         return Deny("closed today")
 
     script = [[use("t1", "look"), use("t2", "fall")], ModelError("gone", retryable=False)]
-    agent = Agent("a", ScriptedModel(script), tools=[look, fall], hooks=[guard, EventLog()])
+    agent = Agent("a", ScriptedModel(script), tools=[look, fall], hooks=[guard, EventLog()], clock=JumpingClock())
     with pytest.raises(ModelError):
         await agent.call("Go")
     assert [line for line in sink.lines if not line.startswith(("DEBUG", "INFO a#1 Post", "INFO a Pre"))] == [

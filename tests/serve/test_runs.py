@@ -413,17 +413,19 @@ async def test_reading_a_session_does_not_make_it_busy(tmp_path: Path) -> None:
         await client.events(run["id"])
         path = f"/agents/a/sessions/{run['session']}"
         states: set[str] = set()
-        resumed = asyncio.Event()
+        finished, resumed = asyncio.Semaphore(0), asyncio.Event()
 
         async def read() -> None:
             while not resumed.is_set():
                 states.add((await client.good("GET", path))["status"])
+                finished.release()
 
-        reads = [asyncio.create_task(read()) for _ in range(8)]
-        await asyncio.sleep(0.1)
-        before = set(states)
-        status, answer = await client.ask("POST", f"{path}/resume", {"decisions": {"t1": {"action": "approve"}}})
-        resumed.set()
-        await asyncio.gather(*reads)
+        async with asyncio.TaskGroup() as group:
+            reads = [group.create_task(read()) for _ in range(8)]
+            for _ in range(5 * len(reads)):
+                await finished.acquire()
+            before = set(states)
+            status, answer = await client.ask("POST", f"{path}/resume", {"decisions": {"t1": {"action": "approve"}}})
+            resumed.set()
         end = await client.ended(run["id"])
     assert (status, answer["id"], end["outcome"], before) == (202, run["id"], "completed", {"suspended"})
