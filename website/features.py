@@ -60,7 +60,7 @@ Partial typed answers | typed-answers.md | output/test_partials.py::over_the_wir
 Images, audio and files as input | content.md | models/test_content_over_wires.py::a_picture_of_the_user_and_one_of_a_tool
 Citations | content.md | models/test_content_over_wires.py::citations_are_kept
 Reasoning, with signatures | messages.md | models/test_bound_thoughts.py::what_is_only_added_to_keeps_its_thoughts
-Realtime voice | |
+Realtime voice | voice.md | voice/test_openai_realtime.py::a_spoken_turn_is_a_call_with_its_events_tools_history_and_usage
 # Context
 Prompt caches | models.md | models/test_prompt_cache.py::marks_stand_behind_what_stays_the_same
 Compaction by summaries | plugins/compaction.md | plugins/test_compaction.py::a_long_run_stays_short_on_the_wire

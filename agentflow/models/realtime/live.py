@@ -1,0 +1,419 @@
+"""A realtime model, and its open connection: the model of the calls of one `RealtimeSession`.
+
+Rules:
+
+1. The connection reads all the time, in one task of the session. What belongs to a reply is put in line (`LiveReply`), and read
+   by the model call, in the order of arrival.
+2. A model call takes as long as its speech. Audio is handed to the player, 100 ms at a time, and the text becomes chunks in the
+   same proportion. So an interrupted call has the text that was heard, to about a word.
+3. Only the session's own calls are answered. A side call (`context.complete`) on this model would be spoken: it is refused.
+4. A broken connection fails the reply in progress and everything after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from contextvars import ContextVar
+from typing import Any, ClassVar, TypeAlias
+
+from agentflow._support.logs import logger
+from agentflow._support.values import NamedTuple
+from agentflow.errors import ModelError, UsageError
+from agentflow.models.realtime.socket import JsonSocket
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest
+from agentflow.vocabulary.specs import ModelOptions, ToolSpec
+
+__all__ = ["NO_TRANSCRIPT", "LiveConnection", "LiveReply", "PlayAudio", "RealtimeModel", "live_connection"]
+
+PlayAudio: TypeAlias = Callable[[AsyncIterator[bytes]], Awaitable[None]]
+"""Plays the audio of one reply. It takes the next chunk when it has played the last one, and is cancelled by an interrupt."""
+
+NO_TRANSCRIPT = "(speech without a transcript)"
+"""The user's input if the provider could not transcribe it; the model still has the audio."""
+
+live_connection: ContextVar[LiveConnection | None] = ContextVar("agentflow_live_connection", default=None)
+"""The connection of the session whose calls run in this context."""
+
+_PIECE = 0.1
+_UNSUPPORTED = ("temperature", "top_p", "stop", "seed", "thinking", "answer_schema", "cache", "server_tools")
+
+
+class RealtimeModel(ABC):
+    """A model that hears and speaks, for an agent that is used through `RealtimeSession`.
+
+    Args:
+        name: The model's name.
+        api_key: The key; by default the vendor's environment variable.
+        url: The address of the server, without the query; by default the vendor's.
+        timeout: The longest silence of the provider within a reply, and the longest time to connect, in seconds.
+        max_pending: The longest audio that may wait for the player, in seconds.
+        max_frame: The largest frame to receive, in bytes.
+    """
+
+    input_rate: ClassVar[int] = 24_000
+    """The sample rate of the user's audio: 16-bit PCM, mono, little-endian."""
+    output_rate: ClassVar[int] = 24_000
+    """The sample rate of the model's audio, in the same format."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api_key: str | None = None,
+        url: str | None = None,
+        timeout: float = 60.0,
+        max_pending: float = 600.0,
+        max_frame: int = 4 << 20,
+    ) -> None:
+        self._name = name
+        self._api_key = api_key
+        self._url = url
+        self.timeout = timeout
+        self.max_pending = max_pending
+        self.max_frame = max_frame
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name!r})"
+
+    async def answer_modes(self) -> AnswerModes:
+        """Return the ways in which it can give a typed answer."""
+        return AnswerModes(native=False)
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelChunk, None]:
+        """Answer the request over the connection of the session.
+
+        Raises:
+            ModelError: The provider failed, or the connection is broken.
+            UsageError: The call is not one of a `RealtimeSession` with this model, or is a side call.
+        """
+        live = live_connection.get()
+        if live is None or live.model is not self or not live.expected:
+            raise UsageError(
+                f"The realtime model {self._name!r} answers only the turns of a RealtimeSession, because it speaks. Open one "
+                "with this agent; for side calls and sub-agents use a text model (context.complete(model=...))."
+            )
+        return live.stream(request)
+
+    @abstractmethod
+    def live(self, player: PlayAudio | None) -> LiveConnection:
+        """Create a connection that is not open yet.
+
+        Args:
+            player: Plays the replies; None asks the model for text.
+        """
+
+
+class ReplyPart(NamedTuple):
+    """A part of a reply: audio, or a chunk.
+
+    Attributes:
+        item: The provider's id of the message that it belongs to.
+        audio: The audio.
+        chunk: The chunk; one with a finish reason is the last part.
+        start: Where its text begins in the message.
+    """
+
+    item: str
+    audio: bytes = b""
+    chunk: ModelChunk | None = None
+    start: int = 0
+
+
+class LiveReply:
+    """What has arrived of one reply, in order.
+
+    Attributes:
+        said: The text that was handed on, by message.
+        played: How many bytes of audio were played, by message.
+        audio: How many arrived.
+        length: How many characters of text arrived, by message.
+        ended: Whether the provider has finished it.
+    """
+
+    __slots__ = ("_arrived", "_failure", "_parts", "_waiting", "audio", "ended", "length", "limit", "played", "said")
+
+    def __init__(self, limit: int) -> None:
+        self._parts: deque[ReplyPart] = deque()
+        self._arrived = asyncio.Event()
+        self._failure: Exception | None = None
+        self._waiting = 0
+        self.limit = limit
+        self.said: dict[str, str] = {}
+        self.played: Counter[str] = Counter()
+        self.audio: Counter[str] = Counter()
+        self.length: Counter[str] = Counter()
+        self.ended = False
+
+    def put(self, part: ReplyPart) -> None:
+        """Add a part; audio above the limit fails the reply."""
+        self._waiting += len(part.audio)
+        if part.audio:
+            self.audio[part.item] += len(part.audio)
+        elif part.chunk is not None:
+            text = part.chunk.text
+            part = part._replace(start=self.length[part.item])
+            self.length[part.item] += len(text)
+        self._parts.append(part)
+        if self._waiting > self.limit:
+            self.fail(
+                ModelError(
+                    f"{self._waiting} bytes of a reply's audio wait for the player, more than max_pending= allows. The player "
+                    "is too slow, or has stopped: check play=."
+                )
+            )
+        self._arrived.set()
+
+    def fail(self, error: Exception) -> None:
+        """Fail the reply at once, before the parts that wait."""
+        self._failure = self._failure or error
+        self._parts.clear()
+        self._arrived.set()
+
+    async def next(self) -> ReplyPart:
+        """Wait for the next part."""
+        while not self._parts:
+            if self._failure is not None:
+                raise self._failure
+            self._arrived.clear()
+            await self._arrived.wait()
+        part = self._parts.popleft()
+        self._waiting -= len(part.audio)
+        return part
+
+    def is_due(self, part: ReplyPart) -> bool:
+        """Whether the audio of a text has begun to play: text and audio of a message proceed in proportion."""
+        return part.start * self.audio[part.item] < self.played[part.item] * self.length[part.item]
+
+
+class _Speech:
+    """The audio of one reply for its player: an iterator, each chunk of which has been played when the next one is taken."""
+
+    def __init__(self, player: PlayAudio) -> None:
+        self._player = player
+        self._task: asyncio.Future[None] | None = None
+        self._next: bytes | None = b""
+        self._current = b""
+        self._ready = asyncio.Event()
+        self._played = asyncio.Event()
+
+    def __aiter__(self) -> _Speech:
+        return self
+
+    async def __anext__(self) -> bytes:
+        self._current = b""
+        self._played.set()
+        await self._ready.wait()
+        self._ready.clear()
+        if self._next is None:
+            raise StopAsyncIteration
+        self._current, self._next = self._next, b""
+        return self._current
+
+    async def say(self, piece: bytes) -> None:
+        """Have a chunk played."""
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._player(self))
+            self._task.add_done_callback(self._player_ended)
+        elif self._task.done():
+            return self._task.result()  # it failed, or wants no more
+        self._next = piece
+        self._played.clear()
+        self._ready.set()
+        while not self._task.done() and (self._next or self._current):
+            self._played.clear()
+            await self._played.wait()
+        return self._task.result() if self._task.done() else None
+
+    def _player_ended(self, task: object) -> None:
+        self._played.set()
+
+    async def finish(self) -> None:
+        """Wait until the player has played everything."""
+        if self._task is not None:
+            self._next = None
+            self._ready.set()
+            await self._task
+
+    async def stop(self) -> None:
+        """Stop the player."""
+        if self._task is None:
+            return
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if not self._task.cancelled() and (error := self._task.exception()) is not None:
+            logger.debug("The player of a voice session failed: {!r}", error)
+
+
+class LiveConnection(ABC):
+    """An open connection to a realtime model.
+
+    Args:
+        model: The model.
+        player: Plays its replies; None asks for text.
+        secrets: Texts that errors must not show.
+
+    Attributes:
+        model: The model.
+        expected: Whether the session's call is about to ask, or is asking.
+        speaking: Whether a reply is being generated or played.
+        on_turn: Called with the transcript of what the user said.
+        on_speech: Called when the user begins to speak.
+    """
+
+    def __init__(self, model: RealtimeModel, player: PlayAudio | None, secrets: Sequence[str]) -> None:
+        self.model = model
+        self.player = player
+        self.socket = JsonSocket(model.name, secrets)
+        self.expected = self.speaking = False
+        self.on_turn: Callable[[str], None] = _ignore
+        self.on_speech: Callable[[], None] = _ignore_speech
+        self.failure: ModelError | None = None
+        self.reply: LiveReply | None = None
+
+    # ---- what each provider implements
+
+    @abstractmethod
+    async def open(self, system: object, tools: Sequence[ToolSpec], history: Sequence[Msg]) -> None:
+        """Connect and configure.
+
+        The system prompt, tools and history are for providers that take them only now.
+        """
+
+    @abstractmethod
+    async def send_audio(self, audio: bytes) -> None:
+        """Send the user's audio."""
+
+    @abstractmethod
+    async def commit(self) -> None:
+        """End the user's turn, if the provider does not detect it."""
+
+    @abstractmethod
+    async def request(self, request: ModelRequest) -> LiveReply:
+        """Ask for a reply."""
+
+    @abstractmethod
+    async def settle(self, reply: LiveReply, complete: bool) -> None:
+        """Finish a reply, which was heard completely or was interrupted."""
+
+    @abstractmethod
+    async def handle(self, event: Mapping[str, Any]) -> None:
+        """Handle an event of the server."""
+
+    # ---- shared
+
+    async def listen(self) -> None:
+        """Handle events until the connection ends, which fails the reply in progress."""
+        try:
+            while True:
+                event = await self.socket.receive()
+                try:
+                    await self.handle(event)
+                except ValueError as error:  # msgspec.ValidationError is one
+                    what = f"{self.model.name} sent an event in an unknown form ({error})."
+                    raise ModelError(
+                        f"{what} The voice session is over; open another one.", model=self.model.name
+                    ) from error
+        except ModelError as error:
+            logger.warning("The voice session with {} is over: {}", self.model.name, error)
+            self.failure = error
+            if self.reply is not None:
+                self.reply.fail(error)
+
+    def check(self) -> None:
+        """Raise what broke the connection, if it is broken."""
+        if self.failure is not None:
+            raise self.failure
+
+    def new_reply(self) -> LiveReply:
+        """Create a reply with the model's limit of waiting audio."""
+        return LiveReply(int(self.model.max_pending * self.model.output_rate * 2))
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelChunk, None]:
+        """Yield the chunks of one reply, while its audio is played."""
+        self.check()
+        speech = None if self.player is None else _Speech(self.player)
+        reply: LiveReply | None = None
+        complete = False
+        try:
+            reply = self.reply = await self.request(request)
+            self.speaking = True
+            async with aclosing(self._paced(reply, speech)) as parts:
+                async for item, _, chunk, _ in parts:
+                    assert chunk is not None
+                    if chunk.finish_reason is not None:
+                        complete, self.expected = True, False
+                    reply.said[item] = reply.said.get(item, "") + chunk.text
+                    yield chunk
+        finally:
+            self.speaking, self.reply = False, None
+            if speech is not None:
+                await speech.stop()
+            if reply is not None and self.failure is None:
+                try:
+                    await self.settle(reply, complete)
+                except ModelError as error:  # the next call raises it
+                    logger.debug("A reply of a voice session could not be finished: {}", error)
+
+    async def _paced(self, reply: LiveReply, speech: _Speech | None) -> AsyncGenerator[ReplyPart, None]:
+        """Play the audio of a reply, and yield its chunks as they are heard."""
+        size = int(_PIECE * self.model.output_rate) * 2
+        waiting: deque[ReplyPart] = deque()
+        last = False
+        while not last:
+            part = await self._next(reply)
+            last = part.chunk is not None and part.chunk.finish_reason is not None
+            if part.chunk is not None:
+                waiting.append(part)
+            elif speech is not None:
+                for start in range(0, len(part.audio), size):
+                    piece = part.audio[start : start + size]
+                    await speech.say(piece)
+                    reply.played[part.item] += len(piece)
+                    while waiting and reply.is_due(waiting[0]):
+                        yield waiting.popleft()
+            if last and speech is not None:
+                await speech.finish()
+            while waiting and (last or speech is None):
+                yield waiting.popleft()
+
+    async def _next(self, reply: LiveReply) -> ReplyPart:
+        try:
+            async with asyncio.timeout(self.model.timeout):
+                return await reply.next()
+        except TimeoutError:
+            raise ModelError(
+                f"{self.model.name} sent nothing for {self.model.timeout:g} s within a reply. Try again, or raise timeout=.",
+                retryable=True,
+                model=self.model.name,
+            ) from None
+
+    def refuse_options(self, options: ModelOptions) -> None:
+        """Refuse options that realtime models do not have.
+
+        Raises:
+            UsageError: There is one.
+        """
+        for name in _UNSUPPORTED:
+            if getattr(options, name) is not None:
+                raise UsageError(
+                    f"The realtime model {self.model.name!r} does not support options.{name}. Leave it out of the options of "
+                    "the agent and of the session."
+                )
+
+
+def _ignore(text: str) -> None: ...
+
+
+def _ignore_speech() -> None: ...

@@ -1,0 +1,469 @@
+"""`OpenAIRealtime`: OpenAI's Realtime API (GA) over a websocket.
+
+Rules:
+
+1. The server detects turns, but never answers or interrupts by itself: the session asks for each reply, after its hooks.
+2. Before each reply the server's conversation is made equal to the request, so that the edits of hooks apply. Equal items keep
+   their audio; from the first difference on, items are deleted, and created again as text.
+3. A reply that is interrupted is cancelled, and its audio is truncated to what was played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from base64 import b64decode, b64encode
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from agentflow._support.frozen import EMPTY
+from agentflow._support.logs import logger
+from agentflow.errors import ModelError, UnsupportedContentError
+from agentflow.models.conversion import wire_name
+from agentflow.models.provider_errors import ProviderError, model_error, no_key
+from agentflow.models.realtime.live import (
+    NO_TRANSCRIPT,
+    LiveConnection,
+    LiveReply,
+    PlayAudio,
+    RealtimeModel,
+    ReplyPart,
+)
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolUseBlock
+from agentflow.vocabulary.ports.model import ModelRequest
+from agentflow.vocabulary.specs import ToolSpec, Usage
+
+__all__ = ["OpenAIRealtime"]
+
+# `Any`: items contain JSON.
+Item = dict[str, Any]
+
+_HOME: Final = "wss://api.openai.com/v1/realtime"
+_VAD: Final = {"type": "server_vad"}
+_LOST: Final[Item] = {}
+"""The form of an item that is never wanted: it is deleted before the next reply."""
+
+
+class _RealtimeItem(msgspec.Struct):
+    id: str = ""
+    type: str = ""
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class _RealtimeDetails(msgspec.Struct):
+    reason: str | None = None
+    error: dict[str, Any] | None = None
+
+
+class _RealtimeTokens(msgspec.Struct):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    input_token_details: dict[str, Any] | None = None
+
+
+class _RealtimeResponse(msgspec.Struct):
+    id: str = ""
+    status: str | None = None
+    status_details: _RealtimeDetails | None = None
+    metadata: dict[str, Any] | None = None
+    output: list[_RealtimeItem] = []
+    usage: _RealtimeTokens | None = None
+
+
+class _RealtimeEvent(msgspec.Struct):
+    type: str
+    item_id: str = ""
+    previous_item_id: str | None = None
+    response_id: str = ""
+    output_index: int = 0
+    delta: str = ""
+    transcript: str = ""
+    item: _RealtimeItem = msgspec.field(default_factory=_RealtimeItem)
+    response: _RealtimeResponse = msgspec.field(default_factory=_RealtimeResponse)
+    error: dict[str, Any] = {}
+
+
+_KNOWN: Final = frozenset(
+    {
+        "conversation.item.added",
+        "conversation.item.deleted",
+        "conversation.item.input_audio_transcription.completed",
+        "conversation.item.input_audio_transcription.failed",
+        "error",
+        "input_audio_buffer.committed",
+        "input_audio_buffer.speech_started",
+        "input_audio_buffer.speech_stopped",
+        "response.created",
+        "response.done",
+        "response.output_audio.delta",
+        "response.output_audio_transcript.delta",
+        "response.output_item.done",
+        "response.output_text.delta",
+    }
+)
+
+
+class OpenAIRealtime(RealtimeModel):
+    """A model of OpenAI's Realtime API, such as `"gpt-realtime"`.
+
+    The key is `OPENAI_API_KEY`; for another server (`url`), `OPENAI_COMPATIBLE_API_KEY`.
+
+    Args:
+        name: The model's name, with or without `openai/`.
+        voice: The voice; by default the server's.
+        turn_detection: How the server detects the end of a turn, in its own format; None: `session.commit()` ends it.
+        transcription: The transcription of the user's audio, in the server's format: hooks and the history have this text.
+        params: Further fields of the server's session.
+        options: As for every `RealtimeModel`.
+
+    Example:
+        >>> OpenAIRealtime("gpt-realtime", voice="marin").name
+        'openai/gpt-realtime'
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        voice: str | None = None,
+        turn_detection: Mapping[str, Any] | None = _VAD,
+        transcription: Mapping[str, Any] = {"model": "gpt-4o-mini-transcribe"},
+        params: Mapping[str, Any] = EMPTY,
+        api_key: str | None = None,
+        url: str | None = None,
+        timeout: float = 60.0,
+        max_pending: float = 600.0,
+        max_frame: int = 4 << 20,
+    ) -> None:
+        self.model = name.removeprefix("openai/")
+        super().__init__(
+            f"openai/{self.model}",
+            api_key=api_key,
+            url=url,
+            timeout=timeout,
+            max_pending=max_pending,
+            max_frame=max_frame,
+        )
+        self.voice = voice
+        self.turn_detection = turn_detection
+        self.transcription = transcription
+        self.params = params
+
+    @property
+    def address(self) -> str:
+        """The address of the websocket."""
+        return f"{self._url or _HOME}?model={quote(self.model)}"
+
+    def key(self) -> str | None:
+        """Return the key; a key of the environment goes only to its own host.
+
+        Raises:
+            ModelError: There is none for the vendor's server.
+        """
+        name = "OPENAI_API_KEY" if self._url is None else "OPENAI_COMPATIBLE_API_KEY"
+        key = self._api_key or os.environ.get(name)
+        if key is None and self._url is None:
+            raise no_key(self.name, name)
+        return key
+
+    def live(self, player: PlayAudio | None) -> LiveConnection:
+        """Create a connection that is not open yet."""
+        return _OpenAILive(self, player, self.key())
+
+
+class _OpenAILive(LiveConnection):
+    """A connection to OpenAI's Realtime API."""
+
+    def __init__(self, model: OpenAIRealtime, player: PlayAudio | None, key: str | None) -> None:
+        super().__init__(model, player, [key] if key else [])
+        self._settings = model
+        self._key = key
+        self._items: dict[str, Item | None] = {}  # the server's conversation; None: a form that is not known yet
+        self._uttered: deque[str] = deque()  # the user's items, in order, until their transcripts are turns
+        self._heard: dict[str, str] = {}
+        self._number = self._counter = 0
+        self._response = ""
+        self._idle, self._quiet = asyncio.Event(), asyncio.Event()
+        self._idle.set()
+        self._quiet.set()
+        self._unbilled = Usage()
+
+    async def open(self, system: object, tools: Sequence[ToolSpec], history: Sequence[Msg]) -> None:
+        """Connect and configure the session; instructions, tools and history are sent with each reply."""
+        made = self._settings
+        headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
+        await self.socket.open(made.address, headers, timeout=made.timeout, max_frame=made.max_frame)
+        await self._send(self._configuration(), "setup")
+        async with asyncio.timeout(made.timeout):
+            while (event := await self.socket.receive()).get("type") != "session.updated":
+                if event.get("type") == "error":
+                    raise self._error(msgspec.convert(event, _RealtimeEvent).error)
+
+    def _configuration(self) -> Item:
+        made, pcm = self._settings, {"type": "audio/pcm", "rate": 24_000}
+        detection = made.turn_detection
+        if detection is not None:
+            detection = {**detection, "create_response": False, "interrupt_response": False}
+        output = {"format": pcm} | ({"voice": made.voice} if made.voice else {})
+        hearing = {"format": pcm, "transcription": dict(made.transcription), "turn_detection": detection}
+        session = {
+            "type": "realtime",
+            "output_modalities": ["text" if self.player is None else "audio"],
+            "audio": {"input": hearing, "output": output},
+            **made.params,
+        }
+        return {"type": "session.update", "session": session}
+
+    async def _send(self, event: Item, group: str = "other") -> None:
+        self._counter += 1
+        await self.socket.send({**event, "event_id": f"{group}.{self._counter}"})
+
+    async def send_audio(self, audio: bytes) -> None:
+        """Add to the server's input buffer."""
+        await self._send({"type": "input_audio_buffer.append", "audio": b64encode(audio).decode()})
+
+    async def commit(self) -> None:
+        """Make the buffer a turn of the user."""
+        await self._send({"type": "input_audio_buffer.commit"})
+
+    # ---- replies
+
+    async def request(self, request: ModelRequest) -> LiveReply:
+        """Make the server's conversation equal to the request, and ask for a reply, once the user is silent."""
+        body = self._body(request)
+        await self._quiet.wait()
+        try:
+            async with asyncio.timeout(self.model.timeout):
+                await self._idle.wait()
+        except TimeoutError:
+            raise ModelError(
+                f"{self.model.name} did not end its last reply within {self.model.timeout:g} s. Open another session.",
+                model=self.model.name,
+            ) from None
+        self.check()
+        self._number += 1
+        reply = self.new_reply()
+        group = f"r{self._number}"
+        self._response = ""
+        self._idle.clear()
+        self.reply = reply  # errors may arrive while the rest is sent
+        for event in self._changes(_wanted(request.messages, self.model.name)):
+            await self._send(event, group)
+        body["metadata"] = {"request": str(self._number)}
+        await self._send({"type": "response.create", "response": body}, f"{group}.create")
+        return reply
+
+    def _body(self, request: ModelRequest) -> Item:
+        options = request.options
+        self.refuse_options(options)
+        body: Item = {**options.extra}
+        if request.messages and request.messages[0].role == "system":
+            body["instructions"] = request.messages[0].text
+        if options.max_tokens is not None:
+            body["max_output_tokens"] = options.max_tokens
+        if request.tools:
+            body["tools"] = [_function(spec) for spec in request.tools]
+            if options.tool_choice is not None:
+                named = options.tool_choice not in ("auto", "none", "required")
+                choice = {"type": "function", "name": wire_name(options.tool_choice)}
+                body["tool_choice"] = choice if named else options.tool_choice
+        return body
+
+    def _changes(self, wanted: Sequence[Item]) -> list[Item]:
+        """Return the events that make the server's conversation equal to the request."""
+        events: list[Item] = []
+        same, differs = 0, False
+        for id_, item in [*self._items.items()]:
+            if item is None:  # what the user has just said: the next turn
+                continue
+            if not differs and same < len(wanted) and item == wanted[same]:
+                same += 1
+                continue
+            differs = differs or item is not _LOST
+            del self._items[id_]
+            events.append({"type": "conversation.item.delete", "item_id": id_})
+        for item in wanted[same:]:
+            self._counter += 1
+            id_ = f"item_af_{self._counter}"
+            self._items[id_] = item
+            events.append({"type": "conversation.item.create", "item": {"id": id_, **item}})
+        return events
+
+    async def settle(self, reply: LiveReply, complete: bool) -> None:
+        """Note the form of the reply's items; cancel and truncate an interrupted one."""
+        if not complete and not reply.ended:
+            named = {"response_id": self._response} if self._response else {}
+            await self._send({"type": "response.cancel", **named})
+        for id_ in self._items.keys() & {*reply.length, *reply.audio}:
+            known = complete or id_ in reply.audio
+            self._items[id_] = _text("assistant", reply.said.get(id_, "")) if known else _LOST
+        for id_, length in reply.audio.items() if not complete else ():
+            if (played := reply.played[id_]) < length:
+                at = {"content_index": 0, "audio_end_ms": played * 1000 // (self.model.output_rate * 2)}
+                await self._send({"type": "conversation.item.truncate", "item_id": id_, **at})
+
+    # ---- events
+
+    async def handle(self, event: Mapping[str, Any]) -> None:
+        """Handle an event; unknown ones are ignored."""
+        if event.get("type") in _KNOWN:
+            await self._handle(msgspec.convert(event, _RealtimeEvent))
+
+    async def _handle(self, event: _RealtimeEvent) -> None:
+        match event.type:
+            case "conversation.item.added":
+                self._added(event.item.id, event.previous_item_id)
+            case "conversation.item.deleted":
+                self._items.pop(event.item_id, None)
+            case "input_audio_buffer.speech_started":
+                self._quiet.clear()
+                self.on_speech()
+            case "input_audio_buffer.speech_stopped":
+                self._quiet.set()
+            case "input_audio_buffer.committed":
+                self._quiet.set()
+                self._uttered.append(event.item_id)
+            case "conversation.item.input_audio_transcription.completed":
+                self._transcribed(event.item_id, event.transcript.strip())
+            case "conversation.item.input_audio_transcription.failed":
+                self._transcribed(event.item_id, NO_TRANSCRIPT)
+            case "response.created":
+                if self._is_current(event.response):
+                    self._response = event.response.id
+            case "response.done":
+                if self._is_current(event.response):
+                    self._done(event.response)
+            case "error":
+                self._refused(event.error)
+            case _:
+                if self.reply is not None and event.response_id == self._response:
+                    self._replied(event, self.reply)
+
+    def _added(self, id_: str, previous: str | None) -> None:
+        if id_ in self._items:
+            return
+        ids = [*self._items]
+        place = ids.index(previous) + 1 if previous in self._items else len(ids)
+        ids.insert(place, id_)
+        self._items = {one: self._items.get(one) for one in ids}
+
+    def _transcribed(self, id_: str, text: str) -> None:
+        """Hand over the turns whose transcripts are there, in the order of speech; silence is none."""
+        if id_ in self._items:
+            self._items[id_] = _text("user", text) if text else _LOST
+        self._heard[id_] = text
+        while self._uttered and self._uttered[0] in self._heard:
+            if said := self._heard.pop(self._uttered.popleft()):
+                self.on_turn(said)
+
+    def _is_current(self, response: _RealtimeResponse) -> bool:
+        return (response.metadata or {}).get("request") == str(self._number)
+
+    def _replied(self, event: _RealtimeEvent, reply: LiveReply) -> None:
+        """Put a part of the reply in line."""
+        if event.type == "response.output_audio.delta":
+            reply.put(ReplyPart(event.item_id, audio=b64decode(event.delta, validate=True)))
+        elif event.type != "response.output_item.done":
+            reply.put(ReplyPart(event.item_id, chunk=text_chunk(event.delta)))
+        elif event.item.type == "function_call":
+            call = event.item
+            self._items[call.id] = _call(call.call_id, call.name, call.arguments)
+            delta = ToolUseDelta(event.output_index, call.call_id, call.name, call.arguments)
+            reply.put(ReplyPart(call.id, chunk=ModelChunk(tool_uses=(delta,))))
+
+    def _done(self, response: _RealtimeResponse) -> None:
+        """End the reply; the usage of one that was interrupted is billed with the next."""
+        used, reply = self._unbilled + _usage(response.usage), self.reply
+        self._idle.set()
+        if reply is None:
+            self._unbilled = used
+            return
+        reply.ended = True
+        details = response.status_details or _RealtimeDetails()
+        if response.status not in ("completed", "incomplete"):
+            error = details.error or {"message": f"the response ended as {response.status} ({details.reason})"}
+            reply.fail(self._error(error))
+            return
+        limit = {"max_output_tokens": "length", "content_filter": "content_filter"}.get(details.reason or "")
+        called = any(item.type == "function_call" for item in response.output)
+        finish = limit or ("tool_calls" if called else "stop")
+        reply.put(ReplyPart("", chunk=ModelChunk(usage=used, finish_reason=finish)))
+        self._unbilled = Usage()
+
+    def _refused(self, error: Mapping[str, Any]) -> None:
+        """Fail the reply whose request was refused; other errors are logged."""
+        cause = str(error.get("event_id"))
+        reply = self.reply
+        if reply is None or not cause.startswith(f"r{self._number}."):
+            logger.warning("A voice session was refused an event ({}): {}", cause, error.get("message"))
+            return
+        if ".create." in cause:
+            reply.ended = True
+            self._idle.set()
+        reply.fail(self._error(error))
+
+    def _error(self, error: Mapping[str, Any]) -> ModelError:
+        failure = ProviderError(str(error.get("message")), None, {}, error)
+        return model_error(failure, self.model.name, secrets=self._secrets())
+
+    def _secrets(self) -> list[str]:
+        return [self._key] if self._key else []
+
+
+def _function(spec: ToolSpec) -> Item:
+    return {
+        "type": "function",
+        "name": wire_name(spec.name),
+        "description": spec.description,
+        "parameters": {"type": "object", "properties": {}, **spec.parameters},
+    }
+
+
+def _wanted(messages: Sequence[Msg], model: str) -> list[Item]:
+    """Return the items of a conversation; the system prompt is sent as instructions."""
+    items: list[Item] = []
+    for place, msg in enumerate(messages):
+        if msg.role == "system" and not place:
+            continue
+        if msg.role == "tool":
+            for result in msg.tool_results:
+                output = {"type": "function_call_output", "call_id": result.tool_use_id, "output": result.text}
+                items.append(output)
+            continue
+        for block in msg.content:
+            match block:
+                case ToolUseBlock():
+                    items.append(_call(block.id, wire_name(block.name), block.arguments))
+                case TextBlock(text=text) if text:
+                    items.append(_text(msg.role, text))
+                case DataBlock(media_type=kind) if kind.startswith("image/") and block.data is not None:
+                    picture = {"type": "input_image", "image_url": f"data:{kind};base64,{block.data}"}
+                    items.append({"type": "message", "role": msg.role, "content": [picture]})
+                case DataBlock():
+                    why = "takes text and images besides the user's own voice"
+                    raise UnsupportedContentError(model, str(block), why, block.media_type)
+                case _:  # thoughts of another model
+                    pass
+    return items
+
+
+def _text(role: str, text: str) -> Item:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+
+def _call(id_: str, name: str, arguments: str) -> Item:
+    return {"type": "function_call", "call_id": id_, "name": name, "arguments": arguments}
+
+
+def _usage(used: _RealtimeTokens | None) -> Usage:
+    if used is None:
+        return Usage()
+    return Usage(used.input_tokens, used.output_tokens, (used.input_token_details or {}).get("cached_tokens") or 0)
