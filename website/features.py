@@ -75,6 +75,7 @@ A provider's own memory tool | plugins/memory.md | plugins/test_memory_files.py:
 Agents as tools | multi-agent.md | orchestration/test_through_all.py::one_stream_has_the_events_of_all
 Hand-offs, with typed input | multi-agent.md | orchestration/test_handoff.py::typed_input
 Workflows with recorded steps | workflows.md | orchestration/test_functions.py::a_function_runs_once
+Diagrams of workflows and of recorded runs | workflows.md | orchestration/test_flow.py::steps_branches_and_loops
 Graphs of agents | multi-agent.md | orchestration/test_graph.py::a_tree_with_hand_offs_in_a_circle
 Many inputs at once | batch.md | orchestration/test_batch.py::order_and_limit
 Batch endpoints of providers | |

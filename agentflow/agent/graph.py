@@ -13,7 +13,7 @@ from agentflow._support.values import NamedTuple
 from agentflow.agent.arguments import ToolableAgent, wrapped_agent
 from agentflow.vocabulary.specs import WORKFLOW_STEP
 
-__all__ = ["Edge", "Graph", "HandsOver", "Kind", "graph_of"]
+__all__ = ["Edge", "Graph", "HandsOver", "Kind", "escaped", "graph_of"]
 
 Kind = Literal["agent", "tool", "toolset"]
 """The kind of a node."""
@@ -93,7 +93,7 @@ class Graph(NamedTuple):
               n0 --> n1
         """
         ids = {key: f"n{place}" for place, key in enumerate(self.nodes)}
-        boxes = [f"  {ids[key]}{_BOXES[kind].format(_escaped(name))}" for key, (name, kind) in self.nodes.items()]
+        boxes = [f"  {ids[key]}{_BOXES[kind].format(escaped(name))}" for key, (name, kind) in self.nodes.items()]
         arrows = [
             f"  {ids[e.caller]} {'-. hands over .->' if e.hands_over else '-->'} {ids[e.called]}" for e in self.edges
         ]
@@ -152,5 +152,6 @@ def graph_of(agent: ToolableAgent) -> Graph:
     return Graph(root, drawing.nodes, tuple(drawing.edges))
 
 
-def _escaped(name: str) -> str:
+def escaped(name: str) -> str:
+    """Escape a text for Mermaid, so that it is shown and nothing else."""
     return "".join(c if c.isalnum() or c in " _-./:" else f"#{ord(c)};" for c in one_line(name))

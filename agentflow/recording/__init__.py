@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from agentflow.recording.backtest import BacktestReport, RunResult, Variant
     from agentflow.recording.recorder import Explanation, Recorder, Recording, export_log
     from agentflow.recording.replay import Divergence, Replay, ReplayOptions, ReplayResult
+    from agentflow.recording.run_graph import run_graph
 
 __all__ = [
     "BacktestReport",
@@ -31,6 +32,7 @@ __all__ = [
     "json_schema",
     "load",
     "read_lines",
+    "run_graph",
 ]
 
 __getattr__, __dir__ = lazily(
@@ -45,5 +47,6 @@ __getattr__, __dir__ = lazily(
         "Replay": ".replay",
         "ReplayOptions": ".replay",
         "ReplayResult": ".replay",
+        "run_graph": ".run_graph",
     },
 )

@@ -5,6 +5,7 @@ Not included, since plain code suffices: to consult an agent, pass `tools=[other
 """
 
 from agentflow.agent.orchestration.batch import BatchProgress, batch
+from agentflow.agent.orchestration.flow import Block, Flow, flow_of
 from agentflow.agent.orchestration.functions import step
 from agentflow.agent.orchestration.handoff import Handoff, Travels, handoffs, holder
 from agentflow.agent.orchestration.hub import Contribution, Hub
@@ -13,7 +14,9 @@ from agentflow.agent.orchestration.workflow import WorkflowOptions, workflow
 
 __all__ = [
     "BatchProgress",
+    "Block",
     "Contribution",
+    "Flow",
     "Group",
     "Handoff",
     "Hub",
@@ -23,6 +26,7 @@ __all__ = [
     "WorkflowOptions",
     "ask",
     "batch",
+    "flow_of",
     "gather",
     "handoffs",
     "holder",

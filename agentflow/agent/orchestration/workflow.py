@@ -181,7 +181,7 @@ class _Code(Generic[R]):
             )
         self._input = rest[0]
         self._as_text = hints.get(rest[0], str) is str
-        self._function = function
+        self.function = function
         self.description = cleandoc(function.__doc__ or "")
         self.output: Output[R] = Output(hints.get("return", str), via="prompt", retries=0)
 
@@ -189,7 +189,7 @@ class _Code(Generic[R]):
         """Start the function."""
         told: Any = "\n\n".join(msg.text for msg in said) if self._as_text else tuple(said)
         arguments = {self._input: told, **({} if self._context is None else {self._context: context})}
-        return self._function(**arguments)
+        return self.function(**arguments)
 
     def text(self, value: R) -> str:
         """Return its return value as the text of the answer.
@@ -233,6 +233,7 @@ class RunWorkflow(Hook):
 
     def __init__(self, code: _Code[Any], max_rounds: int, passes: tuple[tuple[str, str], ...]) -> None:
         self._code = code
+        self.function = code.function
         self.passes = passes
         self._max_rounds = max_rounds
 

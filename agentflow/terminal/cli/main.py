@@ -152,6 +152,11 @@ cli.add_command(
 )
 cli.add_command(completion)
 cli.add_command(
+    LazyCommand(
+        "graph", "agentflow.terminal.cli.graph_command", "Draw an agent's possible calls, or a run's real ones."
+    )
+)
+cli.add_command(
     LazyCommand("models", "agentflow.terminal.cli.models_command", "Show the adapter and key of a model's name.")
 )
 cli.add_command(
