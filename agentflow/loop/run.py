@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
+from agentflow.errors import UsageError
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
@@ -34,7 +35,7 @@ from agentflow.vocabulary.messages import (
     message,
     with_metadata,
 )
-from agentflow.vocabulary.ports.model import ModelRequest
+from agentflow.vocabulary.ports.model import ModelRequest, searches_tools
 from agentflow.vocabulary.specs import ModelOptions, Usage
 from agentflow.vocabulary.transcript import legalise
 from agentflow.vocabulary.typed_state import StateMap
@@ -455,6 +456,14 @@ class RunBase:
         name = config.model if isinstance(config.model, str) else config.model.name
         request = legalise(self._next_request() if messages is None else messages, config.new_id)
         return await measured(ModelRequest(request, config.specs, self.settings.options, name), config.model)
+
+    def searches_tools(self, model: str) -> bool:
+        """See `RunContext.searches_tools`."""
+        own = self.config.model
+        try:
+            return searches_tools(own if not isinstance(own, str) and own.name == model else model)
+        except UsageError:  # unknown model; calling it raises the error
+            return False
 
     def _next_request(self) -> Sequence[Msg]:
         return self.machine.request_view(self.additions.head)

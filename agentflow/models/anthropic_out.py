@@ -16,11 +16,12 @@ import msgspec
 
 from agentflow._support.frozen import EMPTY
 from agentflow.errors import UsageError
+from agentflow.models.content_out import EMPTY as EMPTY_TEXT
 from agentflow.models.conversion import Json, WireMessage
 from agentflow.models.options_out import LEAST_BUDGET, budget_of, effort_of
 from agentflow.models.profiles import Claude
 
-__all__ = ["messages_out", "thinking_fields", "tool_fields"]
+__all__ = ["drop_lost", "messages_out", "thinking_fields", "tool_fields"]
 
 # `Any`: blocks hold JSON, and raw JSON text.
 Block = dict[str, Any]
@@ -50,6 +51,24 @@ def messages_out(messages: Iterable[WireMessage], model: str) -> tuple[list[Bloc
         else:
             out.append({"role": spoken, "content": blocks})
     return system, out
+
+
+def drop_lost(messages: Iterable[Block], tools: Iterable[Block]) -> None:
+    """Remove, in place, searches that found a tool which the request does not define: Anthropic refuses them."""
+    known = {tool["name"] for tool in tools}
+    for message in messages:
+        lost = {
+            block["tool_use_id"]
+            for block in message["content"]
+            if block["type"] == "tool_search_tool_result" and not known.issuperset(_found(block["content"]))
+        }
+        if lost:
+            kept = [one for one in message["content"] if one.get("tool_use_id", one.get("id")) not in lost]
+            message["content"] = kept or [{"type": "text", "text": EMPTY_TEXT}]
+
+
+def _found(result: Block) -> list[str]:
+    return [str(found["tool_name"]) for found in result.get("tool_references", ())]
 
 
 def _blocks(message: WireMessage, model: str) -> list[Block]:

@@ -20,13 +20,13 @@ import msgspec
 
 from agentflow._support.json_text import read_json_text
 from agentflow.errors import ModelError
-from agentflow.models.anthropic_out import messages_out, thinking_fields, tool_fields
+from agentflow.models.anthropic_out import drop_lost, messages_out, thinking_fields, tool_fields
 from agentflow.models.conversion import Conversation
 from agentflow.models.loose import NotUnderstoodError, as_text, count, field, items, json_text, place, skipped
 from agentflow.models.options_out import options_out
 from agentflow.models.profiles import claude, claude_generation
 from agentflow.models.provider_errors import ProviderError
-from agentflow.models.server_tools_out import anthropic_server_tools
+from agentflow.models.server_tools_out import anthropic_server_tools, deferring
 from agentflow.models.wire import DirectWire, Reader, Vendor, anything
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, fold, text_chunk
 from agentflow.vocabulary.messages import Citation, Msg, ServerToolBlock, ThinkingBlock
@@ -177,7 +177,8 @@ class AnthropicWire(DirectWire):
 
     def _body(self, request: ModelRequest, conversation: Conversation) -> dict[str, object]:
         prepared = self._prepare(request, conversation, _SUPPORTED, continues=isinstance(request, _Continued))
-        server_tools = anthropic_server_tools(request.options.server_tools or (), self._name)
+        wanted_tools = request.options.server_tools or ()
+        server_tools = anthropic_server_tools(wanted_tools, self._name)
         generation = claude(self._model, self._row)
         options = options_out(request.options, conversation.profile, prepared.thinking)
         thinking = thinking_fields(options, generation)
@@ -195,8 +196,10 @@ class AnthropicWire(DirectWire):
             **thinking,
             **tool_fields(prepared.tools, self._typed(request.tools)),
         }
-        if server_tools:
-            body["tools"] = [*cast("list[object]", body.get("tools", ())), *server_tools]
+        tools = [*cast("list[dict[str, Any]]", body.get("tools", ())), *server_tools]
+        if tools:
+            body["tools"] = deferring(tools, wanted_tools) if self.searches_tools else tools
+        drop_lost(messages, tools)
         if system:
             body["system"] = system
         if isinstance(prepared.form, dict):
@@ -204,6 +207,11 @@ class AnthropicWire(DirectWire):
             wanted = {"type": "json_schema", "schema": form["json_schema"]["schema"]}
             body["output_config"] = {**thinking.get("output_config", {}), "format": wanted}
         return body
+
+    @property
+    def searches_tools(self) -> bool:
+        """Whether Anthropic searches hidden tools for it (`ServerTool.tool_search`)."""
+        return claude_generation(self._model) >= (4, 5)
 
     def _typed(self, tools: Iterable[ToolSpec]) -> dict[str, Mapping[str, Any]]:
         """Return Anthropic's own entries for tools of the agent, by name; older generations have none."""

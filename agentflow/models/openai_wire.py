@@ -27,6 +27,7 @@ from agentflow.models.profiles import WireProfile
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_in import ItemsReader
 from agentflow.models.responses_out import over_responses, responses_body
+from agentflow.models.server_tools_out import shown
 from agentflow.models.wire import DirectWire, Named, Reader, Vendor, anything
 from agentflow.vocabulary.chunks import ModelChunk, text_chunk
 from agentflow.vocabulary.ports.model import ModelRequest
@@ -154,10 +155,10 @@ class OpenAIWire(DirectWire):
             return responses_body(
                 self._model, prepared, options, params, reasons=self._reasons(), server_tools=server_tools
             )
-        if request.options.server_tools:
+        if refused := shown(request.options.server_tools or ()):
             raise UsageError(
                 f"The model {self._name!r} is reached over chat completions, which has no server tools, but "
-                f"options.server_tools has {request.options.server_tools[0]}. Leave it out, or name the model "
+                f"options.server_tools has {refused[0]}. Leave it out, or name the model "
                 f"'openai/responses/{self._model}'."
             )
         if "max_tokens" in options and profile.family == "openai" and self._reasons():

@@ -9,7 +9,7 @@ from agentflow.errors import UsageError
 from agentflow.models.conversion import thawed
 from agentflow.vocabulary.server_tools import ServerTool
 
-__all__ = ["anthropic_server_tools", "included", "litellm_search", "responses_server_tools"]
+__all__ = ["anthropic_server_tools", "deferring", "included", "litellm_search", "responses_server_tools", "shown"]
 
 # `Any`: entries contain JSON.
 Entry = dict[str, Any]
@@ -39,6 +39,8 @@ def anthropic_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
     """
     entries: list[Entry] = []
     for tool in tools:
+        if tool.name == "tool_search":  # see `deferring`
+            continue
         kind = _ANTHROPIC.get(tool.name)
         if kind is None:
             raise _refused(model, tool, "Anthropic", *_ANTHROPIC)
@@ -49,6 +51,27 @@ def anthropic_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
             settings["max_content_tokens"] = settings.pop("max_tokens")
         entries.append({"type": kind, "name": tool.name, **settings})
     return entries
+
+
+def deferring(entries: Sequence[Entry], tools: Sequence[ServerTool]) -> list[Entry]:
+    """Return Anthropic's `tools` with the hidden ones marked, and its search for them; unchanged if none is hidden.
+
+    Example:
+        >>> deferring([{"name": "add"}], [ServerTool.tool_search("add")])[0]
+        {'name': 'add', 'defer_loading': True}
+    """
+    hidden = {name for tool in tools if tool.name == "tool_search" for name in tool.settings["tools"]}
+    if hidden.isdisjoint(entry["name"] for entry in entries):
+        return [*entries]
+    search: Entry = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
+    marked: list[Entry] = []
+    for entry in entries:
+        if entry["name"] in hidden:
+            entry = {**entry, "defer_loading": True}
+            if (mark := entry.pop("cache_control", None)) is not None:  # refused on a hidden tool
+                search["cache_control"] = mark
+        marked.append(entry)
+    return [*marked, search]
 
 
 def responses_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entry]:
@@ -62,7 +85,7 @@ def responses_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
         [{'type': 'file_search', 'vector_store_ids': ['vs_1']}]
     """
     entries: list[Entry] = []
-    for tool in tools:
+    for tool in shown(tools):
         build = _RESPONSES.get(tool.name)
         if build is None:
             raise _refused(model, tool, "OpenAI's /responses", *_RESPONSES)
@@ -95,7 +118,7 @@ def litellm_search(tools: Sequence[ServerTool], model: str, row: Mapping[str, ob
         {'web_search_options': {'user_location': {'type': 'approximate', 'approximate': {'country': 'DE'}}}}
     """
     options: Entry = {}
-    for tool in tools:
+    for tool in shown(tools):
         if tool.name != "web_search":
             raise _refused(model, tool, "LiteLLM", "web_search")
         if row.get("supports_web_search") is not True:
@@ -112,7 +135,17 @@ def litellm_search(tools: Sequence[ServerTool], model: str, row: Mapping[str, ob
             )
         if location is not None:
             options["user_location"] = {"type": "approximate", "approximate": thawed(location)}
-    return {"web_search_options": options} if tools else {}
+    return {"web_search_options": options} if shown(tools) else {}
+
+
+def shown(tools: Sequence[ServerTool]) -> list[ServerTool]:
+    """Return the tools without a search for hidden ones, for models that see all tools.
+
+    Example:
+        >>> shown([ServerTool.tool_search("add")])
+        []
+    """
+    return [tool for tool in tools if tool.name != "tool_search"]
 
 
 def _refused(model: str, tool: ServerTool, place: str, *known: str) -> UsageError:

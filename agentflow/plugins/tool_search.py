@@ -6,6 +6,8 @@ Rules:
 2. Found tools follow the others in the order in which they were found. The start of a request stays the same, so that a prompt
    cache holds.
 3. What was found is read from the results of the search tool, so that replays and resumed calls repeat it.
+4. If the provider has such a search (Claude 4.5 and later), requests define all tools, most of them hidden until its search
+   finds them. The provider keeps what was found with the conversation.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from agentflow.plugins._matching import matches, strings
 from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import HookEvent, PostActing, PreReasoning
-from agentflow.vocabulary.specs import ToolSpec
+from agentflow.vocabulary.server_tools import ServerTool
+from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
 __all__ = ["FoundTools", "ToolSearch"]
 
@@ -47,11 +50,14 @@ class ToolSearch(Hook):
     Found tools remain for the session. Tools that other hooks add to a request are not hidden. A hidden tool that a model calls
     by its name runs as any other: to refuse tools, use a guard.
 
+    Over `AnthropicWire`, Claude 4.5 and later use Anthropic's own search instead.
+
     Priority 40 (system).
 
     Args:
         always: Names and patterns of tools that are always shown.
         results: The number of tools that a search returns.
+        native: Whether to use the provider's own search, if it has one.
 
     Example:
         >>> agent = Agent("desk", "openai/gpt-5", tools=[search], hooks=[ToolSearch(always=["get_*"])])
@@ -60,11 +66,12 @@ class ToolSearch(Hook):
     priority = 40
     events = (PreReasoning, PostActing)
 
-    def __init__(self, *, always: Iterable[str] = (), results: int = 5) -> None:
+    def __init__(self, *, always: Iterable[str] = (), results: int = 5, native: bool = True) -> None:
         if results < 1:
             raise UsageError(f"ToolSearch(results={results}): it must be at least 1.")
         self.always = strings("ToolSearch(always=...)", always)
         self.results = results
+        self.native = native
         self._index: _Index | None = None
 
     def tools(self) -> Iterable[Tool[..., Any]]:
@@ -100,8 +107,18 @@ class ToolSearch(Hook):
             at_first = [*filter(None, (event.options.tool_choice,)), *index.shown]
             shown = [spec for spec in event.tools if spec.name in at_first or spec.name not in index.hidden]
             there = {spec.name: spec for spec in event.tools if spec not in shown}
-            event.tools = (*shown, *(there[name] for name in loaded if name in there))
+            if self.native and event.context.searches_tools(event.model):
+                self._leave_to_provider(event, [name for name in there if name not in loaded])
+            else:
+                event.tools = (*shown, *(there[name] for name in loaded if name in there))
         return event
+
+    def _leave_to_provider(self, event: PreReasoning, hidden: Sequence[str]) -> None:
+        choice = event.options.tool_choice
+        event.tools = tuple([spec for spec in event.tools if spec.name != SEARCH or choice == SEARCH])
+        if hidden:
+            tools = (*(event.options.server_tools or ()), ServerTool.tool_search(*hidden))
+            event.options = event.options.merge(ModelOptions(server_tools=tools))
 
     def _note(self, event: PostActing) -> None:
         hidden, names = self._index_of(event.agent.tools).hidden, event.context.session_state[FoundTools].names

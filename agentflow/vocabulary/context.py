@@ -122,6 +122,10 @@ class CallPort(Protocol):
         """Count how much of the model's window the conversation takes."""
         ...
 
+    def searches_tools(self, model: str) -> bool:
+        """Whether the provider of a model searches hidden tools itself."""
+        ...
+
     def interrupt(self, reason: str) -> None:
         """End the call."""
         ...
@@ -363,6 +367,10 @@ class RunContext:
             ModelError: The provider's counter failed.
         """
         return await self._port.measure(messages)
+
+    def searches_tools(self, model: str) -> bool:
+        """Whether the provider of a model, such as `event.model`, searches hidden tools itself (`ServerTool.tool_search`)."""
+        return self._port.searches_tools(model)
 
     @overload
     async def complete(

@@ -12,7 +12,7 @@ from agentflow.errors import UsageError
 __all__ = ["ServerTool", "ServerToolName"]
 
 ServerToolName: TypeAlias = Literal[
-    "web_search", "web_fetch", "code_execution", "file_search", "image_generation", "mcp"
+    "web_search", "web_fetch", "code_execution", "file_search", "image_generation", "mcp", "tool_search"
 ]
 
 _NAMES: Final[tuple[str, ...]] = get_args(ServerToolName)
@@ -135,6 +135,21 @@ class ServerTool:
         if not url.startswith("https://"):
             raise UsageError(f"ServerTool.mcp(url={url!r}): the provider needs an address that begins with https://.")
         return cls("mcp", _set({"label": label, "url": url, "tools": tuple(tools) or None}))
+
+    @classmethod
+    def tool_search(cls, *tools: str) -> ServerTool:
+        """Search the agent's own tools, of which these are hidden until they are found: Anthropic. Other models see all.
+
+        `ToolSearch` adds it to requests.
+
+        Args:
+            tools: The names of the hidden tools.
+        """
+        if not tools:
+            raise UsageError(
+                "ServerTool.tool_search() needs the names of the tools that are hidden until they are found."
+            )
+        return cls("tool_search", {"tools": tools})
 
 
 def _set(settings: Mapping[str, object]) -> dict[str, object]:

@@ -831,6 +831,18 @@ def tooled(*messages: JsonValue, **more: JsonValue) -> JsonObject:
 
 ON: JsonObject = {"type": "enabled", "budget_tokens": 1024}
 MARK: JsonObject = {"type": "ephemeral"}
+SEARCH_TOOL: JsonObject = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
+SEARCHED: list[JsonValue] = [
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "tool_search_tool_bm25", "input": {"query": "subtract"}},
+    {
+        "type": "tool_search_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": {
+            "type": "tool_search_tool_search_result",
+            "tool_references": [{"type": "tool_reference", "tool_name": "sub"}],
+        },
+    },
+]
 LONG: JsonObject = {"type": "ephemeral", "ttl": "1h"}
 ID = "String should match pattern '^[a-zA-Z0-9_-]+$'"
 AGAIN = (
@@ -1223,6 +1235,22 @@ ANTHROPIC: Sequence[Broken] = (
         "anthropic.vendor-tool",
         "tools.0.memory_20250818.input_schema: Extra inputs are not permitted",
         message(USER, tools=[{"type": "memory_20250818", "name": "memory", "input_schema": {"type": "object"}}]),
+    ),
+    Broken(
+        "anthropic.deferred-mark",
+        "Tool 'add' cannot have both defer_loading=true and cache_control set. Tools with defer_loading cannot use prompt "
+        "caching.",
+        message(USER, tools=[spec(defer_loading=True, cache_control=MARK), SEARCH_TOOL]),
+    ),
+    Broken(
+        "anthropic.deferred-all",
+        "At least one tool must have defer_loading=false. All tools cannot be deferred",
+        message(USER, tools=[spec(defer_loading=True)]),
+    ),
+    Broken(
+        "anthropic.lost-reference",
+        "Tool reference 'sub' has no corresponding tool definition",
+        message(USER, says(*SEARCHED), USER, tools=[spec(defer_loading=True), SEARCH_TOOL]),
     ),
     Broken(
         "anthropic.stop-blank",

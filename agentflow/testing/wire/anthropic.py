@@ -139,7 +139,8 @@ def _server_blocks(said: WireReply, request: WireRequest) -> Iterator[JsonObject
         ident = f"srvtoolu_wire_{request.index}_{place}"
         yield {"type": "server_tool_use", "id": ident, "name": call.name, "input": call.input}
         if call.result is not None:
-            yield {"type": f"{call.name}_tool_result", "tool_use_id": ident, "content": call.content}
+            kind = "tool_search" if call.name.startswith("tool_search_tool") else call.name
+            yield {"type": f"{kind}_tool_result", "tool_use_id": ident, "content": call.content}
 
 
 def _text_blocks(said: WireReply) -> Iterator[JsonObject]:

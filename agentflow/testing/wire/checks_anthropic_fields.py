@@ -165,6 +165,26 @@ def vendor_tool(s: Subject) -> Violation | None:
     return None
 
 
+def deferred_mark(s: Subject) -> Violation | None:
+    for tool in s.tools:
+        if tool.get("defer_loading") is True and tool.get("cache_control") is not None:
+            return Violation(x=as_text(tool.get("name")))
+    return None
+
+
+def deferred_all(s: Subject) -> Violation | None:
+    return Violation() if s.tools and all(tool.get("defer_loading") is True for tool in s.tools) else None
+
+
+def lost_reference(s: Subject) -> Violation | None:
+    names = {as_text(tool.get("name")) for tool in s.tools}
+    for _, _, block in s.blocks("tool_search_tool_result"):
+        for found in objects(as_object(block.get("content")).get("tool_references")):
+            if (name := as_text(found.get("tool_name"))) not in names:
+                return Violation(x=name)
+    return None
+
+
 def stop_blank(s: Subject) -> Violation | None:
     stops = as_list(s.body.get("stop_sequences"))
     return next((Violation() for stop in stops if not as_text(stop).strip()), None)

@@ -29,6 +29,7 @@ __all__ = [
     "answer_modes",
     "context_limit",
     "resolve_model",
+    "searches_tools",
     "token_count",
 ]
 
@@ -137,6 +138,16 @@ async def token_count(model: str | Model, request: ModelRequest) -> TokenCount |
     """
     count = getattr(resolve_model(model), "count_tokens", None)
     return None if count is None else await cast("Callable[[ModelRequest], Awaitable[TokenCount]]", count)(request)
+
+
+def searches_tools(model: str | Model) -> bool:
+    """Whether a model's provider searches hidden tools itself, from its attribute `searches_tools`.
+
+    Example:
+        >>> searches_tools(ScriptedModel(["Hi"]))
+        False
+    """
+    return getattr(resolve_model(model), "searches_tools", False) is True
 
 
 def context_limit(model: str | Model) -> int | None:
