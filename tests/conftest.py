@@ -1,4 +1,11 @@
-"""What all tests share: helper modules, a PostgreSQL server, databases, either wire; and where the time of a run went."""
+"""What all tests share: helper modules, a PostgreSQL server, databases, either wire; how many examples a property runs; and
+where the time of a run went.
+
+The usual profile of hypothesis, `laws`, is repeatable, and knows no deadline, since the machine may be busy. Beside it some
+tests draw from fresh seeds (`laws_programs.FRESH`). What fails there is printed with a `@reproduce_failure`, and kept in
+`.hypothesis/examples`, so that the next run begins with it. `AGENTFLOW_LAWS=ci` runs more examples (`.ci/run` does, on one
+Python), `AGENTFLOW_LAWS=soak` many more, all from fresh seeds.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from loguru import logger
 
 sys.path.extend(
@@ -23,6 +31,12 @@ from postgres import Postgres, empty_database, postgres_server
 from wired import WIRES, Wired
 
 from agentflow.models.clients import close_clients
+
+_SLOW = [HealthCheck.too_slow]  # a machine that does much else is no fault of a generator
+settings.register_profile("laws", deadline=None, max_examples=40, derandomize=True, suppress_health_check=_SLOW)
+settings.register_profile("ci", settings.get_profile("laws"), max_examples=100)
+settings.register_profile("soak", deadline=None, max_examples=5000, suppress_health_check=_SLOW)
+settings.load_profile(os.environ.get("AGENTFLOW_LAWS", "laws"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What a shell starts in the background ignores Ctrl-C, and so would every program that a test starts and interrupts.

@@ -86,6 +86,10 @@ Names = TypeAliasType("Names", list["Names | str"])
 Title = NewType("Title", str)
 
 
+def pour(cups: Annotated[int, Field(gt=0)], tea: str) -> str:
+    return f"{cups} {tea}"
+
+
 SAID: dict[str, Any] = {
     "name": 'Ada "é" \U0001f600\n',
     "lines": [{"item": "tea", "cents": 250}, {"item": "milk", "cents": 90}],
@@ -160,6 +164,7 @@ def test_what_is_shown_when() -> None:
         (dict[str, list[int]], {"answer": {"a": [1, "x"]}}, {"answer": {"a": [1]}}),
         (dict[str, Any], {"answer": {"a": [1, "x"]}}, {"answer": {"a": [1, "x"]}}),
         (tuple[int, str], {"answer": [1, "a"]}, {"answer": [1, "a"]}),
+        (pour, {"cups": 0, "tea": "mint"}, {"tea": "mint"}),
     ],
 )
 def test_forms(form: Any, said: Any, last: Any) -> None:

@@ -14,6 +14,7 @@ from agentflow.loop.session import Session
 from agentflow.recording.entries import InterruptEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay
+from agentflow.recording.replay.cancellation import RecordedCancellation
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.ports.model import ModelRequest
@@ -110,6 +111,18 @@ def test_a_run_that_waits_for_its_reader() -> None:
         assert str(await Replay(recorder.log).arun(agent_of(ScriptedModel([])))) == "the same as recorded"
 
     run_virtual(main())
+
+
+def test_a_run_that_never_starts_is_waited_for_a_second() -> None:
+    """Its cancellation is given up then, so that the replay continues."""
+
+    async def main() -> float:
+        finished = asyncio.Event()
+        RecordedCancellation(InterruptEntry(call="c"), 0, lambda: None, finished.set).start()
+        await finished.wait()
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == pytest.approx(1, abs=0.01)
 
 
 def test_a_hook_whose_lines_have_moved() -> None:

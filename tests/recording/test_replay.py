@@ -12,6 +12,7 @@ import pytest
 from clocks import LoopClock
 
 from agentflow import (
+    Again,
     Agent,
     Approve,
     Deny,
@@ -25,12 +26,13 @@ from agentflow import (
     Stop,
     Suspend,
     ToolUseBlock,
+    on,
     tool,
 )
 from agentflow.errors import CallTimeoutError, ModelError, StoreError, ToolArgumentError, TurnTimeoutError, UsageError
 from agentflow.recording import load
 from agentflow.recording.recorder import Recorder
-from agentflow.recording.replay import Replay
+from agentflow.recording.replay import Divergence, Replay
 from agentflow.recording.replay.recorded_errors import rebuild_error
 from agentflow.testing import RunChangedError, ScriptedModel, assert_replays, run_virtual
 from agentflow.tools.tool_context import ToolEmitter
@@ -165,7 +167,7 @@ def test_a_new_guard_departs_where_it_first_decides(tmp_path: Path) -> None:
     assert found.now == {"hook": "NewGuard", "verdict": {"verdict": "Deny", "reason": "never"}}
     assert found.hooks == ("NewGuard",)
     assert "differs at PreActing" in str(done)
-    assert not RAN
+    assert (done.reply and done.reply.outcome, RAN) == ("interrupted", {})
 
 
 @pytest.mark.parametrize(
@@ -181,6 +183,22 @@ def test_what_is_changed_departs_where_it_shows(tmp_path: Path, options: Any, ev
     done = Replay(record(tmp_path / "run.jsonl")).run(make(), **options)
     assert done.divergence is not None
     assert (done.divergence.event, done.divergence.field, done.divergence.now) == (event, field, now)
+
+
+def test_a_request_that_was_not_recorded_is_a_difference() -> None:
+    """The recording has nothing with which the run could continue, so the call is interrupted."""
+    recorder = Recorder()
+    run_virtual(Agent("a", ScriptedModel(["Hello."]), hooks=[recorder]).call("Hi").resolve())
+
+    @on(PostReasoning)
+    def asks_again(event: PostReasoning) -> Again:
+        return Again("Longer.")
+
+    done = Replay(recorder.log).run(Agent("a", Unreachable()), hooks=[asks_again], since=1_000)
+    now = "the recording has no further model call"
+    assert done.divergence == Divergence(event="request", seq=0, iteration=2, now=now, lost=True)
+    assert done.reply is not None
+    assert done.reply.outcome == "interrupted"
 
 
 def test_from_the_departure_it_goes_on_with_a_live_model(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from agentflow.agent.orchestration import StepError, ask, race, workflow
 from agentflow.recording.entries import MarkEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay, ReplayResult
+from agentflow.recording.replay.clock import ReplayClock
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.vocabulary.events import HookEvent, PostActing
 
@@ -191,3 +192,43 @@ def test_a_race_is_decided_in_its_turn() -> None:
     recorder, done = recorded_and_replayed(make)
     assert done.divergence is None, str(done)
     assert "decided" in marks(recorder)
+
+
+def test_a_tool_that_interrupts_the_run_does_so_in_its_turn() -> None:
+    """The result that came before is there in the replay too."""
+
+    @tool(type="read")
+    async def look() -> str:
+        await asyncio.sleep(0.5)
+        return "seen"
+
+    @tool(type="read")
+    async def stop(context: RunContext) -> str:
+        await asyncio.sleep(1)
+        context.interrupt("enough")
+        await asyncio.sleep(1)
+        return "never"
+
+    def make(*hooks: Hook) -> Agent:
+        uses = [ToolUseBlock("t1", "look", {}), ToolUseBlock("t2", "stop", {})]
+        return Agent("a", ScriptedModel([uses]), tools=[look, stop], hooks=hooks, clock=LoopClock())
+
+    _, done = recorded_and_replayed(make)
+    assert done.divergence is None, str(done)
+
+
+def test_the_clock_jumps_forward_only_and_wakes_what_waits_for_its_time() -> None:
+    """No time passes meanwhile; a jump to an earlier time changes nothing."""
+
+    async def main() -> tuple[float, float, float]:
+        clock, loop = ReplayClock(100), asyncio.get_running_loop()
+        assert clock.now() == 100
+        waiting = [asyncio.create_task(clock.reach(time)) for time in (104, 105)]
+        await asyncio.sleep(0)
+        clock.jump(105)
+        clock.jump(104)
+        now = clock.now()
+        await asyncio.gather(*waiting)
+        return now, clock.now(), loop.time()
+
+    assert run_virtual(main()) == (105, 105, 0)
