@@ -10,9 +10,9 @@ from agentflow.recording.schema import json_schema
 
 if TYPE_CHECKING:
     from agentflow.recording.backtest import BacktestReport, RunResult, Variant
+    from agentflow.recording.graphing import run_graph
     from agentflow.recording.recorder import Explanation, Recorder, Recording, export_log
     from agentflow.recording.replay import Divergence, Replay, ReplayOptions, ReplayResult
-    from agentflow.recording.run_graph import run_graph
 
 __all__ = [
     "BacktestReport",
@@ -47,6 +47,6 @@ __getattr__, __dir__ = lazily(
         "Replay": ".replay",
         "ReplayOptions": ".replay",
         "ReplayResult": ".replay",
-        "run_graph": ".run_graph",
+        "run_graph": ".graphing",
     },
 )

@@ -13,7 +13,7 @@ from agentflow.agent.as_tool import full_agent
 from agentflow.agent.graph import escaped
 from agentflow.agent.orchestration import Flow, flow_of
 from agentflow.errors import AgentFlowError
-from agentflow.recording.run_graph import run_graph
+from agentflow.recording.graphing import run_graph
 from agentflow.serve.inspector.stored_runs import is_store, load_named
 from agentflow.terminal.cli.failures import CommandError
 from agentflow.terminal.cli.loading import load_agent
