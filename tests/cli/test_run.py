@@ -194,3 +194,12 @@ def test_help_and_version(shop: Any) -> None:
     told = shop("--help").stdout
     assert all(word in told for word in ("demo", "run", "chat", "hooks", "130"))
     assert shop("--version").stdout.startswith("agentflow ")
+
+
+def test_what_happened_is_shown_before_a_hook_asks(shop: Any) -> None:
+    """A hook that writes itself does so after the lines of all earlier events."""
+    asks = "from shop import PreActing, agent_with, on\n\n\n@on(PreActing)\ndef asks(event):\n    print('Sure?')\n\n\n"
+    (shop.folder / "asking.py").write_text(asks + "clerk = agent_with(asks)\n", "utf-8")
+    lines = shop("run", "asking:clerk", "add it", "--json").stdout.splitlines()
+    at = lines.index("Sure?")
+    assert [json.loads(line)["type"] for line in (lines[at - 1], lines[at + 1])] == ["PreToolRound", "PreActing"]

@@ -21,7 +21,7 @@ from agentflow.durable.client import DurableClient
 from agentflow.durable.records import Request, RunEvent, RunFailedError
 from agentflow.durable.tables import Tables
 from agentflow.durable.worker import QueueLimits
-from agentflow.errors import StoreError, UsageError
+from agentflow.errors import CallTimeoutError, StoreError, UsageError
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.events import PreCall
@@ -244,6 +244,41 @@ async def test_a_run_that_was_given_up_can_be_put_back(file_url: str) -> None:
         async with durable.worker(poll=0.02):
             assert (await durable.result("r")).text == "found"
         assert not await durable.client.resume("r")
+
+
+async def test_a_call_with_a_time_limit(file_url: str) -> None:
+    """It ends within the limit: completed, or with an error that names the limit."""
+
+    @tool
+    async def wait() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    model = ScriptedModel(["Hello.", ToolUseBlock("t1", "wait")])
+    async with durable_agent(file_url, model, tools=[wait]) as durable, durable.worker(poll=0.02):
+        assert (await durable.call("Hi", timeout=600)).text == "Hello."
+        async with asyncio.timeout(60):
+            with pytest.raises(CallTimeoutError, match=r"timeout=1\.2 s"):
+                await durable.call("Wait", timeout=1.2)
+
+
+async def test_a_call_that_is_cancelled_in_a_tool_has_the_reason_as_its_reply(file_url: str) -> None:
+    """The model said nothing after the tool."""
+    begun = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    model = ScriptedModel([ToolUseBlock("t1", "wait")])
+    async with durable_agent(file_url, model, tools=[wait]) as durable, durable.worker(poll=0.02):
+        await durable.submit("Wait", run_id="r")
+        await begun.wait()
+        assert await durable.cancel("r", "enough")
+        reply = await durable.result("r")
+    assert (reply.outcome, reply.text) == ("interrupted", "(interrupted: enough)")
 
 
 async def test_a_decision_with_a_time_limit(file_url: str) -> None:

@@ -41,6 +41,15 @@ def test_a_question_waits_until_the_display_is_removed(monkeypatch: pytest.Monke
     assert [live.is_started for live in displays] == [False]
 
 
+def test_one_thread_redraws_the_display() -> None:
+    """It is the screen's: rich's would erase lines that are printed at the same time."""
+    screen, before = Screen(Console(file=StringIO(), force_terminal=True, width=80)), {*threading.enumerate()}
+    screen.waiting("the model")
+    started = [thread.name for thread in threading.enumerate() if thread not in before]
+    screen.end()
+    assert started == ["agentflow: screen"]
+
+
 def test_a_question_waits_until_a_line_is_written() -> None:
     """A question that opens while a line is being written is shown after it."""
 
