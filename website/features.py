@@ -78,7 +78,7 @@ Workflows with recorded steps | workflows.md | orchestration/test_functions.py::
 Diagrams of workflows and of recorded runs | workflows.md | orchestration/test_flow.py::steps_branches_and_loops
 Graphs of agents | multi-agent.md | orchestration/test_graph.py::a_tree_with_hand_offs_in_a_circle
 Many inputs at once | batch.md | orchestration/test_batch.py::order_and_limit
-Batch endpoints of providers | |
+Batch endpoints of providers | batch.md | models/test_batches.py::a_killed_process_is_continued_without_a_second_bill
 # State
 Sessions in SQL databases | stores.md | state/test_sql.py::another_process_finds_what_was_kept
 Branches, forks and export | sessions.md | agent/test_sessions.py::a_branch_goes_on_with_the_conversation

@@ -7,19 +7,23 @@ from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.ports.model import Model, ModelRequest, resolve_model
 
 if TYPE_CHECKING:
+    from agentflow.models.anthropic_batch import AnthropicBatch
     from agentflow.models.anthropic_wire import AnthropicWire
     from agentflow.models.embedding import LiteLLMEmbedder, OpenAIEmbedder
     from agentflow.models.fetching import fetch
     from agentflow.models.litellm import LiteLLMModel
+    from agentflow.models.openai_batch import OpenAIBatch
     from agentflow.models.openai_wire import OpenAIWire
 
 __all__ = [
+    "AnthropicBatch",
     "AnthropicWire",
     "LiteLLMEmbedder",
     "LiteLLMModel",
     "Model",
     "ModelChunk",
     "ModelRequest",
+    "OpenAIBatch",
     "OpenAIEmbedder",
     "OpenAIWire",
     "fetch",
@@ -29,9 +33,11 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
+        "AnthropicBatch": ".anthropic_batch",
         "AnthropicWire": ".anthropic_wire",
         "LiteLLMEmbedder": ".embedding",
         "LiteLLMModel": ".litellm",
+        "OpenAIBatch": ".openai_batch",
         "OpenAIEmbedder": ".embedding",
         "OpenAIWire": ".openai_wire",
         "fetch": ".fetching",

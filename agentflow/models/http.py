@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-__all__ = ["NO_JSON", "TLS", "failures", "finish", "loaded", "post", "refusal"]
+__all__ = ["NO_JSON", "TLS", "failures", "finish", "loaded", "refusal", "send"]
 
 TLS: TypeAlias = "ssl.SSLContext | bool"
 """A context of certificates; True: the environment's or the system's; False: no check."""
@@ -62,8 +62,16 @@ def failures() -> tuple[type[Exception], ...]:
     return aiohttp.ClientError, OSError, WrongSettingError
 
 
-async def post(
-    url: str, body: bytes, headers: Mapping[str, str], *, timeout: float, connect_timeout: float, tls: TLS
+async def send(
+    url: str,
+    body: bytes | None,
+    headers: Mapping[str, str],
+    *,
+    timeout: float,
+    connect_timeout: float,
+    tls: TLS,
+    method: str = "POST",
+    repeatable: bool = True,
 ) -> aiohttp.ClientResponse:
     """Send a request, and wait for the head of its answer.
 
@@ -74,6 +82,8 @@ async def post(
         timeout: The longest silence, in seconds, before the head and between chunks of the answer.
         connect_timeout: The longest time to connect, TLS handshake included.
         tls: How the server's certificate is checked.
+        method: The HTTP method.
+        repeatable: Whether it may be sent again if a kept connection was closed; a server could have received it.
     """
     import aiohttp
 
@@ -84,7 +94,8 @@ async def post(
     while True:
         sending = _Sending()
         try:
-            return await session.post(
+            return await session.request(
+                method,
                 url,
                 data=body,
                 headers=sent,
@@ -106,7 +117,7 @@ async def post(
                 ) from None
             raise
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-            if sending.on_kept_connection and not session.closed:
+            if sending.on_kept_connection and repeatable and not session.closed:
                 continue
             if isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str):
                 # The error contains the headers received so far, including cookies.

@@ -21,7 +21,7 @@ import msgspec
 from agentflow._support.frozen import EMPTY
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["listed", "price"]
+__all__ = ["batch_prices", "listed", "price"]
 
 _SEARCH = "search_context_size_medium"
 _FILE = "model_prices_and_context_window_backup.json"
@@ -83,6 +83,26 @@ def price(row: Row, usage: Usage, kept_long: int = 0, searches: int = 0) -> floa
         + usage.output_tokens * out
         + searches * _per_search(row)
     )
+
+
+def batch_prices(row: Row) -> Row:
+    """Return a model's row with the prices of batches: the list's own, else half.
+
+    Tokens read from the cache cost as much as others if they have no price of their own: the discounts may exclude each other.
+
+    Example:
+        >>> price(batch_prices(listed("openai", "gpt-4o")), Usage(input_tokens=1_000_000, cache_read_tokens=1_000_000))
+        1.25
+    """
+    prices: dict[str, object] = {}
+    for name, rate in row.items():
+        if not name.startswith(("input_cost_per_token", "output_cost_per_token", "cache_")):
+            prices[name] = rate
+        elif name.startswith("cache_read") and f"{name}_batches" not in row:
+            continue
+        elif isinstance(rate, (int, float)):
+            prices[name] = row.get(f"{name}_batches") or rate / 2
+    return prices
 
 
 def _per_search(row: Row) -> float:

@@ -15,7 +15,7 @@ import os
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypedDict
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,7 +27,7 @@ from agentflow.errors import ModelError, UsageError
 from agentflow.models.adapter import Adapter, modes_of
 from agentflow.models.conversion import Conversation
 from agentflow.models.counting import count_here, limit_of
-from agentflow.models.http import NO_JSON, TLS, failures, finish, loaded, post, refusal
+from agentflow.models.http import NO_JSON, TLS, failures, finish, loaded, refusal, send
 from agentflow.models.listing import listed, price
 from agentflow.models.loose import NotUnderstoodError
 from agentflow.models.profiles import Family
@@ -42,7 +42,7 @@ from agentflow.vocabulary.specs import Usage
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["DirectWire", "Named", "Reader", "Vendor", "anything"]
+__all__ = ["DirectWire", "Named", "Reader", "Vendor", "WireOptions", "anything", "encode"]
 
 _LONGEST_ANSWER = 1 << 20
 _NO_STREAM = ("application/json", "text/html")
@@ -50,7 +50,8 @@ _json = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
 
 
-def _encode(body: object) -> bytes:
+def encode(body: object) -> bytes:
+    """Encode a body as JSON."""
     try:
         return _json.encode(body)
     except UnicodeEncodeError:  # half of a surrogate pair, in a text of a user or a hook
@@ -73,6 +74,22 @@ class Vendor(NamedTuple):
     bases: tuple[str, ...]
     keys: tuple[str, ...]
     other_keys: tuple[str, ...]
+
+
+class WireOptions(TypedDict, total=False):
+    """The keywords of a direct wire, for its subclasses; `DirectWire` describes them."""
+
+    api_base: str | None
+    api_key: str | None
+    retries: int
+    max_wait: float
+    timeout: float
+    connect_timeout: float
+    headers: Mapping[str, str] | None
+    params: Mapping[str, Any]
+    family: Family | None
+    tls: TLS
+    sleep: Callable[[float], Awaitable[None]]
 
 
 class Named(NamedTuple):
@@ -242,13 +259,26 @@ class DirectWire(Adapter):
     def _post(
         self, url: str, body: Mapping[str, object], headers: Mapping[str, str] = EMPTY
     ) -> Awaitable[aiohttp.ClientResponse]:
-        return post(
+        return self._send("POST", url, encode(body), headers)
+
+    def _send(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = EMPTY,
+        *,
+        repeatable: bool = True,
+    ) -> Awaitable[aiohttp.ClientResponse]:
+        return send(
             url,
-            _encode(body),
+            body,
             {**self._signed(), **(self._headers or {}), **headers},
             timeout=self._timeout,
             connect_timeout=self._connect_timeout,
             tls=self._tls,
+            method=method,
+            repeatable=repeatable,
         )
 
     async def _post_json(
@@ -259,9 +289,19 @@ class DirectWire(Adapter):
         Raises:
             ModelError: It refused, could not be reached, or sent another kind of answer.
         """
+        return await self._json_of(self._post(url, body), url, longest)
+
+    async def _json_of(
+        self, sent: Awaitable[aiohttp.ClientResponse], url: str, longest: int = _LONGEST_ANSWER
+    ) -> Mapping[str, object]:
+        """Return the answer of a request, an object.
+
+        Raises:
+            ModelError: As `_post_json`.
+        """
         failure: ModelError
         try:
-            response = await self._post(url, body)
+            response = await sent
             async with response:
                 if response.status != 200:
                     raise await refusal(response)

@@ -1,5 +1,6 @@
 """Loopback HTTP servers that speak the OpenAI and Anthropic wires, scripted and strict. See `docs/testing-wire.md`."""
 
+from agentflow.testing.wire.batches import BatchPlan, WireBatch
 from agentflow.testing.wire.misbehaviour import Fault
 from agentflow.testing.wire.reply import (
     Cite,
@@ -22,6 +23,7 @@ from agentflow.testing.wire.script import Brain, Line, Script
 from agentflow.testing.wire.server import WireServer, WireServerThread
 
 __all__ = [
+    "BatchPlan",
     "Brain",
     "Cite",
     "Dialect",
@@ -40,6 +42,7 @@ __all__ = [
     "ToolAnswer",
     "UseTool",
     "Violation",
+    "WireBatch",
     "WireReply",
     "WireRequest",
     "WireRule",

@@ -9,6 +9,7 @@ Rules:
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Self
@@ -17,8 +18,9 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from agentflow.errors import UsageError
+from agentflow.testing.wire.batches import BatchPlan, VendorBatches, WireBatch
 from agentflow.testing.wire.delivery import WireResponse, error_answer, json_answer, refusal_answer, reply_answer, send
-from agentflow.testing.wire.jsonish import JsonObject, parse
+from agentflow.testing.wire.jsonish import JsonObject, dump, parse
 from agentflow.testing.wire.reply import HttpAnswer, WireReply, plan_for
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.rules import Dialect, Subject, WireRule, describe_rules, first_refusal
@@ -34,7 +36,7 @@ class WireServer:
 
     Attributes:
         requests: The requests received, in order, including refused ones.
-        beside: The requests for embeddings, lists of models and counts of tokens.
+        beside: The requests for embeddings, lists of models, counts of tokens, files and batches.
         rules: The rules that it enforces.
         dialect: The model generation or compatible vendor that it simulates.
 
@@ -44,7 +46,15 @@ class WireServer:
         'openai'
     """
 
-    def __init__(self, wires: tuple[Wire, ...], script: Script, *, dialect: Dialect, signing_key: bytes | None) -> None:
+    def __init__(
+        self,
+        wires: tuple[Wire, ...],
+        script: Script,
+        *,
+        dialect: Dialect,
+        signing_key: bytes | None,
+        batches: BatchPlan | None,
+    ) -> None:
         self._wires = wires
         self._player = ScriptPlayer(script)
         self._signer = Signer() if signing_key is None else Signer(signing_key)
@@ -53,30 +63,40 @@ class WireServer:
         self._traffic = _Traffic()
         self._handlers: set[asyncio.Task[object]] = set()
         self._thoughtless: set[str] = set()
+        self._batches = VendorBatches(wires[0].name, batches or BatchPlan())
         self.dialect = dialect
         self.requests: list[WireRequest] = []
         self.beside: list[WireRequest] = []
 
     @classmethod
-    def openai(cls, script: Script, *, dialect: Dialect | None = None) -> Self:
+    def openai(cls, script: Script, *, dialect: Dialect | None = None, batches: BatchPlan | None = None) -> Self:
         """Create a server for OpenAI's wires (`POST {base_url}/chat/completions` and `POST {base_url}/responses`).
 
         Args:
             script: Replies in order, or a function from request to reply.
             dialect: The models or compatible vendor to simulate; None is the strict common subset.
+            batches: How batches proceed; None ends them at the first look.
         """
-        return cls((OPENAI, RESPONSES), script, dialect=dialect or Dialect(), signing_key=None)
+        return cls((OPENAI, RESPONSES), script, dialect=dialect or Dialect(), signing_key=None, batches=batches)
 
     @classmethod
-    def anthropic(cls, script: Script, *, dialect: Dialect | None = None, signing_key: bytes | None = None) -> Self:
+    def anthropic(
+        cls,
+        script: Script,
+        *,
+        dialect: Dialect | None = None,
+        signing_key: bytes | None = None,
+        batches: BatchPlan | None = None,
+    ) -> Self:
         """Create a server for Anthropic's messages wire (`POST {base_url}/v1/messages`).
 
         Args:
             script: Replies in order, or a function from request to reply.
             dialect: The model generation to simulate; None is the strict common subset.
             signing_key: The key for signing thinking; servers with the same key accept each other's signatures.
+            batches: How batches proceed; None ends them at the first look.
         """
-        return cls((ANTHROPIC,), script, dialect=dialect or Dialect(), signing_key=signing_key)
+        return cls((ANTHROPIC,), script, dialect=dialect or Dialect(), signing_key=signing_key, batches=batches)
 
     @property
     def rules(self) -> tuple[WireRule, ...]:
@@ -86,6 +106,11 @@ class WireServer:
     def describe_rules(self) -> str:
         """Format the rules as a Markdown table."""
         return describe_rules(self.rules)
+
+    @property
+    def batches(self) -> list[WireBatch]:
+        """The batches that clients created, in order."""
+        return self._batches.list
 
     @property
     def base_url(self) -> str:
@@ -205,7 +230,8 @@ class WireServer:
         )
         subject = self._subject(request, data)
         if found is None:
-            return await send(self._beside(raw, request, subject), raw, request)
+            answered = await self._batch_answer(raw, request, data)
+            return await send(answered or self._beside(raw, request, subject), raw, request)
         self.requests.append(request)
         self._traffic.count()
         try:
@@ -213,6 +239,30 @@ class WireServer:
         except (asyncio.CancelledError, ConnectionError):
             request.ending = "server stopped" if self._runner is None else "client left"
             raise
+
+    async def _batch_answer(self, raw: web.BaseRequest, request: WireRequest, data: bytes) -> WireResponse | None:
+        """Answer a request about batches; None if it is about something else."""
+
+        async def play(path: str, body: JsonObject) -> tuple[int, JsonObject]:
+            wire = next((wire for wire in self._wires if wire.prefix + wire.path == path), self._wires[0])
+            item = WireRequest(wire=wire.name, index=len(self.requests), body={}, headers=request.headers)
+            self.requests.append(item)
+            response = await self._answer(wire, item, self._subject(item, dump(body).encode()))
+            item.status, item.ending = response.status, "complete"
+            return response.status, _object(b"".join(response.writes)) or {}
+
+        answered = await self._batches.answer(raw.method, raw.path, raw.query, request.headers, data, play, time.time())
+        if answered is None:
+            return None
+        self.beside.append(request)
+        said = answered.body
+        if isinstance(said, HttpAnswer):
+            return error_answer(self._wires[0], said, request, self.dialect, 0)
+        if not isinstance(said, bytes):
+            return json_answer(200, said)
+        headers = {"content-type": "application/x-jsonl"}
+        length = len(said) if answered.halt is None else len(said) + 1
+        return WireResponse(status=200, headers=headers, writes=[said], length=length, halt=answered.halt)
 
     def _beside(self, raw: web.BaseRequest, request: WireRequest, subject: Subject) -> WireResponse:
         """Answer a request for other data than a reply; it consumes no reply."""

@@ -1,0 +1,124 @@
+"""`AnthropicBatch`: a model of Anthropic's messages API through message batches.
+
+Rules:
+
+1. A batch is one request with all bodies. Its results are one file, in any order.
+2. A batch has no metadata. One that was perhaps created is found by its time and size, and then by the ids in its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from agentflow.models.anthropic_wire import AnthropicWire
+from agentflow.models.batch_record import RecordedBatch
+from agentflow.models.batching import CANCELLED, EXPIRED, BatchWire, Ended, Requests
+from agentflow.models.loose import NotUnderstoodError, count, field, items
+from agentflow.models.wire import encode
+
+__all__ = ["AnthropicBatch"]
+
+_EARLIER = 300  # seconds by which the provider's clock may differ
+_LATER = 3600
+_COUNTS = ("processing", "succeeded", "errored", "canceled", "expired")
+
+
+class AnthropicBatch(AnthropicWire, BatchWire):
+    """A model of Anthropic's messages API through its message batches: half the price, replies within 24 hours.
+
+    The arguments are those of `AnthropicWire`, and those of `OpenAIBatch`.
+
+    Args:
+        name: The model's name.
+        path: The file that records submitted batches and their results (SQLite), one for each job.
+        window: How long requests are collected, in seconds from the first one.
+        poll: The longest wait between two looks at a submitted batch, in seconds.
+        max_requests: The largest batch; by default the provider's limit.
+        keep_cancelled: Whether a batch continues at the provider, for the next start, if all its runs were cancelled.
+
+    Example:
+        >>> AnthropicBatch("claude-haiku-4-5", path="job.db").name
+        'anthropic/claude-haiku-4-5'
+    """
+
+    __slots__ = ()
+
+    _most_requests = 100_000
+    _most_bytes = 256_000_000
+
+    def _batch_url(self, rest: str = "") -> str:
+        return f"{self._url()}/batches{rest}"
+
+    async def _create(self, requests: Requests) -> str:
+        asked = [b'{"custom_id":"%b","params":%b}' % (name.encode(), body) for name, body in requests.items()]
+        url, data = self._batch_url(), b'{"requests":[' + b",".join(asked) + b"]}"
+        return self._id_of(await self._json_of(self._send("POST", url, data, repeatable=False), url))
+
+    async def _find(self, known: RecordedBatch) -> str | None:
+        page = await self._listed(self._batch_url("?limit=1000"))
+        others = self._opened().ids()
+        for row in items(page.get("data")):
+            found, counts = str(field(row, "id")), field(row, "request_counts")
+            size = sum(count(field(counts, kind)) for kind in _COUNTS)
+            age = _moment(field(row, "created_at")) - known.at
+            if found in others or size != known.size or not -_EARLIER <= age <= _LATER:
+                continue
+            await self._collect(known._replace(id=found), downloads=1)
+            if self._opened().results(known.name):
+                return found
+        return None
+
+    async def _look(self, id: str) -> Ended | None:  # noqa: A002
+        found = await self._listed(self._batch_url(f"/{quote(id, safe='')}"))
+        if found.get("processing_status") != "ended":
+            return None
+        return Ended((self._batch_url(f"/{quote(id, safe='')}/results"),))
+
+    async def _cancel(self, id: str) -> None:  # noqa: A002
+        url = self._batch_url(f"/{quote(id, safe='')}/cancel")
+        await self._json_of(self._send("POST", url), url)
+
+    def _events(self, line: bytes) -> Iterable[bytes]:
+        result: dict[str, Any] = msgspec.json.decode(line, type=_MessageLine).result
+        match result.get("type"):
+            case "succeeded":
+                return _replayed(result["message"])
+            case "errored":
+                error: object = result.get("error")
+                return (encode({"type": "error", "error": field(error, "error") or error}),)
+            case "expired":
+                raise EXPIRED
+            case "canceled":
+                raise CANCELLED
+            case kind:
+                raise NotUnderstoodError(f"the result of a batch is of type {kind!r}")
+
+
+class _MessageLine(msgspec.Struct, gc=False):
+    result: dict[str, Any]
+
+
+def _replayed(message: Mapping[str, Any]) -> Iterable[bytes]:
+    """Return a whole message as the events of a stream."""
+    yield encode({"type": "message_start", "message": {**message, "content": [], "stop_reason": None}})
+    for index, block in enumerate(message.get("content") or ()):
+        yield encode({"type": "content_block_start", "index": index, "content_block": block})
+        for cited in items(field(block, "citations")):
+            delta = {"type": "citations_delta", "citation": cited}
+            yield encode({"type": "content_block_delta", "index": index, "delta": delta})
+        yield encode({"type": "content_block_stop", "index": index})
+    end = {"stop_reason": message.get("stop_reason")}
+    yield encode({"type": "message_delta", "delta": end, "usage": message.get("usage")})
+    yield encode({"type": "message_stop"})
+
+
+def _moment(text: object) -> float:
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,159 @@
+"""The record of provider batches: one SQLite file with what was submitted, and the results.
+
+Rules:
+
+1. A batch is recorded before it is created at the provider, and its id after that: a process that ends in between leaves a
+   batch without an id, which is looked up at the provider.
+2. A request has a key, the digest of its URL and body. Within a process each recorded request is claimed once, so two equal
+   requests have two answers; the next process claims the same ones again.
+3. One process holds the file, until it ends.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from agentflow.errors import UsageError
+
+__all__ = ["BatchRecord", "RecordedBatch", "Slot"]
+
+_TABLES = """
+create table if not exists batch (name text primary key, id text, at real not null, done integer not null default 0);
+create table if not exists request (batch text, place integer, key text, primary key (batch, place));
+create index if not exists request_of_key on request (key);
+create table if not exists result (batch text, place integer, line blob, primary key (batch, place));
+"""
+
+
+class Slot(NamedTuple):
+    """The place of a request in a batch."""
+
+    batch: str
+    place: int
+
+
+class RecordedBatch(NamedTuple):
+    """A batch that was submitted, perhaps by an earlier process.
+
+    Attributes:
+        name: Its name here; the ids of its requests are `name-place`.
+        id: Its id at the provider; None if it is unknown whether it was created.
+        at: When it was recorded, in seconds since the epoch.
+        size: The number of its requests.
+    """
+
+    name: str
+    id: str | None
+    at: float
+    size: int
+
+
+class BatchRecord:
+    """The record in a file.
+
+    Raises:
+        UsageError: The file cannot be opened, or another process or model holds it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._claimed: set[Slot] = set()
+        self._hidden: set[str] = set()
+        try:
+            self._file = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+            self._file.execute("pragma locking_mode = exclusive")  # released by the system if the process is killed
+            self._file.executescript(f"begin exclusive; {_TABLES} commit;")
+        except sqlite3.Error as error:
+            why = "another process or model uses it" if "locked" in str(error) else str(error)
+            raise UsageError(
+                f"The record of batches {str(path)!r} cannot be opened: {why}. Use another path=, or close() the other model."
+            ) from None
+
+    def claim(self, key: str) -> Slot | None:
+        """Claim the first recorded request with a key; None if there is none that is free."""
+        rows = self._file.execute("select batch, place from request where key = ? order by rowid", (key,))
+        free = (slot for row in rows if (slot := Slot(*row)) not in self._claimed and slot.batch not in self._hidden)
+        slot = next(free, None)
+        if slot is not None:
+            self._claimed.add(slot)
+        return slot
+
+    def release(self, slot: Slot) -> None:
+        """Let the request be claimed again."""
+        self._claimed.discard(slot)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def hide(self, name: str) -> None:
+        """Keep the requests of a batch from being claimed, while it is being cancelled."""
+        self._hidden.add(name)
+
+    def show(self, name: str) -> None:
+        """Let the requests of a batch be claimed again."""
+        self._hidden.discard(name)
+
+    def begin(self, name: str, at: float, keys: Mapping[int, str]) -> None:
+        """Record a batch that will be submitted; its requests are claimed."""
+        self._claimed |= {Slot(name, place) for place in keys}
+        with self._file:
+            self._file.execute("begin")
+            self._file.execute("insert into batch (name, at) values (?, ?)", (name, at))
+            self._file.executemany("insert into request values (?, ?, ?)", ((name, *item) for item in keys.items()))
+
+    def created(self, name: str, id: str) -> None:  # noqa: A002 - the provider's own name
+        """Record the id that the provider gave a batch."""
+        self._file.execute("update batch set id = ? where name = ?", (id, name))
+
+    def batch(self, name: str) -> RecordedBatch:
+        """Return a recorded batch."""
+        query = "select name, id, at, (select count(*) from request where batch = name) from batch where name = ?"
+        return RecordedBatch(*self._file.execute(query, (name,)).fetchone())
+
+    def ids(self) -> set[str]:
+        """Return the ids of all batches."""
+        return {id for (id,) in self._file.execute("select id from batch where id is not null")}  # noqa: A001
+
+    def store(self, lines: Iterable[tuple[str, int, bytes]]) -> None:
+        """Store results; the first one of a request counts, and those of unknown requests are skipped."""
+        query = (
+            "insert or ignore into result select ?1, ?2, ?3 "
+            "where exists (select 1 from request where batch = ?1 and place = ?2)"
+        )
+        with self._file:
+            self._file.execute("begin")
+            self._file.executemany(query, lines)
+
+    def results(self, name: str) -> int:
+        """Return the number of stored results of a batch."""
+        return self._file.execute("select count(*) from result where batch = ?", (name,)).fetchone()[0]
+
+    def finish(self, name: str) -> None:
+        """Record that all results of a batch are stored."""
+        self._file.execute("update batch set done = 1 where name = ?", (name,))
+
+    def done(self, name: str) -> bool:
+        """Return whether all results of a batch are stored."""
+        return bool(self._file.execute("select done from batch where name = ?", (name,)).fetchone()[0])
+
+    def result(self, slot: Slot) -> bytes | None:
+        """Return the result of a request; None if there is none."""
+        found = self._file.execute("select line from result where batch = ? and place = ?", slot).fetchone()
+        return None if found is None else found[0]
+
+    def drop(self, slot: Slot) -> None:
+        """Remove a request without a reply, so that an equal one is sent again."""
+        with self._file:
+            self._file.execute("begin")
+            self._file.execute("delete from request where batch = ? and place = ?", slot)
+            self._file.execute("delete from result where batch = ? and place = ?", slot)
+
+    def forget(self, name: str) -> None:
+        """Remove a batch that was not created, or was cancelled."""
+        with self._file:
+            self._file.execute("begin")
+            for table, column in (("request", "batch"), ("result", "batch"), ("batch", "name")):
+                self._file.execute(f"delete from {table} where {column} = ?", (name,))

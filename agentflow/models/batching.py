@@ -1,0 +1,493 @@
+"""`BatchWire`: the base of wires that reach a model through a provider's batches, at half the price.
+
+Rules:
+
+1. A request waits in the batch that is being collected. The batch is submitted after its window, or when it is full.
+2. Each batch has one task: it submits, polls, stores the results in the record, and gives each waiting run its line.
+3. A run that is cancelled leaves the batch to the others. The last one cancels it at the provider.
+4. If it is unknown whether a batch was created, it is looked up before another one is created.
+5. A result without a reply is removed from the record, so that a retry is sent in the next batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import abstractmethod
+from asyncio import AbstractEventLoop, Future, Task
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from copy import copy
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, Unpack
+
+import msgspec
+
+from agentflow._support.ids import new_id
+from agentflow._support.logs import logger
+from agentflow.errors import ModelError, UsageError
+from agentflow.models.batch_record import BatchRecord, RecordedBatch, Slot
+from agentflow.models.conversion import Conversation
+from agentflow.models.http import NO_JSON, failures, refusal
+from agentflow.models.listing import batch_prices, price
+from agentflow.models.loose import NotUnderstoodError
+from agentflow.models.provider_errors import ProviderError, broken_stream
+from agentflow.models.wire import DirectWire, WireOptions, encode
+from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.ports.answer_origin import noting_origin
+from agentflow.vocabulary.ports.model import ModelRequest
+from agentflow.vocabulary.specs import Usage
+
+if TYPE_CHECKING:
+    import aiohttp
+
+__all__ = ["CANCELLED", "EXPIRED", "BatchWire", "Ended", "NoReplyError", "Requests"]
+
+_FIRST_POLL = 5.0
+_MOST_FAILURES = 60
+_MOST_SHORT = 3
+_CANCELLING = 10.0
+_STORED_AT_ONCE = 500
+_ENVELOPE = 200  # bytes of a line around a request's body
+_LONGEST_LIST = 1 << 24
+
+Requests: TypeAlias = Mapping[str, bytes]
+"""The bodies of a batch by `custom_id`."""
+
+
+class NoReplyError(Exception):
+    """A request in a batch has no reply.
+
+    Args:
+        why: The reason, and what to do.
+        retryable: Whether it should be sent again.
+    """
+
+    def __init__(self, why: str, *, retryable: bool = False) -> None:
+        super().__init__(why)
+        self.retryable = retryable
+
+
+EXPIRED = NoReplyError(
+    "the batch expired before this request was answered. Try again: it is sent in another batch", retryable=True
+)
+CANCELLED = NoReplyError("the batch was cancelled at the provider. Start the program again to send it in another batch")
+_MISSING = NoReplyError(
+    "the batch ended without a result for this request. Try again: it is sent in another batch", retryable=True
+)
+
+_GONE = NoReplyError(
+    "the provider does not have the batch any more. Start the program again to send it in another batch"
+)
+
+_Outcome: TypeAlias = bytes | NoReplyError | ProviderError | ModelError | None
+"""A request's line of results; why it has none; the failure of the batch; None if the batch was not created."""
+
+
+class Ended(NamedTuple):
+    """A batch that ended at the provider.
+
+    Attributes:
+        urls: Its files of results.
+        missing: Why requests have no result; None if all should have one.
+    """
+
+    urls: tuple[str, ...]
+    missing: NoReplyError | ProviderError | None = None
+
+
+class _Line(msgspec.Struct, gc=False):
+    custom_id: str
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+class _Batch:
+    """A batch with runs that wait for it."""
+
+    __slots__ = ("bodies", "keys", "name", "recorded", "size", "task", "timer", "waiting")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.bodies: dict[int, bytes] = {}
+        self.keys: dict[int, str] = {}
+        self.size = 0
+        self.waiting: dict[int, Future[_Outcome]] = {}
+        self.timer: Future[None] | None = None  # its end closes the batch; None if it was submitted earlier
+        self.task: Task[None]
+        self.recorded = False
+
+    def close(self) -> None:
+        """Submit it now."""
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+class BatchWire(DirectWire):
+    """A model whose requests are sent in batches.
+
+    Args:
+        name: The model's name.
+        path: The file that records submitted batches and their results (SQLite), one for each job. If a process is killed, the
+            next one that makes the same requests gets their results.
+        window: How long requests are collected, in seconds from the first one.
+        poll: The longest wait between two looks at a submitted batch, in seconds.
+        max_requests: The largest batch; by default the provider's limit.
+        keep_cancelled: Whether a batch continues at the provider, for the next start, if all its runs were cancelled.
+        options: The arguments of every direct wire.
+    """
+
+    __slots__ = ("_batches", "_collecting", "_keep", "_loop", "_most", "_path", "_poll", "_record", "_window")
+
+    _most_requests: ClassVar[int]
+    _most_bytes: ClassVar[int]
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        path: str | Path,
+        window: float = 60.0,
+        poll: float = 60.0,
+        max_requests: int | None = None,
+        keep_cancelled: bool = False,
+        **options: Unpack[WireOptions],
+    ) -> None:
+        super().__init__(name, **options)
+        if window < 0 or poll <= 0 or (max_requests is not None and not 1 <= max_requests <= self._most_requests):
+            raise UsageError(
+                f"{self!r}: window={window} is the seconds from the first request, 0 or more, poll={poll} is more than 0, and "
+                f"max_requests={max_requests} is 1 to {self._most_requests:,}."
+            )
+        self._path = Path(path)
+        self._window = window
+        self._poll = poll
+        self._most = max_requests or self._most_requests
+        self._keep = keep_cancelled
+        self._record: BatchRecord | None = None
+        self._loop: AbstractEventLoop | None = None
+        self._batches: dict[str, _Batch] = {}
+        self._collecting: _Batch | None = None
+
+    def close(self) -> None:
+        """Close the file, so that another model can use it. A later request opens it again.
+
+        Raises:
+            UsageError: Requests are waiting.
+        """
+        if self._batches:
+            raise UsageError(f"{self!r}.close(): requests are waiting for batches. Await or cancel their runs first.")
+        if self._record is not None:
+            self._record.close()
+            self._record = None
+
+    # -- one request
+
+    async def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:
+        extra = request.options.extra
+        if extra.get("extra_headers"):
+            raise UsageError(
+                f"{self!r}: a request in a batch has no headers. Remove extra_headers, or use headers= of the model."
+            )
+        body = {**self._body(request, conversation), **self._extra_fields(extra)}
+        for name in ("stream", "stream_options"):
+            body.pop(name, None)
+        reader = noting_origin(self._url(), self._reader(conversation))
+        found: list[ModelChunk] = []
+        failure: ModelError | None = None
+        slot, answer = await self._answer(encode(body))
+        try:
+            if not isinstance(answer, bytes):
+                raise answer
+            for event in self._events(answer):
+                found += reader.read(event)
+            if reader.finish_reason is None:
+                raise broken_stream(self._name)
+        except NoReplyError as error:
+            self._opened().drop(slot)
+            failure = ModelError(f"{self._name}: {error}.", retryable=error.retryable, model=self._name)
+        except (*NO_JSON, ProviderError, NotUnderstoodError) as error:
+            if isinstance(error, ProviderError):
+                self._opened().drop(slot)
+            failure = self._failed(error, self._url(), extra)
+        if failure is not None:
+            raise failure
+        for chunk in found:
+            yield chunk
+
+    async def _answer(self, body: bytes) -> tuple[Slot, bytes | NoReplyError | ProviderError]:
+        """Return a request's line of results, or the failure of the request."""
+        if len(body) + _ENVELOPE > self._most_bytes:
+            said = f"the request has {len(body):,} bytes, and a batch at most {self._most_bytes:,}"
+            raise self._failed(ProviderError(said, 413), self._url())
+        record = self._opened()
+        key = blake2b(self._url().encode() + b"\n" + body, digest_size=16).hexdigest()
+        while True:
+            slot = record.claim(key)
+            if slot is not None and record.done(slot.batch):
+                return slot, record.result(slot) or _MISSING
+            batch, slot = self._joined(slot, key, body)
+            outcome = await self._outcome(batch, slot)
+            if isinstance(outcome, ModelError):
+                failure = copy(outcome)  # each run raises its own
+                failure.__cause__ = outcome.__cause__
+                raise failure
+            if outcome is not None:
+                return slot, outcome
+
+    def _joined(self, slot: Slot | None, key: str, body: bytes) -> tuple[_Batch, Slot]:
+        """Return the batch of a recorded request, or add the request to the batch that is being collected."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            if self._batches and self._loop is not None and not self._loop.is_closed():
+                raise UsageError(f"{self!r} is used in two event loops at the same time. Use one model for each.")
+            self._loop, self._batches, self._collecting = loop, {}, None
+        if slot is not None:
+            if (batch := self._batches.get(slot.batch)) is None:
+                batch = self._started(_Batch(slot.batch))
+                batch.recorded = True
+            return batch, slot
+        batch = self._collecting
+        if batch is not None and batch.size + len(body) + _ENVELOPE > self._most_bytes:
+            batch.close()
+            batch = None
+        if batch is None:
+            batch = self._collecting = _Batch(new_id("batch"))
+            batch.timer = asyncio.ensure_future(self._sleep(self._window))
+            self._started(batch)
+        place = max(batch.bodies, default=-1) + 1
+        batch.bodies[place], batch.keys[place] = body, key
+        batch.size += len(body) + _ENVELOPE
+        if len(batch.bodies) == self._most:
+            batch.close()
+            self._collecting = None
+        return batch, Slot(batch.name, place)
+
+    async def _outcome(self, batch: _Batch, slot: Slot) -> _Outcome:
+        future: Future[_Outcome] = asyncio.get_running_loop().create_future()
+        batch.waiting[slot.place] = future
+        try:
+            outcome = await future
+        except BaseException:
+            del batch.waiting[slot.place]
+            self._opened().release(slot)
+            if not batch.recorded:
+                batch.size -= len(batch.bodies.pop(slot.place)) + _ENVELOPE
+                del batch.keys[slot.place]
+            if not batch.waiting and batch.name in self._batches:
+                await self._abandon(batch)
+            raise
+        if outcome is None or isinstance(outcome, ModelError):
+            self._opened().release(slot)
+        return outcome
+
+    # -- one batch
+
+    def _started(self, batch: _Batch) -> _Batch:
+        self._batches[batch.name] = batch
+        batch.task = asyncio.get_running_loop().create_task(self._drive(batch))
+        return batch
+
+    async def _drive(self, batch: _Batch) -> None:
+        """Submit a batch, wait until it ends, and give each run its outcome."""
+        outcomes: dict[int, _Outcome] = {}
+        failure: ModelError | None = None
+        record = self._opened()
+        try:
+            if batch.timer is not None:
+                await asyncio.wait([batch.timer])
+                if self._collecting is batch:
+                    self._collecting = None
+                record.begin(batch.name, time.time(), batch.keys)
+                batch.recorded = True
+                await self._submit(batch)
+                batch.bodies.clear()
+            elif (known := record.batch(batch.name)).id is None:
+                found = await self._find(known)
+                if found is None:
+                    record.forget(batch.name)
+                    return  # each outcome is None
+                record.created(batch.name, found)
+            missing = await self._collect(record.batch(batch.name))
+            record.finish(batch.name)
+            for place in batch.waiting:
+                outcomes[place] = record.result(Slot(batch.name, place)) or missing
+        except ModelError as error:
+            failure = error
+        except Exception as error:
+            logger.exception("a batch of {} failed", self._name)
+            failure = ModelError(f"{self!r}: a batch failed: {type(error).__name__}: {error}", model=self._name)
+            failure.__cause__ = error
+        finally:
+            batch.close()
+            self._batches.pop(batch.name, None)
+            for place, future in batch.waiting.items():
+                if not future.done():
+                    future.set_result(outcomes.get(place, failure))
+
+    async def _submit(self, batch: _Batch) -> None:
+        """Create a batch at the provider, once."""
+        record = self._opened()
+        requests = {f"{batch.name}-{place}": body for place, body in batch.bodies.items()}
+        attempts = self._policy.start(self._sleep)
+        created: str | None = None
+        unsure = False
+        while created is None:
+            try:
+                if unsure:
+                    created = await self._find(record.batch(batch.name))
+                    unsure = False
+                created = created or await self._create(requests)
+            except ModelError as error:
+                unsure = unsure or error.status is None or error.status >= 500
+                if await attempts.another(error):
+                    continue
+                if not unsure:  # it was refused
+                    record.forget(batch.name)
+                raise
+        record.created(batch.name, created)
+
+    async def _collect(self, known: RecordedBatch, downloads: int = _MOST_SHORT) -> NoReplyError | ProviderError:
+        """Wait until a batch ends, and store its results.
+
+        Args:
+            known: The batch.
+            downloads: How often its results are downloaded while some are missing.
+
+        Returns:
+            Why requests have no result.
+        """
+        waits, failed = _waits(self._poll), 0
+        while True:
+            pause = next(waits)
+            try:
+                ended = await self._look(known.id or "")
+                for url in ended.urls if ended is not None else ():
+                    await self._download(known.name, url)
+                failed = 0
+                if ended is not None:
+                    downloads -= 1
+                    complete = self._opened().results(known.name) >= known.size
+                    if complete or ended.missing is not None or not downloads:
+                        return ended.missing or _MISSING
+            except ModelError as error:
+                failed += 1
+                if error.status == 404:
+                    return _GONE
+                if not error.retryable or failed == _MOST_FAILURES:
+                    raise
+                pause = max(pause, error.retry_after or 0.0)
+            await self._sleep(pause)
+
+    async def _download(self, name: str, url: str) -> None:
+        """Store the results of one file. A file that breaks off is read again later; its first results are stored already."""
+        failure: ModelError | None = None
+        lines: list[tuple[str, int, bytes]] = []
+        try:
+            async with await self._send("GET", url) as response:
+                if response.status != 200:
+                    raise await refusal(response)
+                async with aclosing(self._lines_of(response)) as parts:
+                    async for line in parts:
+                        batch, _, place = _decode_line(line).custom_id.rpartition("-")
+                        if batch == name and place.isdecimal():
+                            lines.append((name, int(place), line))
+                        if len(lines) == _STORED_AT_ONCE:
+                            self._opened().store(lines)
+                            lines.clear()
+        except (*failures(), *NO_JSON, ProviderError) as error:
+            failure = self._failed(error, url)
+        self._opened().store(lines)
+        if failure is not None:
+            raise failure
+
+    async def _lines_of(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+        rest = b""
+        while part := await response.content.readany():
+            *lines, rest = (rest + part).split(b"\n")
+            for line in lines:
+                if line.strip():
+                    yield line
+            if len(rest) > self._max_event:
+                raise ProviderError(f"a result has more than {self._max_event:,} bytes; the limit is max_event=", 400)
+        if rest.strip():
+            yield rest
+
+    async def _abandon(self, batch: _Batch) -> None:
+        """Stop waiting for a batch that no run needs, and cancel it at the provider."""
+        batch.task.cancel()
+        await asyncio.wait([batch.task])
+        if self._collecting is batch:
+            self._collecting = None
+        if not batch.recorded or self._keep:
+            return
+        record = self._opened()
+        known = record.batch(batch.name)
+        record.hide(batch.name)
+        try:
+            async with asyncio.timeout(_CANCELLING):
+                if (id := known.id or await self._find(known)) is not None:  # noqa: A001
+                    await self._cancel(id)
+        except (ModelError, TimeoutError) as error:
+            record.show(batch.name)
+            logger.warning("a batch of {} may continue at the provider: cancelling it failed: {!r}", self._name, error)
+        else:
+            record.forget(batch.name)
+
+    # -- shared by the providers
+
+    def _opened(self) -> BatchRecord:
+        if self._record is None:
+            self._record = BatchRecord(self._path)
+        return self._record
+
+    def _priced(self, usage: Usage, kept_long: int = 0, searches: int = 0) -> ModelChunk:
+        return ModelChunk(usage=replace(usage, cost=price(batch_prices(self._row), usage, kept_long, searches)))
+
+    async def _listed(self, url: str) -> Mapping[str, object]:
+        return await self._json_of(self._send("GET", url), url, _LONGEST_LIST)
+
+    def _id_of(self, answer: Mapping[str, object]) -> str:
+        found = answer.get("id")
+        if isinstance(found, str) and found:
+            return found
+        raise ModelError(
+            f"{self._name} created a batch or a file, but its answer has no id.", model=self._name, retryable=True
+        )
+
+    # -- a provider's own
+
+    @abstractmethod
+    async def _create(self, requests: Requests) -> str:
+        """Create a batch, and return its id."""
+
+    @abstractmethod
+    async def _find(self, known: RecordedBatch) -> str | None:
+        """Find a batch that was perhaps created; None if it was not."""
+
+    @abstractmethod
+    async def _look(self, id: str) -> Ended | None:  # noqa: A002
+        """Return how a batch ended; None if it is in progress."""
+
+    @abstractmethod
+    async def _cancel(self, id: str) -> None:  # noqa: A002
+        """Cancel a batch."""
+
+    @abstractmethod
+    def _events(self, line: bytes) -> Iterable[bytes]:
+        """Return the events of the reply in a line of results, as the wire's reader reads them.
+
+        Raises:
+            ProviderError: The request failed.
+            NoReplyError: It has no reply.
+        """
+
+
+def _waits(longest: float) -> Iterator[float]:
+    wait = min(_FIRST_POLL, longest)
+    while True:
+        yield wait
+        wait = min(wait * 2, longest)

@@ -1,0 +1,157 @@
+"""`OpenAIBatch`: a model of OpenAI's wires through `/batches`.
+
+Rules:
+
+1. A batch is an uploaded file of requests for one endpoint. Its replies and its failures are in two files, in any order.
+2. Its name here is in its metadata, by which it is found again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from agentflow.models.batch_record import RecordedBatch
+from agentflow.models.batching import CANCELLED, EXPIRED, BatchWire, Ended, Requests
+from agentflow.models.loose import count, field, items
+from agentflow.models.openai_wire import OpenAIWire
+from agentflow.models.provider_errors import ProviderError
+from agentflow.models.wire import encode
+
+__all__ = ["OpenAIBatch"]
+
+_EARLIER = 300  # seconds by which the provider's clock may differ
+_BOUNDARY = "agentflow-batch-5b1f7a"
+_FINAL = frozenset({"completed", "expired", "cancelled"})
+
+
+class OpenAIBatch(OpenAIWire, BatchWire):
+    """A model of OpenAI's chat completions or `/responses` through its batches: half the price, replies within 24 hours.
+
+    Requests that runs make at the same time are submitted together; each run gets its reply as from `OpenAIWire`. The arguments
+    are those of `OpenAIWire`, and:
+
+    Args:
+        name: The model's name.
+        path: The file that records submitted batches and their results (SQLite), one for each job. If a process is killed, the
+            next one that makes the same requests gets their results.
+        window: How long requests are collected, in seconds from the first one.
+        poll: The longest wait between two looks at a submitted batch, in seconds.
+        max_requests: The largest batch; by default the provider's limit.
+        keep_cancelled: Whether a batch continues at the provider, for the next start, if all its runs were cancelled.
+
+    Example:
+        >>> OpenAIBatch("gpt-5-mini", path="job.db").name
+        'openai/gpt-5-mini'
+    """
+
+    __slots__ = ()
+
+    _most_requests = 50_000
+    _most_bytes = 200_000_000
+
+    def _endpoint(self) -> str:
+        return f"/v1{self._url().removeprefix(self._base())}"
+
+    async def _create(self, requests: Requests) -> str:
+        endpoint = self._endpoint()
+        lines = [
+            b'{"custom_id":"%b","method":"POST","url":"%b","body":%b}\n' % (name.encode(), endpoint.encode(), body)
+            for name, body in requests.items()
+        ]
+        url, form = f"{self._base()}/files", {"content-type": f"multipart/form-data; boundary={_BOUNDARY}"}
+        uploaded = await self._json_of(self._send("POST", url, _upload(lines), form), url)
+        batch = next(iter(requests)).rpartition("-")[0]
+        asked = {
+            "input_file_id": self._id_of(uploaded),
+            "endpoint": endpoint,
+            "completion_window": "24h",
+            "metadata": {"agentflow": batch},
+        }
+        url = f"{self._base()}/batches"
+        return self._id_of(await self._json_of(self._send("POST", url, encode(asked), repeatable=False), url))
+
+    async def _find(self, known: RecordedBatch) -> str | None:
+        url = f"{self._base()}/batches?limit=100"
+        after = ""
+        while True:
+            page = await self._listed(url + after)
+            rows = items(page.get("data"))
+            for row in rows:
+                if field(field(row, "metadata"), "agentflow") == known.name:
+                    return str(field(row, "id"))
+            if (
+                not rows
+                or page.get("has_more") is not True
+                or count(field(rows[-1], "created_at")) < known.at - _EARLIER
+            ):
+                return None
+            after = f"&after={quote(str(field(rows[-1], 'id')), safe='')}"
+
+    async def _look(self, id: str) -> Ended | None:  # noqa: A002
+        found = await self._listed(f"{self._base()}/batches/{quote(id, safe='')}")
+        status = found.get("status")
+        if status == "failed":
+            return Ended((), _invalid(found))
+        if status not in _FINAL:
+            return None
+        files = (found.get(name) for name in ("output_file_id", "error_file_id"))
+        urls = tuple(
+            [f"{self._base()}/files/{quote(file, safe='')}/content" for file in files if isinstance(file, str)]
+        )
+        if status == "completed":
+            return Ended(urls)
+        return Ended(urls, EXPIRED if status == "expired" else CANCELLED)
+
+    async def _cancel(self, id: str) -> None:  # noqa: A002
+        url = f"{self._base()}/batches/{quote(id, safe='')}/cancel"
+        await self._json_of(self._send("POST", url), url)
+
+    def _events(self, line: bytes) -> Iterable[bytes]:
+        said = msgspec.json.decode(line, type=_FileLine)
+        answer = said.response
+        if answer is None:
+            code = str(field(said.error, "code"))
+            known = {"batch_expired": EXPIRED, "batch_cancelled": CANCELLED}
+            raise known.get(code) or ProviderError(f"{code}: {field(said.error, 'message')}")
+        body = answer.body
+        if not 200 <= answer.status_code < 300:
+            error: Mapping[str, Any] = body.get("error") or body
+            raise ProviderError(str(error.get("message") or error), answer.status_code, {}, error)
+        if "output" in body:
+            for place, item in enumerate(body["output"]):
+                yield encode({"type": "response.output_item.done", "output_index": place, "item": item})
+            yield encode({"type": f"response.{body.get('status', 'completed')}", "response": {**body, "output": []}})
+            return
+        choices = [{**choice, "delta": choice.get("message")} for choice in body.get("choices") or ()]
+        yield encode({**body, "choices": choices})
+        yield b"[DONE]"
+
+
+class _Answer(msgspec.Struct, gc=False):
+    status_code: int = 0
+    body: dict[str, Any] = {}
+
+
+class _FileLine(msgspec.Struct, gc=False):
+    response: _Answer | None = None
+    error: dict[str, Any] | None = None
+
+
+def _invalid(found: Mapping[str, object]) -> ProviderError:
+    """Return the error of a batch that the provider did not accept; only a full queue passes."""
+    errors = items(field(found.get("errors"), "data"))
+    first = errors[0] if errors else None
+    code = str(field(first, "code") or "invalid_batch")
+    said = f"the batch failed: {field(first, 'message') or 'no reason'} ({code}, line {field(first, 'line')})"
+    return ProviderError(said, 429 if code == "token_limit_exceeded" else 400, {}, {"code": code})
+
+
+def _upload(lines: Iterable[bytes]) -> bytes:
+    """Return the form that uploads a file of requests."""
+    part = f"--{_BOUNDARY}\r\nContent-Disposition: form-data; name="
+    head = f'{part}"purpose"\r\n\r\nbatch\r\n{part}"file"; filename="batch.jsonl"\r\nContent-Type: application/jsonl\r\n\r\n'
+    return b"".join([head.encode(), *lines, f"\r\n--{_BOUNDARY}--\r\n".encode()])

@@ -1,0 +1,385 @@
+"""Batches of providers, over their wires: agents whose requests are submitted together, and every way in which that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentflow import Agent, ModelOptions, Reply
+from agentflow.agent.orchestration import batch
+from agentflow.errors import ModelError, UsageError
+from agentflow.models import AnthropicBatch, OpenAIBatch
+from agentflow.models.http import loaded
+from agentflow.plugins import UsageLimits
+from agentflow.testing.wire import (
+    BatchPlan,
+    Fault,
+    Say,
+    ScriptedCall,
+    WireReply,
+    WireRequest,
+    WireServer,
+    WireUsage,
+)
+from agentflow.tools import tool
+from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.ports.model import ModelRequest
+
+WIRES = ("openai", "responses", "anthropic")
+wires = pytest.mark.parametrize("wire", WIRES)
+vendors = pytest.mark.parametrize("wire", ["openai", "anthropic"])
+WINDOW = 3.25
+NAMES = {"openai": "gpt-5-mini", "responses": "responses/gpt-5-mini", "anthropic": "claude-haiku-4-5"}
+
+
+@pytest.fixture(autouse=True)
+def _closed(closed_clients: None) -> None:
+    """Each test leaves no connection behind."""
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for another process, or for a batch of this one."""
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110 - the condition is that of a server
+            await asyncio.sleep(0.01)
+
+
+class Desk:
+    """A provider, and models with batches there."""
+
+    def __init__(self, wire: str, folder: Path, script: Any, plan: BatchPlan | None = None) -> None:
+        self.wire = wire
+        serve = WireServer.anthropic if wire == "anthropic" else WireServer.openai
+        self.server = serve(script, batches=plan)
+        self.path = folder / "job.db"
+        self.sleeps: list[float] = []
+
+    async def __aenter__(self) -> Desk:
+        await self.server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.server.stop()
+
+    def model(self, **options: Any) -> OpenAIBatch | AnthropicBatch:
+        made: Callable[..., Any] = AnthropicBatch if self.wire == "anthropic" else OpenAIBatch
+        given: dict[str, Any] = {"window": WINDOW, "sleep": self.sleep, "path": self.path}
+        return made(NAMES[self.wire], api_base=self.server.base_url, api_key="k", **(given | options))
+
+    async def sleep(self, seconds: float) -> None:
+        """A window passes when all requests of this loop have joined; every other wait is noted and passes at once."""
+        if seconds == 60:
+            await asyncio.Event().wait()  # the batch is submitted when it is full
+        if seconds != WINDOW:
+            self.sleeps.append(seconds)
+        for _ in range(100 if seconds == WINDOW else 1):
+            await asyncio.sleep(0)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(one.requests) for one in self.server.batches]
+
+
+def shout(request: WireRequest) -> WireReply:
+    return WireReply(request.user_text.upper(), usage=WireUsage(input=1_000_000, output=0))
+
+
+async def ready(model: Any) -> None:
+    """Load what a first request loads in threads, so that all requests join in a few steps of the loop."""
+    await loaded()
+    await model.answer_modes()
+
+
+async def asked(model: Any, *texts: str) -> list[str]:
+    """The texts, or the failures, of one request for each text, at the same time."""
+
+    async def ask(text: str) -> str:
+        request = ModelRequest([Msg.user(text)], (), ModelOptions(), model.name)
+        try:
+            return "".join([chunk.text or "" async for chunk in model.stream(request)])
+        except ModelError as error:
+            return f"{'again' if error.retryable else 'never'} {error.status}: {error}"
+
+    await ready(model)
+    return list(await asyncio.gather(*map(ask, texts)))
+
+
+@wires
+async def test_agents_share_batches(wire: str, tmp_path: Path) -> None:
+    """All first rounds are one batch, all second ones the next; tools, typed answers and the history are as everywhere, and the
+    cost is that of a batch.
+    """
+
+    @tool
+    async def double(n: int) -> int:
+        """Double a number."""
+        return 2 * n
+
+    def think(request: WireRequest) -> WireReply:
+        usage = WireUsage(input=500_000, output=100_000)
+        if request.results:
+            return WireReply(f'{{"answer": {request.results[0].text}}}', usage=usage)
+        return WireReply("", calls=(ScriptedCall("double", {"n": int(request.user_text)}),), usage=usage)
+
+    async with Desk(wire, tmp_path, think, BatchPlan(looks=3)) as desk:
+        agent = Agent("doubler", desk.model(max_requests=3, window=60), tools=[double], default_hooks=())
+        results = await batch(agent, ["1", "2", "3"], output=int)
+    replies = [result for result in results if isinstance(result, Reply)]
+    price = 0.325 if wire != "anthropic" else 1.0
+    assert [(reply.output, reply.usage.cost) for reply in replies] == [(2 * n, pytest.approx(price)) for n in (1, 2, 3)]
+    assert desk.sizes == [3, 3]
+    assert {request.refused for request in desk.server.requests} == {None}
+    assert desk.sleeps == [5.0, 10.0, 5.0, 10.0]
+
+
+@vendors
+async def test_every_outcome_of_a_request(wire: str, tmp_path: Path) -> None:
+    """Refused, failed, expired, cancelled, missing and repeated results are told apart, whatever their order."""
+
+    def answer(request: WireRequest) -> Any:
+        faults = {"two": Fault.status(400, message="Bad."), "three": Fault.status(500, message="Oops.")}
+        return faults.get(request.user_text) or Say(request.user_text)
+
+    plan = BatchPlan(expired=[3], cancelled=[4], missing=[5], repeated=[6])
+    async with Desk(wire, tmp_path, answer, plan) as desk:
+        said = await asked(desk.model(retries=0), "one", "two", "three", "four", "five", "six", "seven")
+    name = f"{wire}/{NAMES[wire]}"
+    again, missing = "Try again: it is sent in another batch", "ended without a result for"
+    if wire == "openai":
+        missing = "expired before"  # what an expired batch does not say of a request
+    assert [said[0], said[1][:9], said[2][:5], *said[3:6], said[6]] == [
+        "one",
+        "never 400",
+        "again",
+        f"again None: {name}: the batch expired before this request was answered. {again}.",
+        f"never None: {name}: the batch was cancelled at the provider. Start the program again to send it in another batch.",
+        f"again None: {name}: the batch {missing} this request{' was answered' * (wire == 'openai')}. {again}.",
+        "seven",
+    ]
+    assert [word in text for word, text in (("Bad.", said[1]), ("Oops.", said[2]))] == [True, True]
+
+
+@vendors
+async def test_a_failed_request_is_retried_in_the_next_batch(wire: str, tmp_path: Path) -> None:
+    """What expired is sent again; what was answered is not."""
+    async with Desk(wire, tmp_path, shout, BatchPlan(expired=[1])) as desk:
+        said = await asked(desk.model(), "a", "b")
+    assert (said, [[*one.requests.values()] == [] for one in desk.server.batches]) == (["A", "B"], [False, False])
+    assert desk.sizes == [2, 1]
+
+
+async def test_a_batch_that_is_not_accepted(tmp_path: Path) -> None:
+    """Its runs get the provider's reason; a full queue may be tried again."""
+    found: list[str] = []
+    for code in ("mismatched_model", "token_limit_exceeded"):
+        async with Desk("openai", tmp_path, shout, BatchPlan(invalid=code)) as desk:
+            model = desk.model(retries=0)
+            found += [text[:9] + ("…" + code) * (code in text) for text in await asked(model, "a")]
+            model.close()
+    assert found == ["never 400…mismatched_model", "again 429…token_limit_exceeded"]
+
+
+@vendors
+async def test_results_that_break_off(wire: str, tmp_path: Path) -> None:
+    """They are read again; results that are missing each time become failures after three downloads."""
+    async with Desk(wire, tmp_path, shout, BatchPlan(cut=2)) as desk:
+        said = await asked(desk.model(), *"abc")
+    assert (said, desk.server.batches[0].downloads) == (["A", "B", "C"], 3)
+
+
+@vendors
+async def test_an_answer_that_is_lost_makes_no_second_batch(wire: str, tmp_path: Path) -> None:
+    """If it is unknown whether a batch was created, it is found at the provider, among others."""
+    async with Desk(wire, tmp_path, shout, BatchPlan(lost=1)) as desk:
+        other = desk.model(path=tmp_path / "other.db")
+        await asked(other, "x", "y")
+        said = await asked(desk.model(), "a", "b")
+    assert (said, desk.sizes) == (["A", "B"], [2, 2])
+
+
+@vendors
+async def test_equal_requests_have_their_own_answers(wire: str, tmp_path: Path) -> None:
+    """Within a process each request is sent once; the next model on the same file gets all answers again."""
+    said = iter("abcdef")
+
+    def give(request: WireRequest) -> WireReply:
+        return Say(next(said))
+
+    async with Desk(wire, tmp_path, give) as desk:
+        model = desk.model()
+        first = await asked(model, "letter", "letter")
+        second = await asked(model, "letter")
+        with pytest.raises(UsageError, match="another process or model uses it"):
+            await asked(desk.model(), "letter")
+        model.close()
+        again = await asked(desk.model(), "letter", "letter", "letter")
+    assert (sorted(first), second, sorted(again), desk.sizes) == (["a", "b"], ["c"], ["a", "b", "c"], [2, 1])
+
+
+@vendors
+async def test_full_batches(wire: str, tmp_path: Path) -> None:
+    """A full batch is submitted at once, by number or by size; one request that is too large is refused."""
+    async with Desk(wire, tmp_path, shout) as desk:
+        model = desk.model(max_requests=2)
+        said = await asked(model, *"abcde")
+    assert (said, desk.sizes) == ([*"ABCDE"], [2, 2, 1])
+
+
+async def test_a_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size of a batch counts all its lines."""
+    monkeypatch.setattr(OpenAIBatch, "_most_bytes", 1_000)
+    async with Desk("openai", tmp_path, shout) as desk:
+        said = await asked(desk.model(), "a" * 300, "b" * 300, "c" * 900)
+    assert [text[:9] for text in said] == ["AAAAAAAAA", "BBBBBBBBB", "never 413"]
+    assert desk.sizes == [1, 1]
+
+
+@vendors
+async def test_cancelled_runs(wire: str, tmp_path: Path) -> None:
+    """One that is cancelled leaves the others; the last one cancels the batch at the provider, unless it should be kept."""
+    found: list[Any] = []
+    for keep in (False, True):
+        async with Desk(wire, tmp_path, shout, BatchPlan(looks=10**6)) as desk:
+            model = desk.model(keep_cancelled=keep, path=tmp_path / f"{keep}.db")
+            await ready(model)
+            runs = [asyncio.create_task(asked(model, text)) for text in "ab"]
+            await until(lambda: bool(desk.server.batches) and desk.server.batches[0].looks > 0)
+            runs[0].cancel()
+            await asyncio.wait(runs[:1])
+            found.append(desk.server.batches[0].status)
+            runs[1].cancel()
+            await asyncio.wait(runs)
+            found.append(desk.server.batches[0].status)
+            looks = desk.server.batches[0].looks
+            again = asyncio.create_task(asked(model, "a"))
+            await until(lambda looks=looks: len(desk.server.batches) == 2 or desk.server.batches[0].looks > looks)
+            again.cancel()
+            await asyncio.wait([again])
+            found.append(len(desk.server.batches))
+    assert found == ["in_progress", "cancelled", 2, "in_progress", "in_progress", 1]
+
+
+async def test_nothing_is_sent_if_all_are_cancelled_in_the_window(tmp_path: Path) -> None:
+    """A batch without runs is not submitted, and the next request begins another one."""
+    async with Desk("openai", tmp_path, shout) as desk:
+        model = desk.model()
+        run = asyncio.create_task(asked(model, "a"))
+        await until(lambda: bool(model._batches))  # pyright: ignore[reportPrivateUsage]
+        run.cancel()
+        await asyncio.wait([run])
+        said = await asked(model, "b")
+    assert (said, desk.sizes) == (["B"], [1])
+
+
+@vendors
+async def test_a_cost_limit_counts_the_price_of_batches(wire: str, tmp_path: Path) -> None:
+    """`UsageLimits(cost=)` ends the run after the round that passes it."""
+
+    @tool
+    async def more() -> str:
+        """Continue."""
+        return "more"
+
+    def think(request: WireRequest) -> WireReply:
+        return WireReply("", calls=(ScriptedCall("more", {}),), usage=WireUsage(input=1_000_000, output=0))
+
+    one = 0.5 if wire == "anthropic" else 0.125
+    async with Desk(wire, tmp_path, think) as desk:
+        agent = Agent("a", desk.model(), tools=[more], hooks=[UsageLimits(cost=one * 1.5)], default_hooks=())
+        reply = await agent.call("Go.")
+    assert (reply.outcome, reply.usage.cost, desk.sizes) == ("stopped", pytest.approx(2 * one), [1, 1])
+
+
+@vendors
+async def test_wrong_settings(wire: str, tmp_path: Path) -> None:
+    """Headers of one request, wrong numbers and files that cannot be opened are refused."""
+    async with Desk(wire, tmp_path, shout) as desk:
+        for wrong in ({"window": -1}, {"poll": 0}, {"max_requests": 10**6}):
+            with pytest.raises(UsageError):
+                desk.model(**wrong)
+        model = desk.model(path=tmp_path / "none" / "job.db")
+        with pytest.raises(UsageError, match="cannot be opened"):
+            await asked(model, "a")
+        options = ModelOptions(extra={"extra_headers": {"x": "y"}})
+        with pytest.raises(UsageError, match="no headers"):
+            async for _ in desk.model().stream(ModelRequest([Msg.user("a")], (), options, "m")):
+                pass
+    assert desk.server.batches == []
+
+
+PROGRAM = '''
+import asyncio, sys
+from agentflow import Agent
+from agentflow.agent.orchestration import batch
+from agentflow.models import AnthropicBatch, OpenAIBatch
+from agentflow.tools import tool
+
+@tool
+async def double(n: int) -> int:
+    """Double a number."""
+    return 2 * n
+
+async def main() -> None:
+    wire, name, base, path = sys.argv[1:]
+    made = AnthropicBatch if wire == "anthropic" else OpenAIBatch
+    model = made(name, api_base=base, api_key="k", window=60, max_requests=3, poll=0.02, path=path)
+    agent = Agent("doubler", model, tools=[double], default_hooks=())
+    replies = await batch(agent, ["1", "2", "3"])
+    print([reply.text for reply in replies], sum(reply.usage.cost for reply in replies))
+
+asyncio.run(main())
+'''
+
+
+@pytest.mark.parametrize(
+    ("wire", "moment"),
+    [
+        ("openai", "submitted"),
+        ("openai", "created without an answer"),
+        ("anthropic", "created without an answer"),
+        ("responses", "second round"),
+    ],
+)
+async def test_a_killed_process_is_continued_without_a_second_bill(wire: str, moment: str, tmp_path: Path) -> None:
+    """`kill -9` at three moments: the next start makes the same requests, and finds the batches that were submitted."""
+
+    def think(request: WireRequest) -> WireReply:
+        usage = WireUsage(input=1_000_000, output=0)
+        if request.results:
+            return WireReply(request.results[0].text, usage=usage)
+        return WireReply("", calls=(ScriptedCall("double", {"n": int(request.user_text)}),), usage=usage)
+
+    silent = moment == "created without an answer"
+    plan = BatchPlan(looks=1 if silent else 10**6, silent=silent)
+    async with Desk(wire, tmp_path, think, plan) as desk:
+        batches = desk.server.batches
+
+        async def start() -> asyncio.subprocess.Process:
+            arguments = (wire, NAMES[wire], desk.server.base_url, str(desk.path))
+            return await asyncio.create_subprocess_exec(
+                sys.executable, "-c", PROGRAM, *arguments, stdout=asyncio.subprocess.PIPE
+            )
+
+        async def submitted(number: int) -> None:
+            await until(lambda: len(batches) == number and (silent or batches[-1].looks > 0))
+
+        killed = await start()
+        await submitted(1)
+        if moment == "second round":
+            batches[0].looks = plan.looks
+            await submitted(2)
+        killed.kill()
+        await killed.wait()
+        batches[-1].looks = plan.looks
+        again = await start()
+        await until(lambda: len(batches) == 2)
+        batches[-1].looks = plan.looks
+        said = await again.stdout.read() if again.stdout is not None else b""
+        await again.wait()
+    price = 3 * 2 * (0.5 if wire == "anthropic" else 0.125)
+    assert (said.decode().strip(), desk.sizes) == (f"['2', '4', '6'] {price}", [3, 3])
