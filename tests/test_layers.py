@@ -57,6 +57,7 @@ SUPPORT = {
     "recording.replay.replay": "a test of a recorded run replays it",
     "recording.replay.comparing": "the same",
     "recording.replay.player": "the same",
+    "plugins.steering": "messages to a running call: of the same process, and in a durable run of any",
     "plugins.evaluation": "checks and judges: for datasets in the testing kit, and for calls in production",
     "models.litellm_library": "the one place that loads LiteLLM; plugins count tokens with it",
 }

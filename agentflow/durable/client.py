@@ -17,7 +17,6 @@ from itertools import islice
 from types import TracebackType
 from typing import Final, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
-from dbos import DBOS, DBOSClient, EnqueueOptions, WorkflowSerializationFormat, WorkflowStatus
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -36,6 +35,7 @@ from agentflow.durable.records import (
     segment_id,
     segment_number,
 )
+from agentflow.durable.sdk import DBOS, DBOSClient, EnqueueOptions, WorkflowSerializationFormat, WorkflowStatus
 from agentflow.durable.tables import Tables
 from agentflow.durable.workflows import (
     QUEUE,
@@ -154,11 +154,21 @@ class DurableClient:
         check_timeout(timeout)
         name = new_id("run_") if run_id is None else _checked(run_id, "run_id")
         place = name if session is None else _checked(session, "session")
-        tables, _ = await self._open()
-        deadline = None if timeout is None else await asyncio.to_thread(tables.now) + timeout
-        request = Request(name, agent, place, input_of(input, new_id), None, deadline, timeout, carried())
-        await self._enqueue(name, request, line=await asyncio.to_thread(tables.line_up, place))
+        await self._submit(Request(name, agent, place, input_of(input, new_id), timeout=timeout))
         return name
+
+    async def _submit(self, request: Request) -> None:
+        """Submit the first call of a run."""
+        tables, _ = await self._open()
+        line = await asyncio.to_thread(tables.line_up, request.session)
+        await self._enqueue(request.run_id, await self._begun(request), line=line)
+
+    async def _begun(self, request: Request) -> Request:
+        """Return a request with its deadline and its trace."""
+        tables, _ = await self._open()
+        left = request.timeout
+        deadline = None if left is None else await asyncio.to_thread(tables.now) + left
+        return request._replace(deadline=deadline, trace=carried())
 
     def call(
         self,
@@ -185,16 +195,20 @@ class DurableClient:
             UsageError: The run is not suspended, the decisions do not match, or other decisions were submitted just before.
         """
         check_timeout(timeout)
+        await self._decide(Request(run_id, "", "", timeout=timeout), decisions)
+
+    async def _decide(self, request: Request, decisions: Mapping[str, Resolution]) -> None:
+        """Submit a call that decides the last one of its run; agent and session are those of the run."""
+        run_id = request.run_id
         segments = await self._segments(run_id)
         waiting = next((one for one in reversed(segments) if pending_of(one) is not None), None)
         if waiting is None or (waiting is not segments[-1] and segments[-1].status not in QUEUED_OR_RUNNING):
             raise UsageError(f"Run {run_id!r} does not wait for a decision: it is {info_of(segments).status}.")
         suspended = request_of(waiting)
         data = decisions_out(run_id, decisions, pending_of(waiting) or ())
-        tables, _ = await self._open()
-        deadline = None if timeout is None else await asyncio.to_thread(tables.now) + timeout
-        request = Request(run_id, suspended.agent, suspended.session, (), data, deadline, timeout, carried())
-        await self._enqueue(segment_id(run_id, segment_number(waiting.workflow_id) + 1), request)
+        request = request._replace(agent=suspended.agent, session=suspended.session, decisions=data)
+        number = segment_number(waiting.workflow_id) + 1
+        await self._enqueue(segment_id(run_id, number), await self._begun(request))
 
     async def cancel(self, run_id: str, reason: str = "cancelled") -> bool:
         """End a run in any worker or queue: its reply's outcome is `interrupted`.

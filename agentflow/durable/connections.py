@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 from weakref import WeakSet
 
-from dbos import DBOSPortableJSONSerializer
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.pool import NullPool
 
+from agentflow.durable.sdk import DBOSPortableJSONSerializer
 from agentflow.errors import StoreError
 from agentflow.state.engine import Database, postgres_options
 

@@ -13,20 +13,25 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
 from agentflow._support.cancellation import cancel_requests
+from agentflow._support.logs import log_failure
 from agentflow._support.tracing import within
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux
+from agentflow.agent.arguments import ResumeStream
 from agentflow.agent.as_tool import full_agent
-from agentflow.durable.records import Request, error_out, run_of
+from agentflow.durable.records import Request, error_out, message_in, run_of
+from agentflow.durable.tables import StoredMessage
 from agentflow.errors import AgentFlowError, CallTimeoutError, ScriptError, StoreError
+from agentflow.hooks.hook import Hook
 from agentflow.loop.session import FullSession
+from agentflow.plugins.steering import Steering
 from agentflow.vocabulary.events import CallEnded, HookEvent, PostCall
 from agentflow.vocabulary.facts import (
     CallClosed,
@@ -110,6 +115,7 @@ class _Running:
         self.session = session
         self.claim = claim
         self.call: asyncio.Task[dict[str, Any]] | None = None
+        self.known: set[str] = set()  # the ids of the messages that it has
 
     @property
     def lost(self) -> bool:
@@ -127,6 +133,7 @@ class Host:
 
     Attributes:
         store: The store of its sessions.
+        steering: The messages for running calls.
         closed: If true, nothing more is written.
     """
 
@@ -136,6 +143,7 @@ class Host:
             vars(agent)["_config"] = replace(config, new_id=_Ids(config.new_id))
         self._agent = agent
         self.store = store
+        self.steering = Steering()
         self._deps = deps
         self._running: dict[str, _Running] = {}
         self._claims: set[Claim] = set()
@@ -168,6 +176,23 @@ class Host:
         if running is not None:
             self._agent.interrupt(running.session, self._cancelled.setdefault(run_id, reason))
 
+    @property
+    def sessions(self) -> frozenset[str]:
+        """The sessions of the running runs."""
+        return frozenset(running.session.id for running in tuple(self._running.values()))
+
+    def steer(self, messages: Iterable[StoredMessage]) -> None:
+        """Pass messages to the running runs of their sessions, each once."""
+        running = {one.session.id: one for one in self._running.values()}
+        for stored in messages:
+            run = running.get(stored.session_id)
+            if run is not None and stored.message_id not in run.known:
+                run.known.add(stored.message_id)
+                try:
+                    self.steering.send(message_in(stored.body), session=run.session)
+                except StoreError as error:
+                    log_failure("WARNING", error, "a message to session {!r} is skipped", stored.session_id)
+
     def cancel_lost(self) -> None:
         """Cancel the calls in sessions that other workers have taken over."""
         for running in tuple(self._running.values()):
@@ -199,6 +224,7 @@ class Host:
         cancelled: str | None,
         progress: EventSink,
         claim: Claim | None = None,
+        sent: Sequence[StoredMessage] = (),
     ) -> dict[str, Any]:
         """Run a request, or the rest of it.
 
@@ -209,6 +235,7 @@ class Host:
             cancelled: The reason, if it was cancelled before it began here.
             progress: Receives the events.
             claim: The claim on its session.
+            sent: The messages to its session, delivered ones too.
 
         Returns:
             The reply or the failure, as data.
@@ -219,7 +246,11 @@ class Host:
         run_id = request.run_id
         store = _Fence(self.store, claim, lambda: self.closed)
         session = FullSession(request.session, store=store, new_id=full_agent(self._agent).config.new_id)
+        self.steering.withdraw(session)
         self._running[run_id] = running = _Running(session, claim)
+        if sent:
+            running.known.update(_message_ids(await self.facts(session.id)))
+            self.steer(sent)
         if cancelled is not None:
             self._cancelled[run_id] = cancelled
         try:
@@ -327,17 +358,21 @@ class _RunAttempt:
 
     async def _open(self, left: float | None) -> Reply:
         _fixed_ids.set({"run_": self._request.run_id, "call_": self._workflow_id})
-        messages, session = list(self._request.messages), self._session
-        return await self._read(
-            lambda agent, deps: agent.stream(messages, session=session, timeout=left, deps=deps), left
-        )
+        messages, session, given = list(self._request.messages), self._session, self._given(left)
+        return await self._read(lambda agent, deps: agent.stream(messages, session=session, **given(deps)), left)
 
     async def _resume(self, decisions: Mapping[str, Any], left: float | None, *, first: bool = False) -> Reply:
         _fixed_ids.set({"call_": self._workflow_id} if first else None)
-        session, decided = self._session, decisions_from_dict(decisions)
-        return await self._read(
-            lambda agent, deps: agent.resume_stream(session, decided, timeout=left, deps=deps), left
-        )
+        decided, session, given = decisions_from_dict(decisions), self._session, self._given(left)
+        return await self._read(lambda agent, deps: agent.resume_stream(session, decided, **given(deps)), left)
+
+    def _given(self, left: float | None) -> Callable[[object], ResumeStream]:
+        """Return the arguments of a call for its dependencies."""
+        side = self._request.side
+        hooks: list[Hook] = [self._host.steering]
+        if side is None:
+            return lambda deps: {"timeout": left, "hooks": hooks, "deps": deps}
+        return lambda deps: {"timeout": left, "hooks": [*hooks, side], "deps": deps, "options": side.options}
 
     async def _end_at_once(
         self, facts: Sequence[Fact], mine: Sequence[Fact] | None, end: RoundSuspended | None
@@ -438,6 +473,16 @@ def _end_of(mine: Sequence[Fact]) -> CallClosed | RoundSuspended | None:
             case _:
                 assert_never(fact)
     return end
+
+
+def _message_ids(facts: Sequence[Fact]) -> Iterator[str]:
+    """Yield the ids of the user's messages in facts."""
+    for fact in facts:
+        match fact:
+            case CallOpened(messages=messages) | Injected(messages=messages) | Reasoned(follow_up=messages):
+                yield from (msg.id for msg in messages)
+            case _:
+                pass
 
 
 def _pending(facts: Sequence[Fact]) -> tuple[Pending, ...]:

@@ -10,18 +10,18 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
-from dbos import WorkflowStatus
-
 from agentflow.durable.client import QUEUED_OR_RUNNING, WORKFLOW, DurableClient
-from agentflow.durable.records import RunFailedError, run_of, segment_id
-from agentflow.durable.tables import Batch
-from agentflow.durable.workflows import QUEUE, agent_of, reply_of, session_of
+from agentflow.durable.records import Request, RunFailedError, message_out, run_of, segment_id
+from agentflow.durable.sdk import WorkflowStatus
+from agentflow.durable.tables import Batch, StoredMessage
+from agentflow.durable.workflows import QUEUE, agent_of, reply_of, request_of, session_of
 from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError
-from agentflow.vocabulary.messages import Reply
+from agentflow.vocabulary.messages import Msg, Reply
+from agentflow.vocabulary.verdicts import Resolution
 
 __all__ = ["CallRecord", "FollowingClient", "ListedRun", "Watch"]
 
@@ -35,11 +35,13 @@ class CallRecord(NamedTuple):
     Attributes:
         agent: The agent's name.
         session: The session's id.
+        key: Its sender's own id of the request.
         result: Its reply or failure; None while it is queued or running.
     """
 
     agent: str
     session: str
+    key: str | None
     result: Reply | AgentFlowError | None
 
 
@@ -141,6 +143,24 @@ class FollowingClient(DurableClient):
             found.update((status.workflow_id, status) for status in more)
         return [_record(run_id, found[segment_id(run_id, n)]) for n in range(1, len(found) + 1)]
 
+    async def start(self, request: Request) -> None:
+        """Submit the first call of a run, as `submit`."""
+        await self._submit(request)
+
+    async def answer(self, request: Request, decisions: Mapping[str, Resolution]) -> None:
+        """Decide the last call of a run, as `decide`; the request's agent and session are not read."""
+        await self._decide(request, decisions)
+
+    async def send(self, session_id: str, message: Msg) -> bool:
+        """Send a message to the call that runs in a session, or is next; return whether it was not sent before."""
+        tables, _ = await self._open()
+        return await asyncio.to_thread(tables.send, StoredMessage(session_id, message.id, message_out(message)))
+
+    async def withdraw(self, session_id: str, message_ids: Sequence[str] | None = None) -> None:
+        """Delete messages to a session that are not delivered; all of them by default."""
+        tables, _ = await self._open()
+        await asyncio.to_thread(tables.withdraw, session_id, message_ids)
+
     async def waiting(self, agents: Sequence[str], limit: int) -> list[ListedRun]:
         """Return runs of agents that are queued or running, at most `limit`."""
         return await self._listed(agents, limit, list(QUEUED_OR_RUNNING))
@@ -225,4 +245,8 @@ def _record(run_id: str, status: WorkflowStatus) -> CallRecord:
             result = reply_of(run_id, status)
         except (RunFailedError, CallTimeoutError) as error:
             result = error
-    return CallRecord(agent_of(status), session_of(status), result)
+    try:
+        key = request_of(status).key
+    except StoreError:  # damaged; `result` reports it
+        key = None
+    return CallRecord(agent_of(status), session_of(status), key, result)

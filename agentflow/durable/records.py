@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from agentflow._support.frozen import EMPTY
 from agentflow._support.validation import adapter_of
+from agentflow.durable.client_side import ClientSide, StoredClientSide
 from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError, UsageError
 from agentflow.vocabulary.event_json import Json
 from agentflow.vocabulary.messages import Msg, Outcome, Pending, Reply
@@ -23,6 +24,7 @@ from agentflow.vocabulary.saving.codec import (
     verdict_to_dict,
 )
 from agentflow.vocabulary.saving.forms import CODEC_VERSION, check_form
+from agentflow.vocabulary.saving.plain import dumps
 from agentflow.vocabulary.verdicts import Resolution
 
 __all__ = [
@@ -35,6 +37,8 @@ __all__ = [
     "decisions_out",
     "error_out",
     "events_in",
+    "message_in",
+    "message_out",
     "result_in",
     "run_of",
     "segment_id",
@@ -145,6 +149,8 @@ class Request(NamedTuple):
         deadline: When it must end, by the database's clock.
         timeout: The time limit in seconds, as submitted.
         trace: The trace context of its submission (see `tracing`).
+        side: What the sender adds to the agent.
+        key: The sender's own id of the request.
     """
 
     run_id: str
@@ -155,14 +161,17 @@ class Request(NamedTuple):
     deadline: float | None = None
     timeout: float | None = None
     trace: Mapping[str, str] = EMPTY
+    side: ClientSide | None = None
+    key: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as JSON-compatible data."""
         messages = [msg_to_dict(msg) for msg in self.messages]
         decisions = None if self.decisions is None else dict(self.decisions)
         data = {"form": CODEC_VERSION, **self._asdict(), "messages": messages, "decisions": decisions}
-        del data["trace"]
-        return {**data, "trace": dict(self.trace)} if self.trace else data
+        side = None if self.side is None else self.side.to_dict()
+        optional = {"trace": dict(self.trace), "side": side, "key": self.key}
+        return {**{name: value for name, value in data.items() if name not in optional}, **_some(optional)}
 
     @staticmethod
     def from_data(workflow_id: str, data: object) -> Request:
@@ -183,8 +192,13 @@ class Request(NamedTuple):
             decisions_from_dict(stored["decisions"] or {})
         except ValueError as error:
             raise _damaged(what)(f"decisions: {error}") from error
-        values: dict[str, Any] = {"trace": EMPTY, **{name: stored[name] for name in Request._fields if name in stored}}
+        values: dict[str, Any] = {name: stored[name] for name in Request._fields if name in stored}
         values["messages"] = tuple([msg_from_dict(msg) for msg in stored["messages"]])
+        if "side" in stored:
+            try:
+                values["side"] = ClientSide.from_dict(stored["side"])
+            except ValueError as error:
+                raise _damaged(what)(f"side: {error}") from error
         return Request(**values)
 
     def same_as(self, other: Request) -> bool:
@@ -194,6 +208,10 @@ class Request(NamedTuple):
     def _compared(self) -> dict[str, Any]:
         messages = [{**msg_to_dict(msg), "id": None} for msg in self.messages]
         return {**self._replace(trace=EMPTY).to_dict(), "messages": messages, "deadline": None}
+
+
+def _some(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value}
 
 
 _Seconds = Annotated[float, Field(allow_inf_nan=False)]
@@ -209,6 +227,8 @@ class _StoredRequest(TypedDict):
     deadline: _Seconds | None
     timeout: _Seconds | None
     trace: NotRequired[dict[str, str]]
+    side: NotRequired[StoredClientSide]
+    key: NotRequired[str]
 
 
 class _StoredError(TypedDict):
@@ -220,6 +240,11 @@ class _StoredError(TypedDict):
 class _StoredFailure(TypedDict):
     form: int
     error: _StoredError
+
+
+class _StoredMessage(TypedDict):
+    form: int
+    message: dict[str, Any]
 
 
 D = TypeVar("D")
@@ -279,6 +304,28 @@ def decisions_out(run_id: str, decisions: Mapping[str, object], pending: Sequenc
             )
         found[key] = verdict_to_dict(decision, f"The decision for {key!r}")
     return found
+
+
+# ---- messages to sessions
+
+
+def message_out(message: Msg) -> str:
+    """Return a message as text."""
+    return dumps({"form": CODEC_VERSION, "message": msg_to_dict(message)})
+
+
+def message_in(body: str) -> Msg:
+    """Read a message.
+
+    Raises:
+        StoreError: It is damaged.
+    """
+    what = "A stored message to a session"
+    try:
+        data: object = adapter_of(dict[str, Any]).validate_json(body)
+    except ValidationError as error:
+        raise _damaged(what)("it is not JSON") from error
+    return msg_from_dict(_checked(_StoredMessage, data, what)["message"])
 
 
 # ---- results

@@ -1,4 +1,4 @@
-"""Tables for data that DBOS does not store: live workers, cancelled runs, and the events of runs.
+"""Tables for data that DBOS does not store: live workers, cancelled runs, messages to sessions, and the events of runs.
 
 Rules:
 
@@ -35,7 +35,7 @@ from agentflow.errors import StoreError
 from agentflow.state.engine import now_in
 from agentflow.state.explain import explain
 
-__all__ = ["Batch", "Tables", "TakenOver"]
+__all__ = ["Batch", "StoredMessage", "Tables", "TakenOver"]
 
 T = TypeVar("T")
 
@@ -67,6 +67,15 @@ _CANCELS = Table(
     Column("reason", Text, nullable=False),
 )
 
+_MESSAGES = Table(
+    "agentflow_session_messages",
+    _metadata,
+    Column("session_id", Text, primary_key=True),
+    Column("message_id", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),  # the message, as JSON
+)
+
 _EVENTS = Table(
     "agentflow_run_events",
     _metadata,
@@ -89,6 +98,20 @@ class Batch(NamedTuple):
 
     first: int
     last: int
+    body: str
+
+
+class StoredMessage(NamedTuple):
+    """A message to a session.
+
+    Attributes:
+        session_id: The session.
+        message_id: The message's id.
+        body: The message, as JSON.
+    """
+
+    session_id: str
+    message_id: str
     body: str
 
 
@@ -211,6 +234,38 @@ class Tables:
         query = select(_CANCELS.c.run_id, _CANCELS.c.reason).where(_CANCELS.c.run_id.in_(list(run_ids)))
         return self._read(lambda connection: {row.run_id: row.reason for row in connection.execute(query)})
 
+    # ---- messages to sessions
+
+    def send(self, message: StoredMessage) -> bool:
+        """Add a message; return whether it was not there."""
+        of_session = _MESSAGES.c.session_id == message.session_id
+
+        def work(connection: Connection) -> bool:
+            same = of_session & (_MESSAGES.c.message_id == message.message_id)
+            if connection.execute(select(_MESSAGES.c.number).where(same)).first() is not None:
+                return False
+            last = connection.execute(select(func.max(_MESSAGES.c.number)).where(of_session)).scalar() or 0
+            connection.execute(insert(_MESSAGES).values(number=last + 1, **message._asdict()))
+            return True
+
+        try:
+            return self._write(work)
+        except IntegrityError:  # a repeated request has just added it
+            return False
+
+    def sent(self, session_ids: Iterable[str]) -> list[StoredMessage]:
+        """Return the messages to sessions, the oldest first; delivered ones too."""
+        columns = (_MESSAGES.c.session_id, _MESSAGES.c.message_id, _MESSAGES.c.body)
+        query = select(*columns).where(_MESSAGES.c.session_id.in_(list(session_ids))).order_by(_MESSAGES.c.number)
+        return self._read(lambda connection: [StoredMessage(*row) for row in connection.execute(query)])
+
+    def withdraw(self, session_id: str, message_ids: Sequence[str] | None = None) -> None:
+        """Delete messages to a session; all by default."""
+        query = delete(_MESSAGES).where(_MESSAGES.c.session_id == session_id)
+        if message_ids is not None:
+            query = query.where(_MESSAGES.c.message_id.in_(message_ids))
+        self._write(lambda connection: connection.execute(query))
+
     # ---- events
 
     def begin_attempt(self, run_id: str, body: Callable[[int, int], str]) -> tuple[int, int]:
@@ -288,9 +343,13 @@ class Tables:
         self._write(work)
 
     def forget_lines(self, session_ids: Sequence[str]) -> None:
-        """Delete the queue numbers of sessions without queued calls."""
-        query = delete(_LINES).where(_LINES.c.session_id.in_(session_ids))
-        self._write(lambda connection: connection.execute(query))
+        """Delete the queue numbers of sessions without queued calls, and the messages to them."""
+
+        def work(connection: Connection) -> None:
+            for table in (_LINES, _MESSAGES):
+                connection.execute(delete(table).where(table.c.session_id.in_(session_ids)))
+
+        self._write(work)
 
     def dispose(self) -> None:
         """Close the connections."""

@@ -38,9 +38,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from typing import Any, NamedTuple, Self
 
-from dbos import DBOS, DBOSConfig
-from dbos import _dbos as dbos_module  # pyright: ignore[reportPrivateUsage] - see `_stop_retrying`
-
 from agentflow._support.daemon import in_daemon
 from agentflow._support.ids import new_id
 from agentflow._support.logs import log_failure, logger
@@ -50,6 +47,7 @@ from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
 from agentflow.durable.execution import Host
 from agentflow.durable.publishing import EventPublisher
 from agentflow.durable.records import Request, error_out
+from agentflow.durable.sdk import DBOS, DBOSConfig, dbos_module  # pyright: ignore[reportPrivateUsage] - see `_stop_retrying`
 from agentflow.durable.tables import Tables
 from agentflow.durable.workflows import QUEUE
 from agentflow.errors import SessionConflictError, StoreError, UsageError
@@ -355,7 +353,8 @@ class Worker:
         cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)
         await self._check(host, workflow_id)  # before anything is started or published
         async with EventPublisher(self._tables, run_id, workflow_id, self.id) as publisher:
-            result = await host.run(workflow_id, request, now, cancelled, publisher, claim)
+            sent = await in_daemon(self._tables.sent, [request.session])
+            result = await host.run(workflow_id, request, now, cancelled, publisher, claim, sent)
             if result["outcome"] == "suspended":  # it may have been cancelled just before
                 cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)
                 if cancelled is not None:
@@ -396,6 +395,8 @@ class Worker:
                 for host in self._hosts.values():
                     if host.running:
                         self._loop.call_soon_threadsafe(host.cancel_lost)
+                        if sent := self._tables.sent(host.sessions):
+                            self._loop.call_soon_threadsafe(host.steer, sent)
                         for run_id, reason in self._tables.cancelled(host.running).items():
                             host.cancel(run_id, reason)
             except Exception as error:  # of any kind: the database may come back, so watching continues

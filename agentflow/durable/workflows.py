@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from dbos import WorkflowStatus
-
 from agentflow.durable.records import (
     Request,
     RunFailedError,
@@ -19,6 +17,7 @@ from agentflow.durable.records import (
     run_of,
     segment_number,
 )
+from agentflow.durable.sdk import WorkflowStatus
 from agentflow.errors import AgentFlowError, StoreError
 from agentflow.vocabulary.messages import Pending, Reply
 

@@ -94,7 +94,7 @@ class _ChatRoutes:
     async def reconnect(self, request: Request) -> Any:
         """Stream the run that works on a chat, from its beginning; 204 if there is none."""
         _, place = session_of(request, self.service, request.path_params["chat"])
-        chat = self.chats.running(place)
+        chat = await self.chats.running(place)
         if chat is None:
             return Response(status_code=204)
         return stream_of(request, self.service, chat, ChunkStream(chat, None).chunks(), HEADERS)

@@ -45,7 +45,7 @@ class ChunkStream:
     async def chunks(self) -> AsyncGenerator[bytes | None]:
         """Yield the encoded chunks; None if nothing has happened for a while."""
         yield _encoded({"type": "start", "messageId": self._message, "messageMetadata": {"run": self._chat.run.id}})
-        async for numbered in self._chat.run.read():
+        async for numbered in self._chat.run.read_call():
             if numbered is None:
                 yield None
                 continue

@@ -16,7 +16,7 @@ from agentflow.serve.bodies import read_body
 from agentflow.serve.guard import owner_of
 from agentflow.serve.model_calls import ModelCalls, ModelRequestData, ModelResult, bad_request, image
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Run
+from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 from agentflow.serve.streams import EventStreamResponse, disconnected_or
 from agentflow.vocabulary.messages import ContentBlock, Msg, TextBlock, ToolResultBlock, ToolUseBlock
@@ -97,14 +97,14 @@ class _AnthropicRoutes:
             {**_message(run, body.model), **_end(result), "content": content, "usage": _usage(result.usage)}
         )
 
-    def _streamed(self, run: Run, model: str) -> Any:
+    def _streamed(self, run: ServedRun, model: str) -> Any:
         def leave() -> None:
             run.interrupt("the client disconnected")
 
         slot = self.service.runs.streams.take(run.owner)
         return EventStreamResponse(self._events(run, model), self.service.limits, slot, leave)
 
-    async def _events(self, run: Run, model: str) -> AsyncGenerator[bytes | None]:
+    async def _events(self, run: ServedRun, model: str) -> AsyncGenerator[bytes | None]:
         yield _event("message_start", message=_message(run, model))
         texts: list[str] = []
         async for text in self.calls.deltas(run):
@@ -191,7 +191,7 @@ def _text(content: object) -> str:
     return "" if content is None else str(content)
 
 
-def _message(run: Run, model: str) -> Json:
+def _message(run: ServedRun, model: str) -> Json:
     return {
         "id": f"msg_{run.id}",
         "type": "message",

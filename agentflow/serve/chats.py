@@ -19,24 +19,24 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
 
 from agentflow._support.frozen import EMPTY
+from agentflow.durable.client_side import ClientSide, is_client_call
 from agentflow.errors import AgentFlowError
 from agentflow.serve.bodies import DecisionBody
 from agentflow.serve.guard import owner_of
-from agentflow.serve.model_calls import ClientSide
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Run, RunRequest
-from agentflow.serve.service import Service, StoredSession, resolution
+from agentflow.serve.runs import ServedCall, ServedRun, StoredSession
+from agentflow.serve.service import Service, resolution
 from agentflow.serve.streams import EventStreamResponse
 from agentflow.vocabulary.messages import DataBlock, Msg, Pending
 from agentflow.vocabulary.specs import ToolSpec
 from agentflow.vocabulary.verdicts import Answer, Resolution
 
-__all__ = ["Chat", "ChatRequest", "Chats", "is_client_call", "media", "session_of", "stream_of"]
+__all__ = ["Chat", "ChatRequest", "Chats", "media", "session_of", "stream_of"]
 
 _SETTLE_SECONDS: Final = 1.0
 
@@ -72,15 +72,21 @@ class Chat:
 
     Attributes:
         run: The run.
-        announced: The calls that waited when it began: the page knows them from the run before.
-        answered: Those that the page has answered with a result.
         history: The conversation when it began, if the page had another one.
     """
 
-    run: Run
-    announced: frozenset[str]
-    answered: frozenset[str]
+    run: ServedRun
     history: tuple[Msg, ...] | None
+
+    @property
+    def announced(self) -> frozenset[str]:
+        """The calls that waited when it began: the page knows them from the run before."""
+        return frozenset(waits.id for waits in self.run.waited)
+
+    @property
+    def answered(self) -> frozenset[str]:
+        """Those that the page has answered with a result."""
+        return frozenset(waits.id for waits in self.run.waited if is_client_call(waits))
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -101,10 +107,7 @@ class Chats:
         self.service = service
         self._protocol = protocol
         self._rewinding: set[str] = set()
-        self._last: WeakValueDictionary[str, Run] = WeakValueDictionary()  # by the stored session's id
-        self._opened: WeakKeyDictionary[Run, tuple[frozenset[str], frozenset[str], tuple[Msg, ...] | None]] = (
-            WeakKeyDictionary()
-        )
+        self._histories: WeakKeyDictionary[ServedRun, tuple[Msg, ...]] = WeakKeyDictionary()
 
     async def open(self, owner: str, place: StoredSession, request: ChatRequest) -> Chat:
         """Start the run of a request, or continue the session; a run that exists is only read.
@@ -112,16 +115,15 @@ class Chats:
         Raises:
             Refusal: It does not fit.
         """
-        self.service.refuse_durable(place.agent)
         name = f"{self._protocol} {place.stored} {request.run_id}"
         run_id = f"chat_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
-        existing = self.service.runs.of_owner(owner, run_id)
+        existing = await self.service.find_request(owner, place, run_id)
         if existing is not None:
-            return Chat(existing, *self._opened[existing])
-        agent, session = place.agent, place.agent.session(place.stored)
+            return self._chat(existing)
+        session = place.agent.session(place.stored)
         await self._settled(place)
         history = await self.service.history(place)
-        if place.stored in self._rewinding or self.service.status(session) == "running":
+        if place.stored in self._rewinding or await self.service.current_status(place, session) == "running":
             raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
         known = [msg.id for msg in history if msg.role == "user"]
         new = [msg for msg in request.messages if msg.id not in known]
@@ -131,43 +133,42 @@ class Chats:
             history = await self.service.history(place)
             known = [msg.id for msg in history if msg.role == "user"]
             new = [msg for msg in request.messages if msg.id not in known]
-            session = agent.session(place.stored)
-        hooks = [self.service.steering, ClientSide(request.system, request.tools)]
-        announced = frozenset(waits.id for waits in session.pending)
-        answered = frozenset(waits.id for waits in session.pending if is_client_call(waits))
-        limit = self.service.limits.run_seconds
-        if self.service.status(session) == "ready":
-            if not new:
-                raise Refusal(409, "nothing_new", "There is no new message, and nothing waits for an answer.")
-            stream = agent.stream(new, session=session, timeout=limit, hooks=hooks)
-        else:
-            resolutions = _resolutions(session.pending, request)
-            for msg in new:  # after the results, before the model's next reply
-                self.service.steering.send(msg, session=session)
-            stream = agent.resume_stream(session, resolutions, timeout=limit, hooks=hooks)
-        try:
-            run = await self.service.start(RunRequest(owner, agent, session, place.public, stream, run_id))
-        except Refusal:
-            self.service.steering.withdraw(session)
-            raise
+            session = place.agent.session(place.stored)
+        ready = self.service.status(session) == "ready"
+        if ready and not new:
+            raise Refusal(409, "nothing_new", "There is no new message, and nothing waits for an answer.")
+        run = await self.service.open(
+            ServedCall(
+                owner=owner,
+                place=place,
+                input=new,
+                decisions=None if ready else _resolutions(session.pending, request),
+                waiting=session.pending,
+                run_id=run_id,
+                side=ClientSide(request.system, request.tools),
+            )
+        )
         given = [*request.earlier, *[msg.id for msg in request.messages if msg.id in known]]
-        self._opened[run] = announced, answered, None if given == known else (*history, *new)
-        self._last[place.stored] = run
-        return Chat(run, *self._opened[run])
+        if given != known:
+            self._histories[run] = (*history, *new)
+        return self._chat(run)
+
+    def _chat(self, run: ServedRun) -> Chat:
+        return Chat(run, self._histories.get(run))
 
     async def _settled(self, place: StoredSession) -> None:
         """Wait a moment for a run that the page has just stopped: its next request may overtake the disconnect."""
-        run = self._last.get(place.stored)
+        run = await self.service.working(place)
         if run is not None and run.end is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SETTLE_SECONDS), aclosing(run.read()) as events:
                     async for _ in events:
                         pass
 
-    def running(self, place: StoredSession) -> Chat | None:
-        """Return the run that works on a session, if a page has started it."""
-        run = self._last.get(place.stored)
-        return None if run is None or run.end is not None else Chat(run, *self._opened[run])
+    async def running(self, place: StoredSession) -> Chat | None:
+        """Return the run that works on a session."""
+        run = await self.service.working(place)
+        return None if run is None or run.end is not None else self._chat(run)
 
     async def _rewind(self, place: StoredSession, message: str) -> None:
         self._rewinding.add(place.stored)
@@ -205,11 +206,6 @@ def _resolutions(waiting: Sequence[Pending], request: ChatRequest) -> dict[str, 
     if missing:
         raise Refusal(409, "suspended", f"The session waits for answers to {missing}. Send all of them.")
     return found
-
-
-def is_client_call(waits: Pending) -> bool:
-    """Return whether a page's tool is wanted."""
-    return waits.hook == ClientSide.__name__ and not waits.within
 
 
 def media(url: str, media_type: str | None) -> DataBlock | None:

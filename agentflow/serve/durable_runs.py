@@ -23,21 +23,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
 
 from agentflow._support.frozen import EMPTY
+from agentflow._support.ids import new_id
 from agentflow._support.logs import log_failure
 from agentflow._support.validation import adapter_of
 from agentflow.agent.agent import Agent
-from agentflow.durable.records import RunEvent, events_in, segment_number
-from agentflow.errors import AgentFlowError, StoreError, UsageError
+from agentflow.agent.arguments import input_of
+from agentflow.durable.records import Request, RunEvent, events_in, segment_number
+from agentflow.errors import AgentFlowError, StoreError, ToolArgumentError, UsageError
+from agentflow.loop.session import full_session
 from agentflow.serve.bodies import SESSION_ID
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Numbered
+from agentflow.serve.runs import Numbered, ServedCall, StoredSession
 from agentflow.serve.view import EndEvent, GapEvent, Public, StartEvent, TextEvent, View
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import ActingChunk, HookEvent, PostActing, PostReasoning, PreActing, ReasoningChunk
-from agentflow.vocabulary.messages import Reply, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.messages import Msg, Pending, Reply, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.saving.codec import msg_from_dict
-from agentflow.vocabulary.verdicts import Resolution
+from agentflow.vocabulary.verdicts import Approve
 
 if TYPE_CHECKING:
     from agentflow.durable.execution import Host
@@ -69,12 +72,15 @@ class HasWorkers(Protocol):
 
 @dataclass
 class _Position:
-    """A position in the events of a run; the stage is that of the call. `passed`: the next event is of a later call."""
+    """A position in the events of a run; the stage is that of the call. `passed`: the next event is of a later call;
+    `skips`: events of an earlier one follow.
+    """
 
     call: int = 0
     seq: int = 0
     stage: int = _ENDED
     passed: bool = False
+    skips: bool = False
 
     def __str__(self) -> str:
         return f"{self.call}-{self.seq}-{self.stage}"
@@ -86,15 +92,17 @@ class DurableRun:
     Args:
         id: Its id.
         calls: Its calls.
-        public_session: The session's id for its owner.
         of: What belongs to all runs.
+        number: The number of the call that counts as its last one.
     """
 
-    def __init__(self, id: str, calls: Sequence[CallRecord], public_session: str, of: DurableCalls) -> None:  # noqa: A002
+    def __init__(self, id: str, calls: Sequence[CallRecord], of: DurableCalls, number: int | None = None) -> None:  # noqa: A002
         self.id = id
-        self.public_session = public_session
+        self.session_id = calls[0].session
+        self.owner, _, public = calls[0].session.split(".", 2)
+        self.public_session = "" if public.startswith("~") else public
         self.agent = of.agents[calls[0].agent].agent
-        self.owner = calls[0].session.partition(".")[0]
+        self.number = number or len(calls)
         self._calls = calls
         self._of = of
         self._client = of.agents[calls[0].agent].client
@@ -102,7 +110,29 @@ class DurableRun:
     @property
     def end(self) -> EndEvent | None:
         """The end of its last call; None if it is queued or running."""
-        return self._end_of(self._calls[-1])
+        return self._end_of(self._calls[self.number - 1])
+
+    @property
+    def reply(self) -> Reply[Any] | None:
+        """The reply of its last call, if it has one."""
+        result = self._calls[self.number - 1].result
+        return result if isinstance(result, Reply) else None
+
+    @property
+    def waited(self) -> Sequence[Pending]:
+        """The calls that waited when its last call began."""
+        before = None if self.number == 1 else self._calls[self.number - 2].result
+        return before.pending if isinstance(before, Reply) else ()
+
+    def with_key(self, key: str) -> DurableRun | None:
+        """Return the run with the call of a key as its last one; None if it has none."""
+        named = [self.id, *[call.key for call in self._calls[1:]]]
+        return self.at(str(named.index(key) + 1)) if key in named else None
+
+    def at(self, number: str) -> DurableRun | None:
+        """Return the run with the call of a number as its last one; None if it has none."""
+        numbers = [str(n) for n in range(1, len(self._calls) + 1)]
+        return DurableRun(self.id, self._calls, self._of, int(number)) if number in numbers else None
 
     def _end_of(self, call: CallRecord) -> EndEvent | None:
         if isinstance(call.result, Reply):
@@ -114,6 +144,10 @@ class DurableRun:
         if self.end is None:
             self._of.soon(self._client.cancel(self.id, reason))
         return self.end is None
+
+    async def steer(self, text: str) -> None:
+        """Send a message to the running call."""
+        await stored(self._client.send(self.session_id, Msg.user(text)))
 
     async def cancel(self, reason: str) -> bool:
         """End its current call; return whether there was one."""
@@ -137,40 +171,45 @@ class DurableRun:
             return None
         return self._read(position)
 
-    async def read(self) -> AsyncGenerator[Numbered | None]:
+    def read(self) -> AsyncGenerator[Numbered | None]:
         """Yield its events from the first one, as `after`."""
-        async for event in self._read(_Position()):
-            yield event
+        return self._read(_Position())
 
-    async def _read(self, position: _Position, *, gap: bool = False) -> AsyncGenerator[Numbered | None]:
+    def read_call(self) -> AsyncGenerator[Numbered | None]:
+        """Yield the events of the last call only, as `read`."""
+        return self._read(_Position(self.number - 1), until=self.number)
+
+    async def _read(
+        self, position: _Position, *, gap: bool = False, until: int | None = None
+    ) -> AsyncGenerator[Numbered | None]:
         if gap:
             yield _numbered("", GapEvent())
         try:
-            async for event in self._follow(position):
+            async for event in self._follow(position, until):
                 yield event
         except StoreError as error:  # the client reconnects, here or at another process
             log_failure("WARNING", error, "a stream of run {} ends early: its events cannot be read", self.id)
 
-    async def _follow(self, at: _Position) -> AsyncGenerator[Numbered | None]:
-        """Yield the events after a position, and move it."""
-        calls = self._calls
+    async def _follow(self, at: _Position, until: int | None) -> AsyncGenerator[Numbered | None]:
+        """Yield the events after a position, to the end of a call (by default the last one), and move it."""
         async with self._client.watching(self.id) as watch:
             while not self._of.closed:
                 if at.stage == _ENDED:
                     at.call, at.stage = at.call + 1, _STARTED
                     start = StartEvent(run=self.id, agent=self.agent.name, session=self.public_session)
                     yield _numbered(str(at), start)
-                end = self._end_of(calls[at.call - 1])
+                end = self._end_of(self._calls[at.call - 1])
                 async for event in self._news(at):
                     yield event
                 if end is not None:
                     at.stage = _ENDED
-                    yield _numbered(str(at), end, last=at.call == len(calls))
-                    if at.call == len(calls):
+                    last = at.call == (until or len(self._calls))
+                    yield _numbered(str(at), end, last=last)
+                    if last:
                         return
                 elif at.passed or await watch.wait(at.call, at.seq, self._of.limits.heartbeat):
                     if at.passed or watch.ended:
-                        calls = await self._client.calls(self.id)
+                        self._calls = await self._client.calls(self.id)
                         at.passed = False
                 else:
                     yield None
@@ -187,11 +226,15 @@ class DurableRun:
                 for event in events:
                     if event.seq <= at.seq:
                         continue
-                    if event.type == "RunTaken" and segment_number(str(event.data.get("call", self.id))) > at.call:
-                        at.passed = True
-                        return
-                    shown = self._shown(event, at)
+                    if event.type == "RunTaken":
+                        number = segment_number(str(event.data.get("call", self.id)))
+                        at.passed, at.skips = number > at.call, number < at.call
+                        if at.passed:
+                            return
+                    shown = None if at.skips else self._shown(event, at)
                     at.seq = event.seq
+                    if at.skips:
+                        continue
                     if event.type == "RunTaken":
                         at.stage = _RUNNING
                     if shown is not None:
@@ -227,36 +270,29 @@ class DurableCalls:
         self.closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def start(
-        self, owner: str, agent: str, session: str, text: str, key: str | None, *, suspended: bool
-    ) -> DurableRun:
-        """Submit a call.
-
-        Args:
-            owner: The user's key.
-            agent: The agent's name.
-            session: The stored session's id.
-            text: The message.
-            key: The request's `Idempotency-Key`: a request that is repeated starts one run.
-            suspended: Whether the session waits for decisions, so that only a repeated request is accepted.
+    async def start(self, call: ServedCall) -> DurableRun:
+        """Submit a call, or its decisions. A request that is repeated under one `run_id` starts one run.
 
         Raises:
-            Refusal: A limit is reached, the session is busy, or the key belongs to another call.
+            Refusal: A limit is reached, the session is busy or does not wait, or the id belongs to another call.
         """
         if self.closed:
             raise Refusal(503, "shutting_down", "The server is shutting down.", retry_after=self.limits.retry_after)
-        run_id = f"run_{secrets.token_urlsafe(16)}" if key is None else f"run_{digest(owner, agent, key)}"
-        client = self.agents[agent].client
-        if key is None or await self.find(owner, run_id) is None:
+        request = Request("", call.place.agent.name, call.place.stored, timeout=self.limits.run_seconds, side=call.side)
+        if call.decisions is not None:
+            return await self._decide(call, request)
+        run_id = call.run_id or f"run_{secrets.token_urlsafe(16)}"
+        if call.run_id is None or await self.find(call.owner, run_id) is None:
             waiting = await self._waiting()
             if not any(run.run_id == run_id for run in waiting):  # else a repeated request has just started it
-                if suspended:
+                if call.waiting:
                     raise Refusal(409, "suspended", "The session waits for decisions: resume it.")
-                self._check_room(owner, session, waiting)
+                self._check_room(call.owner, request.session, waiting)
+        request = request._replace(run_id=run_id, messages=input_of(call.input, new_id))
         try:
-            await stored(client.submit(agent, text, session=session, run_id=run_id, timeout=self.limits.run_seconds))
+            await stored(self.agents[request.agent].client.start(request))
         except UsageError as error:
-            raise Refusal(409, "key_in_use", "This Idempotency-Key belongs to another call.") from error
+            raise Refusal(409, "key_in_use", "This id belongs to another call.") from error
         return await self._found(run_id)
 
     def _check_room(self, owner: str, session: str, waiting: Sequence[ListedRun]) -> None:
@@ -281,22 +317,31 @@ class DurableCalls:
         """Return the clients with their agents: each agent has one of its own."""
         return [(one.client, [name]) for name, one in self.agents.items()]
 
-    async def busy(self, session: str) -> bool:
-        """Return whether a run is queued for a session, or works on it."""
-        return any(run.session == session for run in await self._waiting())
+    async def working(self, session: str) -> DurableRun | None:
+        """Return the run that is queued for a session, or works on it."""
+        found = next((run.run_id for run in await self._waiting() if run.session == session), None)
+        return None if found is None else await self._found(found)
 
-    async def decide(self, run_id: str, agent: str, decisions: Mapping[str, Resolution]) -> DurableRun:
-        """Continue a suspended run.
-
-        Raises:
-            Refusal: It does not wait.
-        """
-        client = self.agents[agent].client
+    async def _decide(self, call: ServedCall, request: Request) -> DurableRun:
+        place = call.place
+        client = self.agents[request.agent].client
+        _check_arguments(place.agent, call)
+        run_id = full_session(place.agent.session(place.stored)).machine.run_id
+        added = [msg.id for msg in call.input if isinstance(msg, Msg) and await stored(client.send(place.stored, msg))]
         try:
-            await stored(client.decide(run_id, decisions, timeout=self.limits.run_seconds))
-        except UsageError as error:
-            raise Refusal(409, "not_waiting", "This session does not wait for these decisions.") from error
+            await stored(client.answer(request._replace(run_id=run_id, key=call.run_id), call.decisions or {}))
+        except BaseException as error:
+            await stored(client.withdraw(place.stored, added))
+            if isinstance(error, UsageError):
+                raise Refusal(409, "not_waiting", "This session does not wait for these decisions.") from error
+            raise
         return await self._found(run_id)
+
+    async def with_key(self, owner: str, place: StoredSession, key: str) -> DurableRun | None:
+        """Return the run that a request has started or continued under an id of its own; the session must be loaded."""
+        last = full_session(place.agent.session(place.stored)).machine.run_id
+        run = await self.find(owner, key) or await self.find(owner, last)
+        return None if run is None else run.with_key(key)
 
     async def find(self, owner: str, run_id: str) -> DurableRun | None:
         """Return a run of an owner, if it exists."""
@@ -304,17 +349,21 @@ class DurableCalls:
             return None
         for client, names in self._clients():
             calls = await stored(client.calls(run_id))
-            place = STORED_SESSION.fullmatch(calls[0].session) if calls else None
-            if place is not None and place[1] == owner and place[2] == calls[0].agent and place[2] in names:
-                return DurableRun(run_id, calls, place[3], self)
+            if calls and calls[0].agent in names and calls[0].session.startswith(f"{owner}.{calls[0].agent}."):
+                return DurableRun(run_id, calls, self)
         return None
 
     async def _found(self, run_id: str) -> DurableRun:
         for client, _ in self._clients():
             calls = await stored(client.calls(run_id))
             if calls and calls[0].agent in self.agents:
-                return DurableRun(run_id, calls, calls[0].session.rpartition(".")[2], self)
+                return DurableRun(run_id, calls, self)
         raise Refusal(404, "no_such_run", "The run has been deleted.")
+
+    async def withdraw(self, agent: str, session: str) -> None:
+        """Delete the messages to a session, if workers run its agent."""
+        if agent in self.agents:
+            await stored(self.agents[agent].client.withdraw(session))
 
     async def of(self, owner: str) -> list[DurableRun]:
         """Return an owner's runs among the last ones of each agent, the newest first."""
@@ -369,6 +418,24 @@ async def stored(work: Awaitable[T]) -> T:
 def digest(*parts: str) -> str:
     """Return a short hash of texts."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _check_arguments(agent: Agent[Any], call: ServedCall) -> None:
+    """Refuse edited arguments that do not fit: in a worker they would end the run.
+
+    Raises:
+        Refusal: Some do not fit.
+    """
+    tools = {tool.name: tool for tool in agent.tools}
+    for waits in call.waiting:
+        use, resolution = waits.tool_use, (call.decisions or {}).get(waits.id)
+        if use is None or not isinstance(resolution, Approve) or resolution.input is None:
+            continue
+        if (tool := tools.get(use.name)) is not None:
+            try:
+                tool.validate(ToolUseBlock(use.id, use.name, resolution.input))
+            except ToolArgumentError as error:
+                raise Refusal(422, "wrong_arguments", f"The edited arguments do not fit. {error}") from error
 
 
 def _numbered(id: str, event: Public, *, last: bool = False) -> Numbered:  # noqa: A002

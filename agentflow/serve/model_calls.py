@@ -4,9 +4,11 @@ Rules:
 
 1. The client sends the whole conversation with each request, so nothing is stored. A conversation that waits for a client's
    tool, or that `previous_response_id` can continue, is kept in memory: the last ones, for their owner.
-2. A client's tools are offered to the model in addition to the agent's own. A call of one suspends the run, and its result
-   continues a copy of the kept conversation. So the same request can be repeated. Several calls come one by one.
-3. The text of all rounds is one answer, with an empty line between two rounds.
+2. A call of a client's tool suspends the run, and its result continues a copy of the kept conversation. So the same request
+   can be repeated. Several calls come one by one.
+3. A durable agent's conversation is a session of its store, and the ids that a client gets name the run and its call. A result
+   continues the run itself; repeated, it reads the same call.
+4. The text of all rounds is one answer, with an empty line between two rounds.
 """
 
 from __future__ import annotations
@@ -14,24 +16,26 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
-from agentflow.errors import FetchError, ShutdownError, UsageError
-from agentflow.hooks.hook import Hook
+from agentflow.agent.agent import Agent
+from agentflow.durable.client_side import ClientSide, is_client_call
+from agentflow.errors import FetchError, UsageError
 from agentflow.loop.session import Session
+from agentflow.serve.durable_runs import DurableRun, digest
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Run, RunRequest
+from agentflow.serve.runs import Run, ServedCall, ServedRun, StoredSession
 from agentflow.serve.service import Service
 from agentflow.serve.view import EndEvent, ReplyEvent, TextEvent
-from agentflow.vocabulary.events import HookEvent, PreActing, PreReasoning
-from agentflow.vocabulary.messages import DataBlock, Msg
+from agentflow.vocabulary.messages import DataBlock, Msg, Pending
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
-from agentflow.vocabulary.verdicts import Answer, Suspend
+from agentflow.vocabulary.verdicts import Answer, Resolution
 
-__all__ = ["ClientCall", "ModelCalls", "ModelRequestData", "ModelResult", "bad_request", "image"]
+__all__ = ["ClientCall", "ModelCalls", "ModelRequestData", "ModelResult", "bad_request", "image", "key_of"]
 
 _KEPT: Final = 500
+_WAITS: Final = "The previous response waits for results of tools."
 
 
 @dataclass(frozen=True)
@@ -93,37 +97,6 @@ class ModelResult:
 class _Kept:
     owner: str
     session: Session
-    waiting: Mapping[str, str]  # the loop's ids of waiting calls, by the client's
-
-
-class ClientSide(Hook):
-    """Adds a client's instructions and tools to a call, and suspends the call at a use of these tools."""
-
-    events = (PreReasoning, PreActing)
-
-    def __init__(self, system: str, tools: Sequence[ToolSpec]) -> None:
-        self._system = system
-        self._tools = {spec.name: spec for spec in tools}
-
-    def on_event(self, event: HookEvent) -> Suspend | None:
-        """Handle an event."""
-        match event:
-            case PreReasoning(input_messages=messages):
-                if self._tools and event.purpose == "reason":
-                    event.tools = (*event.tools, *self._tools.values())
-                if self._system:
-                    event.input_messages = _with_system(messages, self._system)
-            case PreActing(tool_use=use, approval=None) if use.name in self._tools:
-                return Suspend()
-            case _:
-                pass
-        return None
-
-
-def _with_system(messages: Sequence[Msg], system: str) -> list[Msg]:
-    if messages and messages[0].role == "system":
-        return [Msg.system(f"{messages[0].text}\n\n{system}", id=messages[0].id), *messages[1:]]
-    return [Msg.system(system), *messages]
 
 
 class ModelCalls:
@@ -137,13 +110,13 @@ class ModelCalls:
         self.service = service
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
-    async def open(self, owner: str, request: ModelRequestData) -> Run:
+    async def open(self, owner: str, request: ModelRequestData) -> ServedRun:
         """Start the call of a request.
 
         Raises:
             Refusal: It does not fit.
         """
-        agent = self.service.agents.get(request.agent)
+        agent = next((one for one in self.service.all_agents if one.name == request.agent), None)
         if agent is None:
             raise Refusal(
                 404, "model_not_found", f"There is no model {request.agent!r:.80}. GET /v1/models lists them."
@@ -154,60 +127,74 @@ class ModelCalls:
         for msg in request.messages:
             if len(msg.text) > self.service.limits.message:
                 raise Refusal(413, "message_too_long", f"At most {self.service.limits.message} characters a message.")
-        hook = ClientSide(request.system, request.tools)
-        limit = self.service.limits.run_seconds
-        if request.results:
-            session, waiting = self._waiting(owner, request)
-            answers = {waiting[key]: Answer(value) for key, value in request.results.items()}
-            open_calls = {waits.id for waits in session.pending} - answers.keys()
-            if open_calls:
-                raise bad_request("Each tool call needs a result; some have none.")
-            stream = agent.resume_stream(session, answers, options=request.options, timeout=limit, hooks=[hook])
-        else:
-            session, given = self._conversation(owner, request)
-            stream = agent.stream(given, session=session, options=request.options, timeout=limit, hooks=[hook])
-        run_id = f"model_{secrets.token_hex(8)}"
-        return await self.service.start(RunRequest(owner, agent, session, "", stream, run_id))
-
-    def _conversation(self, owner: str, request: ModelRequestData) -> tuple[Session, list[Msg]]:
-        messages = request.messages
-        begin = max((n for n, msg in enumerate(messages, 1) if msg.role != "user"), default=0)
-        history, given = messages[:begin], messages[begin:]
-        if not any(msg.content for msg in given):
-            raise bad_request("The last message must be the user's, with a content, or results of tools.")
-        if request.previous is not None:
-            kept = self._find(owner, request.previous)
-            if history:
-                raise bad_request("With previous_response_id, send new messages only.")
-            if kept.waiting:
-                raise bad_request("The previous response waits for results of tools.")
-            return kept.session.copy(f"copy_{secrets.token_hex(8)}"), given
-        try:
-            return Session.fresh(history), given
-        except UsageError as error:
-            raise bad_request(f"The conversation is not valid: {error}") from error
-
-    def _waiting(self, owner: str, request: ModelRequestData) -> tuple[Session, Mapping[str, str]]:
-        key = request.previous or next(iter(request.results)).rpartition("_")[0]
+        side = ClientSide(request.system, request.tools, request.options)
+        token = secrets.token_hex(8)
+        durable = agent.name not in self.service.agents
+        place = StoredSession(agent, "", f"{owner}.{agent.name}.~{token}")  # the id of no user's session
+        call = ServedCall(owner=owner, place=place, run_id=f"model_{token}", side=side)
+        if not request.results:
+            history, given = _split(request)
+            if durable:
+                await self._store(owner, request.previous, history, place)
+                return await self.service.open(replace(call, input=given))
+            session = self._copy(owner, request.previous) if request.previous else _fresh(history)
+            return await self.service.open(replace(call, input=given), session)
+        key = _key(request.previous or next(iter(request.results)).rpartition("_")[0])
+        if durable:
+            return await self._answer(owner, key, request.results, call)
         kept = self._find(owner, key)
-        unknown = [use_id for use_id in request.results if use_id not in kept.waiting]
-        if unknown:
-            raise bad_request(f"No call {unknown} waits for a result.")
-        return kept.session.copy(f"copy_{secrets.token_hex(8)}"), kept.waiting
+        answers = _answers(key, request.results, kept.session.pending)
+        return await self.service.open(replace(call, decisions=answers), kept.session.copy(f"copy_{token}"))
+
+    def _copy(self, owner: str, previous: str) -> Session:
+        kept = self._find(owner, _key(previous))
+        if kept.session.pending:
+            raise bad_request(_WAITS)
+        return kept.session.copy(f"copy_{secrets.token_hex(8)}")
 
     def _find(self, owner: str, key: str) -> _Kept:
         kept = self._kept.get(key)
         if kept is None or kept.owner != owner:
-            text = "This conversation is no longer kept. Send it again, up to the user's message."
-            raise Refusal(400, "conversation_not_kept", text)
+            raise _not_kept()
         self._kept.move_to_end(key)
         return kept
 
-    async def deltas(self, run: Run) -> AsyncGenerator[str | None]:
+    # ---- conversations of durable agents, which are sessions of the store
+
+    async def _store(self, owner: str, previous: str | None, history: Sequence[Msg], place: StoredSession) -> None:
+        """Store what precedes a call in its session."""
+        if previous is not None:
+            run = await self._stored_run(owner, _key(previous), place.agent)
+            if run.reply is None or run.reply.pending:
+                raise bad_request(_WAITS)
+            await self.service.fork(StoredSession(place.agent, "", run.session_id), place)
+        elif history:
+            await self.service.import_(place, _fresh(history, place.stored))
+
+    async def _answer(self, owner: str, key: str, results: Mapping[str, str], call: ServedCall) -> ServedRun:
+        run = await self._stored_run(owner, key, call.place.agent)
+        waiting = () if run.reply is None else run.reply.pending
+        answers = _answers(key, results, waiting)
+        name = f"answer_{digest(*[part for pair in results.items() for part in pair])}"
+        place = StoredSession(call.place.agent, "", run.session_id)
+        await self.service.history(place)
+        if (repeated := run.with_key(name)) is not None:
+            return repeated
+        return await self.service.open(replace(call, place=place, decisions=answers, waiting=waiting, run_id=name))
+
+    async def _stored_run(self, owner: str, key: str, agent: Agent[Any]) -> DurableRun:
+        token, _, number = key.rpartition("_")
+        run = await self.service.durable.find(owner, f"model_{token}")
+        found = None if run is None or run.agent.name != agent.name else run.at(number)
+        if found is None:
+            raise _not_kept()
+        return found
+
+    async def deltas(self, run: ServedRun) -> AsyncGenerator[str | None]:
         """Yield the text of an answer as it streams; None after each `heartbeat` without an event."""
         streamed = earlier = False
         known = ""
-        async for numbered in run.read():
+        async for numbered in run.read_call():
             text = ""
             match None if numbered is None else numbered.event:
                 case None:
@@ -228,42 +215,92 @@ class ModelCalls:
                 earlier = True
                 yield text
 
-    def result(self, run: Run, text: str, response_id: str | None = None) -> ModelResult:
+    def result(self, run: ServedRun, text: str, *, keep: bool = False) -> ModelResult:
         """Return the end of an answer, after its text; keep the conversation if it can continue.
 
         Args:
             run: The ended run.
             text: Its text.
-            response_id: The id under which the conversation is kept in any case.
+            keep: Whether the conversation is kept in any case.
 
         Raises:
             Refusal: The run failed, or waits for a person.
         """
-        reply = run.reply
+        reply, end = run.reply, run.end
+        if end is None or end.outcome == "parked":
+            raise Refusal(503, "shutting_down", "The server is shutting down.", retry_after=5)
         if reply is None:
-            if isinstance(run.error, ShutdownError):
-                raise Refusal(503, "shutting_down", "The server is shutting down.", retry_after=5)
-            reference = None if run.end is None else run.end.reference
-            raise Refusal(500, "failed", f"The agent failed (reference {reference}).")
+            raise Refusal(500, "failed", f"The agent failed (reference {end.reference}).")
         if reply.outcome == "interrupted":
             raise Refusal(500, "interrupted", "The run was interrupted.")
-        if any(waits.tool_use is None or waits.hook != ClientSide.__name__ for waits in reply.pending):
+        if any(waits.tool_use is None or not is_client_call(waits) for waits in reply.pending):
             text = "The agent waits for a person's decision, which this API has no form for. Use /agents/{agent}/runs."
             raise Refusal(409, "approval_required", text)
-        token = response_id or f"call_{secrets.token_hex(8)}"
-        ids = {f"{token}_{number}": waits.id for number, waits in enumerate(reply.pending)}
+        key = key_of(run)
         uses = [waits.tool_use for waits in reply.pending if waits.tool_use is not None]
-        calls = tuple([ClientCall(key, use.name, use.arguments) for key, use in zip(ids, uses, strict=True)])
-        if ids or response_id is not None:
-            self._kept[token] = _Kept(run.owner, run.session.copy(run.session.id), ids)
+        calls = tuple([ClientCall(f"call_{key}_{n}", use.name, use.arguments) for n, use in enumerate(uses)])
+        if isinstance(run, Run) and (calls or keep):
+            self._kept[key] = _Kept(run.owner, run.session.copy(run.session.id))
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         limited = reply.outcome == "limited" or reply.finish_reason in ("length", "max_tokens")
         return ModelResult(text, calls, "tool_calls" if calls else "length" if limited else "stop", reply.usage)
 
-    async def text_of(self, run: Run) -> str:
+    async def text_of(self, run: ServedRun) -> str:
         """Return the whole text of an answer."""
         return "".join([text async for text in self.deltas(run) if text is not None])
+
+
+def key_of(run: ServedRun) -> str:
+    """Return the name of a run's last call in the ids that a client gets."""
+    return f"{run.id.removeprefix('model_')}_{run.number}"
+
+
+def _key(public: str) -> str:
+    """Return the name in an id that a client has sent."""
+    return public.removeprefix("resp_").removeprefix("call_")
+
+
+def _answers(key: str, results: Mapping[str, str], waiting: Sequence[Pending]) -> dict[str, Resolution]:
+    """Return the results of a client's tools as decisions.
+
+    Raises:
+        Refusal: Some are missing or unknown.
+    """
+    ids = {f"call_{key}_{n}": waits.id for n, waits in enumerate(waiting)}
+    unknown = [use_id for use_id in results if use_id not in ids]
+    if unknown:
+        raise bad_request(f"No call {unknown} waits for a result.")
+    if len(results) < len(ids):
+        raise bad_request("Each tool call needs a result; some have none.")
+    return {ids[use_id]: Answer(value) for use_id, value in results.items()}
+
+
+def _split(request: ModelRequestData) -> tuple[list[Msg], list[Msg]]:
+    """Return the history and the new messages of a request.
+
+    Raises:
+        Refusal: It does not fit.
+    """
+    messages = request.messages
+    begin = max((n for n, msg in enumerate(messages, 1) if msg.role != "user"), default=0)
+    if not any(msg.content for msg in messages[begin:]):
+        raise bad_request("The last message must be the user's, with a content, or results of tools.")
+    if request.previous is not None and begin:
+        raise bad_request("With previous_response_id, send new messages only.")
+    return messages[:begin], messages[begin:]
+
+
+def _fresh(history: Sequence[Msg], id: str | None = None) -> Session:  # noqa: A002
+    try:
+        return Session.fresh(history, id)
+    except UsageError as error:
+        raise bad_request(f"The conversation is not valid: {error}") from error
+
+
+def _not_kept() -> Refusal:
+    text = "This conversation is no longer kept. Send it again, up to the user's message."
+    return Refusal(400, "conversation_not_kept", text)
 
 
 def bad_request(text: str) -> Refusal:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from starlette.routing import BaseRoute, Route
 
 from agentflow.serve.bodies import read_body
 from agentflow.serve.guard import owner_of
-from agentflow.serve.model_calls import ModelCalls, ModelRequestData, ModelResult, bad_request, image
+from agentflow.serve.model_calls import ModelCalls, ModelRequestData, ModelResult, bad_request, image, key_of
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Run
+from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 from agentflow.serve.streams import EventStreamResponse, disconnected_or
 from agentflow.vocabulary.messages import ContentBlock, Msg, TextBlock, ToolResultBlock, ToolUseBlock
@@ -84,12 +83,12 @@ class _OpenAIRoutes:
     calls: ModelCalls
 
     async def models(self, request: Request) -> Response:
-        found = [_model(name) for name in self.service.agents]
+        found = [_model(one.name) for one in self.service.all_agents]
         return JSONResponse({"object": "list", "data": found, "has_more": False})
 
     async def model(self, request: Request) -> Response:
         name = request.path_params["model"]
-        if name not in self.service.agents:
+        if all(one.name != name for one in self.service.all_agents):
             return _refused(Refusal(404, "model_not_found", "There is no such model."))
         return JSONResponse(_model(name))
 
@@ -108,7 +107,7 @@ class _OpenAIRoutes:
         except Refusal as refusal:
             return _refused(refusal)
 
-    async def _chat_chunks(self, run: Run, base: Json, usage: bool) -> AsyncGenerator[bytes | None]:
+    async def _chat_chunks(self, run: ServedRun, base: Json, usage: bool) -> AsyncGenerator[bytes | None]:
         def chunk(delta: Json, finish: str | None = None) -> bytes:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
             return _data({**base, "object": "chat.completion.chunk", "choices": [choice]})
@@ -138,7 +137,7 @@ class _OpenAIRoutes:
         try:
             body = await read_body(request, _ResponsesBody, self.service.limits)
             run = await self.calls.open(owner_of(request.scope), _responses_request(body))
-            base = _response(body, f"resp_{secrets.token_hex(12)}")
+            base = _response(body, f"resp_{key_of(run)}")
             if body.stream:
                 return self._streamed(run, self._response_events(run, base, body.store is not False))
             text = await disconnected_or(request, run, self.calls.text_of(run))
@@ -146,8 +145,8 @@ class _OpenAIRoutes:
         except Refusal as refusal:
             return _refused(refusal)
 
-    def _completed(self, run: Run, base: Json, text: str, keep: bool) -> tuple[Json, ModelResult]:
-        result = self.calls.result(run, text, base["id"] if keep else None)
+    def _completed(self, run: ServedRun, base: Json, text: str, keep: bool) -> tuple[Json, ModelResult]:
+        result = self.calls.result(run, text, keep=keep)
         message = _message_item(base["id"], text) if text or not result.calls else None
         calls = [
             {"type": "function_call", "id": f"fc_{call.id}", "call_id": call.id, "name": call.name}
@@ -164,7 +163,7 @@ class _OpenAIRoutes:
         }
         return done, result
 
-    async def _response_events(self, run: Run, base: Json, keep: bool) -> AsyncGenerator[bytes | None]:
+    async def _response_events(self, run: ServedRun, base: Json, keep: bool) -> AsyncGenerator[bytes | None]:
         number = 0
 
         def event(kind: str, **fields: object) -> bytes:
@@ -212,7 +211,7 @@ class _OpenAIRoutes:
             yield event("response.output_item.done", output_index=index, item=item)
         yield event("response.incomplete" if result.finish == "length" else "response.completed", response=done)
 
-    def _streamed(self, run: Run, chunks: AsyncGenerator[bytes | None]) -> Any:
+    def _streamed(self, run: ServedRun, chunks: AsyncGenerator[bytes | None]) -> Any:
         runs = self.service.runs
 
         def leave() -> None:

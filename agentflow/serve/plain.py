@@ -14,11 +14,11 @@ from starlette.routing import BaseRoute, Route
 
 from agentflow.loop.session import full_session
 from agentflow.serve.bodies import CallBody, ForkBody, InterruptBody, ResumeBody, SteerBody, read_body
-from agentflow.serve.durable_runs import DurableRun, digest
+from agentflow.serve.durable_runs import digest
 from agentflow.serve.guard import owner_of
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Numbered, Run
-from agentflow.serve.service import Service, StoredSession
+from agentflow.serve.runs import Numbered, ServedRun, StoredSession
+from agentflow.serve.service import Service
 from agentflow.serve.streams import EventStreamResponse, disconnected_or, sse
 from agentflow.serve.view import EndEvent, HistoryMessage, Public, Question
 
@@ -138,7 +138,7 @@ class PlainRoutes:
         end = await disconnected_or(request, run, _drain(run))
         return _json(self._info(run).model_copy(update={"end": end}))
 
-    async def _call(self, request: Request) -> Run | DurableRun:
+    async def _call(self, request: Request) -> ServedRun:
         body = await read_body(request, CallBody, self.service.limits)
         owner, agent = owner_of(request.scope), request.path_params["agent"]
         key = request.headers.get("idempotency-key")
@@ -163,7 +163,7 @@ class PlainRoutes:
             return Response(status_code=204)  # an EventSource does not reconnect then
         return self._stream(run, events, interrupts=False)
 
-    def _stream(self, run: Run | DurableRun, events: AsyncGenerator[Numbered | None], *, interrupts: bool) -> Any:
+    def _stream(self, run: ServedRun, events: AsyncGenerator[Numbered | None], *, interrupts: bool) -> Any:
         async def chunks() -> AsyncGenerator[bytes | None]:
             async with aclosing(events):
                 async for event in events:
@@ -180,13 +180,13 @@ class PlainRoutes:
         """End a running call."""
         run = await self._run(request)
         body = await read_body(request, InterruptBody, self.service.limits)
-        return _json(Interrupted(interrupted=await self.service.interrupt(run, body.reason)))
+        return _json(Interrupted(interrupted=await run.cancel(body.reason)))
 
     async def steer(self, request: Request) -> Response:
         """Send a message to a running call."""
         run = await self._run(request)
         body = await read_body(request, SteerBody, self.service.limits)
-        self.service.steer(run, body.text)
+        await self.service.steer(run, body.text)
         return Response(status_code=202)
 
     async def sessions(self, request: Request) -> Response:
@@ -232,22 +232,22 @@ class PlainRoutes:
         await self.service.delete(self._session(request))
         return Response(status_code=204)
 
-    async def _run(self, request: Request) -> Run | DurableRun:
+    async def _run(self, request: Request) -> ServedRun:
         return await self.service.find_run(owner_of(request.scope), request.path_params["run"])
 
     def _session(self, request: Request) -> StoredSession:
         named = request.path_params
         return self.service.session(owner_of(request.scope), named["agent"], named["session"])
 
-    def _begun(self, request: Request, run: Run | DurableRun) -> Response:
+    def _begun(self, request: Request, run: ServedRun) -> Response:
         base = request.scope.get("root_path", "").rstrip("/")
         return _json(self._info(run), 202, {"Location": f"{base}/runs/{run.id}"})
 
-    def _info(self, run: Run | DurableRun) -> RunEntry:
+    def _info(self, run: ServedRun) -> RunEntry:
         return RunEntry(id=run.id, agent=run.agent.name, session=run.public_session, end=run.end)
 
 
-async def _drain(run: Run | DurableRun) -> EndEvent | None:
+async def _drain(run: ServedRun) -> EndEvent | None:
     """Read a run to its end, and return it; None if the stream ends before, because the server stops."""
     end: EndEvent | None = None
     async with aclosing(run.read()) as events:

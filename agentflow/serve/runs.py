@@ -1,6 +1,6 @@
 """The running calls of a server, and the events that clients read.
 
-Rules:
+Routes see a run as a `ServedRun`: a `Run` of this process, or a `DurableRun` of workers (`durable_runs.py`). Rules:
 
 1. `Runs` owns each running call: its task, its slot and its events. Clients come and go; they only read `Run.read`.
 2. The events of a run are serialised once. A bounded buffer keeps the last ones; a client that asks for earlier ones gets
@@ -16,22 +16,24 @@ import re
 import secrets
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from agentflow._support.logs import logger
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux
+from agentflow.durable.client_side import ClientSide
 from agentflow.errors import ScriptError, ShutdownError
 from agentflow.loop.session import Session
 from agentflow.serve.limits import Limits, Slots
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.view import EndEvent, GapEvent, Public, StartEvent, StateEvent, View
 from agentflow.vocabulary.events import HookEvent
-from agentflow.vocabulary.messages import Reply
+from agentflow.vocabulary.messages import Msg, Pending, Reply
+from agentflow.vocabulary.verdicts import Resolution
 
-__all__ = ["Numbered", "Run", "RunRequest", "Runs"]
+__all__ = ["Numbered", "Run", "RunRequest", "Runs", "ServedCall", "ServedRun", "StoredSession"]
 
 _POSITION: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,12})")
 
@@ -53,8 +55,114 @@ class Numbered(NamedTuple):
 
 
 @dataclass(frozen=True)
+class StoredSession:
+    """A session of a user.
+
+    Attributes:
+        agent: Its agent.
+        public: Its id for the user.
+        stored: Its id in the store: the user's key, the agent's name and the public id.
+    """
+
+    agent: Agent[Any]
+    public: str
+    stored: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedCall:
+    """A call that a route wants, wherever it runs.
+
+    Attributes:
+        owner: The key of the user to whom it belongs.
+        place: Its session.
+        input: The message or messages; if it continues a run, those that follow the results of its round.
+        decisions: The decisions with which it continues a run.
+        waiting: The calls that the session waits for.
+        run_id: The run's id, if the route chose one.
+        side: What the client adds to the agent.
+    """
+
+    owner: str
+    place: StoredSession
+    input: str | Sequence[Msg] = ()
+    decisions: Mapping[str, Resolution] | None = None
+    waiting: Sequence[Pending] = ()
+    run_id: str | None = None
+    side: ClientSide | None = None
+
+
+class ServedRun(Protocol):
+    """A run, as routes see it."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def owner(self) -> str:
+        """The key of the user to whom it belongs."""
+        ...
+
+    @property
+    def agent(self) -> Agent[Any]:
+        """The agent."""
+        ...
+
+    @property
+    def public_session(self) -> str:
+        """The session's id for its owner."""
+        ...
+
+    @property
+    def number(self) -> int:
+        """The number of its last call, from 1."""
+        ...
+
+    @property
+    def waited(self) -> Sequence[Pending]:
+        """The calls that waited when its last call began."""
+        ...
+
+    @property
+    def end(self) -> EndEvent | None:
+        """The end of its last call; None while it is queued or running."""
+        ...
+
+    @property
+    def reply(self) -> Reply[Any] | None:
+        """The reply of its last call, if it has one."""
+        ...
+
+    def interrupt(self, reason: str = "interrupted") -> bool:
+        """End its last call, soon; return whether there was one."""
+        ...
+
+    async def cancel(self, reason: str) -> bool:
+        """End its last call; return whether there was one."""
+        ...
+
+    def after(self, last_id: str | None) -> AsyncGenerator[Numbered | None] | None:
+        """Return the events after a position, for `Last-Event-ID`; None if the run has ended before it.
+
+        Raises:
+            Refusal: It has not the form of a position.
+        """
+        ...
+
+    def read(self) -> AsyncGenerator[Numbered | None]:
+        """Yield all events until the last call has ended; None after each `heartbeat` without an event."""
+        ...
+
+    def read_call(self) -> AsyncGenerator[Numbered | None]:
+        """Yield the events of the last call only, as `read`."""
+        ...
+
+
+@dataclass(frozen=True)
 class RunRequest:
-    """A call to start.
+    """A call to start in this process.
 
     Attributes:
         owner: The key of the user to whom it belongs.
@@ -63,6 +171,7 @@ class RunRequest:
         public_session: The session's id for its owner.
         stream: The call's events.
         run_id: The served run's id; by default that of the call, so that a resumed call continues its run.
+        waiting: The calls that the session waits for.
     """
 
     owner: str
@@ -71,6 +180,7 @@ class RunRequest:
     public_session: str
     stream: AgentFlux[Any]
     run_id: str | None = None
+    waiting: Sequence[Pending] = ()
 
 
 class Run:
@@ -82,8 +192,9 @@ class Run:
         limits: The limits of its buffer.
 
     Attributes:
+        number: The number of its last call, from 1.
+        waited: The calls that waited when its last call began.
         reply: The reply of its last call, once it has ended.
-        error: The error of its last call, if it failed.
         end: The end of its last call; None while it runs.
         state: The last view of the session's state, if it is sent.
         ended_at: The monotonic time of the end.
@@ -96,8 +207,9 @@ class Run:
         self.agent = call.agent
         self.session = call.session
         self.public_session = call.public_session
+        self.number = 0
+        self.waited: Sequence[Pending] = ()
         self.reply: Reply[Any] | None = None
-        self.error: BaseException | None = None
         self.end: EndEvent | None = None
         self.state: StateEvent | None = None
         self.ended_at = 0.0
@@ -111,9 +223,11 @@ class Run:
         self._changed_at = 0.0  # when the last event or heartbeat was, by the loop's clock
         self._timer: asyncio.TimerHandle | None = None  # one for all readers and events; a timer for each event is slow
 
-    def start_call(self, event: StartEvent) -> None:
+    def start_call(self, event: StartEvent, waiting: Sequence[Pending]) -> None:
         """Begin a call with its first event."""
-        self.end = self.reply = self.error = None
+        self.end = self.reply = None
+        self.number += 1
+        self.waited = waiting
         self.begin = self._next
         self.add(event)
 
@@ -156,6 +270,14 @@ class Run:
     def interrupt(self, reason: str = "interrupted") -> bool:
         """End the current call; return whether there was one."""
         return self.end is None and self.agent.interrupt(self.session, reason)
+
+    async def cancel(self, reason: str) -> bool:
+        """End the current call; return whether there was one."""
+        return self.interrupt(reason)
+
+    def read_call(self) -> AsyncGenerator[Numbered | None]:
+        """Yield the events of the last call only, as `read`."""
+        return self.read(self.begin)
 
     def place_after(self, last_id: str | None) -> int:
         """Return the number of the first event after a position; 0 if the position is not one of this run's buffer.
@@ -225,7 +347,7 @@ class Runs:
         self.streams = Slots("streams", limits.streams, limits.streams_per_user, limits.retry_after)
         self._runs: dict[str, Run] = {}
         self._ended: OrderedDict[str, Run] = OrderedDict()  # the oldest first
-        self._busy: set[str] = set()
+        self._busy: dict[str, Run | None] = {}  # the runs of sessions; None before their first events
         self._tasks: set[asyncio.Task[None]] = set()
         self.closed = False
 
@@ -255,6 +377,10 @@ class Runs:
         """Return whether a run works on a session."""
         return session.id in self._busy
 
+    def working(self, session_id: str) -> Run | None:
+        """Return the run that works on a session."""
+        return self._busy.get(session_id)
+
     async def start(self, call: RunRequest) -> Run:
         """Start a call, or resume one, and return its run once its first event has happened.
 
@@ -270,7 +396,7 @@ class Runs:
         task = asyncio.create_task(self._work(call, begun), name="agentflow: served run")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        self._busy.add(call.session.id)
+        self._busy[call.session.id] = None
         try:
             return await asyncio.shield(begun)
         except asyncio.CancelledError:  # the client disconnected and will never know the run's id
@@ -290,7 +416,7 @@ class Runs:
                 async with call.stream as events:
                     async for event in events:
                         if run is None:
-                            run = self._begin(event, call)
+                            run = self._busy[call.session.id] = self._begin(event, call)
                             if not begun.done():
                                 begun.set_result(run)
                         if (shown := self.view.of_event(event)) is not None:
@@ -305,7 +431,7 @@ class Runs:
         except (Exception, ScriptError) as failure:  # ScriptError is not an Exception
             error = failure
         finally:
-            self._busy.discard(call.session.id)
+            self._busy.pop(call.session.id, None)
             if run is not None:
                 self._finish(run, reply, error)
             elif not begun.done():
@@ -317,7 +443,7 @@ class Runs:
         if run is None or run.owner != call.owner:
             run = self._runs[run_id] = Run(run_id, call, self.limits)
         self._ended.pop(run.id, None)
-        run.start_call(StartEvent(run=run.id, agent=call.agent.name, session=call.public_session))
+        run.start_call(StartEvent(run=run.id, agent=call.agent.name, session=call.public_session), call.waiting)
         return run
 
     def _finish(self, run: Run, reply: Reply[Any] | None, error: BaseException | None) -> None:
@@ -331,7 +457,7 @@ class Runs:
             reference = secrets.token_hex(4)
             logger.opt(exception=error).error("served run {} failed (reference {})", run.id, reference)
             end = EndEvent(outcome="failed", reference=reference)
-        run.end, run.reply, run.error = end, reply, error
+        run.end, run.reply = end, reply
         run.ended_at = time.monotonic()
         run.add(end, last=True)
         self._ended[run.id] = run

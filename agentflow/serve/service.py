@@ -6,15 +6,15 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from starlette.routing import BaseRoute
 
 from agentflow._support.logs import log_failure
 from agentflow.agent.agent import Agent, FullAgent
-from agentflow.agent.agent_flux import AgentFlux
-from agentflow.agent.arguments import resolve_store
+from agentflow.agent.arguments import ResumeStream, resolve_store
+from agentflow.durable.client_side import ClientSide
 from agentflow.errors import (
     AgentFlowError,
     SessionConflictError,
@@ -28,13 +28,13 @@ from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.session import STATUSES, Session, SessionStatus, full_session
 from agentflow.plugins.steering import Steering
 from agentflow.serve.bodies import DecisionBody
-from agentflow.serve.durable_runs import STORED_SESSION, DurableCalls, DurableRun, HasWorkers
+from agentflow.serve.durable_runs import STORED_SESSION, DurableCalls, DurableRun, HasWorkers, digest
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Run, RunRequest, Runs
+from agentflow.serve.runs import Run, RunRequest, Runs, ServedCall, ServedRun, StoredSession
 from agentflow.serve.view import View
 from agentflow.vocabulary.facts import CallOpened, Fact
-from agentflow.vocabulary.messages import Msg, Pending, ToolUseBlock
+from agentflow.vocabulary.messages import Msg, Pending
 from agentflow.vocabulary.ports.memory_store import MemoryStore
 from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
@@ -42,21 +42,6 @@ from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 __all__ = ["RouteModule", "Service", "StoredSession", "resolution"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-@dataclass(frozen=True)
-class StoredSession:
-    """A session of a user.
-
-    Attributes:
-        agent: Its agent.
-        public: Its id for the user.
-        stored: Its id in the store: the user's key, the agent's name and the public id.
-    """
-
-    agent: Agent[Any]
-    public: str
-    stored: str
 
 
 class Service:
@@ -167,9 +152,13 @@ class Service:
 
     async def current_status(self, place: StoredSession, session: Session) -> SessionStatus:
         """Return the status of a loaded session, also if a call is queued for it, or runs in a worker."""
-        if self.is_durable(place) and await self.durable.busy(place.stored):
-            return "running"
-        return self.status(session)
+        return "running" if await self.working(place) is not None else self.status(session)
+
+    async def working(self, place: StoredSession) -> ServedRun | None:
+        """Return the run that works on a session, or is queued for it."""
+        if self.is_durable(place):
+            return await self.durable.working(place.stored)
+        return self.runs.working(place.stored)
 
     async def sessions(self, owner: str, agent: str) -> list[tuple[str, SessionInfo]]:
         """Return the sessions of a user with their public ids, the last used first."""
@@ -205,6 +194,10 @@ class Service:
             await _store_of(place.agent).fork(place.stored, copy.stored, point)
         except StoreError as error:
             raise Refusal(422, "no_such_run", "The session has no run of this id.") from error
+
+    async def import_(self, place: StoredSession, session: Session) -> None:
+        """Store a session."""
+        await self._stored(_store_of(place.agent).import_(session.to_dict(), place.stored))
 
     async def rewind(self, place: StoredSession, message: str) -> None:
         """Remove an input message, and all that follows its call, from a session that no run works on.
@@ -248,6 +241,7 @@ class Service:
     async def _drop(self, agent: Agent[Any], stored: str) -> None:
         """Delete a session, and those of sub-agents in it."""
         store = _store_of(agent)
+        await self.durable.withdraw(agent.name, stored)
         inner = [info.id for info in await self._stored(store.sessions(f"{stored}/"))]
         for id in (stored, *inner):  # noqa: A001
             with suppress(UsageError):  # another request reads it
@@ -269,7 +263,7 @@ class Service:
 
     # ---- runs
 
-    async def call(self, owner: str, place: StoredSession, text: str, key: str | None = None) -> Run | DurableRun:
+    async def call(self, owner: str, place: StoredSession, text: str, key: str | None = None) -> ServedRun:
         """Start a call.
 
         Args:
@@ -282,15 +276,53 @@ class Service:
             Refusal: It cannot start.
         """
         self.check_text(text)
-        session = place.agent.session(place.stored)
+        call = ServedCall(owner=owner, place=place, input=text)
         if self.is_durable(place):
             await self.history(place)
-            suspended = bool(session.pending)
-            return await self.durable.start(owner, place.agent.name, place.stored, text, key, suspended=suspended)
-        stream = place.agent.stream(text, session=session, timeout=self.limits.run_seconds, hooks=[self.steering])
-        return await self.start(RunRequest(owner, place.agent, session, place.public, stream))
+            run_id = None if key is None else f"run_{digest(owner, place.agent.name, key)}"
+            call = replace(call, waiting=place.agent.session(place.stored).pending, run_id=run_id)
+        return await self.open(call)
 
-    async def resume(self, owner: str, place: StoredSession, decisions: Mapping[str, DecisionBody]) -> Run | DurableRun:
+    async def open(self, call: ServedCall, session: Session | None = None) -> ServedRun:
+        """Start a call, or continue a run with decisions, here or in a worker.
+
+        Args:
+            call: The call.
+            session: If it runs here, a session that is not of the store.
+
+        Raises:
+            Refusal: It cannot start.
+        """
+        place = call.place
+        if self.is_durable(place):
+            return await self.durable.start(call)
+        session, side = session or place.agent.session(place.stored), call.side or ClientSide()
+        options: ResumeStream = {"timeout": self.limits.run_seconds, "hooks": [self.steering, side]}
+        options["options"] = side.options
+        if call.decisions is None:
+            given = call.input if isinstance(call.input, str) else list(call.input)
+            stream = place.agent.stream(given, session=session, **options)
+        else:
+            for msg in call.input:
+                self.steering.send(msg, session=session)
+            stream = place.agent.resume_stream(session, call.decisions, **options)
+        try:
+            return await self.start(
+                RunRequest(call.owner, place.agent, session, place.public, stream, call.run_id, call.waiting)
+            )
+        except Refusal:
+            if call.decisions is not None:
+                self.steering.withdraw(session)
+            raise
+
+    async def find_request(self, owner: str, place: StoredSession, key: str) -> ServedRun | None:
+        """Return the run of a request that was made before under an id of its own, if it still exists."""
+        if not self.is_durable(place):
+            return self.runs.of_owner(owner, key)
+        await self.history(place)
+        return await self.durable.with_key(owner, place, key)
+
+    async def resume(self, owner: str, place: StoredSession, decisions: Mapping[str, DecisionBody]) -> ServedRun:
         """Continue a session that waits for decisions, or that a restart interrupted.
 
         Raises:
@@ -304,23 +336,15 @@ class Service:
         missing = [waits.id for waits in pending.values() if waits.kind != "parked" and waits.id not in resolutions]
         if missing:
             raise Refusal(422, "decisions_missing", f"Decisions are missing for {missing}.")
-        if self.is_durable(place):
-            _check_arguments(place.agent, pending, resolutions)
-            return await self.durable.decide(full_session(session).machine.run_id, place.agent.name, resolutions)
-        return await self.start(
-            RunRequest(owner, place.agent, session, place.public, self._resumed(place, session, resolutions))
-        )
-
-    def _resumed(self, place: StoredSession, session: Session, resolutions: Mapping[str, Resolution]) -> AgentFlux[Any]:
-        return place.agent.resume_stream(session, resolutions, timeout=self.limits.run_seconds, hooks=[self.steering])
+        waiting = session.pending
+        return await self.open(ServedCall(owner=owner, place=place, decisions=resolutions, waiting=waiting))
 
     async def start(self, call: RunRequest) -> Run:
-        """Start a call or a resume.
+        """Start a call or a resume in this process.
 
         Raises:
-            Refusal: It was refused before its first event, or workers run the agent.
+            Refusal: It was refused before its first event.
         """
-        self.refuse_durable(call.agent)
         try:
             return await self.runs.start(call)
         except SuspendedError as error:
@@ -336,16 +360,7 @@ class Service:
         except AgentFlowError as error:
             raise self._failed(error) from error
 
-    def refuse_durable(self, agent: Agent[Any]) -> None:
-        """Refuse to run an agent here that workers run.
-
-        Raises:
-            Refusal: Workers run it.
-        """
-        if agent.name in self._outside:
-            raise Refusal(404, "runs_in_workers", "Workers run this agent. Call it with POST /agents/{agent}/runs.")
-
-    async def find_run(self, owner: str, id: str) -> Run | DurableRun:  # noqa: A002
+    async def find_run(self, owner: str, id: str) -> ServedRun:  # noqa: A002
         """Return a run of an owner.
 
         Raises:
@@ -353,27 +368,24 @@ class Service:
         """
         return self.runs.of_owner(owner, id) or await self.durable.find(owner, id) or self.runs.find(owner, id)
 
-    async def interrupt(self, run: Run | DurableRun, reason: str) -> bool:
-        """End a running call; return whether there was one."""
-        return run.interrupt(reason) if isinstance(run, Run) else await run.cancel(reason)
-
     def _failed(self, error: Exception) -> Refusal:
         reference = secrets.token_hex(4)
         log_failure("ERROR", error, "a served call was refused (reference {})", reference)
         return Refusal(500, "failed", f"The call could not start (reference {reference}).")
 
-    def steer(self, run: Run | DurableRun, text: str) -> None:
+    async def steer(self, run: ServedRun, text: str) -> None:
         """Send a message to a running call.
 
         Raises:
-            Refusal: The run has ended, or is in a worker.
+            Refusal: The run has ended.
         """
         self.check_text(text)
-        if isinstance(run, DurableRun):
-            raise Refusal(409, "runs_in_workers", "A worker runs this call, and takes no messages during it.")
         if run.end is not None:
             raise Refusal(409, "run_ended", "The run has ended. Start another one on its session.")
-        self.steering.send(text, session=run.session)
+        if isinstance(run, Run):
+            self.steering.send(text, session=run.session)
+        elif isinstance(run, DurableRun):
+            await run.steer(text)
 
     async def resume_unfinished(self) -> None:
         """Continue the runs that the last process left, as slots become free."""
@@ -385,10 +397,8 @@ class Service:
                 place = StoredSession(agent, found[3], info.id)
                 await self.runs.slots.room()
                 try:
-                    session, _ = await self.load(place)
-                    await self.start(
-                        RunRequest(found[1], agent, session, place.public, self._resumed(place, session, {}))
-                    )
+                    await self.load(place)
+                    await self.open(ServedCall(owner=found[1], place=place, decisions={}))
                 except Refusal as refusal:  # a client may have resumed it
                     log_failure("WARNING", refusal, "session {} was not continued", info.id)
 
@@ -444,21 +454,3 @@ def _store_of(agent: Agent[Any]) -> SessionStore:
 
 async def _as_coroutine(value: Any) -> Any:
     return await value if hasattr(value, "__await__") else value
-
-
-def _check_arguments(agent: Agent[Any], pending: Mapping[str, Pending], resolutions: Mapping[str, Resolution]) -> None:
-    """Refuse edited arguments that do not fit: in a worker they would end the run.
-
-    Raises:
-        Refusal: Some do not fit.
-    """
-    tools = {tool.name: tool for tool in agent.tools}
-    for key, resolution in resolutions.items():
-        use = pending[key].tool_use
-        if use is None or not isinstance(resolution, Approve) or resolution.input is None:
-            continue
-        if (tool := tools.get(use.name)) is not None:
-            try:
-                tool.validate(ToolUseBlock(use.id, use.name, resolution.input))
-            except ToolArgumentError as error:
-                raise Refusal(422, "wrong_arguments", f"The edited arguments do not fit. {error}") from error

@@ -11,10 +11,9 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from agentflow._support.frozen import EMPTY
-from agentflow.serve.durable_runs import DurableRun
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Numbered, Run
+from agentflow.serve.runs import Numbered, ServedRun
 
 __all__ = ["EventStreamResponse", "disconnected_or", "sse"]
 
@@ -115,7 +114,7 @@ class EventStreamResponse:
         await send({"type": "http.response.body", "body": b""})
 
 
-async def disconnected_or(request: Request, run: Run | DurableRun, work: Coroutine[Any, Any, T]) -> T:
+async def disconnected_or(request: Request, run: ServedRun, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of work that waits for a run. If the client disconnects before, interrupt the run.
 
     Raises:

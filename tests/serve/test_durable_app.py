@@ -171,7 +171,7 @@ async def test_limits_hold_for_all_processes_together(site: Site) -> None:
         (503, "overloaded"),
     ]
     assert [status for status, _ in foreign] == [404] * 3
-    assert [status for status, _ in others] == [400, 404, 409, 404]
+    assert [status for status, _ in others] == [400, 404, 202, 429]
     assert listed == []
 
 

@@ -64,7 +64,7 @@ class PageStream:
         )
         if self._chat.history is not None:
             yield self._encoded(self._snapshot(self._chat.history))
-        async for numbered in self._chat.run.read():
+        async for numbered in self._chat.run.read_call():
             if numbered is None:
                 yield None
                 continue

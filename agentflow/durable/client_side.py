@@ -1,0 +1,107 @@
+"""`ClientSide`: what the sender of a call adds to the agent. It is data in a request, and a hook where the call runs.
+
+Rules:
+
+1. A client's tools are offered to the model in addition to the agent's own. A call of one suspends the run, and its result
+   continues it: the tool is the client's to run.
+2. It is sent again with each request, because a suspended call keeps neither hooks nor options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from typing_extensions import TypedDict
+
+from agentflow._support.validation import adapter_of
+from agentflow.hooks.hook import Hook
+from agentflow.vocabulary.events import HookEvent, PreActing, PreReasoning
+from agentflow.vocabulary.messages import Msg, Pending
+from agentflow.vocabulary.specs import ModelOptions, ToolSpec
+from agentflow.vocabulary.verdicts import Suspend
+
+__all__ = ["ClientSide", "StoredClientSide", "is_client_call"]
+
+_NO_OPTIONS: Final = ModelOptions()
+
+
+class _StoredTool(TypedDict):
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class StoredClientSide(TypedDict):
+    """The form of `ClientSide.to_dict`."""
+
+    system: str
+    tools: list[_StoredTool]
+    options: dict[str, Any]
+
+
+class ClientSide(Hook):
+    """Adds a client's instructions and tools to a call, and suspends the call at a use of these tools.
+
+    Args:
+        system: Instructions in addition to the agent's own.
+        tools: The client's tools.
+        options: Options of the call's model calls.
+    """
+
+    events = (PreReasoning, PreActing)
+
+    def __init__(self, system: str = "", tools: Sequence[ToolSpec] = (), options: ModelOptions = _NO_OPTIONS) -> None:
+        self.options = options
+        self._system = system
+        self._tools = {spec.name: spec for spec in tools}
+
+    def on_event(self, event: HookEvent) -> Suspend | None:
+        """Handle an event."""
+        match event:
+            case PreReasoning(input_messages=messages):
+                if self._tools and event.purpose == "reason":
+                    event.tools = (*event.tools, *self._tools.values())
+                if self._system:
+                    event.input_messages = _with_system(messages, self._system)
+            case PreActing(tool_use=use, approval=None) if use.name in self._tools:
+                return Suspend()
+            case _:
+                pass
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-compatible data.
+
+        Example:
+            >>> side = ClientSide("Be brief.", options=ModelOptions(temperature=0.5))
+            >>> ClientSide.from_dict(side.to_dict()).options.temperature
+            0.5
+        """
+        given = adapter_of(ModelOptions).dump_python(self.options, mode="json", exclude_defaults=True)
+        tools = [
+            {"name": one.name, "description": one.description, "parameters": dict(one.parameters)}
+            for one in self._tools.values()
+        ]
+        return {"system": self._system, "tools": tools, "options": given}
+
+    @staticmethod
+    def from_dict(data: StoredClientSide) -> ClientSide:
+        """Read the data of `to_dict`.
+
+        Raises:
+            ValueError: The options are not valid.
+        """
+        options = adapter_of(ModelOptions).validate_python(data["options"])
+        return ClientSide(data["system"], [ToolSpec(**one) for one in data["tools"]], options)
+
+
+def _with_system(messages: Sequence[Msg], system: str) -> list[Msg]:
+    if messages and messages[0].role == "system":
+        return [Msg.system(f"{messages[0].text}\n\n{system}", id=messages[0].id), *messages[1:]]
+    return [Msg.system(system), *messages]
+
+
+def is_client_call(waits: Pending) -> bool:
+    """Return whether a call waits for the result of a client's tool."""
+    return waits.hook == ClientSide.__name__ and not waits.within
