@@ -1,0 +1,40 @@
+"""Events of facts that an attempt has left without: the next attempt publishes them, but none a second time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+from agentflow import Msg, ToolUseBlock, Usage
+from agentflow.durable.publishing import EventPublisher
+from agentflow.durable.records import events_in
+from agentflow.durable.tables import Tables
+from agentflow.vocabulary.blocks import ToolResultBlock, ToolState
+from agentflow.vocabulary.facts import Fact, Reasoned, ToolDecided, ToolFinished
+
+STATES: list[ToolState] = [state for state in get_args(ToolState) if state != "suspended"]
+
+
+async def test_a_result_is_published_once_whatever_its_state(tmp_path: Path) -> None:
+    """So are the reply and the decisions before it."""
+    uses = {state: ToolUseBlock(state, "look") for state in STATES}
+    facts: list[Fact] = [
+        Reasoned("r", 1, Msg.assistant("Hm."), Usage(), 1.0),
+        *(ToolDecided("r", use.id, use, None) for use in uses.values()),
+        *(
+            ToolFinished("r", use.id, use, ToolResultBlock(use.id, "look", "", state), 1.0)
+            for state, use in uses.items()
+        ),
+    ]
+    tables = Tables(f"sqlite:///{tmp_path / 'runs.db'}")
+    try:
+        for worker in ("one", "two"):
+            async with EventPublisher(tables, "r", "r", worker) as publisher:
+                await publisher.catch_up(facts)
+        found = [event for batch in tables.events("r", 0) for event in events_in("r", *batch)]
+    finally:
+        tables.dispose()
+    counted = {"RunTaken": 2, "PostReasoning": 1, "PreActing": len(STATES), "PostActing": len(STATES)}
+    assert Counter(event.type for event in found) == counted
+    assert [event.data["tool_result"]["state"] for event in found if event.type == "PostActing"] == STATES
