@@ -10,7 +10,7 @@ Rules:
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex
 
@@ -27,6 +27,7 @@ from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest
 from agentflow.vocabulary.ports.retry import RetryPolicy
+from agentflow.vocabulary.specs import ToolSpec
 from agentflow.vocabulary.transcript import with_appended
 
 __all__ = ["Adapter", "PreparedRequest", "modes_of"]
@@ -209,6 +210,12 @@ class Adapter(ABC):
     ) -> PreparedRequest:
         profile = conversation.profile
         check_content(request.messages, self._name, profile.family, listens=conversation.listens)
+        typed = self._typed(request.tools)
+        if lacking := [spec.name for spec in request.tools if spec.native_only and spec.name not in typed]:
+            raise UsageError(
+                f"The model {self._name!r} has no tool {lacking[0]!r} of its own, which the agent's tool needs. Remove the "
+                "tool, or use a model that has it: docs/computer.md lists them."
+            )
         tools = self._tools.arguments(request, profile)
         # Thoughts made with the real tools may be refused if stand-ins replace the tools.
         stood_in = bool(tools) and not request.tools
@@ -225,6 +232,11 @@ class Adapter(ABC):
             else:
                 cache = cache_arguments(converted, tools, profile, supported)
         return PreparedRequest(converted, tools, thinking, form, cache)
+
+    def _typed(self, tools: Iterable[ToolSpec]) -> Mapping[str, Mapping[str, Any]]:
+        """Return the provider's own entries for tools of the agent, by name."""
+        del tools
+        return EMPTY
 
     def _check(self, where: str, options: Mapping[str, object]) -> None:
         if taken := sorted(self._reserved & options.keys()):

@@ -11,13 +11,14 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from agentflow._support.frozen import EMPTY
 from agentflow._support.json_text import read_json_text
 from agentflow.errors import ModelError
 from agentflow.models.anthropic_out import drop_lost, messages_out, thinking_fields, tool_fields
@@ -26,17 +27,21 @@ from agentflow.models.loose import NotUnderstoodError, as_text, count, field, it
 from agentflow.models.options_out import options_out
 from agentflow.models.profiles import claude, claude_generation
 from agentflow.models.provider_errors import ProviderError
-from agentflow.models.server_tools_out import anthropic_server_tools, deferring
+from agentflow.models.server_tools_out import BETAS, anthropic_server_tools, computer_version, deferring
 from agentflow.models.wire import DirectWire, Reader, Vendor, anything
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, fold, text_chunk
 from agentflow.vocabulary.messages import Citation, Msg, ServerToolBlock, ThinkingBlock
 from agentflow.vocabulary.ports.model import ModelRequest, TokenCount
 from agentflow.vocabulary.specs import ToolSpec, Usage
 
+if TYPE_CHECKING:
+    import aiohttp
+
 __all__ = ["AnthropicWire"]
 
 _SUPPORTED = frozenset({"reasoning_effort", "thinking"})
 _COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
+_BETA = "anthropic-beta"
 _PAUSED = "pause_turn"
 _MOST_PAUSES = 20
 _FINISH = {
@@ -218,7 +223,24 @@ class AnthropicWire(DirectWire):
         if claude_generation(self._model) < (4, 0):
             return {}
         entries = ((spec, spec.native.get("anthropic")) for spec in tools)
-        return {spec.name: entry for spec, entry in entries if entry is not None and entry["name"] == spec.name}
+        typed = {spec.name: entry for spec, entry in entries if entry is not None and entry["name"] == spec.name}
+        if "computer" in typed:
+            version = computer_version(self._model)
+            own = typed.pop("computer")
+            if version is not None:
+                typed["computer"] = {**own, "type": version}
+        return typed
+
+    def _post(
+        self, url: str, body: Mapping[str, object], headers: Mapping[str, str] = EMPTY
+    ) -> Awaitable[aiohttp.ClientResponse]:
+        tools = cast("Iterable[Mapping[str, object]]", body.get("tools", ()))
+        betas = [beta for tool in tools if (beta := BETAS.get(str(tool.get("type")))) is not None]
+        if betas:
+            given = {**(self._headers or {}), **headers}
+            betas = [value for name, value in given.items() if name.lower() == _BETA] + betas
+            headers = {**headers, _BETA: ",".join(betas)}
+        return super()._post(url, body, headers)
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
         """Count a request's tokens with Anthropic's counter: a separate request, which is free.

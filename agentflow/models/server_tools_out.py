@@ -7,9 +7,19 @@ from typing import Any, Final, cast
 
 from agentflow.errors import UsageError
 from agentflow.models.conversion import thawed
+from agentflow.models.profiles import claude_generation
 from agentflow.vocabulary.server_tools import ServerTool
 
-__all__ = ["anthropic_server_tools", "deferring", "included", "litellm_search", "responses_server_tools", "shown"]
+__all__ = [
+    "BETAS",
+    "anthropic_server_tools",
+    "computer_version",
+    "deferring",
+    "included",
+    "litellm_search",
+    "responses_server_tools",
+    "shown",
+]
 
 # `Any`: entries contain JSON.
 Entry = dict[str, Any]
@@ -19,6 +29,11 @@ _ANTHROPIC: Final = {
     "web_fetch": "web_fetch_20250910",
     "code_execution": "code_execution_20250825",
 }
+BETAS: Final = {
+    "computer_20250124": "computer-use-2025-01-24",
+    "computer_20251124": "computer-use-2025-11-24",
+}
+"""The betas that Anthropic's tools require, by type."""
 _INCLUDED: Final = {
     "web_search": "web_search_call.action.sources",
     "file_search": "file_search_call.results",
@@ -51,6 +66,20 @@ def anthropic_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
             settings["max_content_tokens"] = settings.pop("max_tokens")
         entries.append({"type": kind, "name": tool.name, **settings})
     return entries
+
+
+def computer_version(model: str) -> str | None:
+    """Return the type of the computer tool that a Claude model has; None for one that has none, or only the newer toolset.
+
+    Example:
+        >>> [computer_version(f"claude-{name}") for name in ("sonnet-4-5", "opus-4-5", "opus-5-5")]
+        ['computer_20250124', 'computer_20251124', None]
+    """
+    generation = claude_generation(model)
+    if not (4, 0) <= generation < (5, 5):
+        return None
+    old = generation < (4, 5) or (generation == (4, 5) and "opus" not in model)
+    return "computer_20250124" if old else "computer_20251124"
 
 
 def deferring(entries: Sequence[Entry], tools: Sequence[ServerTool]) -> list[Entry]:

@@ -1,5 +1,6 @@
 """Tools that a model can call (`docs/tools.md`)."""
 
+from agentflow.tools.computer import computer_tool
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.results import failure_text, render
 from agentflow.tools.schema_tools import external_tool, schema_tool
@@ -18,6 +19,7 @@ __all__ = [
     "ToolRegistry",
     "ToolType",
     "Toolset",
+    "computer_tool",
     "default_tools",
     "external_tool",
     "failure_text",

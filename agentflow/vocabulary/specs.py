@@ -157,6 +157,7 @@ class ToolSpec:
         streaming: Whether it yields values while it works.
         native: The entries of providers that have this tool themselves, by the model's family: models that are trained on it
             get the entry instead of description and schema.
+        native_only: Whether other models must not get it.
 
     Attributes:
         writes: Whether it can change something; a round then runs it alone.
@@ -167,6 +168,7 @@ class ToolSpec:
         "_parameters",
         "name",
         "native",
+        "native_only",
         "requires_approval",
         "streaming",
         "tags",
@@ -185,9 +187,11 @@ class ToolSpec:
         requires_approval: bool = False,
         streaming: bool = False,
         native: Mapping[str, Mapping[str, Any]] = EMPTY,
+        native_only: bool = False,
     ) -> None:
         self.name = name
         self.native = native
+        self.native_only = native_only
         self._description = description
         self._parameters: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = parameters or {
             "type": "object",

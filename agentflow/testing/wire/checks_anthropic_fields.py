@@ -25,6 +25,11 @@ VENDOR_NAMES = {
     "tool_search_tool_regex_20251119": "tool_search_tool_regex",
 }
 """The only names of tools whose schema is the vendor's."""
+COMPUTER_BETAS = {
+    "computer_20250124": "computer-use-2025-01-24",
+    "computer_20251124": "computer-use-2025-11-24",
+}
+"""The types of tools that are only known to requests with a beta."""
 CHOICES = ("auto", "any", "tool", "none")
 SCHEMA_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 # The allowed fields: each name is a kind of object.
@@ -146,7 +151,8 @@ def choice_tag(s: Subject) -> Violation | None:
 def tool_tag(s: Subject) -> Violation | None:
     for n, tool in enumerate(s.tools):
         kind = as_text(tool.get("type"))
-        if kind not in ("", "custom", *SERVER_TOOLS):
+        beta = COMPUTER_BETAS.get(kind, "")
+        if kind not in ("", "custom", *SERVER_TOOLS) or beta not in s.headers.get("anthropic-beta", ""):
             return Violation(n=n, x=kind, tags=", ".join(f"'{tag}'" for tag in sorted(("custom", *SERVER_TOOLS))))
     return None
 
@@ -159,6 +165,9 @@ def vendor_tool(s: Subject) -> Violation | None:
             continue
         if tool.get("name") != name:
             return Violation(n=n, kind=kind, x="name", why=f"Input should be '{name}'")
+        sizes = ("display_width_px", "display_height_px") if name == "computer" else ()
+        if lacking := [size for size in sizes if not isinstance(tool.get(size), int)]:
+            return Violation(n=n, kind=kind, x=lacking[0], why="Field required")
         foreign = next((key for key in ("description", "input_schema") if key in tool), None)
         if foreign is not None:
             return Violation(n=n, kind=kind, x=foreign, why="Extra inputs are not permitted")
