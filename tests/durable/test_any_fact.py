@@ -123,6 +123,16 @@ async def test_a_call_goes_on_after_any_of_its_facts() -> None:
         assert sum(one.startswith("PreCall") for one in world.decided) == (1 if cut == 0 else 0), there
 
 
+async def test_the_first_call_stays_suspended_when_the_run_has_continued() -> None:
+    """Begun again after the decision was carried through, it does nothing, and suspends as before."""
+    whole = World()
+    first = await whole.run("r", CALL)
+    await whole.run("r/2", Request("r", "a", "s", (), decisions_out("r", {"p1": Approve()}, first.pending)))
+    world = World(whole.facts)
+    again = await world.run("r", Request.from_data("r", CALL.to_dict()))
+    assert (again.outcome, [waits.id for waits in again.pending], world.did) == ("suspended", ["p1"], [])
+
+
 async def test_a_decision_is_carried_through_after_any_fact() -> None:
     """Cut after each fact of the second half, a call that somebody has approved ends with the same reply, and has paid."""
     whole = World()

@@ -246,6 +246,18 @@ async def test_a_run_that_was_given_up_can_be_put_back(file_url: str) -> None:
         assert not await durable.client.resume("r")
 
 
+async def test_a_worker_with_nothing_to_report_logs_no_warning(file_url: str) -> None:
+    """Its signs of life, its search for dead workers and its end succeed: a failure of theirs would only be logged."""
+    warnings: list[Any] = []
+    number = logger.add(warnings.append, level="WARNING", format="{message}")
+    try:
+        async with durable_agent(file_url, ScriptedModel(["Hello."])) as durable, durable.worker(poll=0.02):
+            await durable.call("Hi")
+    finally:
+        logger.remove(number)
+    assert warnings == []
+
+
 async def test_a_call_with_a_time_limit(file_url: str) -> None:
     """It ends within the limit: completed, or with an error that names the limit."""
 

@@ -230,10 +230,12 @@ async def test_a_run_is_steered_and_interrupted() -> None:
     async with served(App(Agent("a", model))) as url, connected(url) as client:
         run = (await client.started("Go"))["id"]
         await asyncio.wait_for(first.reached.wait(), LIMIT)
-        assert (await client.ask("POST", f"/runs/{run}/steer", {"text": "Be brief."}))[0] == 202
+        texts = ("Be brief.", "", "?")
+        statuses = [(await client.ask("POST", f"/runs/{run}/steer", {"text": text}))[0] for text in texts]
+        assert statuses == [202, 422, 202]
         first.open.set()
         await asyncio.wait_for(second.reached.wait(), LIMIT)
-        assert model.requests[1].messages[-1].text == "Be brief."
+        assert [message.text for message in model.requests[1].messages[-2:]] == ["Be brief.", "?"]
         assert await client.good("POST", f"/runs/{run}/interrupt", {}) == {"interrupted": True}
         assert (await client.ended(run))["outcome"] == "interrupted"
         assert await client.good("POST", f"/runs/{run}/interrupt", {}) == {"interrupted": False}
