@@ -15,7 +15,7 @@ from agentflow import Agent
 from agentflow.models.realtime import OpenAIRealtime, RealtimeSession
 from agentflow.testing.wire.realtime import RealtimeServer, Spoken, tone
 
-__all__ = ["UTTERANCE", "Speaker", "agent_for", "model_for", "openai_server", "talk"]
+__all__ = ["UTTERANCE", "Speaker", "agent_for", "model_for", "openai_server", "talk", "used_up"]
 
 UTTERANCE = tone(0.3) + bytes(24_000)
 """Something that a user says, and the silence after it."""
@@ -31,17 +31,24 @@ async def openai_server(
     script: Sequence[Spoken] = (), heard: Sequence[str | None] = (), refusals: int = 0
 ) -> AsyncIterator[RealtimeServer]:
     """A server; behind the block its script is used up, it refused as much as is said, and all events have OpenAI's types."""
-    before = asyncio.all_tasks()
-    async with RealtimeServer.openai(script, heard=heard) as server:
+    async with used_up(RealtimeServer.openai(script, heard=heard), refusals) as server:
         yield server
-        async with asyncio.timeout(5):
-            while server.open_connections:  # noqa: ASYNC110 - sockets close in their own time
-                await asyncio.sleep(0)
     client, own = _types()
     for event in server.received:
         client.validate_python(event)
     for event in server.sent:
         own.validate_python(event)
+
+
+@asynccontextmanager
+async def used_up(server: RealtimeServer, refusals: int = 0) -> AsyncIterator[RealtimeServer]:
+    """Run a server; check what is left of its script, its refusals, its connections, and that no task is left."""
+    before = asyncio.all_tasks()
+    async with server:
+        yield server
+        async with asyncio.timeout(5):
+            while server.open_connections:  # noqa: ASYNC110 - sockets close in their own time
+                await asyncio.sleep(0)
     assert (list(server.script), list(server.heard), len(server.refused)) == ([], [], refusals), server.refused
     assert asyncio.all_tasks() - before == set()
 

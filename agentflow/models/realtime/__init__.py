@@ -1,7 +1,8 @@
 """Realtime voice: models that hear and speak over a websocket, and the session in which an agent uses one (`docs/voice.md`)."""
 
+from agentflow.models.realtime.gemini import GeminiLive
 from agentflow.models.realtime.live import RealtimeModel
 from agentflow.models.realtime.openai import OpenAIRealtime
 from agentflow.models.realtime.session import RealtimeSession
 
-__all__ = ["OpenAIRealtime", "RealtimeModel", "RealtimeSession"]
+__all__ = ["GeminiLive", "OpenAIRealtime", "RealtimeModel", "RealtimeSession"]

@@ -38,7 +38,7 @@ NO_TRANSCRIPT = "(speech without a transcript)"
 """The user's input if the provider could not transcribe it; the model still has the audio."""
 
 live_connection: ContextVar[LiveConnection | None] = ContextVar("agentflow_live_connection", default=None)
-"""The connection of the session whose calls run in this context."""
+"""The connection of the voice session that runs the current call."""
 
 _PIECE = 0.1
 _UNSUPPORTED = ("temperature", "top_p", "stop", "seed", "thinking", "answer_schema", "cache", "server_tools")
@@ -138,10 +138,23 @@ class LiveReply:
         played: How many bytes of audio were played, by message.
         audio: How many arrived.
         length: How many characters of text arrived, by message.
+        begun: Whether something has arrived.
         ended: Whether the provider has finished it.
     """
 
-    __slots__ = ("_arrived", "_failure", "_parts", "_waiting", "audio", "ended", "length", "limit", "played", "said")
+    __slots__ = (
+        "_arrived",
+        "_failure",
+        "_parts",
+        "_waiting",
+        "audio",
+        "begun",
+        "ended",
+        "length",
+        "limit",
+        "played",
+        "said",
+    )
 
     def __init__(self, limit: int) -> None:
         self._parts: deque[ReplyPart] = deque()
@@ -149,6 +162,7 @@ class LiveReply:
         self._failure: Exception | None = None
         self._waiting = 0
         self.limit = limit
+        self.begun = False
         self.said: dict[str, str] = {}
         self.played: Counter[str] = Counter()
         self.audio: Counter[str] = Counter()
@@ -157,6 +171,7 @@ class LiveReply:
 
     def put(self, part: ReplyPart) -> None:
         """Add a part; audio above the limit fails the reply."""
+        self.begun = True
         self._waiting += len(part.audio)
         if part.audio:
             self.audio[part.item] += len(part.audio)
@@ -268,6 +283,7 @@ class LiveConnection(ABC):
         model: The model.
         expected: Whether the session's call is about to ask, or is asking.
         speaking: Whether a reply is being generated or played.
+        turn: The turn of the current call: what `on_turn` was called with, or what was typed.
         on_turn: Called with the transcript of what the user said.
         on_speech: Called when the user begins to speak.
     """
@@ -277,7 +293,8 @@ class LiveConnection(ABC):
         self.player = player
         self.socket = JsonSocket(model.name, secrets)
         self.expected = self.speaking = False
-        self.on_turn: Callable[[str], None] = _ignore
+        self.turn: object = None
+        self.on_turn: Callable[[str | Msg], None] = _ignore
         self.on_speech: Callable[[], None] = _ignore_speech
         self.failure: ModelError | None = None
         self.reply: LiveReply | None = None
@@ -311,7 +328,25 @@ class LiveConnection(ABC):
     async def handle(self, event: Mapping[str, Any]) -> None:
         """Handle an event of the server."""
 
+    async def turn_over(self) -> None:  # noqa: B027 - not all need it
+        """Handle the end of a call of the session, unless it is suspended."""
+
     # ---- shared
+
+    async def first(self, name: str) -> dict[str, Any]:
+        """Wait for an event of this type, or a message with this field, or an error, before `listen` begins."""
+        try:
+            async with asyncio.timeout(self.model.timeout):
+                while True:
+                    event = await self.socket.receive()
+                    if name in event or event.get("type") in (name, "error"):
+                        return event
+        except TimeoutError:
+            raise ModelError(
+                f"{self.model.name} set up no voice session within {self.model.timeout:g} s. Try again, or raise timeout=.",
+                retryable=True,
+                model=self.model.name,
+            ) from None
 
     async def listen(self) -> None:
         """Handle events until the connection ends, which fails the reply in progress."""
@@ -413,7 +448,7 @@ class LiveConnection(ABC):
                 )
 
 
-def _ignore(text: str) -> None: ...
+def _ignore(turn: str | Msg) -> None: ...
 
 
 def _ignore_speech() -> None: ...

@@ -201,10 +201,9 @@ class _OpenAILive(LiveConnection):
         headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
         await self.socket.open(made.address, headers, timeout=made.timeout, max_frame=made.max_frame)
         await self._send(self._configuration(), "setup")
-        async with asyncio.timeout(made.timeout):
-            while (event := await self.socket.receive()).get("type") != "session.updated":
-                if event.get("type") == "error":
-                    raise self._error(msgspec.convert(event, _RealtimeEvent).error)
+        event = await self.first("session.updated")
+        if event["type"] == "error":
+            raise self._error(msgspec.convert(event, _RealtimeEvent).error)
 
     def _configuration(self) -> Item:
         made, pcm = self._settings, {"type": "audio/pcm", "rate": 24_000}
@@ -355,7 +354,7 @@ class _OpenAILive(LiveConnection):
         self._items = {one: self._items.get(one) for one in ids}
 
     def _transcribed(self, id_: str, text: str) -> None:
-        """Hand over the turns whose transcripts are there, in the order of speech; silence is none."""
+        """Hand over the turns that have a transcript, in the order of speech; silence is none."""
         if id_ in self._items:
             self._items[id_] = _text("user", text) if text else _LOST
         self._heard[id_] = text
@@ -398,7 +397,7 @@ class _OpenAILive(LiveConnection):
         self._unbilled = Usage()
 
     def _refused(self, error: Mapping[str, Any]) -> None:
-        """Fail the reply whose request was refused; other errors are logged."""
+        """Fail the reply if its request was refused; log other errors."""
         cause = str(error.get("event_id"))
         reply = self.reply
         if reply is None or not cause.startswith(f"r{self._number}."):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
@@ -32,7 +32,7 @@ _MOST: Final = 100
 
 
 class RealtimeSession:
-    """A spoken conversation with an agent whose model is a `RealtimeModel`. Use it with `async with`.
+    """A spoken conversation with an agent that has a `RealtimeModel`. Use it with `async with`.
 
     Args:
         agent: The agent.
@@ -159,7 +159,8 @@ class RealtimeSession:
         rest: Any = {name: value for name, value in options.items() if name != "session"}
         while True:
             turn = await self._work.get()
-            self._busy = True
+            self._busy, live.turn = True, turn
+            reply: Reply[Any] | None = None
             try:
                 if isinstance(turn, _Decided):
                     reply = await self._agent.resume(session, turn.decisions, **rest)
@@ -172,6 +173,9 @@ class RealtimeSession:
             finally:
                 self._busy = live.expected = False
                 self._changed.set()
+            if live.failure is None and (reply is None or reply.outcome != "suspended"):
+                with suppress(ModelError):  # the next call raises it
+                    await live.turn_over()
 
     def _turn(self, turn: str | Msg | _Decided) -> None:
         try:

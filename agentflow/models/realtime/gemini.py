@@ -1,0 +1,414 @@
+"""`GeminiLive`: Gemini's Live API over a websocket.
+
+Rules:
+
+1. The server answers a spoken turn by itself; the answer is played once the call's hooks have passed. An answer that they deny
+   is not played; neither is that to a transcript which they edit: the edited one is sent as a typed turn.
+2. System prompt and tools are fixed when the session opens, and the history is sent then. A call that has others is refused.
+3. The protocol has no items: a reply ends with `turnComplete`, or with its tool calls; their results begin the next one.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64decode, b64encode
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from agentflow._support.frozen import EMPTY
+from agentflow._support.logs import logger
+from agentflow.errors import UnsupportedContentError, UsageError
+from agentflow.models.conversion import wire_name
+from agentflow.models.provider_errors import no_key
+from agentflow.models.realtime.live import (
+    NO_TRANSCRIPT,
+    LiveConnection,
+    LiveReply,
+    PlayAudio,
+    RealtimeModel,
+    ReplyPart,
+)
+from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
+from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.ports.model import ModelRequest
+from agentflow.vocabulary.saving.plain import dumps
+from agentflow.vocabulary.specs import ToolSpec, Usage
+
+__all__ = ["GeminiLive"]
+
+# `Any`: contents contain JSON.
+Content = dict[str, Any]
+
+_HOME: Final = "wss://generativelanguage.googleapis.com/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
+
+
+class _LiveBlob(msgspec.Struct):
+    data: str = ""
+
+
+class _LivePart(msgspec.Struct, rename="camel"):
+    text: str = ""
+    thought: bool = False
+    inline_data: _LiveBlob | None = None
+
+
+class _LiveContent(msgspec.Struct):
+    parts: list[_LivePart] = []
+
+
+class _LiveTranscript(msgspec.Struct):
+    text: str = ""
+
+
+class _LiveServerContent(msgspec.Struct, rename="camel"):
+    model_turn: _LiveContent | None = None
+    input_transcription: _LiveTranscript | None = None
+    output_transcription: _LiveTranscript | None = None
+    interrupted: bool = False
+    turn_complete: bool = False
+
+
+class _LiveCall(msgspec.Struct):
+    name: str
+    id: str = ""
+    args: dict[str, Any] = {}
+
+
+class _LiveCalls(msgspec.Struct, rename="camel"):
+    function_calls: list[_LiveCall] = []
+
+
+class _LiveTokens(msgspec.Struct, rename="camel"):
+    prompt_token_count: int = 0
+    response_token_count: int = 0
+    thoughts_token_count: int = 0
+    cached_content_token_count: int = 0
+
+
+class _LiveMessage(msgspec.Struct, rename="camel"):
+    server_content: _LiveServerContent | None = None
+    tool_call: _LiveCalls | None = None
+    usage_metadata: _LiveTokens | None = None
+    go_away: dict[str, Any] | None = None
+
+
+class GeminiLive(RealtimeModel):
+    """A model of Gemini's Live API, such as `"gemini-2.5-flash-native-audio-preview-12-2025"`.
+
+    The key is `GEMINI_API_KEY` or `GOOGLE_API_KEY`; for another server (`url`), pass `api_key`.
+
+    Args:
+        name: The model's name, with or without `gemini/`.
+        voice: The voice; by default the server's.
+        turn_detection: How the server detects the end of a turn, in its own format; None: `session.commit()` ends it.
+        params: Further fields of the setup, such as `{"contextWindowCompression": {"slidingWindow": {}}}`.
+        options: As for every `RealtimeModel`.
+
+    Example:
+        >>> GeminiLive("gemini-live-2.5-flash", voice="Kore").name
+        'gemini/gemini-live-2.5-flash'
+    """
+
+    input_rate: ClassVar[int] = 16_000
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        voice: str | None = None,
+        turn_detection: Mapping[str, Any] | None = EMPTY,
+        params: Mapping[str, Any] = EMPTY,
+        api_key: str | None = None,
+        url: str | None = None,
+        timeout: float = 60.0,
+        max_pending: float = 600.0,
+        max_frame: int = 4 << 20,
+    ) -> None:
+        self.model = name.removeprefix("gemini/")
+        super().__init__(
+            f"gemini/{self.model}",
+            api_key=api_key,
+            url=url,
+            timeout=timeout,
+            max_pending=max_pending,
+            max_frame=max_frame,
+        )
+        self.voice = voice
+        self.turn_detection = turn_detection
+        self.params = params
+
+    @property
+    def address(self) -> str:
+        """The address of the websocket."""
+        return self._url or _HOME
+
+    def live(self, player: PlayAudio | None) -> LiveConnection:
+        """Create a connection that is not open yet.
+
+        Raises:
+            ModelError: There is no key for the vendor's server.
+        """
+        key = self._api_key
+        if key is None and self._url is None:
+            key = os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
+            if key is None:
+                raise no_key(self.name, "GEMINI_API_KEY")
+        return _GeminiConnection(self, player, key)
+
+
+class _GeminiConnection(LiveConnection):
+    """A connection to Gemini's Live API."""
+
+    def __init__(self, model: GeminiLive, player: PlayAudio | None, key: str | None) -> None:
+        super().__init__(model, player, [key] if key else [])
+        self._settings = model
+        self._key = key
+        self._system = ""
+        self._tools: tuple[str, ...] = ()
+        self._incoming: LiveReply | None = None  # the reply that the server's content belongs to
+        self._expected: deque[LiveReply] = deque()  # replies that were requested while it had not ended
+        self._spoken: deque[tuple[object, LiveReply]] = deque()  # replies to spoken turns, until their calls
+        self._unheard: LiveReply | None = None  # a reply to a spoken turn that has no transcript yet
+        self._transcript = ""
+        self._interrupted = self._active = False
+        self._calls: list[_LiveCall] = []
+        self._tokens = _LiveTokens()
+
+    async def open(self, system: object, tools: Sequence[ToolSpec], history: Sequence[Msg]) -> None:
+        """Connect, configure the session, and send the history."""
+        made = self._settings
+        if callable(system):
+            raise UsageError(
+                f"The agent's system prompt is a function, but {made.name!r} takes it only when a session opens. Use a text."
+            )
+        self._system = system.text if isinstance(system, Msg) else str(system or "")
+        self._tools = tuple([spec.name for spec in tools])
+        headers = {"x-goog-api-key": self._key} if self._key else {}
+        await self.socket.open(made.address, headers, timeout=made.timeout, max_frame=made.max_frame)
+        await self.socket.send({"setup": self._setup(tools)})
+        await self.first("setupComplete")
+        if turns := _contents(history, made.name):
+            await self.socket.send({"clientContent": {"turns": turns, "turnComplete": False}})
+
+    def _setup(self, tools: Sequence[ToolSpec]) -> Content:
+        made, detection = self._settings, self._settings.turn_detection
+        generation: Content = {"responseModalities": ["TEXT" if self.player is None else "AUDIO"]}
+        if made.voice:
+            generation["speechConfig"] = {"voiceConfig": {"prebuiltVoiceConfig": {"voiceName": made.voice}}}
+        automatic = {"disabled": True} if detection is None else dict(detection)
+        setup: Content = {
+            "model": f"models/{made.model}",
+            "generationConfig": generation,
+            "realtimeInputConfig": {"automaticActivityDetection": automatic},
+            "inputAudioTranscription": {},
+        }
+        if self.player is not None:
+            setup["outputAudioTranscription"] = {}
+        if self._system:
+            setup["systemInstruction"] = {"parts": [{"text": self._system}]}
+        if tools:
+            setup["tools"] = [{"functionDeclarations": [_declaration(spec) for spec in tools]}]
+        return {**setup, **made.params}
+
+    async def send_audio(self, audio: bytes) -> None:
+        """Send the user's audio; without detection, the first is the start of a turn."""
+        if self._settings.turn_detection is None and not self._active:
+            self._active = True
+            await self.socket.send({"realtimeInput": {"activityStart": {}}})
+        blob = {"mimeType": f"audio/pcm;rate={self.model.input_rate}", "data": b64encode(audio).decode()}
+        await self.socket.send({"realtimeInput": {"audio": blob}})
+
+    async def commit(self) -> None:
+        """End a turn that the server does not detect."""
+        if self._active:
+            self._active = False
+            await self.socket.send({"realtimeInput": {"activityEnd": {}}})
+
+    # ---- replies
+
+    async def request(self, request: ModelRequest) -> LiveReply:
+        """Take the reply that answers the spoken turn, or send a typed turn or the results of tools."""
+        self._check(request)
+        last = request.messages[-1]
+        if last.role == "tool":
+            reply = self._expect()
+            await self._respond({result.tool_use_id: result for result in last.tool_results})
+            return reply
+        while self._spoken and any(turn is self.turn for turn, _ in self._spoken):
+            turn, reply = self._spoken.popleft()
+            if turn is self.turn and last.text == getattr(turn, "text", ""):
+                return reply
+        reply = self._expect()
+        turns = _contents(_unanswered(request.messages), self.model.name)
+        await self.socket.send({"clientContent": {"turns": turns, "turnComplete": True}})
+        return reply
+
+    def _check(self, request: ModelRequest) -> None:
+        self.refuse_options(request.options)
+        options, first = request.options, request.messages[0]
+        system = first.text if first.role == "system" else ""
+        changed = [name for name in ("max_tokens", "extra") if getattr(options, name)]
+        changed += ["tool_choice"] * (options.tool_choice not in (None, "auto", "none"))
+        if changed or system != self._system or tuple([spec.name for spec in request.tools]) != self._tools:
+            what = f"options.{changed[0]}" if changed else "another system prompt, or other tools"
+            raise UsageError(
+                f"A call of this voice session has {what}, but {self.model.name!r} takes these only when the session opens. "
+                "Set them on the agent, or in params= of the model."
+            )
+
+    def _expect(self) -> LiveReply:
+        """Create the reply to what is sent next."""
+        reply = self.new_reply()
+        if self._incoming is None:
+            self._incoming = reply
+        else:
+            self._expected.append(reply)
+        return reply
+
+    async def _respond(self, results: Mapping[str, ToolResultBlock]) -> None:
+        calls, self._calls = self._calls, []
+        answers = [_response(call, results.get(call.id)) for call in calls]
+        await self.socket.send({"toolResponse": {"functionResponses": answers}})
+
+    async def settle(self, reply: LiveReply, complete: bool) -> None:
+        """There is nothing to do: the protocol cannot cancel, and keeps no record of what was heard."""
+
+    async def turn_over(self) -> None:
+        """Answer the tool calls of a call that was interrupted, so that the server continues; that reply is not played."""
+        if self._calls:
+            self._expect()
+            await self._respond({})
+
+    # ---- messages of the server
+
+    async def handle(self, event: Mapping[str, Any]) -> None:
+        """Handle a message; unknown fields are ignored."""
+        message = msgspec.convert(event, _LiveMessage)
+        if message.usage_metadata is not None:
+            self._tokens = message.usage_metadata
+        if message.go_away is not None:
+            logger.warning("{} will close the voice session soon: {}", self.model.name, message.go_away)
+        if message.server_content is not None:
+            self._content(message.server_content)
+        if message.tool_call is not None and message.tool_call.function_calls:
+            self._called(message.tool_call.function_calls)
+
+    def _content(self, content: _LiveServerContent) -> None:
+        if content.input_transcription is not None:
+            self._heard(content.input_transcription.text)
+        if content.interrupted:
+            self._interrupted = True
+            if self.reply is self._incoming:  # else it was a turn of ours
+                self.on_speech()
+        audible = self.player is not None
+        for part in content.model_turn.parts if content.model_turn is not None else ():
+            if part.inline_data is not None and audible:
+                self._put(ReplyPart("", audio=b64decode(part.inline_data.data, validate=True)))
+            elif part.text and not part.thought and not audible:
+                self._put(ReplyPart("", chunk=text_chunk(part.text)))
+        if content.output_transcription is not None and content.output_transcription.text and audible:
+            self._put(ReplyPart("", chunk=text_chunk(content.output_transcription.text)))
+        if content.turn_complete:
+            self._interrupted = False
+            self._finish("stop")
+
+    def _heard(self, text: str) -> None:
+        """Note what the user says; it comes late, or early, or while the agent still speaks."""
+        if self._unheard is not None and text.strip():
+            self._turn(text)
+        elif self._incoming is None or self._interrupted:
+            self._transcript += text
+            if self.speaking and self.reply is not None and self.reply.ended:
+                self.on_speech()  # the server believes that all was played
+
+    def _put(self, part: ReplyPart) -> None:
+        if self._incoming is None and not self._calls:  # the answer to a spoken turn
+            self._incoming = self._unheard = self.new_reply()
+            if self._transcript.strip():
+                self._turn(self._transcript)
+        if self._incoming is not None:
+            self._incoming.put(part)
+
+    def _turn(self, transcript: str) -> None:
+        """Hand over a spoken turn, with the reply that has begun."""
+        reply, self._unheard, self._transcript = self._unheard, None, ""
+        assert reply is not None
+        turn = Msg.user(transcript.strip())
+        self._spoken.append((turn, reply))
+        self.on_turn(turn)
+
+    def _called(self, calls: list[_LiveCall]) -> None:
+        start = len(self._calls)
+        for place, call in enumerate(calls, start):
+            delta = ToolUseDelta(place, call.id, call.name, dumps(call.args))
+            self._put(ReplyPart("", chunk=ModelChunk(tool_uses=(delta,))))
+        self._calls += calls
+        self._finish("tool_calls")
+
+    def _finish(self, reason: str) -> None:
+        """End the reply; a server may repeat that."""
+        reply = self._incoming
+        if reply is None or not (reply.begun or self._expected):
+            return
+        if self._unheard is reply:
+            self._turn(self._transcript.strip() or NO_TRANSCRIPT)
+        used, self._tokens = self._tokens, _LiveTokens()
+        output = used.response_token_count + used.thoughts_token_count
+        usage = Usage(used.prompt_token_count, output, used.cached_content_token_count, 0, used.thoughts_token_count)
+        reply.ended = True
+        reply.put(ReplyPart("", chunk=ModelChunk(usage=usage, finish_reason=reason)))
+        self._incoming = self._expected.popleft() if self._expected else None
+
+
+def _declaration(spec: ToolSpec) -> Content:
+    parameters: Content = {"type": "object", "properties": {}, **spec.parameters}
+    return {"name": wire_name(spec.name), "description": spec.description, "parametersJsonSchema": parameters}
+
+
+def _response(call: _LiveCall, result: ToolResultBlock | None) -> Content:
+    if result is None:
+        answer = {"error": "The call was interrupted."}
+    else:
+        answer = {"output" if result.state == "success" else "error": result.text}
+    return {"id": call.id, "name": call.name, "response": answer}
+
+
+def _unanswered(messages: Sequence[Msg]) -> list[Msg]:
+    """Return the messages after the last of the model."""
+    found: list[Msg] = []
+    for msg in reversed(messages):
+        if msg.role == "assistant":
+            break
+        found.insert(0, msg)
+    return found
+
+
+def _contents(messages: Sequence[Msg], model: str) -> list[Content]:
+    """Return messages in the vendor's form; the system prompt is part of the setup."""
+    contents: list[Content] = []
+    for msg in messages:
+        parts = [part for block in msg.content if (part := _part(block, model)) is not None]
+        if parts and msg.role != "system":
+            contents.append({"role": "model" if msg.role == "assistant" else "user", "parts": parts})
+    return contents
+
+
+def _part(block: object, model: str) -> Content | None:
+    match block:
+        case TextBlock(text=text) if text:
+            return {"text": text}
+        case ToolUseBlock():
+            return {"functionCall": {"id": block.id, "name": wire_name(block.name), "args": {**block.input}}}
+        case ToolResultBlock():
+            answer = {"output" if block.state == "success" else "error": block.text}
+            return {"functionResponse": {"id": block.tool_use_id, "name": wire_name(block.name), "response": answer}}
+        case DataBlock(media_type=kind) if kind.startswith("image/") and block.data is not None:
+            return {"inlineData": {"mimeType": kind, "data": block.data}}
+        case DataBlock():
+            why = "takes text and images besides the user's own voice"
+            raise UnsupportedContentError(model, str(block), why, block.media_type)
+        case _:
+            return None

@@ -1,0 +1,195 @@
+"""A connection of a realtime server, without a protocol: frames, speech detection, the script (`realtime.py` has the rules)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, ClassVar, Final, TypeAlias
+
+from aiohttp import WSMsgType, web
+
+from agentflow._support.json_text import read_json_text
+from agentflow.testing.wire.jsonish import dump
+from agentflow.testing.wire.reply import Say, WireReply
+
+__all__ = ["PER_CHARACTER", "Event", "RealtimePeer", "RealtimeTraffic", "RefusedEventError", "Spoken", "known", "tone"]
+
+# `Any`: events contain JSON.
+Event = dict[str, Any]
+
+Spoken: TypeAlias = "WireReply | str | Callable[[RealtimePeer], Awaitable[None]]"
+"""A reply, or a function that sends anything over a connection instead of one."""
+
+PER_CHARACTER: Final = 0.04
+"""The seconds of audio for each character of a reply."""
+_SILENCE: Final = 0.2
+_FRAME: Final = 0.02
+
+
+def tone(seconds: float, rate: int = 24_000) -> bytes:
+    """Return a tone as 16-bit PCM, mono, which a realtime server hears as speech.
+
+    Example:
+        >>> len(tone(0.5))
+        24000
+    """
+    return b"".join(struct.pack("<h", int(8000 * math.sin(n / 8)) or 1) for n in range(int(seconds * rate)))
+
+
+class RefusedEventError(Exception):
+    """A client's event that the vendor would refuse.
+
+    Args:
+        message: The vendor's text.
+        code: The vendor's code.
+    """
+
+    def __init__(self, message: str, code: str = "invalid_value") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RealtimeTraffic:
+    """The script of a realtime server, and its record.
+
+    Attributes:
+        script: The replies that are left.
+        heard: The transcripts that are left.
+        received: The events of all clients, in order.
+        sent: The events of the server.
+        refused: The vendor's errors for what clients sent.
+        contexts: What the model had for each reply: the role or type of each item, and its text.
+    """
+
+    def __init__(self, script: Sequence[Spoken], heard: Sequence[str | None]) -> None:
+        self.script: deque[Spoken] = deque(script)
+        self.heard: deque[str | None] = deque(heard)
+        self.received: list[Event] = []
+        self.sent: list[Event] = []
+        self.refused: list[str] = []
+        self.contexts: list[list[tuple[str, str]]] = []
+
+
+class RealtimePeer:
+    """A connection of a realtime server; a function of its script sends over it.
+
+    Args:
+        server: The server.
+        socket: The websocket.
+        transport: Its connection.
+    """
+
+    path: ClassVar[str]
+    input_rate: ClassVar[int]
+
+    def __init__(
+        self, server: RealtimeTraffic, socket: web.WebSocketResponse, transport: asyncio.Transport | None
+    ) -> None:
+        self.server = server
+        self.socket = socket
+        self._transport = transport
+        self.replying: asyncio.Task[None] | None = None
+        self.count = 0
+        self._voice = bytearray()
+        self._speaking = False
+        self._silence = 0
+
+    @staticmethod
+    def refusal(request: web.Request) -> web.StreamResponse | None:
+        """Return the answer to a handshake that the vendor refuses."""
+        raise NotImplementedError
+
+    async def greet(self) -> None:
+        """Send what comes first."""
+
+    async def handle(self, event: Event) -> None:
+        """Handle an event of the client."""
+        raise NotImplementedError
+
+    async def refuse(self, error: RefusedEventError, event: Event) -> None:
+        """Refuse an event in the vendor's way."""
+        raise NotImplementedError
+
+    async def heard_start(self) -> None:
+        """Handle the start of speech."""
+        raise NotImplementedError
+
+    async def heard_end(self, voice: bytes) -> None:
+        """Handle the end of a turn."""
+        raise NotImplementedError
+
+    async def send(self, event: Event) -> None:
+        """Send an event."""
+        self.server.sent.append(event)
+        await self.raw(dump(event))
+
+    async def raw(self, text: str) -> None:
+        """Send a frame as it is."""
+        await self.socket.send_str(text)
+
+    async def abort(self) -> None:
+        """Lose the connection without a closing handshake."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def serve(self) -> None:
+        """Handle events until the client leaves."""
+        await self.greet()
+        async for frame in self.socket:
+            if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                continue
+            event: Event = {}
+            try:
+                event = read_json_text(frame.data, constants=False)
+                self.server.received.append(event)
+                await self.handle(event)
+            except (RefusedEventError, ValueError, KeyError, TypeError) as error:
+                known = isinstance(error, RefusedEventError)
+                refused = error if known else RefusedEventError(f"{type(error).__name__}: {error}")
+                self.server.refused.append(str(refused))
+                await self.refuse(refused, event)
+
+    async def stop(self) -> None:
+        """End the reply in progress."""
+        if self.replying is not None:
+            self.replying.cancel()
+            await asyncio.wait([self.replying])
+            self.replying = None
+
+    def new_id(self, kind: str) -> str:
+        """Return the next id."""
+        self.count += 1
+        return f"{kind}_{self.count}"
+
+    def next_line(self) -> WireReply | Callable[[RealtimePeer], Awaitable[None]]:
+        """Return the next line of the script."""
+        if not self.server.script:
+            raise RefusedEventError("the realtime script has no more replies", "script")
+        line = self.server.script.popleft()
+        return Say(line, chunk=5) if isinstance(line, str) else line
+
+    async def hear(self, audio: bytes) -> None:
+        """Detect speech and its end."""
+        frame, rate = int(_FRAME * self.input_rate) * 2, self.input_rate * 2
+        for start in range(0, len(audio), frame):
+            piece = audio[start : start + frame]
+            voiced = any(piece)
+            if voiced and not self._speaking:
+                self._speaking = True
+                await self.heard_start()
+            if self._speaking:
+                self._voice += piece
+                self._silence = 0 if voiced else self._silence + len(piece)
+                if self._silence >= _SILENCE * rate:
+                    voice, self._voice = bytes(self._voice), bytearray()
+                    self._speaking, self._silence = False, 0
+                    await self.heard_end(voice)
+
+
+def known(fields: Event, names: frozenset[str] | set[str], where: str) -> None:
+    """Refuse unknown fields."""
+    if unknown := sorted(fields.keys() - names):
+        raise RefusedEventError(f"Unknown parameter: '{where}.{unknown[0]}'.", "unknown_parameter")
