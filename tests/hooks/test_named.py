@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -606,13 +607,15 @@ async def test_edits_of_a_named_hook_count() -> None:
 
     @after_llm
     def loud(event: PostReasoning) -> Mono[PostReasoning]:
-        return Mono.just(event.replace(reasoning_result=Msg.assistant(event.reasoning_result.text.upper())))
+        said = event.reasoning_result.text.upper()
+        return Mono.just(event.replace(reasoning_result=Msg.assistant(said)) if said else event)
 
     @after_each_tool(tools="add")
     async def twice(event: PostActing) -> None:
-        assert isinstance(event.context, object)
+        event.tool_result = replace(event.tool_result, content=event.tool_result.text * 2)
 
-    model = ScriptedModel(["hello"])
-    waiting: Awaitable[Any] = Agent("a", model, hooks=[brief, loud, twice]).call("go")
+    model = ScriptedModel([use("t1", "add", a=1, b=2), "hello"])
+    waiting: Awaitable[Any] = Agent("a", model, tools=[add], hooks=[brief, loud, twice]).call("go")
     assert (await waiting).text == "HELLO"
+    assert [result.text for msg in model.requests[1].messages for result in msg.tool_results] == ["33"]
     assert model.requests[0].messages[-1].text == "Be brief."

@@ -136,12 +136,13 @@ def test_a_log_that_is_damaged_while_it_is_shown_says_so(tmp_path: Path) -> None
     assert [run.problem for run in logs.runs()] == [""]
 
 
-def test_a_log_that_is_replaced_is_read_from_its_beginning(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lines", [None, 4], ids=["finished", "growing"])
+def test_a_log_that_is_replaced_is_read_from_its_beginning(tmp_path: Path, lines: int | None) -> None:
     """At once: the rest of another log is no continuation of the first one."""
     file = tmp_path / "run.jsonl"
-    file.write_text(lines_of("one"), "utf-8")
+    file.write_text("".join(lines_of("one").splitlines(keepends=True)[:lines]), "utf-8")
     logs = Logs([file])
-    assert [told(run, "rounds", "problem") for run in logs.runs()] == [(1, "")]
+    assert [told(run, "outcome", "problem") for run in logs.runs()] == [("" if lines else "completed", "")]
     file.write_text(lines_of(*["another one"] * 7), "utf-8")
     assert [told(run, "rounds", "problem") for run in logs.runs()] == [(7, "")]
 

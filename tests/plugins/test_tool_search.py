@@ -388,6 +388,6 @@ async def test_another_model_answers(closed_clients: None) -> None:
             model = OpenAIWire(name, api_base=server.url, api_key="k")
             await Agent("desk", model, tools=[create_refund], options=options).call("Hi")
         (entry,) = sent(server)[0]["tools"]
-        assert entry.get("name") or entry["function"]["name"] == "create_refund"
+        assert (entry.get("name") or entry["function"]["name"]) == "create_refund"
     with pytest.raises(UsageError, match="needs the names"):
         ServerTool.tool_search()
