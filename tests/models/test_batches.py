@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,27 +14,33 @@ import pytest
 from agentflow import Agent, ModelOptions, Reply
 from agentflow.agent.orchestration import batch
 from agentflow.errors import ModelError, UsageError
-from agentflow.models import AnthropicBatch, OpenAIBatch
+from agentflow.models import AnthropicBatch, AnthropicWire, OpenAIBatch, OpenAIWire
 from agentflow.models.http import loaded
 from agentflow.plugins import UsageLimits
 from agentflow.testing.wire import (
     BatchPlan,
+    Cite,
     Fault,
     Say,
     ScriptedCall,
+    ServerCall,
     WireReply,
     WireRequest,
     WireServer,
     WireUsage,
 )
 from agentflow.tools import tool
+from agentflow.vocabulary import ServerTool
+from agentflow.vocabulary.chunks import fold
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.model import ModelRequest
+from agentflow.vocabulary.specs import ToolSpec
 
 WIRES = ("openai", "responses", "anthropic")
 wires = pytest.mark.parametrize("wire", WIRES)
 vendors = pytest.mark.parametrize("wire", ["openai", "anthropic"])
 WINDOW = 3.25
+FULL = 3600.0
 NAMES = {"openai": "gpt-5-mini", "responses": "responses/gpt-5-mini", "anthropic": "claude-haiku-4-5"}
 
 
@@ -73,7 +80,7 @@ class Desk:
 
     async def sleep(self, seconds: float) -> None:
         """A window passes when all requests of this loop have joined; every other wait is noted and passes at once."""
-        if seconds == 60:
+        if seconds == FULL:
             await asyncio.Event().wait()  # the batch is submitted when it is full
         if seconds != WINDOW:
             self.sleeps.append(seconds)
@@ -127,7 +134,7 @@ async def test_agents_share_batches(wire: str, tmp_path: Path) -> None:
         return WireReply("", calls=(ScriptedCall("double", {"n": int(request.user_text)}),), usage=usage)
 
     async with Desk(wire, tmp_path, think, BatchPlan(looks=3)) as desk:
-        agent = Agent("doubler", desk.model(max_requests=3, window=60), tools=[double], default_hooks=())
+        agent = Agent("doubler", desk.model(max_requests=3, window=FULL), tools=[double], default_hooks=())
         results = await batch(agent, ["1", "2", "3"], output=int)
     replies = [result for result in results if isinstance(result, Reply)]
     price = 0.325 if wire != "anthropic" else 1.0
@@ -268,8 +275,12 @@ async def test_nothing_is_sent_if_all_are_cancelled_in_the_window(tmp_path: Path
     """A batch without runs is not submitted, and the next request begins another one."""
     async with Desk("openai", tmp_path, shout) as desk:
         model = desk.model()
+        await ready(model)
         run = asyncio.create_task(asked(model, "a"))
-        await until(lambda: bool(model._batches))  # pyright: ignore[reportPrivateUsage]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        with pytest.raises(UsageError, match="are waiting"):
+            model.close()
         run.cancel()
         await asyncio.wait([run])
         said = await asked(model, "b")
@@ -383,3 +394,92 @@ async def test_a_killed_process_is_continued_without_a_second_bill(wire: str, mo
         await again.wait()
     price = 3 * 2 * (0.5 if wire == "anthropic" else 0.125)
     assert (said.decode().strip(), desk.sizes) == (f"['2', '4', '6'] {price}", [3, 3])
+
+
+@wires
+async def test_a_reply_is_that_of_a_single_request(wire: str, tmp_path: Path) -> None:
+    """Text, thoughts, calls, citations and the work of the vendor's tools are read from a whole reply as from a stream."""
+    searched = wire != "openai"
+    found = [{"type": "web_search_result", "url": "https://a.example", "title": "A", "encrypted_content": "x"}]
+    reply = WireReply(
+        "Sunny.",
+        thinking="It is warm.",
+        calls=(ScriptedCall("a", {"x": 1}, id="call_a"), ScriptedCall("b", {}, id="call_b")),
+        cites=(Cite("https://a.example", "A", "sun"),) * searched,
+        server=(ServerCall("web_search", {"query": "sun"}, found),) * searched,
+        usage=WireUsage(input=10, output=5, cache_read=3),
+    )
+    tools = tuple([ToolSpec(name, "Does it.", {"type": "object", "properties": {}}) for name in "ab"])
+    options = ModelOptions(server_tools=(ServerTool.web_search(),) if searched else None, thinking="low")
+    async with Desk(wire, tmp_path, [reply, reply]) as desk:
+        direct: Any = AnthropicWire if wire == "anthropic" else OpenAIWire
+        models = [direct(NAMES[wire], api_base=desk.server.base_url, api_key="k"), desk.model()]
+        request = ModelRequest([Msg.user("How is it?")], tools, options, "m")
+        one, two = [fold([chunk async for chunk in model.stream(request)]) for model in models]
+    assert plain(two) == plain(one)
+    assert len(one.content) >= 4
+
+
+def plain(message: Msg) -> str:
+    """A message without its price, and without the number that the server gives each request."""
+    fields = message.to_dict()
+    fields["id"] = fields["usage"]["cost"] = None
+    return re.sub(r"_wire_\d+", "_wire", str(fields))
+
+
+@vendors
+async def test_a_provider_that_is_not_there_for_a_while(wire: str, tmp_path: Path) -> None:
+    """Failed looks are repeated, with growing waits; the batch is created once, even if the first answers are errors."""
+    create = [429, 503] if wire == "anthropic" else [503, 429, 503]
+    async with Desk(wire, tmp_path, shout, BatchPlan(statuses=[*create, *[500] * 6])) as desk:
+        said = await asked(desk.model(retries=5), "a")
+    assert (said, desk.sizes) == (["A"], [1])
+
+
+@vendors
+async def test_a_refused_batch_is_not_recorded(wire: str, tmp_path: Path) -> None:
+    """After a refusal the next request makes a new batch, and does not look for the refused one."""
+    async with Desk(wire, tmp_path, shout, BatchPlan(statuses=[401])) as desk:
+        model = desk.model()
+        said = await asked(model, "a") + await asked(model, "a")
+    assert [text[:9] for text in said] == ["never 401", "A"]
+    assert [request for request in desk.server.beside if "limit" in str(request.body)] == []
+
+
+@vendors
+async def test_a_batch_that_the_provider_deleted(wire: str, tmp_path: Path) -> None:
+    """Its runs get an error; the next start sends the requests again."""
+    async with Desk(wire, tmp_path, shout, BatchPlan(looks=10**6)) as desk:
+        model = desk.model(keep_cancelled=True)
+        run = asyncio.create_task(asked(model, "a"))
+        await until(lambda: bool(desk.server.batches) and desk.server.batches[0].looks > 0)
+        run.cancel()
+        await asyncio.wait([run])
+        desk.server.batches.clear()
+        said = await asked(model, "a")
+        again = asyncio.create_task(asked(model, "a"))
+        await until(lambda: bool(desk.server.batches))
+        desk.server.batches[0].looks = 10**6
+        said += await again
+    gone = "the provider does not have the batch any more. Start the program again to send it in another batch."
+    assert said == [f"never None: {wire}/{NAMES[wire]}: {gone}", "A"]
+
+
+@vendors
+async def test_two_event_loops(wire: str, tmp_path: Path) -> None:
+    """A model may be used in one loop after another, but not in two at once; an open one cannot be closed."""
+    async with Desk(wire, tmp_path, shout, BatchPlan(looks=10**6)) as desk:
+        model = desk.model()
+        run = asyncio.create_task(asked(model, "a"))
+        await until(lambda: bool(desk.server.batches))
+        with pytest.raises(UsageError, match="two event loops"):
+            await asyncio.to_thread(asyncio.run, asked(model, "b"))
+        with pytest.raises(UsageError, match="are waiting"):
+            model.close()
+        run.cancel()
+        await asyncio.wait([run])
+        desk.server.batches.clear()
+        later = asyncio.create_task(asyncio.to_thread(asyncio.run, asked(model, "b")))
+        await until(lambda: bool(desk.server.batches))
+        desk.server.batches[0].looks = 10**6
+        assert await later == ["B"]

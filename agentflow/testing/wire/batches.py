@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email import message_from_bytes
@@ -46,6 +46,7 @@ class BatchPlan:
         repeated: The positions of requests with a second result, which differs.
         cut: How many downloads of results break off in the middle.
         lost: How many batches are created without an answer: the connection is closed.
+        statuses: The errors with which the first requests about batches and files are answered.
         silent: How many batches are created without an answer: the connection stays open.
     """
 
@@ -58,6 +59,7 @@ class BatchPlan:
     cut: int = 0
     lost: int = 0
     silent: int = 0
+    statuses: Sequence[int] = ()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -101,6 +103,7 @@ class VendorBatches:
         self._files: dict[str, bytes] = {}
         self._cuts = plan.cut
         self._lost, self._silent = plan.lost, plan.silent
+        self._statuses = [*plan.statuses]
 
     async def answer(
         self,
@@ -121,6 +124,8 @@ class VendorBatches:
             return None
         if refused := self._unsigned(headers):
             return Answered(refused)
+        if self._statuses:
+            return Answered(HttpAnswer(status=self._statuses.pop(0)))
         id, action = found.groups()  # noqa: A001
         if "/files" in path:
             return self._upload(headers, data) if method == "POST" else self._content(id)
