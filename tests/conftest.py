@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -124,6 +124,23 @@ def pytest_runtest_setup() -> None:
 
 _TESTS: Counter[str] = Counter()
 _SECONDS: Counter[str] = Counter()
+_BUSY: Counter[str] = Counter()
+_busy = 0.0
+
+
+def busy_seconds() -> float:
+    """Return the seconds of a processor that this process and those that it has waited for have used."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note what was used since the last report; xdist passes on what a report has."""
+    global _busy
+    report = yield
+    _busy, before = busy_seconds(), _busy
+    vars(report)["busy"] = _busy - before if before else 0.0
+    return report
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -131,13 +148,17 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     folder = report.nodeid.partition("::")[0].rpartition("/")[0]
     _TESTS[folder] += report.when == "call"
     _SECONDS[folder] += report.duration
+    _BUSY[folder] += vars(report).get("busy", 0.0)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print it where tests of several folders ran."""
+    """Print it where tests of several folders ran, with the seconds of a processor, which other work does not change."""
     if len(_SECONDS) < 2:
         return
     terminalreporter.section("time by folder")
     for folder, seconds in sorted(_SECONDS.items(), key=lambda item: -item[1]):
-        terminalreporter.write_line(f"{seconds:8.2f} s  {_TESTS[folder]:5} tests  {folder}")
-    terminalreporter.write_line(f"{sum(_SECONDS.values()):8.2f} s  {sum(_TESTS.values()):5} tests")
+        terminalreporter.write_line(
+            f"{seconds:8.2f} s, busy {_BUSY[folder]:8.2f} s  {_TESTS[folder]:5} tests  {folder}"
+        )
+    total = f"{sum(_SECONDS.values()):8.2f} s, busy {sum(_BUSY.values()):8.2f} s  {sum(_TESTS.values()):5} tests"
+    terminalreporter.write_line(total)
