@@ -4,16 +4,16 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+from laws_harness import SOAK
 from loguru import logger
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _few_to_collect() -> Iterator[None]:
-    """Collect what the module has frozen: the soak freezes after each run. Then freeze the rest again, as at the first test."""
+    """Let the collector have again what the soak froze before each of its runs; the rest stays frozen (`tests/conftest.py`)."""
     yield
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
+    if SOAK:
+        gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
