@@ -69,7 +69,7 @@ Reminders and dynamic context | plugins/reminders.md | plugins/test_reminders.py
 Memory of users | plugins/memory.md | plugins/test_memory.py::remembered_in_another_session
 Retrieval with citations | plugins/retrieval.md | plugins/test_retrieval.py::passages_and_citations
 Embeddings and hybrid search | plugins/retrieval.md | plugins/test_retrieval.py::meaning
-PostgreSQL for vectors | |
+PostgreSQL for vectors | plugins/retrieval.md | plugins/test_postgres_texts.py::meaning
 A provider's own memory tool | plugins/memory.md | plugins/test_memory_files.py::anthropics_own_tool
 # Several agents
 Agents as tools | multi-agent.md | orchestration/test_through_all.py::one_stream_has_the_events_of_all

@@ -1,8 +1,16 @@
-"""`Retrieve`: passages of documents for a model's requests; `SqliteIndex` stores them."""
+"""`Retrieve`: passages of documents for a model's requests; `SqliteIndex` or `PostgresIndex` stores them."""
 
+from typing import TYPE_CHECKING
+
+from agentflow._support.lazy import lazily
 from agentflow.plugins.retrieval.hook import Retrieve
 from agentflow.plugins.retrieval.sqlite import SqliteIndex
 from agentflow.vocabulary.ports.embedder import Embedded, Embedder
 from agentflow.vocabulary.ports.index import Index, Passage, Searcher
 
-__all__ = ["Embedded", "Embedder", "Index", "Passage", "Retrieve", "Searcher", "SqliteIndex"]
+if TYPE_CHECKING:
+    from agentflow.plugins.retrieval.postgres import PostgresIndex
+
+__all__ = ["Embedded", "Embedder", "Index", "Passage", "PostgresIndex", "Retrieve", "Searcher", "SqliteIndex"]
+
+__getattr__, __dir__ = lazily(__name__, {"PostgresIndex": "agentflow.plugins.retrieval.postgres"})
