@@ -87,6 +87,7 @@ Calls that survive their process | durable.md | durable/test_processes.py::worke
 Record and replay | replay.md | recording/test_replay.py::a_run_runs_again_without_a_network_and_without_effects
 Backtests of hooks | backtest.md | recording/test_backtest.py::a_guard_that_is_exchanged
 Evaluations | evaluation.md | testing/test_evaluate.py::each_case_is_a_call_of_its_own_and_says_what_is_wrong
+Pages of evaluations | inspector.md | inspector/test_evaluations.py::from_the_list_to_a_run
 Conformance suites | testing-hooks.md | testing/test_check_hook.py::a_planted_defect_is_found_and_nothing_else
 Test doubles and wire servers | testing-wire.md | wire/test_wire_server.py::one_function_answers_on_both_wires
 OpenTelemetry | plugins/opentelemetry.md | plugins/test_opentelemetry.py::a_run_whole

@@ -32,7 +32,8 @@ from agentflow import (
 )
 from agentflow.plugins import Breakpoint, Recorder
 from agentflow.serve.inspector import Inspector
-from agentflow.testing import ScriptedModel
+from agentflow.testing import Case, ScriptedModel
+from agentflow.testing.evaluation import Dataset
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "docs" / "screens"
@@ -150,6 +151,31 @@ async def record(folder: Path) -> None:
         recorder.close()
 
 
+async def evaluate(folder: Path) -> None:
+    """Two evaluations, of which the second is worse in one case."""
+    for number, answers in enumerate(("Send it back.", "I do not know.")):
+        replies = [*["We open at nine."] * 3, "Send it back.", answers, "Send it back."]
+        model = ScriptedModel(list(replies))
+        agent = Agent("clerk", model, hooks=[recorder := Recorder(folder)])
+        cases = [Case("When do you open?", name="hours"), Case("It arrived damaged.", "Send it back.", name="damaged")]
+        report = await Dataset("refunds", cases, task=agent).evaluate(repeats=3, at_once=1)
+        recorder.close()
+        report.save(folder / f"{number}.json")
+
+
+async def evaluation(chromium: Any) -> None:
+    """The picture of an evaluation."""
+    with tempfile.TemporaryDirectory() as folder:
+        await evaluate(Path(folder))
+        async with Inspector(folder).serving() as link, chromium.page(width=1280, height=620) as page:
+            await page.goto(f"{link}#/evaluations")
+            await page.until(READY.format("evaluations"))
+            await page.click("tbody a")
+            await page.until(READY.format("evaluation"))
+            await page.click("tbody tr:nth-child(3) .fold")
+            await keep(page, "evaluation")
+
+
 async def press(page: Any, *keys: str) -> None:
     """Press keys that write."""
     for one in keys:
@@ -212,6 +238,7 @@ async def draw() -> None:
                 await page.until("document.querySelector('.paused')")
                 await keep(page, "pause")
                 call.cancel()
+            await evaluation(chromium)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from agentflow.plugins.debugger.pause import Pause
 from agentflow.recording.keeping import LogStore
 from agentflow.serve.guard import LOOPBACK
 from agentflow.serve.inspector.comparing import compare
+from agentflow.serve.inspector.evaluations import Evaluations
 from agentflow.serve.inspector.guard import PageGuard
 from agentflow.serve.inspector.logs import Logs, LogSource
 from agentflow.serve.inspector.one_file import PAGE, page_with, script_of
@@ -82,6 +83,7 @@ class Inspector:
         self.token = token or secrets.token_urlsafe(32)
         self._logs = Logs(runs)
         self._pauses = Pauses()
+        self._results = Evaluations(self._logs.folders)
         routes = [
             Route("/", self._index),
             Route("/page/{name}", self._file),
@@ -89,6 +91,8 @@ class Inspector:
             Route("/api/runs/{id}", self._run),
             Route("/api/runs/{id}/export", self._export),
             Route("/api/diff/{one}/{other}", self._diff),
+            Route("/api/evaluations", self._evaluations),
+            Route("/api/evaluations/{id}", self._evaluation),
             Route("/api/news", self._news),
             Route("/api/pauses/{id}", self._decide, methods=["POST"]),
         ]
@@ -180,6 +184,17 @@ class Inspector:
         name = "".join(c if c.isalnum() or c in "-_" else "_" for c in run)[:80]
         headers = {"content-disposition": f'attachment; filename="{name or "run"}.html"'}
         return Response(page, media_type="text/html; charset=utf-8", headers=headers)
+
+    async def _evaluations(self, request: Request) -> Response:
+        return JSONResponse(await asyncio.to_thread(self._results.rows))
+
+    async def _evaluation(self, request: Request) -> Response:
+        name, baseline = request.path_params["id"], request.query_params.get("baseline", "")
+        logs = {run.run: run.id for run in await asyncio.to_thread(self._logs.runs, _PATIENCE) if not run.problem}
+        found = await asyncio.to_thread(self._results.one, name, baseline, logs)
+        if found is None:
+            raise HTTPException(404, "No such evaluation.")
+        return PlainTextResponse(found["problem"], 409) if found["problem"] else JSONResponse(found)
 
     async def _decide(self, request: Request) -> Response:
         data = await _body(request)

@@ -240,6 +240,11 @@ class Logs:
             elif where.is_file():
                 yield LogFile(where)
 
+    @property
+    def folders(self) -> list[Path]:
+        """The folders, also those that may be created later."""
+        return [where for where in self._locations if isinstance(where, Path) and not where.is_file()]
+
     def stamp(self) -> int:
         """Return a number that changes when any log changes."""
         return hash(tuple([(place, *place.stamp()) for place in self.places()]))

@@ -146,6 +146,7 @@ class Evaluation:
                 "scores": {name: grade.score for name, grade in trial.grades.items() if grade.score is not None},
                 "labels": {name: grade.label for name, grade in trial.grades.items() if grade.label is not None},
                 "reasons": {name: grade.reason for name, grade in trial.grades.items() if grade.reason},
+                "run": trial.reply.run_id if trial.reply else "",
                 "answer": trial.text,
                 "outcome": "failed" if trial.error else trial.reply.outcome if trial.reply else "completed",
                 "tools": [use.name for use in trial.tool_uses],

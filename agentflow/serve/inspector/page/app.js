@@ -3,6 +3,7 @@
 
 import { showComparison } from "./compare.js";
 import { el, fill } from "./dom.js";
+import { showEvaluation, showEvaluations } from "./evaluations.js";
 import { follow, get, listed, post, text, textAndEnd } from "./http.js";
 import { Log } from "./log.js";
 import { showPauses } from "./pauses.js";
@@ -41,10 +42,13 @@ async function show() {
     else if (there) run = new RunView(main, logOf(there.lines, there.torn), there.name);
     else if (view === "run") await showRun(ids[0]);
     else if (view === "compare") await compareRuns(ids);
+    else if (view === "evaluations") showEvaluations(main, await get("api/evaluations"));
+    else if (view === "evaluation") showEvaluation(main, await get(`api/evaluations/${ids[0]}?baseline=${encodeURIComponent(ids[1] ?? "")}`), await get("api/evaluations"));
     else runs = await showRuns(main, listed, (text) => get(`api/runs?text=${encodeURIComponent(text)}`));
   } catch (error) {
     fill(main, el("p.banner.error", { role: "alert" }, String(error instanceof Error ? error.message : error)));
   }
+  if (runs) fill(actions, el("a.button", { href: "#/evaluations" }, "Evaluations"));
   if (!given && !stop) listen("", null);
   document.title = run?.log.top?.agent ? `${run.log.top.agent} · agentflow` : "agentflow inspector";
   main.dataset.ready = view || "runs";
