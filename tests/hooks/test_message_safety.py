@@ -371,14 +371,56 @@ class Line:
         self.runner.close()
 
 
-@pytest.fixture(params=EVERY, ids="-".join, scope="module")
+@pytest.fixture(scope="module")
 def wire_line(request: pytest.FixtureRequest) -> Iterator[Line]:
-    """Each wire and adapter in turn, one server for all examples."""
+    """A wire and an adapter, one server for all examples."""
     made = Line(*request.param)
     yield made
     made.close()
 
 
+class Replaces(Hook):
+    """Replaces every request."""
+
+    def __init__(self, messages: list[Msg]) -> None:
+        self.messages = messages
+
+    def on_event(self, event: Any) -> None:
+        if isinstance(event, PreReasoning):
+            event.input_messages = self.messages
+
+
+class Remembers(Hook):
+    """Rewrites what history holds: inputs, replies, results and the last message."""
+
+    def __init__(self, replies: list[Msg], results: list[str], said: str) -> None:
+        self.replies = replies
+        self.results = results
+        self.said = said
+
+    def on_event(self, event: Any) -> None:
+        match event:
+            case PreCall():
+                event.input_messages = [Msg.user(self.said), Msg.assistant(self.said), *event.input_messages]
+            case PostReasoning() if self.replies:
+                event.reasoning_result = self.replies.pop(0)
+            case PostActing() if self.results:
+                use = event.tool_use
+                event.tool_result = ToolResultBlock(use.id, use.name, self.results.pop(0))
+            case PostCall() if not event.final_message.tool_uses:
+                event.final_message = Msg.assistant(self.said)
+            case _:
+                pass
+
+
+REPLIES = st.builds(
+    lambda blocks: Msg("assistant", tuple(blocks), id="m"), st.lists(st.one_of(WORDS, USES, THOUGHTS), max_size=4)
+)
+CHANGES: dict[str, st.SearchStrategy[Hook]] = {
+    "edits (drop, copy, move, insert anything) of requests": st.builds(Rewrites, st.lists(EDIT, max_size=6)),
+    "requests of anything at all": st.builds(Replaces, st.lists(INSERTED, max_size=6)),
+    "history": st.builds(Remembers, st.lists(REPLIES, max_size=2), st.lists(TEXTS, max_size=4), TEXTS),
+}
 PROPERTY = settings(
     max_examples=60,
     deadline=None,
@@ -387,52 +429,27 @@ PROPERTY = settings(
 )
 
 
+def adapters(*, litellm: bool) -> pytest.MarkDecorator:
+    """Each wire, over LiteLLM or directly."""
+    chosen = [line for line in EVERY if (line[1] == "litellm") == litellm]
+    return pytest.mark.parametrize("wire_line", chosen, ids="-".join, indirect=True)
+
+
+@adapters(litellm=False)
+@pytest.mark.parametrize("changes", CHANGES)
 @PROPERTY
-@given(edits=st.lists(EDIT, max_size=6))
-def test_random_edits_of_requests(wire_line: Line, edits: list[Any]) -> None:
-    """Random edits (drop, copy, move, insert anything) to each request of a run with tools: the wire never refuses."""
-    assert wire_line.call(Rewrites(edits)) == "completed completed"
+@given(data=st.data())
+def test_random_changes_of_a_run(wire_line: Line, changes: str, data: st.DataObject) -> None:
+    """Whatever hooks make of the messages of a run with tools, the wire never refuses."""
+    assert wire_line.call(data.draw(CHANGES[changes])) == "completed completed"
 
 
-@PROPERTY
-@given(messages=st.lists(INSERTED, max_size=6))
-def test_random_requests(wire_line: Line, messages: list[Msg]) -> None:
-    """A request made of anything at all is made legal: the wire never refuses."""
-
-    class Replaces(Hook):
-        def on_event(self, event: Any) -> None:
-            if isinstance(event, PreReasoning):
-                event.input_messages = messages
-
-    assert wire_line.call(Replaces()) == "completed completed"
-
-
-REPLIES = st.builds(
-    lambda blocks: Msg("assistant", tuple(blocks), id="m"), st.lists(st.one_of(WORDS, USES, THOUGHTS), max_size=4)
-)
-
-
-@PROPERTY
-@given(replies=st.lists(REPLIES, max_size=2), results=st.lists(TEXTS, max_size=4), said=TEXTS)
-def test_random_replies_results_and_inputs(wire_line: Line, replies: list[Msg], results: list[str], said: str) -> None:
-    """What history holds may be rewritten at will, in `PreCall`, `PostReasoning`, `PostActing` and `PostCall`: what the later
-    requests make of it is accepted."""
-
-    class Rewrites(Hook):
-        def on_event(self, event: Any) -> None:
-            match event:
-                case PreCall():
-                    event.input_messages = [Msg.user(said), Msg.assistant(said), *event.input_messages]
-                case PostReasoning() if replies:
-                    event.reasoning_result = replies.pop(0)
-                case PostActing() if results:
-                    event.tool_result = ToolResultBlock(event.tool_use.id, event.tool_use.name, results.pop(0))
-                case PostCall() if not event.final_message.tool_uses:
-                    event.final_message = Msg.assistant(said)
-                case _:
-                    pass
-
-    assert wire_line.call(Rewrites()) == "completed completed"
+@adapters(litellm=True)
+@settings(PROPERTY, max_examples=20)
+@given(hook=st.one_of(*CHANGES.values()))
+def test_random_changes_of_a_run_over_litellm(wire_line: Line, hook: Hook) -> None:
+    """Fewer, since each takes LiteLLM a while, and its requests are made from the same messages."""
+    assert wire_line.call(hook) == "completed completed"
 
 
 async def test_a_compaction_never_cuts_a_round() -> None:

@@ -506,6 +506,7 @@ async def test_a_dialogue() -> None:
         "show nothing",
         "continue now",
         "history 1",
+        "history",
         "d not \x1b[31m now",
     )
     point = Breakpoint(PreActing, ask=TerminalDebugger(lines, file=shown))
@@ -542,6 +543,10 @@ async def test_a_dialogue() -> None:
         "  continue takes no arguments.",
         "debug> history 1",
         "  (1 message before)",
+        "  assistant \\x1b[2Jhello",
+        '            [delete_file {"path":"\\u001b[31m"}]',
+        "debug> history",
+        "  user      Delete it.",
         "  assistant \\x1b[2Jhello",
         '            [delete_file {"path":"\\u001b[31m"}]',
         "debug> d not \\x1b[31m now",

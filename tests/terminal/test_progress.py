@@ -105,6 +105,15 @@ async def test_a_model_has_a_line_that_says_what_it_writes() -> None:
     ]
 
 
+async def test_of_a_long_text_the_end_is_shown() -> None:
+    """As much as the line has room for."""
+    watch = Watch()
+    agent = Agent("a", ScriptedModel(["word " * 60 + "at last"]))
+    (row, *_), *_ = await watch.follow(agent, lambda event: isinstance(event, ReasoningChunk))
+    assert row.endswith(" word word at last")
+    assert 90 < len(row) < 100
+
+
 async def test_sub_agents_are_a_tree() -> None:
     """Each below the call that asks it, however deep, side by side too, and with the cost of all."""
     leaf = Agent("leaf", ScriptedModel(lambda r: "Leaf." if r.messages[-1].role == "tool" else use("c", "count", to=1)))
