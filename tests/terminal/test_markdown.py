@@ -165,6 +165,7 @@ def test_at_a_terminal(program: Any) -> None:
         "1 2",
         "The end.",
     ]
+    assert [line.rstrip() for line in at.shown.splitlines() if "Here is" in line] == ["  Here is what I found:"]
     raw = program.at_terminal(source.replace("OPTIONS", "{'markdown': False}"))
     raw.wait_for("completed")
     assert "Here is **what** I" in raw.shown
