@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -18,7 +19,7 @@ def test_the_table_is_drawn_from_the_list() -> None:
 
 
 def test_each_feature_has_a_page_and_a_test() -> None:
-    """No page and no function of a test is missing; no feature is listed twice; at least 55 of 70 are there."""
+    """No page and no function of a test is missing; no feature is listed twice; at least 55 are there."""
     missing: list[str] = []
     for feature, page, test in features.present():
         file, _, name = test.partition("::")
@@ -28,5 +29,5 @@ def test_each_feature_has_a_page_and_a_test() -> None:
         if not path.is_file() or not re.search(rf"def test_{name}\(", path.read_text("utf-8")):
             missing.append(f"{feature}: {test}")
     names = [row[0] for _, rows in features.groups() for row in rows]
-    assert (missing, len(names), len(set(names))) == ([], 70, 70)
+    assert (missing, [name for name, times in Counter(names).items() if times > 1]) == ([], [])
     assert len(features.present()) >= 55
