@@ -17,6 +17,7 @@ from agentflow import (
     ModelOptions,
     Msg,
     PostReasoning,
+    PostToolRound,
     PreActing,
     PreCall,
     PreReasoning,
@@ -261,6 +262,38 @@ async def test_an_approval_suspends_the_turn() -> None:
                 await voice.reply()
             voice.resume({waits.pending[0].id: Approve()})
             assert (waits.outcome, (await voice.reply()).text) == ("suspended", "Sunny.")
+
+
+async def test_no_reply_is_requested_while_the_user_speaks() -> None:
+    """A tool that ends in the middle of a sentence: the model answers when the sentence has ended."""
+    started, done, ran = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def search() -> str:
+        """Search."""
+        started.set()
+        await done.wait()
+        return "found"
+
+    @on
+    def note(event: PostToolRound) -> None:
+        ran.set()
+
+    async with (
+        openai_server([UseTool("search"), "Found it.", "Yes."], ["Search.", "Is it there?"]) as server,
+        talk(agent_for(server, tools=[search], hooks=[note]), Speaker()) as voice,
+    ):
+        await voice.send(UTTERANCE)
+        await started.wait()
+        await voice.send(tone(0.3))
+        while voice._live is None or voice._live._quiet.is_set():  # noqa: ASYNC110 - speech is detected
+            await asyncio.sleep(0)
+        done.set()
+        await ran.wait()
+        await asyncio.sleep(0.1)  # time to make a mistake
+        requested = len(sent(server, "response.create"))
+        await voice.send(bytes(24_000))
+        assert (requested, [(await voice.reply()).text for _ in range(2)]) == (1, ["Found it.", "Yes."])
 
 
 async def break_off(peer: RealtimePeer) -> None:

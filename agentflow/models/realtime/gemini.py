@@ -171,6 +171,7 @@ class _GeminiConnection(LiveConnection):
         self._incoming: LiveReply | None = None  # the reply that the server's content belongs to
         self._expected: deque[LiveReply] = deque()  # replies that were requested while it had not ended
         self._spoken: deque[tuple[object, LiveReply]] = deque()  # replies to spoken turns, until their calls
+        self._continued: LiveReply | None = None  # the last reply to results of tools
         self._unheard: LiveReply | None = None  # a reply to a spoken turn that has no transcript yet
         self._transcript = ""
         self._interrupted = self._active = False
@@ -269,7 +270,7 @@ class _GeminiConnection(LiveConnection):
         return reply
 
     async def _respond(self, results: Mapping[str, ToolResultBlock]) -> None:
-        calls, self._calls = self._calls, []
+        calls, self._calls, self._continued = self._calls, [], self._expected[-1] if self._expected else self._incoming
         answers = [_response(call, results.get(call.id)) for call in calls]
         await self.socket.send({"toolResponse": {"functionResponses": answers}})
 
@@ -312,7 +313,6 @@ class _GeminiConnection(LiveConnection):
         if content.output_transcription is not None and content.output_transcription.text and audible:
             self._put(ReplyPart("", chunk=text_chunk(content.output_transcription.text)))
         if content.turn_complete:
-            self._interrupted = False
             self._finish("stop")
 
     def _heard(self, text: str) -> None:
@@ -349,9 +349,11 @@ class _GeminiConnection(LiveConnection):
         self._finish("tool_calls")
 
     def _finish(self, reason: str) -> None:
-        """End the reply; a server may repeat that."""
+        """End the reply; some models end a turn again after its tool calls, which is not the end of the next reply."""
         reply = self._incoming
-        if reply is None or not (reply.begun or self._expected):
+        late = reply is self._continued and not self._interrupted
+        self._interrupted = False
+        if reply is None or (late and not reply.begun):
             return
         if self._unheard is reply:
             self._turn(self._transcript.strip() or NO_TRANSCRIPT)

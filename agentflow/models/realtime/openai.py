@@ -15,6 +15,7 @@ import os
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -237,7 +238,9 @@ class _OpenAILive(LiveConnection):
     async def request(self, request: ModelRequest) -> LiveReply:
         """Make the server's conversation equal to the request, and ask for a reply, once the user is silent."""
         body = self._body(request)
-        await self._quiet.wait()
+        with suppress(TimeoutError):  # a muted microphone leaves the server waiting for the end of speech
+            async with asyncio.timeout(self.model.timeout):
+                await self._quiet.wait()
         try:
             async with asyncio.timeout(self.model.timeout):
                 await self._idle.wait()

@@ -189,6 +189,7 @@ class GeminiPeer(RealtimePeer):
             known(one, {"id", "name", "response", "willContinue", "scheduling"}, "functionResponse")
             self.context.append(("output", str(one["response"].get("output", one["response"].get("error")))))
         self.calls = []
+        await self.send({"serverContent": {"turnComplete": True}})  # late, as some models do
         await self._answer()
 
     async def _reply(self, line: WireReply | Callable[[RealtimePeer], Awaitable[None]]) -> None:
@@ -204,7 +205,6 @@ class GeminiPeer(RealtimePeer):
                 shown = [{"id": id_, "name": call.name, "args": call.input} for id_, call in called]
                 self.generating = False
                 await self.send({"toolCall": {"functionCalls": shown}})
-                await self.send({"serverContent": {"turnComplete": True}})  # as some models do
                 return
             await self.finish()
 

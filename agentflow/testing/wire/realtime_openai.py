@@ -288,7 +288,7 @@ class OpenAIPeer(RealtimePeer):
         await self.send({"type": "response.output_item.done", **at, "item": shown})
 
     async def speak(self, line: WireReply) -> None:
-        """Send a message: its transcript in chunks, each followed by its audio; or its text."""
+        """Send a message: its transcript and its audio in chunks; or its text."""
         assert self.response is not None
         speaks = self.response["output_modalities"] == ["audio"]
         kind = "output_audio" if speaks else "output_text"
@@ -300,12 +300,13 @@ class OpenAIPeer(RealtimePeer):
         await self.send({"type": "response.output_item.added", **output, "item": shown})
         await self._add(item, "in_progress")
         await self.send({"type": "response.content_part.added", **at, "part": {"type": kind[7:]}})
-        for piece in line.pieces(line.text):
+        pieces = line.pieces(line.text)
+        for piece in pieces:  # a transcript is ahead of its audio
             await asyncio.sleep(0)  # a cancellation comes between chunks
-            if not speaks:
-                await self.send({"type": "response.output_text.delta", **at, "delta": piece})
-                continue
-            await self.send({"type": "response.output_audio_transcript.delta", **at, "delta": piece})
+            named = "output_audio_transcript" if speaks else "output_text"
+            await self.send({"type": f"response.{named}.delta", **at, "delta": piece})
+        for piece in pieces if speaks else ():
+            await asyncio.sleep(0)
             sound = tone(len(piece) * PER_CHARACTER)
             self.audio[item["id"]] += len(sound)
             await self.send({"type": "response.output_audio.delta", **at, "delta": b64encode(sound).decode()})
