@@ -36,6 +36,7 @@ class DurableAgent(Generic[T_co]):
         store: A `SqlStore` for its sessions; the agent's own store by default.
         deps: Dependencies of its tools and hooks, by type, in each worker. (A caller's objects are not sent.)
         poll: Seconds between two polls of the database.
+        state: Classes of the session's state; their values are stored with the events when they change, as `SessionState`.
 
     Raises:
         UsageError: The store is not shared between processes.
@@ -58,6 +59,7 @@ class DurableAgent(Generic[T_co]):
         store: Store | None = None,
         deps: object = None,
         poll: float = 0.1,
+        state: Sequence[type] = (),
     ) -> None:
         shared = agent.session(agent.name).store if store is None else store
         if not isinstance(shared, SessionStore) or isinstance(shared, MemoryStore):
@@ -70,7 +72,7 @@ class DurableAgent(Generic[T_co]):
         self.agent = agent
         self.client = FollowingClient(database_url, poll=poll)
         self._url = database_url
-        self.host = Host(agent, shared, deps)
+        self.host = Host(agent, shared, deps, state)
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from types import TracebackType
 from typing import Final, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
@@ -77,13 +77,13 @@ _BATCH = 500
 _ENDED = ("SUCCESS", "ERROR")
 _CONNECTIONS = 5
 _LONGEST = 200
+_CALLS_AT_ONCE = 16
 
 
 class _Query(TypedDict, total=False):
     """The filters and columns of a query for workflows."""
 
     workflow_ids: list[str]
-    workflow_id_prefix: str
     load_input: bool
     load_output: bool
 
@@ -387,11 +387,20 @@ class DurableClient:
             )
 
     async def _segments(self, run_id: str) -> list[WorkflowStatus]:
-        found = await self._statuses(workflow_id_prefix=run_id)
-        mine = [status for status in found if run_of(status.workflow_id) == run_id]
-        if not mine:
+        found = await self._calls(run_id)
+        if not found:
             raise UsageError(f"There is no run {run_id!r} in this database; client.runs() lists them.")
-        return sorted(mine, key=lambda status: segment_number(status.workflow_id))
+        return found
+
+    async def _calls(self, run_id: str) -> list[WorkflowStatus]:
+        """Return the calls of a run, in order; none if there is no such run."""
+        found: list[WorkflowStatus] = []
+        for first in count(1, _CALLS_AT_ONCE):
+            ids = [segment_id(run_id, number) for number in range(first, first + _CALLS_AT_ONCE)]
+            found += await self._statuses(workflow_ids=ids)
+            if len(found) < first + _CALLS_AT_ONCE - 1:
+                break
+        return sorted(found, key=lambda status: segment_number(status.workflow_id))
 
     async def _newest(self, run_id: str) -> WorkflowStatus:
         return (await self._segments(run_id))[-1]

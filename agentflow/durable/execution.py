@@ -130,6 +130,7 @@ class Host:
         agent: The agent.
         store: The store of its sessions.
         deps: Dependencies of its tools and hooks.
+        state: Classes of the session's state to publish.
 
     Attributes:
         store: The store of its sessions.
@@ -137,12 +138,13 @@ class Host:
         closed: If true, nothing more is written.
     """
 
-    def __init__(self, agent: Agent, store: SessionStore, deps: object) -> None:
+    def __init__(self, agent: Agent, store: SessionStore, deps: object, state: Sequence[type] = ()) -> None:
         config = full_agent(agent).config
         if not isinstance(config.new_id, _Ids):
             vars(agent)["_config"] = replace(config, new_id=_Ids(config.new_id))
         self._agent = agent
         self.store = store
+        self.state = tuple(state)
         self.steering = Steering()
         self._deps = deps
         self._running: dict[str, _Running] = {}

@@ -25,7 +25,6 @@ from agentflow.vocabulary.verdicts import Resolution
 
 __all__ = ["CallRecord", "FollowingClient", "ListedRun", "Watch"]
 
-_AT_ONCE: Final = 16
 _BATCHES: Final = 4
 
 
@@ -134,14 +133,7 @@ class FollowingClient(DurableClient):
         Raises:
             StoreError: The database failed, or a result is damaged.
         """
-        found: dict[str, WorkflowStatus] = {}
-        while len(found) % _AT_ONCE == 0:
-            ids = [segment_id(run_id, len(found) + n) for n in range(1, _AT_ONCE + 1)]
-            more = await self._statuses(workflow_ids=ids)
-            if not more:
-                break
-            found.update((status.workflow_id, status) for status in more)
-        return [_record(run_id, found[segment_id(run_id, n)]) for n in range(1, len(found) + 1)]
+        return [_record(run_id, status) for status in await self._calls(run_id)]
 
     async def start(self, request: Request) -> None:
         """Submit the first call of a run, as `submit`."""

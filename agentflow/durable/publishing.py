@@ -23,9 +23,10 @@ from agentflow.durable.records import events_in
 from agentflow.durable.tables import Batch, Tables, TakenOver
 from agentflow.errors import StoreError
 from agentflow.vocabulary.event_json import Json, event_to_dict
-from agentflow.vocabulary.events import HookEvent, PostActing, PostReasoning, PreActing
+from agentflow.vocabulary.events import HookEvent, PostActing, PostCall, PostReasoning, PreActing, PreReasoning
 from agentflow.vocabulary.facts import Fact, Reasoned, ToolDecided, ToolFinished
 from agentflow.vocabulary.ports.retry import RetryPolicy
+from agentflow.vocabulary.typed_state import state_name
 
 __all__ = ["EventPublisher"]
 
@@ -45,9 +46,12 @@ class EventPublisher:
         run_id: The run.
         call_id: Its call.
         worker: The id of the worker that makes the attempt.
+        state: Classes of the session's state to write when they change, after the event that did it.
     """
 
-    def __init__(self, tables: Tables, run_id: str, call_id: str, worker: str) -> None:
+    def __init__(self, tables: Tables, run_id: str, call_id: str, worker: str, state: Sequence[type] = ()) -> None:
+        self._state = [state_name(kind) for kind in state]
+        self._values: Mapping[str, Any] | None = None  # as they were written last
         self._tables = tables
         self._run_id = run_id
         self._call_id = call_id
@@ -82,6 +86,12 @@ class EventPublisher:
             return
         self._caught_up = True
         self._queue(event_to_dict(event))
+        if self._state and isinstance(event, PreReasoning | PostActing | PostCall) and not event.source:
+            saved, _ = event.context.session_state.saved()
+            values = {name: saved[name] for name in self._state if name in saved}
+            if values != self._values:
+                self._values = values
+                self._queue({"type": "SessionState", "values": values})
         while len(self._waiting) > MOST and not self._stopped:
             self._room.clear()
             await self._room.wait()

@@ -115,7 +115,8 @@ class RunEvent:
         run_id: The run.
         seq: The event's number in the run, from 1, without gaps; `stream(run_id, since=seq)` continues after it.
         type: The event's name, such as `"ReasoningChunk"`. `"RunTaken"`: a worker has started an attempt at the run
-            (`data["attempt"]` counts them); unfinished text of an earlier attempt should be discarded.
+            (`data["attempt"]` counts them); unfinished text of an earlier attempt should be discarded. `"SessionState"`: the
+            values of `DurableAgent(state=...)` have changed (`data["values"]`).
         data: Its fields.
     """
 

@@ -352,7 +352,7 @@ class Worker:
         now = await in_daemon(self._tables.now)
         cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)
         await self._check(host, workflow_id)  # before anything is started or published
-        async with EventPublisher(self._tables, run_id, workflow_id, self.id) as publisher:
+        async with EventPublisher(self._tables, run_id, workflow_id, self.id, host.state) as publisher:
             sent = await in_daemon(self._tables.sent, [request.session])
             result = await host.run(workflow_id, request, now, cancelled, publisher, claim, sent)
             if result["outcome"] == "suspended":  # it may have been cancelled just before

@@ -19,8 +19,9 @@ import hashlib
 import re
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast, runtime_checkable
 
 from agentflow._support.frozen import EMPTY
 from agentflow._support.ids import new_id
@@ -28,7 +29,7 @@ from agentflow._support.logs import log_failure
 from agentflow._support.validation import adapter_of
 from agentflow.agent.agent import Agent
 from agentflow.agent.arguments import input_of
-from agentflow.durable.records import Request, RunEvent, events_in, segment_number
+from agentflow.durable.records import Request, RunEvent, RunFailedError, events_in, segment_number
 from agentflow.errors import AgentFlowError, StoreError, ToolArgumentError, UsageError
 from agentflow.loop.session import full_session
 from agentflow.serve.bodies import SESSION_ID
@@ -57,6 +58,7 @@ _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _POSITION: Final = re.compile(r"([0-9]{1,6})-([0-9]{1,12})-([012])")
 _STARTED, _RUNNING, _ENDED = range(3)
 _DAMAGED: Final = "damaged"
+_DISMISS_SECONDS: Final = 10.0
 _LISTED: Final = 50
 _SEARCHED: Final = 1_000
 
@@ -243,6 +245,8 @@ class DurableRun:
     def _shown(self, event: RunEvent, at: _Position) -> Public | None:
         if event.type == "RunTaken":
             return TextEvent(text="", restart=True) if at.stage == _RUNNING else None
+        if event.type == "SessionState" and self._of.view.state:
+            return self._of.view.of_saved(dict(cast("Mapping[str, Any]", event.data["values"])))
         try:
             made = None if event.type == _DAMAGED else _hook_event(event)
         except (StoreError, ValueError, TypeError, LookupError) as error:
@@ -359,6 +363,15 @@ class DurableCalls:
             if calls and calls[0].agent in self.agents:
                 return DurableRun(run_id, calls, self)
         raise Refusal(404, "no_such_run", "The run has been deleted.")
+
+    async def dismiss(self, place: StoredSession, reason: str) -> None:
+        """Close the suspended run of a loaded session, and wait until a worker has done so."""
+        run_id = full_session(place.agent.session(place.stored)).machine.run_id
+        client = self.agents[place.agent.name].client
+        with suppress(UsageError, TimeoutError, RunFailedError):
+            await stored(client.cancel(run_id, reason))
+            async with asyncio.timeout(_DISMISS_SECONDS):
+                await stored(client.result(run_id))
 
     async def withdraw(self, agent: str, session: str) -> None:
         """Delete the messages to a session, if workers run its agent."""

@@ -24,6 +24,7 @@ from agentflow.errors import (
     ToolArgumentError,
     UsageError,
 )
+from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.session import STATUSES, Session, SessionStatus, full_session
 from agentflow.plugins.steering import Steering
@@ -32,12 +33,13 @@ from agentflow.serve.durable_runs import STORED_SESSION, DurableCalls, DurableRu
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Run, RunRequest, Runs, ServedCall, ServedRun, StoredSession
-from agentflow.serve.view import View
+from agentflow.serve.view import EndEvent, View
+from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.facts import CallOpened, Fact
 from agentflow.vocabulary.messages import Msg, Pending
 from agentflow.vocabulary.ports.memory_store import MemoryStore
 from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
-from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
+from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution, Stop
 
 __all__ = ["RouteModule", "Service", "StoredSession", "resolution"]
 
@@ -78,6 +80,12 @@ class Service:
         names = [*self.agents, *durable]
         if not agents or len(set(names)) < len(agents):
             raise UsageError(f"App(agents): it takes agents with different names, not {names}.")
+        for one in durable.values():
+            if hidden := [kind.__name__ for kind in view.state if kind not in one.host.state]:
+                raise UsageError(
+                    f"App: View(state=...) has {hidden}, which agent {one.agent.name!r} does not publish. Pass "
+                    "DurableAgent(..., state=[...]) the same classes."
+                )
         for name in names:
             if not _NAME.fullmatch(name):
                 raise UsageError(f"App: the agent's name {name!r} is part of paths: use letters, digits, '_' and '-'.")
@@ -339,6 +347,35 @@ class Service:
         waiting = session.pending
         return await self.open(ServedCall(owner=owner, place=place, decisions=resolutions, waiting=waiting))
 
+    async def dismiss(self, place: StoredSession, reason: str) -> None:
+        """Close the call of a session that waits for decisions, without a reply: what it waits for is denied.
+
+        Raises:
+            Refusal: The session does not exist, or cannot be read.
+        """
+        session, _ = await self.load(place)
+        if self.status(session) not in ("suspended", "unfinished"):
+            return
+        if self.is_durable(place):
+            await self.durable.dismiss(place, reason)
+            return
+        denied = {waits.id: Deny(reason) for waits in session.pending}
+        await self._stored(place.agent.resume(session, denied, hooks=[_Dismissal(reason)]))
+
+    async def last_end(self, owner: str, place: StoredSession, session: Session) -> EndEvent:
+        """Return how the last call of a loaded session ended, on which no run works."""
+        run_id = full_session(session).machine.run_id
+        run = await self.durable.find(owner, run_id) if self.is_durable(place) else self.runs.of_owner(owner, run_id)
+        if run is not None and run.end is not None:
+            return run.end
+        match self.status(session):
+            case "suspended":
+                return EndEvent(outcome="suspended", questions=self.view.questions(session.pending))
+            case "ready" if session.messages and session.messages[-1].role == "assistant":
+                return EndEvent(outcome="completed", text=self.view.history(session.messages[-1:])[0].text)
+            case _:
+                return EndEvent(outcome="parked")
+
     async def start(self, call: RunRequest) -> Run:
         """Start a call or a resume in this process.
 
@@ -408,6 +445,19 @@ class Service:
         except StoreError as error:
             log_failure("ERROR", error, "the unfinished sessions of agent {} are not continued", agent.name)
             return ()
+
+
+class _Dismissal(Hook):
+    """Stops a call before its next reply."""
+
+    events = (PreReasoning,)
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def on_event(self, event: HookEvent) -> Stop:
+        """Stop."""
+        return Stop(self._reason)
 
 
 RouteModule: TypeAlias = Callable[[Service], Sequence[BaseRoute]]

@@ -294,7 +294,10 @@ class View:
         """Return the view of the session's state at an event after which it may have changed; None at others."""
         if not self.state or event.source or not isinstance(event, PreReasoning | PostActing | PostCall):
             return None
-        saved, _ = event.context.session_state.saved()
+        return self.of_saved(event.context.session_state.saved()[0])
+
+    def of_saved(self, saved: Mapping[str, Any]) -> StateEvent:
+        """Return the view of a session's state, as saved data."""
         chosen = {kind.__name__: saved[name] for kind in self.state if (name := state_name(kind)) in saved}
         return StateEvent(state=self._data(chosen))
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 
-from agentflow import Agent, ToolUseBlock, tool
+from agentflow import Agent, RunContext, ToolUseBlock, tool
 from agentflow.durable.agent import DurableAgent
 from agentflow.serve import STANDARD, App, Limits, View, bearer_tokens
+from agentflow.serve.a2a import A2A
 from agentflow.serve.server import listen, server_for
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
@@ -28,6 +31,28 @@ async def pay(euros: int) -> str:
     return f"paid {euros}"
 
 
+@dataclass
+class Cart:
+    """A part of the session's state that pages may see."""
+
+    items: list[str] = field(default_factory=list[str])
+
+
+@dataclass
+class Score:
+    """One that they may not see."""
+
+    value: int = 7
+
+
+@tool
+async def add(item: str, context: RunContext) -> str:
+    """Add an item."""
+    context.session_state[Cart].items.append(item)
+    context.session_state[Score].value += 1
+    return "added"
+
+
 def brain(request: ModelRequest) -> list[object]:
     """Pay, call the client's tool, count slowly, name the instructions, or greet."""
     last = request.messages[-1]
@@ -37,6 +62,8 @@ def brain(request: ModelRequest) -> list[object]:
             return ["done: ", last.tool_results[-1].text]
         case ["pay", euros]:
             return ["Let me pay.", ToolUseBlock(key, "pay", {"euros": int(euros)})]
+        case ["add", item]:
+            return [ToolUseBlock(key, "add", {"item": item})]
         case ["draw", kind]:
             return ["Look: ", ToolUseBlock(key, request.tools[-1].name, {"kind": kind})]
         case ["count"]:
@@ -55,8 +82,8 @@ async def pause() -> str:
 
 def agent_on(url: str) -> DurableAgent:
     """The agent, as a process makes it."""
-    agent = Agent("a", ScriptedModel(brain), system="Be exact.", tools=[pay], store=SqlStore(url))
-    return DurableAgent(agent, url, poll=0.05)
+    agent = Agent("a", ScriptedModel(brain), system="Be exact.", tools=[pay, add], store=SqlStore(url))
+    return DurableAgent(agent, url, poll=0.05, state=[Cart])
 
 
 async def serve(url: str, port: int) -> None:
@@ -64,9 +91,9 @@ async def serve(url: str, port: int) -> None:
     app = App(
         agent_on(url),
         auth=bearer_tokens(TOKENS),
-        view=View(tools="full"),
+        view=View(tools="full", state=[Cart]),
         limits=Limits(heartbeat=1.0),
-        routes=STANDARD,
+        routes=[*STANDARD, A2A(tasks=url)] if find_spec("aiosqlite") else STANDARD,
     )
     with listen(app, "127.0.0.1", port) as listening:
         await server_for(app, shutdown_seconds=2).serve(sockets=[listening])

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
 from a2a.helpers import get_data_parts, new_data_part, new_text_part
+from a2a.server.context import ServerCallContext
 from a2a.server.tasks import InMemoryTaskStore
 from a2a.types import (
     AgentCard,
@@ -37,11 +40,15 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from agentflow import Agent, Deny, MemoryStore, PreCall, ToolUseBlock, on, tool
+from agentflow.errors import UsageError
 from agentflow.serve import STANDARD, App, Limits, View, bearer_tokens
 from agentflow.serve.a2a import A2A
+from agentflow.serve.a2a.routes import _OwnerUser
+from agentflow.serve.a2a.task_stores import TaskDatabase
 from agentflow.testing import ScriptedModel
 
 OWNER = hashlib.sha256(b"").hexdigest()[:32]
+CALL = ServerCallContext(user=_OwnerUser(OWNER))
 ADA, BOB = "ada-has-a-long-token", "bob-has-a-long-token"
 AUTH = bearer_tokens({ADA: "ada", BOB: "bob"})
 
@@ -519,6 +526,71 @@ async def test_a_shutdown_parks_a_task_and_the_next_process_continues_it() -> No
     async with served(app) as url, client_of(url, streaming=False) as client:
         task = await task_of(client, said("go on", task=events[0].task.id))
     assert (state(task), reply(task)) == ("completed", "Done.")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database for tasks."""
+    if request.param == "sqlite":
+        pytest.importorskip("aiosqlite")
+        yield f"sqlite:///{tmp_path / 'tasks.db'}"
+    else:
+        with request.getfixturevalue("postgres").database() as url:
+            yield url
+
+
+async def test_tasks_in_a_database_survive_their_process(database: str) -> None:
+    """A waiting one is answered at the next process, or cancelled, which denies its question and leaves its context free. One
+    that worked when its process died is completed from its session."""
+    store = MemoryStore()
+    script = [
+        ToolUseBlock("t1", "pay", {"euros": 5}),
+        ToolUseBlock("t2", "pay", {"euros": 7}),
+        "Hello.",
+        "Paid.",
+        "Free.",
+    ]
+    model = ScriptedModel(script)
+
+    def app() -> App:
+        return app_of(Agent("a", model, tools=[pay]), store=store, options=A2A(tasks=database))
+
+    async with served(app()) as url, client_of(url, streaming=False) as client:
+        first, second, third = [await task_of(client, said(text)) for text in ("Pay", "Pay more", "Hi")]
+    tasks = TaskDatabase.open(database)
+    seen: list[Task] = []
+    for age in (0.0, 1e6):
+        left = await tasks.store.get(third.id, CALL)
+        assert left is not None
+        left.task.status.state = TaskState.TASK_STATE_WORKING
+        left.task.status.timestamp.FromSeconds(int(time.time() - age))
+        await tasks.store.save(left.task, prev_version=left.version, context=CALL)
+        async with served(app()) as url, client_of(url, streaming=False) as client:
+            seen.append(await client.get_task(GetTaskRequest(id=third.id)))
+    await tasks.engine.dispose()
+    async with served(app()) as url, client_of(url, streaming=False) as client:
+        paid = await task_of(client, said("approve", task=first.id))
+        cancelled = await client.cancel_task(CancelTaskRequest(id=second.id))
+        free = await task_of(client, said("And now?", context=second.context_id))
+        with pytest.raises(TaskNotFoundError):
+            await client.get_task(GetTaskRequest(id="unknown"))
+    assert [state(one) for one in (first, second, third)] == ["input_required"] * 2 + ["completed"]
+    assert [(state(one), reply(one)) for one in (*seen, paid, free)] == [
+        ("working", "Hello."),
+        ("completed", "Hello."),
+        ("completed", "Paid."),
+        ("completed", "Free."),
+    ]
+    assert state(cancelled) == "canceled"
+    assert [msg.text for msg in model.requests[-1].messages if msg.role == "tool"] == [
+        "Denied: cancelled by the client"
+    ]
+
+
+def test_a_database_of_tasks_that_is_not_one() -> None:
+    """The error names the forms."""
+    with pytest.raises(UsageError, match="takes a database such as"):
+        app_of(Agent("a", ScriptedModel([])), options=A2A(tasks="mysql://host/db"))
 
 
 def waiting_for(gate: Gate) -> Any:

@@ -16,8 +16,9 @@ from starlette.requests import Request
 from agentflow import Agent, ToolUseBlock, tool
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.publishing import EventPublisher
-from agentflow.durable.tables import Tables
-from agentflow.serve import App, Limits
+from agentflow.durable.tables import StoredMessage, Tables
+from agentflow.errors import UsageError
+from agentflow.serve import App, Limits, View
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.facts import Fact, Reasoned, ToolDecided, ToolFinished
@@ -256,3 +257,24 @@ async def test_processes_are_killed_and_every_client_gets_its_whole_reply_once(p
             processes.end()
             nursery.end()
     assert (report.wrong, report.runs >= 10, processes.killed.total() >= 4) == ([], True, True)
+
+
+def test_state_that_no_worker_publishes_is_refused(site: Site) -> None:
+    """The error names the class and the argument that publishes it."""
+    with pytest.raises(UsageError, match=r"has \['Site'\], which agent 'a' does not publish"):
+        App(site.agent(), view=View(state=[Site]))
+
+
+async def test_a_damaged_message_to_a_session_is_skipped(site: Site) -> None:
+    """The run goes on, and gets the others; a message that is sent again is not delivered twice."""
+    tables = Tables(site.url)
+    async with site.agent() as durable:
+        await durable.client.submit("a", "Hi", session="s")
+        sent = [await durable.client.send("s", Msg.user(text, id=key)) for text, key in (("one", "m1"), ("two", "m1"))]
+        tables.send(StoredMessage("s", "m2", "{"))
+        async with site.worker(), asyncio.timeout(LIMIT):
+            await durable.call("Bye", session="s")
+            history = await durable.agent.history(durable.agent.session("s"))
+    tables.dispose()
+    assert sent == [True, False]
+    assert [msg.text for msg in history] == ["one", "Hi", "Hello Hi", "Bye", "Hello Bye"]

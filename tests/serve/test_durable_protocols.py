@@ -7,14 +7,29 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
 import anthropic
+import httpx
 import openai
 import pytest
+from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
+from a2a.helpers import new_text_part
+from a2a.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    Message,
+    Role,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskState,
+)
 from npm_client import NodeProgram
 from nursery import Nursery
 from serve_client import LIMIT, connected, sent_by
@@ -30,10 +45,11 @@ CHART: Any = {
 
 
 class Webs(NamedTuple):
-    """The addresses of the two web processes."""
+    """The addresses of the two web processes, and what starts a further one, and returns its address and process id."""
 
     one: str
     two: str
+    start: Callable[[], tuple[str, int]]
 
 
 def _free_port() -> int:
@@ -46,14 +62,22 @@ def _free_port() -> int:
 def webs(tmp_path_factory: pytest.TempPathFactory) -> Generator[Webs]:
     """Two web processes and a worker."""
     url = f"sqlite:///{tmp_path_factory.mktemp('site') / 'site.db'}"
-    ports = [_free_port(), _free_port()]
     nursery = Nursery("page_processes", paths=(HERE,))
     env = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
-    commands = [["worker", url], *[["web", url, str(port)] for port in ports]]
-    pids = [nursery.start([str(HERE / "page_processes.py"), *command], env, {}) for command in commands]
-    found = Webs(*[f"http://127.0.0.1:{port}" for port in ports])
+    pids: list[int] = []
+
+    def start(*command: str) -> int:
+        pids.append(nursery.start([str(HERE / "page_processes.py"), *command], env, {}))
+        return pids[-1]
+
+    def web() -> tuple[str, int]:
+        port = _free_port()
+        return f"http://127.0.0.1:{port}", start("web", url, str(port))
+
     try:
-        asyncio.run(asyncio.wait_for(_ready(found), LIMIT))
+        start("worker", url)
+        found = Webs(web()[0], web()[0], web)
+        asyncio.run(asyncio.wait_for(ready(found.one, found.two), LIMIT))
         yield found
     finally:
         for pid in pids:
@@ -62,9 +86,10 @@ def webs(tmp_path_factory: pytest.TempPathFactory) -> Generator[Webs]:
         nursery.end()
 
 
-async def _ready(webs: Webs) -> None:
+async def ready(*urls: str) -> None:
+    """Wait until web processes answer."""
     async with aiohttp.ClientSession() as http:
-        for url in webs:
+        for url in urls:
             while True:
                 try:
                     async with http.get(f"{url}/ready") as response:
@@ -103,8 +128,8 @@ def texts(seen: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def kinds(seen: dict[str, Any]) -> list[str]:
-    """The kinds of a run's events."""
-    return [event["type"] for event in seen["events"]]
+    """The kinds of a run's events, without those of the state."""
+    return [event["type"] for event in seen["events"] if not event["type"].startswith("STATE")]
 
 
 async def test_an_ag_ui_page_decides_at_another_process(ag_ui: NodeProgram, webs: Webs) -> None:
@@ -180,6 +205,23 @@ async def test_an_ag_ui_page_stops_and_retries(ag_ui: NodeProgram, webs: Webs) -
     assert [(one["role"], one["text"]) for one in history["messages"]] == texts(retried)
 
 
+async def test_an_ag_ui_page_has_the_sessions_state(ag_ui: NodeProgram, webs: Webs) -> None:
+    """The values that the view allows come from the worker, a snapshot first and then patches; the next run begins with the
+    current ones, at the other process too."""
+    await page(ag_ui, webs.one, "cart")
+    seen = await run(ag_ui, "add tea")
+    await page(ag_ui, webs.two, "cart", messages=seen["messages"])
+    more = await run(ag_ui, "add jam")
+
+    def states(found: dict[str, Any]) -> list[Any]:
+        return [one.get("snapshot", one.get("delta")) for one in found["events"] if "STATE" in one["type"]]
+
+    tea = {"items": ["tea"]}
+    assert states(seen) == [{}, [{"op": "add", "path": "/Cart", "value": tea}]]
+    change = {"op": "replace", "path": "/Cart/items", "value": ["tea", "jam"]}
+    assert (states(more), more["state"]) == ([{"Cart": tea}, [change]], {"Cart": {"items": ["tea", "jam"]}})
+
+
 # ---- AI SDK
 
 
@@ -199,7 +241,11 @@ async def chat(node: NodeProgram, web: str, name: str, query: str = "", messages
 def parts(seen: dict[str, Any]) -> list[Any]:
     """Return the parts of the last message, each as its kind and content."""
     keys = ("text", "state", "input", "output")
-    return [(part["type"], *[part[key] for key in keys if key in part]) for part in seen["messages"][-1]["parts"]]
+    return [
+        (part["type"], *[part[key] for key in keys if key in part])
+        for part in seen["messages"][-1]["parts"]
+        if part["type"] != "data-state"
+    ]
 
 
 async def test_an_ai_sdk_chat_decides_at_another_process(ai_sdk: NodeProgram, webs: Webs) -> None:
@@ -358,3 +404,86 @@ async def test_a_disconnected_client_of_a_model_interrupts_the_run(webs: Webs) -
             asking.cancel()
             outcomes.append((await client.ended(newest["id"]))["outcome"])
     assert outcomes == ["interrupted"] * 2
+
+
+# ---- A2A
+
+
+@asynccontextmanager
+async def a2a_client(web: str, *, streaming: bool = False) -> AsyncIterator[Client]:
+    """The official client of a web process."""
+    async with httpx.AsyncClient(headers=HEADERS, timeout=LIMIT, trust_env=False) as http:
+        card = await A2ACardResolver(http, f"{web}/a2a/a").get_agent_card()
+        yield ClientFactory(ClientConfig(httpx_client=http, streaming=streaming)).create(card)
+
+
+def said(text: str, task: str = "", context: str = "") -> SendMessageRequest:
+    """A message."""
+    parts = [new_text_part(text)]
+    return SendMessageRequest(
+        message=Message(message_id="m", role=Role.ROLE_USER, parts=parts, task_id=task, context_id=context)
+    )
+
+
+async def task_of(client: Client, request: SendMessageRequest) -> Task:
+    """The task that a message leads to."""
+    [response] = [event async for event in client.send_message(request)]
+    return response.task
+
+
+def state_of(task: Task) -> tuple[str, str]:
+    """A task's state and reply."""
+    reply = "|".join(part.text for artifact in task.artifacts for part in artifact.parts)
+    return TaskState.Name(task.status.state).removeprefix("TASK_STATE_").lower(), reply
+
+
+@pytest.mark.skipif(find_spec("aiosqlite") is None, reason="the driver of the tasks is not installed")
+async def test_a2a_tasks_are_those_of_every_process(webs: Webs) -> None:
+    """A question of one process is answered at the other one, which also reads the stream of a task that works there, and
+    cancels it; a cancelled task that waits leaves its context free."""
+    async with (
+        a2a_client(webs.one) as one,
+        a2a_client(webs.two) as two,
+        a2a_client(webs.one, streaming=True) as streaming,
+        a2a_client(webs.two, streaming=True) as watching,
+    ):
+        asked = await task_of(one, said("pay 5"))
+        paid = await task_of(two, said("approve", asked.id))
+        known = await one.get_task(GetTaskRequest(id=asked.id))
+        events = streaming.send_message(said("count"))
+        counting = (await anext(events)).task
+        watched = watching.subscribe(SubscribeToTaskRequest(id=counting.id))
+        first = (await anext(watched)).task
+        seen = (await anext(event async for event in watched if event.HasField("artifact_update"))).artifact_update
+        cancelled = await two.cancel_task(CancelTaskRequest(id=counting.id))
+        rest = [event async for event in events]
+        await watched.aclose()  # type: ignore[attr-defined]
+        waits = await task_of(one, said("pay 7"))
+        dropped = await two.cancel_task(CancelTaskRequest(id=waits.id))
+        free = await task_of(one, said("you", context=waits.context_id))
+        async with connected(webs.one, **HEADERS) as client:
+            runs = await client.good("GET", "/runs")
+    assert (state_of(asked), state_of(paid)) == (("input_required", "Let me pay."), ("completed", "done: paid 5"))
+    assert state_of(known) == state_of(paid)
+    assert (first.id, seen.artifact.parts[0].text[:2] != "", state_of(cancelled)[0]) == (counting.id, True, "canceled")
+    last = rest[-1].task if rest[-1].HasField("task") else rest[-1].status_update
+    assert last.status.state == TaskState.TASK_STATE_CANCELED
+    assert [one["end"]["outcome"] for one in runs if one["session"] == counting.context_id] == ["interrupted"]
+    assert (state_of(dropped)[0], state_of(free)) == ("canceled", ("completed", "Hello you"))
+
+
+@pytest.mark.skipif(find_spec("aiosqlite") is None, reason="the driver of the tasks is not installed")
+async def test_an_a2a_task_survives_its_process(webs: Webs) -> None:
+    """The process that follows the call is killed; a client that watches the task at another one gets the whole reply."""
+    url, pid = webs.start()
+    await ready(url)
+    async with a2a_client(url, streaming=True) as killed, a2a_client(webs.two, streaming=True) as other:
+        events = killed.send_message(said("count"))
+        task = (await anext(events)).task
+        await anext(event async for event in events if event.HasField("artifact_update"))
+        os.kill(pid, signal.SIGKILL)
+        watched = [event async for event in other.subscribe(SubscribeToTaskRequest(id=task.id))]
+        found = await other.get_task(GetTaskRequest(id=task.id))
+    counted = "".join(f"{n} " for n in range(200))
+    assert watched[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
+    assert state_of(found) == ("completed", counted)

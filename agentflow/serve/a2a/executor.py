@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
@@ -27,8 +27,8 @@ from agentflow.serve.a2a.content import data_in
 from agentflow.serve.a2a.sdk import EventQueue, ParseError, agent_execution, helpers, tasks, types
 from agentflow.serve.bodies import DecisionBody, ResumeBody
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Numbered, Run
-from agentflow.serve.service import Service, StoredSession
+from agentflow.serve.runs import Numbered, ServedRun, StoredSession
+from agentflow.serve.service import Service
 from agentflow.serve.view import EndEvent, Public, Question, ReplyEvent, TextEvent, ToolEvent
 from agentflow.vocabulary.messages import Pending
 
@@ -40,6 +40,7 @@ HOW_TO_ANSWER: Final = (
     "Answer with a message on this task: 'approve', 'deny: reason', or a data part with the decisions of all questions, "
     '{"decisions": {"<id>": {"action": "approve"}}}.'
 )
+_CANCELLED: Final = "cancelled by the client"
 _ARTIFACT: Final = "reply"
 _FLUSH_SECONDS: Final = 0.05
 _INTERRUPTED: Final = "The server stopped during this task. Send a message on it to continue."
@@ -102,7 +103,6 @@ class AgentTasks(agent_execution.AgentExecutor):
     def __init__(self, service: Service, agent: str) -> None:
         self._service = service
         self._agent = agent
-        self._running: dict[str, Run] = {}
 
     async def execute(self, context: agent_execution.RequestContext, event_queue: EventQueue) -> None:
         """Work on a task until it ends or waits."""
@@ -124,13 +124,14 @@ class AgentTasks(agent_execution.AgentExecutor):
     async def _work(
         self, context: agent_execution.RequestContext, message: types.Message, progress: TaskReporter
     ) -> None:
-        task_id, context_id = progress.updater.task_id, progress.updater.context_id
+        context_id = progress.updater.context_id
         owner = context.call_context.user.user_name
         waiting: Sequence[Question] = ()
         try:
             place = self._service.session(owner, self._agent, context_id)
             session = await self._open(place)
-            if session is not None and self._service.status(session) in ("suspended", "unfinished"):
+            status = None if session is None else await self._service.current_status(place, session)
+            if session is not None and status in ("suspended", "unfinished"):
                 waiting = self._service.view.questions(session.pending)
                 if context.current_task is None:
                     await progress.ask(waiting, "This conversation waits; the message was not delivered.")
@@ -138,27 +139,37 @@ class AgentTasks(agent_execution.AgentExecutor):
                 run = await self._service.resume(owner, place, _decisions(message, session.pending))
             else:
                 run = await self._service.call(owner, place, text_of(message))
-            assert isinstance(run, Run)  # routes of A2A are those of the agents that run in this process
         except Refusal as refusal:
             if waiting:
                 await progress.ask(waiting, refusal.text)
             else:
                 await progress.updater.reject(progress.message(helpers.new_text_part(refusal.text)))
             return
-        self._running[task_id] = run
-        try:
-            await progress.follow(run)
-        finally:
-            del self._running[task_id]
+        await progress.follow(run)
 
     async def cancel(self, context: agent_execution.RequestContext, event_queue: EventQueue) -> None:
-        """Interrupt the run of a task. A session that waits for decisions continues to wait."""
+        """End a task; `close` ends its run."""
         assert context.task_id is not None
         assert context.context_id is not None
-        run = self._running.get(context.task_id)
-        if run is not None:
-            run.interrupt("cancelled by the client")
         await tasks.TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+
+    async def close(self, owner: str, context_id: str) -> None:
+        """End the run of a cancelled task: one that works, here or elsewhere, or that waits for decisions."""
+        place = self._service.session(owner, self._agent, context_id)
+        run = await self._service.working(place)
+        if run is not None:
+            await run.cancel(_CANCELLED)
+        elif await self._open(place) is not None:
+            await self._service.dismiss(place, _CANCELLED)
+
+    async def complete(self, owner: str, task: types.Task, save: Callable[[Any], Awaitable[object]]) -> None:
+        """Report the end of a task's run in place of the process that followed it, if the run has ended."""
+        place = self._service.session(owner, self._agent, task.context_id)
+        session = await self._open(place)
+        if session is None or await self._service.working(place) is not None:
+            return
+        end = await self._service.last_end(owner, place, session)
+        await TaskReporter(tasks.TaskUpdater(_Saving(save), task.id, task.context_id)).end(end)
 
     async def _open(self, place: StoredSession) -> Session | None:
         try:
@@ -167,6 +178,16 @@ class AgentTasks(agent_execution.AgentExecutor):
             if refusal.status == 404:
                 return None  # it begins with this task
             raise
+
+
+class _Saving(EventQueue):
+    """Passes events to the task store."""
+
+    def __init__(self, save: Callable[[Any], Awaitable[object]]) -> None:
+        self._save = save
+
+    async def enqueue_event(self, event: Any) -> None:
+        await self._save(event)
 
 
 class TaskReporter:
@@ -182,10 +203,10 @@ class TaskReporter:
         self._sent = ""  # the streamed text of the current reply
         self._known: str | None = None  # the artifact's complete text
 
-    async def follow(self, run: Run) -> None:
+    async def follow(self, run: ServedRun) -> None:
         """Report a run until its end."""
         await self.updater.start_work()
-        async for numbered in ticking(run.read(run.begin), self._wait):
+        async for numbered in ticking(run.read_call(), self._wait):
             await self._add(numbered)
 
     def _wait(self) -> float | None:
@@ -205,7 +226,7 @@ class TaskReporter:
                 await self._flush()
                 await self.updater.start_work(self.message(*_parts(tool.label or "", {"tool": _plain(tool)})))
             case EndEvent() as end:
-                await self._end(end)
+                await self.end(end)
             case _:
                 pass
 
@@ -224,7 +245,8 @@ class TaskReporter:
             self._known = text
             await self.updater.add_artifact([helpers.new_text_part(text)], _ARTIFACT, append=False, last_chunk=True)
 
-    async def _end(self, end: EndEvent) -> None:
+    async def end(self, end: EndEvent) -> None:
+        """Report the end of a run."""
         match end.outcome:
             case "suspended":
                 await self._flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -24,11 +24,13 @@ from agentflow.serve.a2a.sdk import (
     ServerSentEvent,
     TaskStore,
     User,
+    cluster,
     request_handlers,
     routes,
     tasks,
     types,
 )
+from agentflow.serve.a2a.task_stores import WORKING, LastTasks, TaskDatabase
 from agentflow.serve.bodies import read_json
 from agentflow.serve.guard import owner_of
 from agentflow.serve.limits import Limits
@@ -38,9 +40,10 @@ from agentflow.serve.streams import EventStreamResponse
 
 __all__ = ["A2A"]
 
+_CHECK_SECONDS = 2.0
+_LEFT_SECONDS = 10.0
 _CARD = "/.well-known/agent-card.json"
 _LINE_ENDS = {ord(char): json.dumps(char)[1:-1] for char in "\x85\u2028\u2029"}  # for the SDK's client they end a line
-_WORKING = (types.TaskState.TASK_STATE_SUBMITTED, types.TaskState.TASK_STATE_WORKING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +57,8 @@ class A2A:
         version: The version that the cards state.
         push: Whether clients can have notifications sent: to public addresses, or as a function decides.
         card: Changes a card before it is sent: it is called with the agent and the card.
-        tasks: A store of tasks of the SDK; by default the last ones are kept in memory.
+        tasks: The database of the tasks, for all processes that serve them; or a store of the SDK. By default the last ones
+            are kept in memory.
 
     Example:
         >>> from agentflow.serve import STANDARD, App
@@ -65,28 +69,33 @@ class A2A:
     version: str = "1.0.0"
     push: bool | PushCheck = False
     card: Callable[[Agent[Any], types.AgentCard], None] | None = None
-    tasks: TaskStore | None = None
+    tasks: TaskStore | str | None = None
 
     def __call__(self, service: Service) -> Sequence[BaseRoute]:
         """Return the routes for a service."""
-        offers = [_OfferedAgent(service, agent, self) for agent in service.agents.values()]
+        shared = TaskDatabase.open(self.tasks) if isinstance(self.tasks, str) else self.tasks
+        offers = [_OfferedAgent(service, agent, self, shared) for agent in service.all_agents]
         made: list[BaseRoute] = [Route(_CARD, offers[0].card)]
         for offer in offers:
             service.closing.append(offer.close)
             made += [Route(offer.path, offer.handle, methods=["POST"]), Route(f"{offer.path}{_CARD}", offer.card)]
+        if isinstance(shared, TaskDatabase):
+            service.closing.append(shared.engine.dispose)
         return made
 
 
 class _OfferedAgent:
     """An agent as it is offered."""
 
-    def __init__(self, service: Service, agent: Agent[Any], options: A2A) -> None:
+    def __init__(
+        self, service: Service, agent: Agent[Any], options: A2A, shared: TaskStore | TaskDatabase | None
+    ) -> None:
         self.path = f"/a2a/{agent.name}"
         self._service = service
         self._agent = agent
         self._options = options
         self._addresses = PushAddresses()
-        self._tasks = options.tasks or _LastTasks(service.limits, self._addresses)
+        self._tasks = shared or LastTasks(service.limits, self._addresses)
         self._open: tuple[_LimitedHandler, Pusher | None] | None = None
 
     def _handler(self) -> _LimitedHandler:
@@ -95,16 +104,19 @@ class _OfferedAgent:
             push, addresses = self._options.push, self._addresses
             check = None if isinstance(push, bool) else push
             pusher = Pusher(addresses, check) if push else None
+            kept = self._tasks
+            store, events = (kept.store, kept.events) if isinstance(kept, TaskDatabase) else (kept, None)
             handler = _LimitedHandler(
                 AgentTasks(self._service, self._agent.name),
-                self._tasks,
+                store,
                 self._card(""),
+                event_stream=events,
                 push_config_store=addresses,
                 push_sender=pusher,
                 push_url_validator=check or public_only,
                 interrupted_task_timeout=self._service.limits.kept_seconds,
             )
-            handler.serve(self._service, self._agent.name, self._tasks)
+            handler.serve(self._service, self._agent.name)
             self._open = handler, pusher
         return self._open[0]
 
@@ -202,11 +214,18 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
         "Any", request_handlers.DefaultRequestHandlerV2
     ).on_message_send_stream
 
-    def serve(self, service: Service, agent: str, tasks: TaskStore) -> None:
+    _subscribe: Callable[..., AsyncGenerator[Any]] = cast(
+        "Any", request_handlers.DefaultRequestHandlerV2
+    ).on_subscribe_to_task
+    _get: Callable[..., Awaitable[Any]] = cast("Any", request_handlers.DefaultRequestHandlerV2).on_get_task
+    _cancel: Callable[..., Awaitable[types.Task]] = cast("Any", request_handlers.DefaultRequestHandlerV2).on_cancel_task
+    _executor: AgentTasks
+
+    def serve(self, service: Service, agent: str) -> None:
         """Set the values for the checks."""
         self._service = service
         self._agent = agent
-        self._tasks = tasks
+        self._executor = cast("AgentTasks", self.agent_executor)
 
     async def on_message_send(self, params: types.SendMessageRequest, context: ServerCallContext) -> Any:
         await self._check(params, context)
@@ -219,17 +238,52 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
         async for event in self._send_stream(params, context):
             yield event
 
+    async def on_get_task(self, params: types.GetTaskRequest, context: ServerCallContext) -> Any:
+        await self._complete(params.id, context)
+        return await self._get(params, context)
+
+    async def on_subscribe_to_task(
+        self, params: types.SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Any]:
+        await self._complete(params.id, context)
+        async for event in ticking(self._subscribe(params, context), lambda: _CHECK_SECONDS):
+            if event is None:
+                await self._complete(params.id, context)
+            else:
+                yield event
+
+    async def on_cancel_task(self, params: types.CancelTaskRequest, context: ServerCallContext) -> Any:
+        task = await self._cancel(params, context)
+        await self._executor.close(context.user.user_name, task.context_id)
+        return task
+
+    async def _complete(self, task_id: str, context: ServerCallContext) -> None:
+        """Complete a task whose process died, if its run has ended."""
+        if await self._active_task_registry.get(task_id) is not None:
+            return
+        found = await self._versioned_store.get(task_id, context)
+        if found is None or found.task.status.state not in WORKING or _age(found.task) < _LEFT_SECONDS:
+            return
+        task = found.task
+        manager = tasks.TaskManager(self._versioned_store, context, task.id, task.context_id, None)
+        try:
+            await self._executor.complete(context.user.user_name, task, manager.process)
+        except cluster.ConcurrentTaskModificationError:
+            return  # its process has just completed it
+
     async def _check(
         self, params: types.SendMessageRequest, context: ServerCallContext, *, streams: bool = False
     ) -> None:
         service, message, owner = self._service, params.message, context.user.user_name
         if message.task_id and not message.context_id:  # the SDK would make up one
-            task = await self._tasks.get(message.task_id, context)
-            message.context_id = "" if task is None else task.context_id
+            found = await self._versioned_store.get(message.task_id, context)
+            message.context_id = "" if found is None else found.task.context_id
+        if message.task_id:
+            await self._complete(message.task_id, context)
         try:
             service.check_text(text_of(message))
             place = service.session(owner, self._agent, message.context_id or None)
-            if not message.task_id and service.runs.busy(place.agent.session(place.stored)):
+            if not message.task_id and await service.working(place) is not None:
                 raise Refusal(409, "session_busy", "A task is working in this context. Wait for it, or cancel it.")
             with service.runs.slots.take(owner), service.runs.streams.take(owner) if streams else nullcontext():
                 pass
@@ -237,6 +291,11 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
             if refusal.status in (404, 422):
                 raise types.InvalidParamsError(refusal.text) from refusal
             raise _RefusedRequest(refusal) from refusal
+
+
+def _age(task: types.Task) -> float:
+    """Return how long ago a task has changed its status, in seconds."""
+    return time.time() - task.status.timestamp.ToNanoseconds() / 1e9
 
 
 class _OwnerUser(User):
@@ -259,23 +318,3 @@ class _OwnerBuilder(routes.DefaultServerCallContextBuilder):
 
     def build_user(self, request: Request) -> User:
         return _OwnerUser(owner_of(request.scope))
-
-
-class _LastTasks(tasks.InMemoryTaskStore):
-    """The last tasks, for their owners."""
-
-    def __init__(self, limits: Limits, addresses: PushAddresses) -> None:
-        super().__init__()
-        self._limits = limits
-        self._addresses = addresses
-        self._order: OrderedDict[str, tuple[ServerCallContext, bool]] = OrderedDict()
-
-    async def save(self, task: types.Task, context: ServerCallContext) -> None:
-        await super().save(task, context)
-        self._order[task.id] = (context, task.status.state in _WORKING)
-        self._order.move_to_end(task.id)
-        over = len(self._order) - self._limits.kept
-        for id in [id for id, (_, working) in self._order.items() if not working][: max(over, 0)]:  # noqa: A001
-            owner, _ = self._order.pop(id)
-            await self.delete(id, owner)
-            await self._addresses.delete_info(id, owner)
