@@ -46,6 +46,7 @@ DEFAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "runs": ("r",),
             "agent": "m:a",
+            "graph": ("m:a", {"target": "m:a", "mermaid": False, "run_id": None}),
             "hooks": (),
             "without": (),
             "system": None,
