@@ -46,7 +46,6 @@ DEFAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "runs": ("r",),
             "agent": "m:a",
-            "graph": ("m:a", {"target": "m:a", "mermaid": False, "run_id": None}),
             "hooks": (),
             "without": (),
             "system": None,
@@ -65,6 +64,7 @@ DEFAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "diff": ("a b", {"one": "a", "other": "b", "as_html": None, "as_json": False}),
     "explain": ("r m", {"run": "r", "message": "m", "as_html": None, "as_json": False}),
     "export": ("u", {"database": "u", "session": None, "run_id": None, "agent": "", "output": None}),
+    "graph": ("m:a", {"target": "m:a", "mermaid": False, "run_id": None}),
     "hooks": ("m:a", {"agent": "m:a"}),
     "inspect": (
         "r",
