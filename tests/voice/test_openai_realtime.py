@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from garbage import garbage_of
 from voices import UTTERANCE, Speaker, agent_for, openai_server, talk
 
 from agentflow import (
@@ -23,6 +24,7 @@ from agentflow import (
     PreReasoning,
     ReasoningChunk,
     Reply,
+    Session,
     Suspend,
     ToolUseBlock,
     on,
@@ -33,7 +35,7 @@ from agentflow.models.realtime import OpenAIRealtime, RealtimeSession
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Say, UseTool, WireReply
 from agentflow.testing.wire.jsonish import dump
-from agentflow.testing.wire.realtime import RealtimePeer, tone
+from agentflow.testing.wire.realtime import RealtimePeer, RealtimeServer, tone
 from agentflow.vocabulary.verdicts import Approve
 
 
@@ -568,3 +570,16 @@ async def test_what_a_realtime_model_cannot_do_is_refused() -> None:
         with pytest.raises(UsageError, match="not open"):
             RealtimeSession(agent).say("Hi.")
     assert ["answers only the turns" in text for text in found] == [True]
+
+
+async def test_a_session_leaves_no_garbage_of_ours() -> None:
+    """A closed session is freed at once; what is left is aiohttp's connector, which refers to itself."""
+    async with RealtimeServer.openai(["Hello."] * 9) as server:
+        agent = agent_for(server)
+
+        async def work() -> None:
+            async with talk(agent, Speaker(), session=Session.fresh()) as voice:
+                voice.say("Hi.")
+                await voice.reply()
+
+        assert [found for found in await garbage_of(work) if found.startswith("agentflow.")] == []

@@ -366,6 +366,10 @@ class LiveConnection(ABC):
             if self.reply is not None:
                 self.reply.fail(error)
 
+    def release(self) -> None:
+        """Release the session, which holds this connection."""
+        self.on_turn, self.on_speech, self.turn = _ignore, _ignore_speech, None
+
     def check(self) -> None:
         """Raise what broke the connection, if it is broken."""
         if self.failure is not None:

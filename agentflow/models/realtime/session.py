@@ -85,7 +85,12 @@ class RealtimeSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._closing is not None
-        await self._closing.aclose()
+        try:
+            await self._closing.aclose()
+        finally:
+            live, self._live = self._live, None
+            if live is not None:
+                live.release()
 
     async def send(self, audio: bytes) -> None:
         """Send the user's audio: 16-bit PCM, mono, at `model.input_rate`.
