@@ -94,7 +94,7 @@ OPERATIONS: Final = (
         "list_sessions",
         "List the user's sessions with an agent.",
         returns=SessionList,
-        query=("offset", "limit"),
+        query=("offset", "limit", "titles"),
     ),
     Operation("get", _SESSION, "get_session", "Return a session's conversation.", returns=SessionHistory),
     Operation("delete", _SESSION, "delete_session", "Delete a session.", 204),

@@ -61,6 +61,9 @@ class SessionEntry(Public):
     status: Literal["idle", "unfinished", "suspended"] = Field(
         description="`unfinished`: a run works on it, or was interrupted by a restart; `suspended`: it waits for decisions."
     )
+    title: str | None = Field(
+        default=None, description="The beginning of the user's first message; only sent with `?titles=1`."
+    )
 
 
 class SessionList(Public):
@@ -191,10 +194,14 @@ class PlainRoutes:
 
     async def sessions(self, request: Request) -> Response:
         """List the user's sessions with an agent."""
-        found = await self.service.sessions(owner_of(request.scope), request.path_params["agent"])
+        owner, agent = owner_of(request.scope), request.path_params["agent"]
+        found = await self.service.sessions(owner, agent)
         offset, limit = _number(request, "offset", 0), min(_number(request, "limit", 50), _PAGE)
-        page = found[offset : offset + limit]
-        entries = [SessionEntry(id=public, updated=info.updated, status=info.status) for public, info in page]
+        titled = _number(request, "titles", 0) > 0
+        entries: list[SessionEntry] = []
+        for public, info in found[offset : offset + limit]:
+            title = await self.service.title(self.service.session(owner, agent, public)) if titled else None
+            entries.append(SessionEntry(id=public, updated=info.updated, status=info.status, title=title))
         return _json(SessionList(total=len(found), sessions=entries))
 
     async def history(self, request: Request) -> Response:

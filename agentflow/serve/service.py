@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from starlette.routing import BaseRoute
 
 from agentflow._support.logs import log_failure
+from agentflow._support.shown import one_line
 from agentflow.agent.agent import Agent, FullAgent
 from agentflow.agent.arguments import ResumeStream, resolve_store
 from agentflow.durable.client_side import ClientSide
@@ -35,7 +36,7 @@ from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Run, RunRequest, Runs, ServedCall, ServedRun, StoredSession
 from agentflow.serve.view import EndEvent, View
 from agentflow.vocabulary.events import HookEvent, PreReasoning
-from agentflow.vocabulary.facts import CallOpened, Fact
+from agentflow.vocabulary.facts import CallOpened, Fact, SessionBegan
 from agentflow.vocabulary.messages import Msg, Pending
 from agentflow.vocabulary.ports.memory_store import MemoryStore
 from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
@@ -43,6 +44,7 @@ from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution, Sto
 
 __all__ = ["RouteModule", "Service", "StoredSession", "resolution"]
 
+_TITLE: Final = 80
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -174,6 +176,13 @@ class Service:
         infos = await self._stored(_store_of(self.agent(agent)).sessions(start))
         ours = [(info.id.removeprefix(start), info) for info in infos]
         return [(public, info) for public, info in ours if _NAME.fullmatch(public)]  # no sub-agents' sessions
+
+    async def title(self, place: StoredSession) -> str | None:
+        """Return the beginning of the first message of a user in a session; it loads the whole session."""
+        facts: Sequence[Fact] = await self._stored(_as_coroutine(_store_of(place.agent).load(place.stored)))
+        messages = [msg for fact in facts if isinstance(fact, SessionBegan | CallOpened) for msg in fact.messages]
+        texts = [one.text for one in self.view.history(messages) if one.role == "user" and one.text]
+        return one_line(texts[0])[:_TITLE] if texts else None
 
     async def fork(
         self, place: StoredSession, copy: StoredSession, after: str | None = None, before: str | None = None

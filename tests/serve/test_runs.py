@@ -287,7 +287,7 @@ async def test_sessions_are_listed_copied_and_deleted() -> None:
         await client.ended((await client.started("2", session="mine"))["id"])
         copy = await client.good("POST", "/agents/a/sessions/mine/fork", {"after": first["id"], "session": "copy"})
         listed = await client.good("GET", "/agents/a/sessions")
-        page = await client.good("GET", "/agents/a/sessions?limit=1&offset=1")
+        page = await client.good("GET", "/agents/a/sessions?limit=1&offset=1&titles=1")
         history = await client.good("GET", "/agents/a/sessions/copy")
         taken = await client.ask("POST", "/agents/a/sessions/mine/fork", {"session": "copy"})
         unknown = await client.ask("POST", "/agents/a/sessions/mine/fork", {"after": "run_x"})
@@ -297,7 +297,8 @@ async def test_sessions_are_listed_copied_and_deleted() -> None:
         assert (await client.ask("GET", f"/runs/{first['id']}"))[0] == 404
     assert copy == {"session": "copy"}
     assert [entry["id"] for entry in listed["sessions"]] == ["copy", "mine"]
-    assert (page["total"], [entry["id"] for entry in page["sessions"]]) == (2, ["mine"])
+    assert (page["total"], [(entry["id"], entry["title"]) for entry in page["sessions"]]) == (2, [("mine", "1")])
+    assert not [entry for entry in listed["sessions"] if "title" in entry]
     assert [msg["text"] for msg in history["messages"]] == ["1", "One."]
     assert (taken[0], unknown[0]) == (409, 422)
     assert [info.id.rpartition(".")[2] for info in await store.sessions()] == ["copy"]
