@@ -38,7 +38,7 @@ class MemoryFiles(Hook):
     Claude (4 and later) over `AnthropicWire` gets it as Anthropic's own memory tool, which it is trained on; other models as a
     tool with a schema. Approvals, guards and redactions apply to it as to any tool.
 
-    Priority 500 (it handles no event).
+    Priority 500. It handles no event.
 
     Args:
         bank: The file of a `SqliteMemory`, or any `MemoryBank`.
@@ -53,6 +53,7 @@ class MemoryFiles(Hook):
         >>> agent = Agent("assistant", "anthropic/claude-sonnet-4-5", hooks=[MemoryFiles("notes.db", user="ada")])
     """
 
+    priority = 500
     events = ()
 
     def __init__(
