@@ -17,7 +17,7 @@ import msgspec
 
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.batch_record import RecordedBatch
-from agentflow.models.batching import CANCELLED, EXPIRED, BatchWire, Ended, Requests
+from agentflow.models.batching import CANCELLED, EXPIRED, BatchWire, Ended, NoReply, Requests
 from agentflow.models.loose import NotUnderstoodError, count, field, items
 from agentflow.models.wire import encode
 
@@ -83,7 +83,7 @@ class AnthropicBatch(AnthropicWire, BatchWire):
         url = self._batch_url(f"/{quote(id, safe='')}/cancel")
         await self._json_of(self._send("POST", url), url)
 
-    def _events(self, line: bytes) -> Iterable[bytes]:
+    def _events(self, line: bytes) -> Iterable[bytes] | NoReply:
         result: dict[str, Any] = msgspec.json.decode(line, type=_MessageLine).result
         match result.get("type"):
             case "succeeded":
@@ -92,9 +92,9 @@ class AnthropicBatch(AnthropicWire, BatchWire):
                 error: object = result.get("error")
                 return (encode({"type": "error", "error": field(error, "error") or error}),)
             case "expired":
-                raise EXPIRED
+                return EXPIRED
             case "canceled":
-                raise CANCELLED
+                return CANCELLED
             case kind:
                 raise NotUnderstoodError(f"the result of a batch is of type {kind!r}")
 

@@ -43,7 +43,7 @@ from agentflow.vocabulary.specs import Usage
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["CANCELLED", "EXPIRED", "BatchWire", "Ended", "NoReplyError", "Requests"]
+__all__ = ["CANCELLED", "EXPIRED", "BatchWire", "Ended", "NoReply", "Requests"]
 
 _FIRST_POLL = 5.0
 _MOST_FAILURES = 60
@@ -57,32 +57,24 @@ Requests: TypeAlias = Mapping[str, bytes]
 """The bodies of a batch by `custom_id`."""
 
 
-class NoReplyError(Exception):
+class NoReply(NamedTuple):
     """A request in a batch has no reply.
 
-    Args:
+    Attributes:
         why: The reason, and what to do.
         retryable: Whether it should be sent again.
     """
 
-    def __init__(self, why: str, *, retryable: bool = False) -> None:
-        super().__init__(why)
-        self.retryable = retryable
+    why: str
+    retryable: bool = False
 
 
-EXPIRED = NoReplyError(
-    "the batch expired before this request was answered. Try again: it is sent in another batch", retryable=True
-)
-CANCELLED = NoReplyError("the batch was cancelled at the provider. Start the program again to send it in another batch")
-_MISSING = NoReplyError(
-    "the batch ended without a result for this request. Try again: it is sent in another batch", retryable=True
-)
+EXPIRED = NoReply("the batch expired before this request was answered. Try again: it is sent in another batch", True)
+CANCELLED = NoReply("the batch was cancelled at the provider. Start the program again to send it in another batch")
+_MISSING = NoReply("the batch ended without a result for this request. Try again: it is sent in another batch", True)
+_GONE = NoReply("the provider does not have the batch any more. Start the program again to send it in another batch")
 
-_GONE = NoReplyError(
-    "the provider does not have the batch any more. Start the program again to send it in another batch"
-)
-
-_Outcome: TypeAlias = bytes | NoReplyError | ProviderError | ModelError | None
+_Outcome: TypeAlias = bytes | NoReply | ProviderError | ModelError | None
 """A request's line of results; why it has none; the failure of the batch; None if the batch was not created."""
 
 
@@ -95,7 +87,7 @@ class Ended(NamedTuple):
     """
 
     urls: tuple[str, ...]
-    missing: NoReplyError | ProviderError | None = None
+    missing: NoReply | ProviderError | None = None
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -108,13 +100,13 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 class _Batch:
     """A batch with runs that wait for it."""
 
-    __slots__ = ("bodies", "keys", "name", "recorded", "size", "task", "timer", "waiting")
+    __slots__ = ("bodies", "keys", "name", "places", "recorded", "size", "task", "timer", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.bodies: dict[int, bytes] = {}
         self.keys: dict[int, str] = {}
-        self.size = 0
+        self.places = self.size = 0
         self.waiting: dict[int, Future[_Outcome]] = {}
         self.timer: Future[None] | None = None  # its end closes the batch; None if it was submitted earlier
         self.task: Task[None]
@@ -200,15 +192,16 @@ class BatchWire(DirectWire):
         failure: ModelError | None = None
         slot, answer = await self._answer(encode(body))
         try:
-            if not isinstance(answer, bytes):
-                raise answer
-            for event in self._events(answer):
+            events = self._events(answer) if isinstance(answer, bytes) else answer
+            if isinstance(events, ProviderError):
+                raise events
+            if isinstance(events, NoReply):
+                self._opened().drop(slot)
+                raise ModelError(f"{self._name}: {events.why}.", retryable=events.retryable, model=self._name)
+            for event in events:
                 found += reader.read(event)
             if reader.finish_reason is None:
                 raise broken_stream(self._name)
-        except NoReplyError as error:
-            self._opened().drop(slot)
-            failure = ModelError(f"{self._name}: {error}.", retryable=error.retryable, model=self._name)
         except (*NO_JSON, ProviderError, NotUnderstoodError) as error:
             if isinstance(error, ProviderError):
                 self._opened().drop(slot)
@@ -218,7 +211,7 @@ class BatchWire(DirectWire):
         for chunk in found:
             yield chunk
 
-    async def _answer(self, body: bytes) -> tuple[Slot, bytes | NoReplyError | ProviderError]:
+    async def _answer(self, body: bytes) -> tuple[Slot, bytes | NoReply | ProviderError]:
         """Return a request's line of results, or the failure of the request."""
         if len(body) + _ENVELOPE > self._most_bytes:
             said = f"the request has {len(body):,} bytes, and a batch at most {self._most_bytes:,}"
@@ -258,7 +251,7 @@ class BatchWire(DirectWire):
             batch = self._collecting = _Batch(new_id("batch"))
             batch.timer = asyncio.ensure_future(self._sleep(self._window))
             self._started(batch)
-        place = max(batch.bodies, default=-1) + 1
+        place, batch.places = batch.places, batch.places + 1
         batch.bodies[place], batch.keys[place] = body, key
         batch.size += len(body) + _ENVELOPE
         if len(batch.bodies) == self._most:
@@ -350,7 +343,7 @@ class BatchWire(DirectWire):
                 raise
         record.created(batch.name, created)
 
-    async def _collect(self, known: RecordedBatch, downloads: int = _MOST_SHORT) -> NoReplyError | ProviderError:
+    async def _collect(self, known: RecordedBatch, downloads: int = _MOST_SHORT) -> NoReply | ProviderError:
         """Wait until a batch ends, and store its results.
 
         Args:
@@ -376,8 +369,9 @@ class BatchWire(DirectWire):
             except ModelError as error:
                 failed += 1
                 if error.status == 404:
-                    return _GONE
-                if not error.retryable or failed == _MOST_FAILURES:
+                    if failed == _MOST_SHORT:
+                        return _GONE
+                elif not error.retryable or failed == _MOST_FAILURES:
                     raise
                 pause = max(pause, error.retry_after or 0.0)
             await self._sleep(pause)
@@ -477,13 +471,8 @@ class BatchWire(DirectWire):
         """Cancel a batch."""
 
     @abstractmethod
-    def _events(self, line: bytes) -> Iterable[bytes]:
-        """Return the events of the reply in a line of results, as the wire's reader reads them.
-
-        Raises:
-            ProviderError: The request failed.
-            NoReplyError: It has no reply.
-        """
+    def _events(self, line: bytes) -> Iterable[bytes] | NoReply | ProviderError:
+        """Return the events of the reply in a line of results, as the wire's reader reads them, or the request's failure."""
 
 
 def _waits(longest: float) -> Iterator[float]:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from agentflow.models.batch_record import RecordedBatch
-from agentflow.models.batching import CANCELLED, EXPIRED, BatchWire, Ended, Requests
+from agentflow.models.batching import CANCELLED, EXPIRED, BatchWire, Ended, NoReply, Requests
 from agentflow.models.loose import count, field, items
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import ProviderError
@@ -110,25 +110,17 @@ class OpenAIBatch(OpenAIWire, BatchWire):
         url = f"{self._base()}/batches/{quote(id, safe='')}/cancel"
         await self._json_of(self._send("POST", url), url)
 
-    def _events(self, line: bytes) -> Iterable[bytes]:
+    def _events(self, line: bytes) -> Iterable[bytes] | NoReply | ProviderError:
         said = msgspec.json.decode(line, type=_FileLine)
         answer = said.response
         if answer is None:
             code = str(field(said.error, "code"))
             known = {"batch_expired": EXPIRED, "batch_cancelled": CANCELLED}
-            raise known.get(code) or ProviderError(f"{code}: {field(said.error, 'message')}")
-        body = answer.body
+            return known.get(code) or ProviderError(f"{code}: {field(said.error, 'message')}")
         if not 200 <= answer.status_code < 300:
-            error: Mapping[str, Any] = body.get("error") or body
-            raise ProviderError(str(error.get("message") or error), answer.status_code, {}, error)
-        if "output" in body:
-            for place, item in enumerate(body["output"]):
-                yield encode({"type": "response.output_item.done", "output_index": place, "item": item})
-            yield encode({"type": f"response.{body.get('status', 'completed')}", "response": {**body, "output": []}})
-            return
-        choices = [{**choice, "delta": choice.get("message")} for choice in body.get("choices") or ()]
-        yield encode({**body, "choices": choices})
-        yield b"[DONE]"
+            error: Mapping[str, Any] = answer.body.get("error") or answer.body
+            return ProviderError(str(error.get("message") or error), answer.status_code, {}, error)
+        return _replayed(answer.body)
 
 
 class _Answer(msgspec.Struct, gc=False):
@@ -139,6 +131,18 @@ class _Answer(msgspec.Struct, gc=False):
 class _FileLine(msgspec.Struct, gc=False):
     response: _Answer | None = None
     error: dict[str, Any] | None = None
+
+
+def _replayed(body: Mapping[str, Any]) -> Iterable[bytes]:
+    """Return a whole reply as the events of a stream."""
+    if "output" in body:
+        for place, item in enumerate(body["output"]):
+            yield encode({"type": "response.output_item.done", "output_index": place, "item": item})
+        yield encode({"type": f"response.{body.get('status', 'completed')}", "response": {**body, "output": []}})
+        return
+    choices = [{**choice, "delta": choice.get("message")} for choice in body.get("choices") or ()]
+    yield encode({**body, "choices": choices})
+    yield b"[DONE]"
 
 
 def _invalid(found: Mapping[str, object]) -> ProviderError:

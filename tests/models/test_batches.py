@@ -16,6 +16,7 @@ from agentflow.agent.orchestration import batch
 from agentflow.errors import ModelError, UsageError
 from agentflow.models import AnthropicBatch, AnthropicWire, OpenAIBatch, OpenAIWire
 from agentflow.models.http import loaded
+from agentflow.models.listing import batch_prices, price
 from agentflow.plugins import UsageLimits
 from agentflow.testing.wire import (
     BatchPlan,
@@ -34,7 +35,7 @@ from agentflow.vocabulary import ServerTool
 from agentflow.vocabulary.chunks import fold
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.model import ModelRequest
-from agentflow.vocabulary.specs import ToolSpec
+from agentflow.vocabulary.specs import ToolSpec, Usage
 
 WIRES = ("openai", "responses", "anthropic")
 wires = pytest.mark.parametrize("wire", WIRES)
@@ -176,8 +177,11 @@ async def test_a_failed_request_is_retried_in_the_next_batch(wire: str, tmp_path
     """What expired is sent again; what was answered is not."""
     async with Desk(wire, tmp_path, shout, BatchPlan(expired=[1])) as desk:
         said = await asked(desk.model(), "a", "b")
-    assert (said, [[*one.requests.values()] == [] for one in desk.server.batches]) == (["A", "B"], [False, False])
-    assert desk.sizes == [2, 1]
+        model = desk.model(path=tmp_path / "other.db", retries=0)
+        failed = await asked(model, "c", "d")
+        model.close()
+        later = await asked(desk.model(path=tmp_path / "other.db"), "c", "d")
+    assert (said, failed[0], later, desk.sizes) == (["A", "B"], "C", ["C", "D"], [2, 1, 2, 1])
 
 
 async def test_a_batch_that_is_not_accepted(tmp_path: Path) -> None:
@@ -193,20 +197,36 @@ async def test_a_batch_that_is_not_accepted(tmp_path: Path) -> None:
 
 @vendors
 async def test_results_that_break_off(wire: str, tmp_path: Path) -> None:
-    """They are read again; results that are missing each time become failures after three downloads."""
-    async with Desk(wire, tmp_path, shout, BatchPlan(cut=2)) as desk:
+    """They are read again, also if they end properly; results that are always missing are failures after three downloads."""
+    async with Desk(wire, tmp_path, shout, BatchPlan(cut=2, short=4)) as desk:
         said = await asked(desk.model(), *"abc")
-    assert (said, desk.server.batches[0].downloads) == (["A", "B", "C"], 3)
+    assert (said, desk.server.batches[0].downloads) == (["A", "B", "C"], 5)
+    async with Desk(wire, tmp_path, shout, BatchPlan(missing=[1])) as desk:
+        said = await asked(desk.model(path=tmp_path / "other.db", retries=0), "a", "b")
+    assert (said[0], said[1][-39:], desk.server.batches[0].downloads) == (
+        "A",
+        "Try again: it is sent in another batch.",
+        3,
+    )
 
 
 @vendors
 async def test_an_answer_that_is_lost_makes_no_second_batch(wire: str, tmp_path: Path) -> None:
-    """If it is unknown whether a batch was created, it is found at the provider, among others."""
-    async with Desk(wire, tmp_path, shout, BatchPlan(lost=1)) as desk:
+    """If it is unknown whether a batch was created, it is found at the provider, among others of its size and time."""
+    async with Desk(wire, tmp_path, shout, BatchPlan(lost=2)) as desk:
         other = desk.model(path=tmp_path / "other.db")
-        await asked(other, "x", "y")
-        said = await asked(desk.model(), "a", "b")
-    assert (said, desk.sizes) == (["A", "B"], [2, 2])
+        said = await asyncio.gather(asked(other, "x", "y"), asked(desk.model(), "a", "b"))
+    assert (said, desk.sizes) == ([["X", "Y"], ["A", "B"]], [2, 2])
+
+
+@vendors
+async def test_a_batch_whose_failure_passes_is_continued(wire: str, tmp_path: Path) -> None:
+    """If looking at a batch fails, its runs get the error, and the next ones continue with the same batch."""
+    created = [200] if wire == "anthropic" else [200, 200]
+    async with Desk(wire, tmp_path, shout, BatchPlan(statuses=[*created, 401])) as desk:
+        model = desk.model()
+        said = await asked(model, "a", "b") + await asked(model, "a", "b")
+    assert ([text[:9] for text in said], desk.sizes) == (["never 401", "never 401", "A", "B"], [2])
 
 
 @vendors
@@ -430,8 +450,8 @@ def plain(message: Msg) -> str:
 @vendors
 async def test_a_provider_that_is_not_there_for_a_while(wire: str, tmp_path: Path) -> None:
     """Failed looks are repeated, with growing waits; the batch is created once, even if the first answers are errors."""
-    create = [429, 503] if wire == "anthropic" else [503, 429, 503]
-    async with Desk(wire, tmp_path, shout, BatchPlan(statuses=[*create, *[500] * 6])) as desk:
+    create = [429, 503, 200, 200] if wire == "anthropic" else [503, 200, 429, 503, 200, 200, 200]
+    async with Desk(wire, tmp_path, shout, BatchPlan(statuses=[*create, *[500] * 30])) as desk:
         said = await asked(desk.model(retries=5), "a")
     assert (said, desk.sizes) == (["A"], [1])
 
@@ -443,7 +463,7 @@ async def test_a_refused_batch_is_not_recorded(wire: str, tmp_path: Path) -> Non
         model = desk.model()
         said = await asked(model, "a") + await asked(model, "a")
     assert [text[:9] for text in said] == ["never 401", "A"]
-    assert [request for request in desk.server.beside if "limit" in str(request.body)] == []
+    assert len(desk.server.beside) == (4 if wire == "anthropic" else 5)  # no list of batches
 
 
 @vendors
@@ -483,3 +503,18 @@ async def test_two_event_loops(wire: str, tmp_path: Path) -> None:
         await until(lambda: bool(desk.server.batches))
         desk.server.batches[0].looks = 10**6
         assert await later == ["B"]
+
+
+def test_prices_of_batches() -> None:
+    """The list's own prices, else half; tokens from a cache without a price of their own count as other input."""
+    usage = Usage(input_tokens=300, cache_read_tokens=100, cache_write_tokens=100, output_tokens=100)
+    single = {
+        "input_cost_per_token": 4.0,
+        "output_cost_per_token": 8.0,
+        "cache_read_input_token_cost": 1.0,
+        "cache_creation_input_token_cost": 6.0,
+    }
+    own = {"input_cost_per_token_batches": 3.0, "cache_read_input_token_cost_batches": 0.5}
+    assert price(batch_prices(single), usage) == 100 * 2.0 + 100 * 2.0 + 100 * 3.0 + 100 * 4.0
+    assert price(batch_prices(single | own), usage) == 100 * 3.0 + 100 * 0.5 + 100 * 3.0 + 100 * 4.0
+    assert price(batch_prices({}), usage) is None

@@ -45,8 +45,9 @@ class BatchPlan:
         missing: The positions of requests without a result.
         repeated: The positions of requests with a second result, which differs.
         cut: How many downloads of results break off in the middle.
+        short: How many downloads of results end properly, but without the last line.
         lost: How many batches are created without an answer: the connection is closed.
-        statuses: The errors with which the first requests about batches and files are answered.
+        statuses: The statuses of the first requests about batches and files; 200 is the ordinary answer.
         silent: How many batches are created without an answer: the connection stays open.
     """
 
@@ -57,6 +58,7 @@ class BatchPlan:
     missing: Collection[int] = ()
     repeated: Collection[int] = ()
     cut: int = 0
+    short: int = 0
     lost: int = 0
     silent: int = 0
     statuses: Sequence[int] = ()
@@ -101,7 +103,7 @@ class VendorBatches:
         self.plan = plan
         self.list: list[WireBatch] = []
         self._files: dict[str, bytes] = {}
-        self._cuts = plan.cut
+        self._cuts, self._shorts = plan.cut, plan.short
         self._lost, self._silent = plan.lost, plan.silent
         self._statuses = [*plan.statuses]
 
@@ -124,8 +126,8 @@ class VendorBatches:
             return None
         if refused := self._unsigned(headers):
             return Answered(refused)
-        if self._statuses:
-            return Answered(HttpAnswer(status=self._statuses.pop(0)))
+        if self._statuses and (status := self._statuses.pop(0)) != 200:
+            return Answered(HttpAnswer(status=status))
         id, action = found.groups()  # noqa: A001
         if "/files" in path:
             return self._upload(headers, data) if method == "POST" else self._content(id)
@@ -340,6 +342,9 @@ class VendorBatches:
 
     def _file(self, batch: WireBatch, lines: list[JsonObject]) -> Answered:
         batch.downloads += 1
+        if self._shorts:
+            self._shorts -= 1
+            lines = lines[:-1]
         data = "".join(f"{dump(line)}\n" for line in lines).encode()
         if self._cuts:
             self._cuts -= 1
