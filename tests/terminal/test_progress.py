@@ -51,6 +51,7 @@ class Watch:
                 self.progress.process(event)
                 if at(event):
                     seen.append(self.lines(ascii_only=True))
+                    assert bool(self.progress) is bool(seen[-1])
         assert not self.progress
         return seen
 
