@@ -180,7 +180,7 @@ async def test_a_failed_request_is_retried_in_the_next_batch(wire: str, tmp_path
         model = desk.model(path=tmp_path / "other.db", retries=0)
         failed = await asked(model, "c", "d")
         model.close()
-        later = await asked(desk.model(path=tmp_path / "other.db"), "c", "d")
+        later = await asked(desk.model(path=tmp_path / "other.db", retries=0), "c", "d")
     assert (said, failed[0], later, desk.sizes) == (["A", "B"], "C", ["C", "D"], [2, 1, 2, 1])
 
 
