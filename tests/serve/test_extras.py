@@ -101,8 +101,8 @@ def test_a_command_names_the_extra(absent: str, arguments: str, error: str, tmp_
 
 
 def test_the_route_of_ag_ui_answers_501(tmp_path: Path) -> None:
-    """The other routes work without the package of AG-UI."""
-    assert run(HEAD.format(absent=["ag_ui"]) + POST, tmp_path) == (
+    """The other routes work without the packages of AG-UI and of durable runs."""
+    assert run(HEAD.format(absent=["ag_ui", "dbos"]) + POST, tmp_path) == (
         0,
         "501 The AG-UI route needs the package of the protocol: pip install 'agentflow-hooks[ag-ui]'. Hello!",
         "",
