@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -54,6 +55,9 @@ class RecordedBatch(NamedTuple):
 class BatchRecord:
     """The record in a file.
 
+    Attributes:
+        close: Closes the file; called when the record is discarded.
+
     Raises:
         UsageError: The file cannot be opened, or another process or model holds it.
     """
@@ -63,6 +67,7 @@ class BatchRecord:
         self._hidden: set[str] = set()
         try:
             self._file = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+            self.close = weakref.finalize(self, self._file.close)
             self._file.execute("pragma locking_mode = exclusive")  # released by the system if the process is killed
             self._file.executescript(f"begin exclusive; {_TABLES} commit;")
         except sqlite3.Error as error:
@@ -83,10 +88,6 @@ class BatchRecord:
     def release(self, slot: Slot) -> None:
         """Let the request be claimed again."""
         self._claimed.discard(slot)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     def hide(self, name: str) -> None:
         """Keep the requests of a batch from being claimed, while it is being cancelled."""
@@ -119,13 +120,10 @@ class BatchRecord:
 
     def store(self, lines: Iterable[tuple[str, int, bytes]]) -> None:
         """Store results; the first one of a request counts, and those of unknown requests are skipped."""
-        query = (
-            "insert or ignore into result select ?1, ?2, ?3 "
-            "where exists (select 1 from request where batch = ?1 and place = ?2)"
-        )
+        query = "insert or ignore into result select batch, place, ? from request where batch = ? and place = ?"
         with self._file:
             self._file.execute("begin")
-            self._file.executemany(query, lines)
+            self._file.executemany(query, ((line, batch, place) for batch, place, line in lines))
 
     def results(self, name: str) -> int:
         """Return the number of stored results of a batch."""
