@@ -43,7 +43,7 @@ from agentflow.plugins.goal import GoalJudge
 from agentflow.plugins.guardrails import InputGuardrail, OutputGuardrail, ToolGuardrail
 from agentflow.plugins.limits import UsageLimits
 from agentflow.plugins.logging import EventLog
-from agentflow.plugins.memory import Memory
+from agentflow.plugins.memory import Memory, MemoryFiles
 from agentflow.plugins.offload import OffloadResults
 from agentflow.plugins.opentelemetry import OpenTelemetry
 from agentflow.plugins.progress import NoProgress
@@ -184,6 +184,7 @@ PLUGINS: tuple[Case, ...] = (
     Case("ToolSearch, all tools listed", lambda: [ToolSearch(always=["add"])]),
     Case("Skills, none read", lambda: [Skills(_SKILLS)]),
     Case("Memory, nothing stored", lambda: [Memory(":memory:", user="ada")]),
+    Case("MemoryFiles, none", lambda: [MemoryFiles(":memory:", user="ada")]),
     Case("Retrieve, no documents", lambda: [Retrieve(SqliteIndex(":memory:"))]),
     Case("OnlineEvaluation, no call chosen", lambda: [OnlineEvaluation([lambda trial: True], share=0)]),
     Case("Recorder, to memory", lambda: [Recorder()]),
