@@ -34,7 +34,7 @@ class TimeLimit:
         expired: Whether it has passed.
     """
 
-    __slots__ = ("_base", "_counting", "_due", "_handle", "_left", "_task", "expired", "seconds")
+    __slots__ = ("_base", "_counting", "_due", "_handle", "_held", "_left", "_task", "expired", "seconds")
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
@@ -42,6 +42,7 @@ class TimeLimit:
         self._due = 0.0
         self._base = 0
         self._counting = False
+        self._held = False  # paused before it was started: the work emitted something before its first await
         self._handle: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
         self.expired = False
@@ -52,15 +53,17 @@ class TimeLimit:
         self.expired = False
 
     def start(self) -> None:
-        """Start counting against the current task, if there is a limit and it is not counting."""
+        """Start counting against the current task, if there is a limit, and it is neither counting nor paused."""
         if self.seconds is None or self._counting or self.expired:
             return
         self._task = task = asyncio.current_task()
         self._base = 0 if task is None else task.cancelling()
-        self.resume()
+        if not self._held:
+            self.resume()
 
     def resume(self) -> None:
         """Continue to count, against the task of `start`."""
+        self._held = False
         if self._counting or self.expired or self._task is None:
             return
         loop = asyncio.get_running_loop()
@@ -73,16 +76,23 @@ class TimeLimit:
             self._handle = loop.call_at(due, self._fire)
 
     def pause(self) -> bool:
-        """Stop counting; return whether it was counting."""
-        if not self._counting:
+        """Stop counting, or do not start before `resume`; return whether to call that."""
+        if self._counting:
+            self._halt()
+        elif self._task is not None or self._held:
             return False
+        else:
+            self._held = True
+        return True
+
+    def _halt(self) -> None:
         self._counting = False
         self._left = self._due - asyncio.get_running_loop().time()
-        return True
 
     def stop(self) -> None:
         """Stop counting, and release the task and the timer; for `finally`."""
-        self.pause()
+        if self._counting:
+            self._halt()
         self._task = None
         if self._handle is not None:
             self._handle.cancel()
