@@ -126,7 +126,7 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
     ),
     ToolDecided: st.builds(ToolDecided, ids, ids, uses, verdicts, ids),
     ToolStarted: st.builds(ToolStarted, ids, ids, st.integers(1), ids),
-    ToolFinished: st.builds(ToolFinished, ids, ids, uses, results, durations, reasons),
+    ToolFinished: st.builds(ToolFinished, ids, ids, uses, results, durations, reasons, waited_ms=durations),
     RoundClosed: st.builds(RoundClosed, ids, ids, st.lists(results, max_size=2).map(tuple), reasons),
     RoundSuspended: st.builds(RoundSuspended, ids, st.lists(pendings, max_size=2).map(tuple), ids),
     Injected: st.builds(
