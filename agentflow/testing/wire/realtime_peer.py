@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import struct
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
@@ -73,7 +74,7 @@ class RealtimeTraffic:
         self.contexts: list[list[tuple[str, str]]] = []
 
 
-class RealtimePeer:
+class RealtimePeer(ABC):
     """A connection of a realtime server; a function of its script sends over it.
 
     Args:
@@ -98,28 +99,28 @@ class RealtimePeer:
         self._silence = 0
 
     @staticmethod
+    @abstractmethod
     def refusal(request: web.Request) -> web.StreamResponse | None:
         """Return the answer to a handshake that the vendor refuses."""
-        raise NotImplementedError
 
-    async def greet(self) -> None:
+    async def greet(self) -> None:  # noqa: B027 - not every vendor sends something first
         """Send what comes first."""
 
+    @abstractmethod
     async def handle(self, event: Event) -> None:
         """Handle an event of the client."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def refuse(self, error: RefusedEventError, event: Event) -> None:
         """Refuse an event in the vendor's way."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def heard_start(self) -> None:
         """Handle the start of speech."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def heard_end(self, voice: bytes) -> None:
         """Handle the end of a turn."""
-        raise NotImplementedError
 
     async def send(self, event: Event) -> None:
         """Send an event."""
