@@ -293,8 +293,9 @@ class ToolChunks:
         """Pass a chunk to hooks and the reader, then to `consume`."""
         call = self._call
         run, hooks, progress = call.run, call.hooks, call.progress
-        progress.delivered = True
         events = run.events
+        events.check()  # a tool may be woken between the request and the delivery of its cancellation
+        progress.delivered = True
         no_hook = (events.chains[ActingChunk] if hooks is None else events.chain_in(hooks, ActingChunk)) is None
         if no_hook and events.buffer is None:
             events.seq += 1

@@ -31,6 +31,7 @@ from agentflow.loop.history import fold_events
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
 from agentflow.vocabulary.events import (
+    ActingChunk,
     CallEnded,
     Event,
     PostActing,
@@ -973,6 +974,33 @@ async def test_an_interrupt_before_the_first_model_call_counts() -> None:
     agent = agent_of(["never"], stop)
     reply = await agent.call("go")
     assert (reply.outcome, agent.config.model.requests) == ("interrupted", [])  # type: ignore[union-attr]
+
+
+async def test_a_chunk_after_the_request_of_a_cancellation_reaches_no_hook() -> None:
+    """A tool that wakes after an interrupt was requested, before it is delivered, emits nothing more."""
+    go = asyncio.Event()
+    handled: list[object] = []
+
+    @tool(type="read")
+    async def waiting(emitter: ToolEmitter) -> str:
+        """Wait, then emit."""
+        await emitter.emit("first")
+        await go.wait()
+        await emitter.emit("late")
+        return "done"
+
+    @tool(type="read")
+    async def interrupting() -> str:
+        """Wake the other tool, then interrupt."""
+        await asyncio.sleep(0)
+        go.set()
+        agent.interrupt()
+        return "done"
+
+    watch = on(ActingChunk)(lambda event: handled.append(event.chunk))
+    agent = agent_of([[use("t1", "waiting"), use("t2", "interrupting")], "never"], watch, tools=[waiting, interrupting])
+    reply = await agent.call("go")
+    assert (reply.outcome, handled) == ("interrupted", ["first"])
 
 
 def test_an_interrupt_ends_a_running_tool_and_the_next_call_works() -> None:
