@@ -198,6 +198,8 @@ class RunScope:
         value, error = self.settled
         self.settled = (value, None)
         if error is not None:
+            if self.parent is not None and self.parent.stopped and isinstance(error, asyncio.CancelledError):
+                self.parent.mark_raised()
             try:
                 raise error
             finally:
@@ -266,6 +268,8 @@ class RunScope:
                 self.at = self.positions()
             if self.listener is not None:
                 self.listener()
+            if self._in_own_thread():
+                self._stop_inner()
         task = self.task
         if task is None or (loop := task.get_loop()).is_closed():
             return
@@ -279,6 +283,15 @@ class RunScope:
         if self.cause is None and self.state == "running":
             self.cause = Cause(kind, reason, by_caller=True)
             self.stopped = True
+            if self.listener is not None:
+                self.listener()
+            self._stop_inner()
+
+    def _stop_inner(self) -> None:
+        """Stop the child runs for which a task of this run waits, before the cancellation reaches that task."""
+        for child in self.inner:
+            if self.works_in(child.caller):
+                child.cancel_at_checkpoint("cancelled", "its caller was cancelled")
 
     def _in_own_thread(self) -> bool:
         """Whether this is the thread of its event loop."""
@@ -361,10 +374,14 @@ class RunScope:
     def check(self) -> None:
         """Raise `CancelledError` if the run should stop."""
         if self.stopped:
-            task = asyncio.current_task()
-            if task not in self._raised_in:
-                self._raised_in = (*self._raised_in, task)
+            self.mark_raised()
             raise asyncio.CancelledError("" if self.cause is None else self.cause.reason)
+
+    def mark_raised(self) -> None:
+        """Note that a cancellation is raised in this task, so that the task is not cancelled again during its cleanup."""
+        task = asyncio.current_task()
+        if task not in self._raised_in:
+            self._raised_in = (*self._raised_in, task)
 
     def cancel_tasks(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
         """Cancel tasks of parallel tool calls, except those in which a checkpoint has raised already."""

@@ -1003,6 +1003,51 @@ async def test_a_chunk_after_the_request_of_a_cancellation_reaches_no_hook() -> 
     assert (reply.outcome, handled) == ("interrupted", ["first"])
 
 
+@pytest.mark.parametrize("between", [False, True], ids=["a sub-agent", "the sub-agent of a sub-agent"])
+async def test_a_sub_agent_is_cancelled_when_its_caller_is_and_its_callers_cleanup_is_not(between: bool) -> None:
+    """A sub-agent that wakes after the interrupt of its caller was requested calls no model; the tool that awaits it
+    sees one cancellation, and its cleanup finishes."""
+    go = asyncio.Event()
+    log: list[str] = []
+
+    @on(PreReasoning)
+    async def hold(event: PreReasoning) -> None:
+        await go.wait()
+        log.append("the hook of the sub-agent continues")
+
+    model = ScriptedModel(["never"])
+    helper = Agent("helper", model, hooks=[hold])
+
+    @tool(type="read")
+    async def asks() -> str:
+        """Ask the sub-agent."""
+        try:
+            return (await helper.call("go")).text
+        except asyncio.CancelledError:
+            await pause(8)
+            log.append("cleaned up")
+            raise
+
+    @tool(type="read")
+    async def interrupting() -> str:
+        """Wake the sub-agent, then interrupt the call."""
+        await pause(20)
+        go.set()
+        agent.interrupt()
+        return "done"
+
+    @tool(type="read")
+    async def asks_between() -> str:
+        """Ask a sub-agent that asks the other."""
+        return (await agent_of([[use("b1", "asks")], "never"], tools=[asks]).call("go")).text
+
+    first = asks_between if between else asks
+    agent = agent_of([[use("t1", first.name), use("t2", "interrupting")], "never"], tools=[first, interrupting])
+    reply = await agent.call("go")
+    assert (reply.outcome, log) == ("interrupted", ["the hook of the sub-agent continues", "cleaned up"])
+    assert model.requests == []
+
+
 def test_an_interrupt_ends_a_running_tool_and_the_next_call_works() -> None:
     """The tool is cancelled at once, its call answered `interrupted`, and the conversation goes on."""
     cleaned: list[float] = []
