@@ -181,7 +181,7 @@ def _ended(status: int) -> bool:
     if code == -signal.SIGKILL:
         return True
     if code:
-        raise RuntimeError(f"a child failed with exit code {code}; its error stands above")
+        raise RuntimeError(f"a child failed with exit code {code}; its error is printed above")
     return False
 
 

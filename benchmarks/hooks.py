@@ -39,7 +39,7 @@ class JustHook(Hook):
 
 
 class DeferHook(Hook):
-    """Returns a Mono that is made when it is asked."""
+    """Returns a Mono that is made when the hook is called."""
 
     def on_event(self, event: HookEvent) -> Mono[HookEvent]:
         return Mono.defer(lambda: Mono.just(event))
@@ -150,6 +150,6 @@ async def unheard(effort: Effort) -> list[Figure]:
     turns = await measure(effort, nothing, skipped, fired(SyncHook, 0))
     skip, called = turns.slope(1, 0, 1) * 1e6, turns.slope(2, 0, 1) * 1e6
     return [
-        Figure("unheard", "event nobody listens to", skip, "µs", 0.05),
+        Figure("unheard", "event without listeners", skip, "µs", 0.05),
         Figure("unheard", "  through `await events.emit(...)`", called, "µs"),
     ]

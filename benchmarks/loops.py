@@ -285,7 +285,7 @@ async def history(effort: Effort) -> list[Figure]:
     return [
         Figure(
             "history",
-            f"round behind {size:,} messages",
+            f"round after {size:,} messages",
             turns.ratio(side, 0),
             budget=1.15 if side else None,
             detail=us(turns.best(side) / n),

@@ -28,7 +28,7 @@ class Effort:
 
     Attributes:
         turns: Turns of each side.
-        seconds: How long one turn shall be; counts are fitted to it.
+        seconds: The length of one turn; counts are fitted to it.
         quick: Only see that everything runs.
     """
 

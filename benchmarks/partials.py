@@ -60,6 +60,6 @@ async def partials(effort: Effort) -> list[Figure]:
     ours = f"{few:.1f}, {more:.1f}, {many:.1f} µs each of {counts[0]}, {counts[1]}, {counts[2]}"
     anew = f"{short:.1f}, {long:.1f} µs each of {counts[0]}, {counts[1]}"
     return [
-        Figure("partials", "a piece behind many, to one behind few", many / few, budget=1.5, detail=ours),
-        Figure("partials", "where the text so far is parsed anew", long / short, detail=anew),
+        Figure("partials", "a chunk after many, to one after few", many / few, budget=1.5, detail=ours),
+        Figure("partials", "where the text so far is parsed again", long / short, detail=anew),
     ]

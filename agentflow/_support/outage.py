@@ -1,4 +1,4 @@
-"""Logs an outage: once when it starts, once a minute, and once when it is over."""
+"""Logs an outage: once when it starts, once a minute, and once when it has ended."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ Rules:
 1. Nothing sleeps: when all tasks wait, time moves to the next timer at once; an hour's delay takes no time.
 2. While a thread works (`to_thread`, `run_in_executor`) the loop waits in real time and virtual time does not advance,
    so no timer overtakes the thread.
-3. If all tasks wait and there is no timer, no file and no thread of the loop, nothing can happen any more. After half a minute,
+3. If all tasks wait and there is no timer, no file and no thread of the loop, the loop is stuck. After half a minute,
    in which another thread could still wake the loop, a `RuntimeError` shows where each task waits.
 """
 
@@ -43,7 +43,7 @@ class _JumpingSelector(selectors.DefaultSelector):
             alone = not self.threads and len(self.get_map()) <= 1  # the loop's own pipe
             ready = super().select(_PATIENCE if alone else None)
             if not ready and alone:
-                raise RuntimeError(f"Nothing can happen any more: no timer is set, and these tasks wait:\n{_waiting()}")
+                raise RuntimeError(f"Nothing more can happen: no timer is set, and these tasks wait:\n{_waiting()}")
             return ready
         ready = super().select(timeout if self.threads else 0)
         if not ready and timeout > 0:

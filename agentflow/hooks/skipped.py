@@ -1,4 +1,4 @@
-"""Warns of hooks and listeners that fail and are skipped: the run goes on, and no person would learn of it.
+"""Logs a warning if a failing hook or listener is skipped. The run continues, so nothing else would report the failure.
 
 This module's log is enabled by default, as that of `EventLog` is: `logger.disable("agentflow.hooks.skipped")` silences it,
 `logger.disable("agentflow")` too.

@@ -72,7 +72,7 @@ class NoReply(NamedTuple):
 EXPIRED = NoReply("the batch expired before this request was answered. Try again: it is sent in another batch", True)
 CANCELLED = NoReply("the batch was cancelled at the provider. Start the program again to send it in another batch")
 _MISSING = NoReply("the batch ended without a result for this request. Try again: it is sent in another batch", True)
-_GONE = NoReply("the provider does not have the batch any more. Start the program again to send it in another batch")
+_GONE = NoReply("the provider no longer has the batch. Start the program again to send it in another batch")
 
 _Outcome: TypeAlias = bytes | NoReply | ProviderError | ModelError | None
 """A request's line of results; why it has none; the failure of the batch; None if the batch was not created."""

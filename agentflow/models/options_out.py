@@ -5,8 +5,8 @@ Rules:
 1. Unset options are not sent; an option that a provider does not have (a seed at Anthropic) is left out.
 2. Conflicting options are resolved instead of refused: a forced tool choice and a small `max_tokens` take precedence over
    thinking, thinking over a temperature, and a tool loop that began without thinking ends without it.
-3. If LiteLLM is told to allow an argument, it sends the argument in addition to its own translation. So an argument is allowed
-   only if LiteLLM does not translate it and the name is the wire's own.
+3. LiteLLM sends an allowed argument in addition to its own translation. So an argument is allowed only if LiteLLM does not
+   translate it and the name is the wire's own.
 4. If the provider insists, tools stay defined as long as the history contains calls; "no tools now" is a tool choice.
 """
 

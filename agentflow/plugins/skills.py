@@ -228,7 +228,7 @@ def _read(path: Path, max_bytes: int) -> str:
         ValueError: It is not a regular file, too large, or not text.
     """
     if path.resolve() != path:
-        raise ValueError("it is behind a symbolic link")
+        raise ValueError("its path contains a symbolic link")
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with open(os.open(path, flags), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

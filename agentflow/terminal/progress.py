@@ -236,7 +236,7 @@ class ProgressLines:
 def _wait_row(wait: Wait, since: float, now: float, width: int, ascii_only: bool) -> Text:
     left = max(0.0, since + wait.seconds - now)
     mark = "~" if ascii_only else "↻"
-    again = f"attempt {wait.attempt + 1}" if wait.attempt else "goes on"
+    again = f"attempt {wait.attempt + 1}" if wait.attempt else "continues"
     row = Text.assemble(
         "  ",
         (mark, "yellow"),

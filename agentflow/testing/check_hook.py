@@ -405,7 +405,9 @@ class _HookCheck:
             self.findings.add("hang", "prevents a run from ending", evidence=f"it waits at {ran.hung} ({seen})")
             return ran
         for task in ran.tasks:
-            self.findings.add("leaked_task", "leaves a task behind when the run has ended", evidence=f"{task} ({seen})")
+            self.findings.add(
+                "leaked_task", "leaves a task running when the run has ended", evidence=f"{task} ({seen})"
+            )
         for generator in ran.generators:
             message = "leaves an async generator unclosed"
             self.findings.add("unclosed_generator", message, evidence=f"{generator} ({seen})")

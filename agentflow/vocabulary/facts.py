@@ -161,7 +161,7 @@ class Injected(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """Later requests start with `messages` in place of the first `until` messages; `number` as in `Injected`."""
+    """Later requests start with `messages` instead of the first `until` messages; `number` as in `Injected`."""
 
     run_id: str
     until: int

@@ -125,7 +125,7 @@ class ServerTool:
     def mcp(cls, label: str, url: str, *, tools: Iterable[str] = ()) -> ServerTool:
         """Call tools of a public MCP server from the provider's side: OpenAI.
 
-        Nobody approves these calls. For a server with credentials, or for approvals, use `agentflow.mcp`.
+        These calls are never put up for approval. For approvals, or for a server with credentials, use `agentflow.mcp`.
 
         Args:
             label: A name for the server.

@@ -44,7 +44,7 @@ GATEWAY: dict[str, Callable[[str, str], Model]] = {
         f"litellm_proxy/{CLAUDE}", api_base=url, api_key=key, retries=1, family="anthropic"
     ),
 }
-"""Behind a gateway the wire does not tell whose model it is."""
+"""With a gateway in between, the wire does not report the provider of the model."""
 
 
 class Point(BaseModel):

@@ -29,7 +29,7 @@ class Running:
 
     Attributes:
         url: Its address, without a path.
-        behind: The wire servers to which it sends requests.
+        behind: The upstream wire servers.
     """
 
     url: str

@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument(
         "--save", type=Path, metavar="FILE", help=f"keep the figures; the page shows those in {RESULTS.name}"
     )
-    parser.add_argument("--show", action="store_true", help="race nobody: print the figures that are kept")
+    parser.add_argument("--show", action="store_true", help="do not race: print the stored figures")
     options = parser.parse_args()
 
     def keep(report: dict[str, Any]) -> None:

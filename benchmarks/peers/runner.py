@@ -45,7 +45,7 @@ def resident() -> int:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: turns of each workload, and seconds that one shall take."""
+    """How long to measure: turns of each workload, and seconds of each turn."""
 
     turns: int = 3
     seconds: float = 0.04

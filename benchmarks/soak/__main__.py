@@ -1,7 +1,7 @@
 """`python -m benchmarks.soak --minutes 60`: sessions with everything that may go wrong, and every law checked as they go.
 
 Each session is a random program of the laws (`tests/laws`): the model's replies, hooks that edit, veto, fail, wrap and cancel,
-tools of each kind, callers that go away, a sub-agent. Its model is asked over OpenAI's or Anthropic's wire, from a strict
+tools of each kind, callers that go away, a sub-agent. Its model is called over OpenAI's or Anthropic's wire, from a strict
 server in a process of its own that breaks in the ways in which providers break; it is kept in memory, in SQLite or in
 PostgreSQL. Beside them durable workers are killed with `kill -9` and replaced. The loop's clock runs ten times faster, so
 that sessions wait less; sockets, threads, databases and processes are real.

@@ -18,7 +18,7 @@ WARM_UP = 1 / 4
 """The part of a run that is left out of the fit: caches fill, and the allocator finds its size."""
 
 ENOUGH = 2_000
-"""How many calls a fit needs, behind the warm-up."""
+"""How many calls a fit needs after the warm-up."""
 
 STEPS = 8 * 1024
 """So many KB in all are no growth yet: an allocator takes memory in steps, and tables double."""

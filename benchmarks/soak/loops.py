@@ -14,7 +14,7 @@ __all__ = ["OWNED", "FasterLoop", "real_seconds"]
 
 SPEED = 10.0
 OWNED: ContextVar[WeakSet[asyncio.Task[Any]] | None] = ContextVar("OWNED", default=None)
-"""The tasks of a session: what is made while it runs, by whomever, is its."""
+"""The tasks of a session: all that are created while it runs."""
 
 
 def real_seconds(seconds: float) -> float:

@@ -34,12 +34,12 @@ _IDS = ("t1", "t2", "t3", "t4", "t5", "t6", "", "t 7!", "t1")
 
 
 class Line(NamedTuple):
-    """Which reply is asked for.
+    """Which reply is requested.
 
     Attributes:
         agent: `"agent"` or `EXPERT`.
         number: Its place; None: there are no more faults, and the answer is "done".
-        attempt: How often the adapter has asked for it before.
+        attempt: How often the adapter has requested it before.
     """
 
     agent: str
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
         seed: Its seed.
         program: The actions of its model, hooks and callers.
         expert: The replies of its sub-agent's model.
-        wire: Over which its models are asked.
+        wire: The wire over which its models are called.
         store: Its store.
     """
 

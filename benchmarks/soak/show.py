@@ -87,7 +87,7 @@ def table(soaked: Soaked) -> str:
         "growth of memory": "too short to tell"
         if memory is None
         else f"{memory.growth:.1f} ± {memory.error:.1f} KB in 1,000 calls, {memory.rise / 1024:.1f} MB in all, "
-        f"behind the warm-up (the bound: {BOUND:.0f} KB, where it is more than {STEPS // 1024} MB in all)",
+        f"after the warm-up (the bound: {BOUND:.0f} KB, where it is more than {STEPS // 1024} MB in all)",
         "before": _held(start),
         "left": _held(left),
     }

@@ -307,7 +307,7 @@ class _Soak:
             self.break_(Broken(None, f"memory grows by {grown.growth:.0f} ± {grown.error:.0f} KB in 1,000 calls"))
         if isinstance(loop, FasterLoop):
             for one in loop.loose:
-                self.break_(Broken(None, f"nobody has caught: {one}"))
+                self.break_(Broken(None, f"uncaught: {one}"))
 
 
 def soak(
@@ -342,7 +342,7 @@ def soak(
         sys.unraisablehook = hook
         gc.unfreeze()
     for one in unraisable:
-        broken = Broken(None, f"nobody has caught: {one}")
+        broken = Broken(None, f"uncaught: {one}")
         soaked.broken.append(broken)
         told(broken)
     return soaked

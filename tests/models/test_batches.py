@@ -481,7 +481,7 @@ async def test_a_batch_that_the_provider_deleted(wire: str, tmp_path: Path) -> N
         await until(lambda: bool(desk.server.batches))
         desk.server.batches[0].looks = 10**6
         said += await again
-    gone = "the provider does not have the batch any more. Start the program again to send it in another batch."
+    gone = "the provider no longer has the batch. Start the program again to send it in another batch."
     assert said == [f"never None: {wire}/{NAMES[wire]}: {gone}", "A"]
 
 

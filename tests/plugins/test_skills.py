@@ -281,8 +281,8 @@ async def test_files_that_become_links(tmp_path: Path) -> None:
     await agent.call("go")
     texts = [one.text for msg in agent.session().messages for one in msg.tool_results]
     assert texts == [
-        "a.md of the skill demo cannot be read: it is behind a symbolic link.",
-        "in/b.md of the skill demo cannot be read: it is behind a symbolic link.",
+        "a.md of the skill demo cannot be read: its path contains a symbolic link.",
+        "in/b.md of the skill demo cannot be read: its path contains a symbolic link.",
         "c.md of the skill demo cannot be read: it is not a regular file.",
     ]
 

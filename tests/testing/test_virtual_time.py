@@ -1,4 +1,4 @@
-"""The loop in virtual time fails if nothing can happen any more."""
+"""The loop in virtual time raises an error if it is stuck."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_program_that_waits_for_nothing_fails_with_the_places_where_it_waits(m
     async def main() -> None:
         await agent.call("go")
 
-    with pytest.raises(RuntimeError, match="Nothing can happen any more") as stuck:
+    with pytest.raises(RuntimeError, match="Nothing more can happen") as stuck:
         run_virtual(main())
     assert "in main" in str(stuck.value)
     assert "in waits_for_good" in str(stuck.value)

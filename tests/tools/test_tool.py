@@ -331,7 +331,7 @@ async def test_a_model_injects_nothing() -> None:
 
 
 async def test_dep_marks_what_json_could_describe() -> None:
-    """A dataclass or model is the model's to fill unless `Dep` marks it; a default stands in for a missing one."""
+    """A dataclass or model is the model's to fill unless `Dep` marks it; a default replaces a missing one."""
 
     @dataclass
     class Settings:

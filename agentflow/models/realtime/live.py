@@ -358,10 +358,10 @@ class LiveConnection(ABC):
                 except ValueError as error:  # msgspec.ValidationError is one
                     what = f"{self.model.name} sent an event in an unknown form ({error})."
                     raise ModelError(
-                        f"{what} The voice session is over; open another one.", model=self.model.name
+                        f"{what} The voice session has ended; open another one.", model=self.model.name
                     ) from error
         except ModelError as error:
-            logger.warning("The voice session with {} is over: {}", self.model.name, error)
+            logger.warning("The voice session with {} has ended: {}", self.model.name, error)
             self.failure = error
             if self.reply is not None:
                 self.reply.fail(error)

@@ -133,7 +133,9 @@ class JsonSocket:
                 await client.close()
 
     def _unreadable(self, what: str) -> ModelError:
-        return ModelError(f"{self._model} sent {what}. The voice session is over; open another one.", model=self._model)
+        return ModelError(
+            f"{self._model} sent {what}. The voice session has ended; open another one.", model=self._model
+        )
 
     def _lost(self, error: BaseException) -> ModelError:
         return model_error(error, self._model, secrets=self._secrets)

@@ -77,7 +77,7 @@ class UsesTools:
     """The model calls certain tools. Calls that failed or were denied count too.
 
     Attributes:
-        tools: The names; `*` in them stands for any text.
+        tools: The names; `*` in them matches any text.
         order: `"exact"`: these and no others, in this order; `"in_order"`: in this order, with others between them;
             `"any_order"`: at least these.
         without: Names of tools that must not be called.

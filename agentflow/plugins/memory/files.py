@@ -216,7 +216,7 @@ class _Files:
         return "\n".join([f"Here're the files in {path}, with their sizes:", *(f"{n}\t{one}" for one, n in listed)])
 
     async def write(self, path: str, text: str) -> None:
-        """Store a file, in place of the one with this path."""
+        """Store a file, which replaces the one with this path."""
         made = await self.bank.add(self.user, f"{path}\n{text}", self.context.agent.name, self.context.clock.now())
         await self.forget(path, but=made.id)
 

@@ -51,7 +51,7 @@ def backtest(
 
     Args:
         runs: Run logs, folders of them (`*.jsonl`), or stores.
-        make: Makes the agent and the change, for each run anew, so that hooks share no state.
+        make: Makes the agent and the change, again for each run, so that hooks share no state.
         workers: The number of processes, for which `make` should be a function of a module; 0 means this process.
         limit: Seconds for each run in a process.
         results: A file that stores the results. An interrupted backtest continues there if the settings are the same.

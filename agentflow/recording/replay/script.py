@@ -50,7 +50,7 @@ class Due:
         time: Its time, by the recording's clock.
         events: The number of events before it.
         apart: Whether another entry was recorded since the previous step.
-        piece: The data of the step.
+        piece: The data of the step, such as a chunk.
     """
 
     time: float

@@ -163,7 +163,7 @@ class AgentTasks(agent_execution.AgentExecutor):
             await self._service.dismiss(place, _CANCELLED)
 
     async def complete(self, owner: str, task: types.Task, save: Callable[[Any], Awaitable[object]]) -> None:
-        """Report the end of a task's run in place of the process that followed it, if the run has ended."""
+        """Report the end of a task's run, if it has ended, instead of the process that followed it."""
         place = self._service.session(owner, self._agent, task.context_id)
         session = await self._open(place)
         if session is None or await self._service.working(place) is not None:

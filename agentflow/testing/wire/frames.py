@@ -42,14 +42,14 @@ def position(frames: Sequence[WireFrame], after: Point) -> int:
     if isinstance(after, int):
         if 0 <= after <= len(frames):
             return after
-        raise UsageError(f"a fault stands after frame {after}, but this reply streams {len(frames)} frames")
+        raise UsageError(f"a fault is placed after frame {after}, but this reply streams {len(frames)} frames")
     kinds = [frame.kind for frame in frames]
     wanted: dict[str, FrameKind] = {"content": "stop", "all": "end"}
     if after == "all" and "end" not in kinds:  # the last event is the end mark
         return len(frames)
     kind: str = wanted.get(after, after)
     if kind not in kinds:
-        raise UsageError(f"a fault stands at {after!r}, but this reply streams only {', '.join(sorted(set(kinds)))}")
+        raise UsageError(f"a fault is placed at {after!r}, but this reply streams only {', '.join(sorted(set(kinds)))}")
     if after in wanted:
         return kinds.index(kind)
     if after == "call":

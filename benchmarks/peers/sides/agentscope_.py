@@ -23,7 +23,7 @@ from benchmarks.peers.kit import Plan
 HOOKS = "a middleware with `on_model_call` and `on_acting`"
 NOTES = (
     "`inject_runtime_state=False`, no tracing middleware, a context so large that nothing is compressed.",
-    "Tools have a permission that allows them, so nobody is asked.",
+    "Tools have a permission that allows them, so there are no questions.",
     "An agent is a conversation: its `state` is a new one for each call, and 1,000 at once are 1,000 agents.",
 )
 

@@ -20,8 +20,8 @@ from benchmarks.peers.kit import Plan
 HOOKS = "`before_model_callback` and `before_tool_callback`"
 NOTES = (
     "No OpenTelemetry exporter, as by default.",
-    "A session is made for each call and deleted behind it, within the measured time.",
-    "Behind a history its events are appended to the session first, as the service wants it.",
+    "A session is made for each call and deleted after it, within the measured time.",
+    "With a history, its events are appended to the session first, as the service requires.",
 )
 
 _NAME, _USER = "race", "user"

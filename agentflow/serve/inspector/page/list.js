@@ -95,7 +95,7 @@ export class List {
 
   version = 0;
 
-  /** Draw every line anew. */
+  /** Draw every line again. */
   renew() {
     this.version++;
     this.draw();

@@ -18,7 +18,7 @@ const TABS = ["Event", "Conversation", "Cost"];
 const KINDS = /** @type {[string, (row: Row, log: Log) => boolean][]} */ ([
   ["Model", (row) => row.type.includes("Reasoning")],
   ["Tools", (row) => row.type.includes("Acting") || row.type.includes("ToolRound")],
-  ["Pieces", (row) => row.type.endsWith("Chunk")],
+  ["Chunks", (row) => row.type.endsWith("Chunk")],
   ["Changes", (row, log) => log.hooksOf(row).some((hook) => hook.changes?.length)],
   ["Decisions", (row) => row.level === "veto"],
   ["Errors", (row) => row.level === "error"],
