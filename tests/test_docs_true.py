@@ -72,7 +72,7 @@ def test_the_states_of_the_loop_are_those_of_the_machine() -> None:
     """The page explains each state, and its table of transitions is the one that the code prints."""
     text = section("States of the loop")
     explained, _, shown = text.partition("<!-- python -m agentflow.loop.states -->\n")
-    assert [state for state, _means, _next in rows(explained)] == [f"`{state.name}`" for state in State]
+    assert [state for state, _next in rows(explained)] == [f"`{state.name}`" for state in State]
     assert shown.partition("\n<!-- end -->")[0] == documented()
 
 
@@ -87,11 +87,11 @@ def test_the_words_for_how_things_end_are_those_of_the_code() -> None:
 
 
 def test_the_commands_are_those_of_the_program() -> None:
-    """The page of the command line has a row and a section for each command, and names those of `runs`."""
+    """The page of the command line has a row for each command, sections of commands only, and names those of `runs`."""
     page = (ROOT / "docs" / "cli.md").read_text("utf-8")
     commands = cli.list_commands(click.Context(cli))
     assert sorted(set(re.findall(r"^\| `agentflow (\w+)", page.split("\n## ")[0], re.MULTILINE))) == commands
-    assert sorted(re.findall(r"^## (\w+)$", page, re.MULTILINE)) == commands
+    assert set(re.findall(r"^## (\w+)$", page, re.MULTILINE)) <= set(commands)
     assert sorted(re.findall(r"^\| `agentflow runs (\w+) ?\w*` \|", page, re.MULTILINE)) == sorted(runs.commands)
 
 

@@ -126,8 +126,8 @@ def _left_out(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"- {side['label']} did not take part: {reason}"
         rows = [row for rows in GROUPS.values() for row in rows]
         for reason in dict.fromkeys(side["failed"].values()):
-            titles = ", ".join(row.title.rpartition(",")[0] for row in rows if side["failed"].get(row.group) == reason)
-            yield f"- {side['label']} ({titles}): {reason}"
+            first, *others = [row.title.rpartition(",")[0] for row in rows if side["failed"].get(row.group) == reason]
+            yield f"- {side['label']} ({first}{f' and {len(others)} others' if others else ''}): {reason}"
 
 
 def _work(report: Mapping[str, Any]) -> Iterator[str]:
