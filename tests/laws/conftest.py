@@ -1,4 +1,4 @@
-"""The laws say nothing of planted failures, and clean up what they have frozen."""
+"""Fixtures of the laws: planted failures are not logged, and frozen objects are collected again."""
 
 import gc
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from loguru import logger
 
 @pytest.fixture(autouse=True, scope="module")
 def _few_to_collect() -> Iterator[None]:
-    """Let the collector have again what the soak froze before each of its runs; the rest stays frozen (`tests/conftest.py`)."""
+    """Unfreeze what the soak froze before each of its runs; other objects stay frozen (`tests/conftest.py`)."""
     yield
     if SOAK:
         gc.unfreeze()
@@ -18,7 +18,7 @@ def _few_to_collect() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _quiet(heard: None) -> Iterator[None]:
-    """Failing hooks are logged with tracebacks; thousands of them say nothing."""
+    """Silence the log: planted failures would write thousands of tracebacks."""
     logger.disable("agentflow")
     yield
     logger.enable("agentflow")

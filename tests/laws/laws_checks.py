@@ -1,4 +1,4 @@
-"""The laws, as checks of what was seen; written from the contract and from what providers refuse, not from the code."""
+"""The laws, as checks of observed runs. They follow the contract and the rules of providers, not the code."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ KEYS = {"authorization": "Bearer k", "x-api-key": "k", "anthropic-version": "202
 
 
 def law(check: Callable[P, R]) -> Callable[P, R]:
-    """Counts how often a law is looked at."""
+    """Counts how often a law is checked."""
 
     @wraps(check)
     def counted(*given: P.args, **named: P.kwargs) -> R:
@@ -64,7 +64,7 @@ def law(check: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_pairs(messages: Sequence[Msg]) -> None:
-    """Every call is answered once, directly behind its message, in call order; ids are unique and fit for all wires."""
+    """Every call is answered once, directly after its message, in call order. Ids are unique and valid for all wires."""
     seen: set[str] = set()
     for n, msg in enumerate(messages):
         assert msg.content, f"message {n} is empty"
@@ -88,7 +88,7 @@ def check_pairs(messages: Sequence[Msg]) -> None:
 
 @law
 def check_history(messages: Sequence[Msg], open_round: bool = False) -> None:
-    """What a session holds between calls."""
+    """The history of a session between calls is legal."""
     if open_round:
         assert messages[-1].tool_uses, "a round is open and the last message asks for nothing"
         messages = messages[:-1]
@@ -102,7 +102,7 @@ def check_history(messages: Sequence[Msg], open_round: bool = False) -> None:
 
 @law
 def check_request(messages: Sequence[Msg]) -> None:
-    """What a model is asked."""
+    """A request to a model is legal."""
     roles = [m.role for m in messages]
     spoken = [r for r in roles if r != "system"]
     assert spoken, "nothing is asked"
@@ -157,7 +157,7 @@ def _openai_tools(tools: Sequence[Any]) -> dict[str, Any]:
 
 
 def anthropic_body(messages: Sequence[Msg], tools: Sequence[Any]) -> Any:
-    """The request as Anthropic takes it, written by hand: neighbours of one role merged, results in front."""
+    """The request in Anthropic's form, written by hand: neighbours of one role are merged, results come first."""
     system = "\n".join(m.text for m in messages if m.role == "system")
     turns: list[dict[str, Any]] = []
     for msg in messages:
@@ -208,7 +208,7 @@ def _anthropic_block(block: Any) -> Iterable[dict[str, Any]]:
 
 @law
 def check_ended(seen: Seen) -> CallEnded:
-    """L1: one `CallEnded`, the last event; the reply or the error agrees with it."""
+    """L1: `CallEnded` fires once, as the last event, and agrees with the reply or the error."""
     events = seen.observed
     ends = [n for n, e in enumerate(events) if isinstance(e, CallEnded)]
     assert len(ends) == 1, f"CallEnded at {ends} of {events}, which gave {seen.reply!r}, {seen.error!r}"
@@ -224,7 +224,7 @@ def check_ended(seen: Seen) -> CallEnded:
 
 @law
 def check_error(seen: Seen, ended: CallEnded) -> None:
-    """L8: who fails raises the original error, by identity, and `Error` told of it."""
+    """L8: a failure raises the original error, by identity, and `Error` reports it."""
     raised = seen.error
     if isinstance(ended.error, StopAsyncIteration) and isinstance(raised, RuntimeError):
         raised = raised.__cause__  # a stream cannot raise it as a failure
@@ -246,14 +246,14 @@ def check_error(seen: Seen, ended: CallEnded) -> None:
 
 @law
 def check_told(seen: Seen) -> None:
-    """A failing observer hides nothing from the next."""
+    """A failing observer hides no event from the next one."""
     first, last = Counter(map(id, seen.observed)), Counter(map(id, seen.last))
     assert first == last, f"the last observer saw {[type(e).__name__ for e in seen.last]}\n{_difference(seen)}"
 
 
 @law
 def check_fatal(seen: Seen, ended: CallEnded, hidden: bool) -> None:
-    """A failure that is told as fatal ends the call, unless a hook recovers it (or has hidden it, wrapping the call)."""
+    """A failure reported as fatal ends the call, unless a hook recovers it, or a wrapper of the call hides it."""
     for event in seen.observed:
         if isinstance(event, Error) and event.fatal and event.decision is None and not hidden:
             assert ended.outcome in ("failed", "interrupted"), f"{event.error!r} was fatal: {ended.outcome}"
@@ -261,7 +261,9 @@ def check_fatal(seen: Seen, ended: CallEnded, hidden: bool) -> None:
 
 @law
 def check_time(seen: Seen, program: Program, timeout: float | None) -> None:
-    """`timeout` reaches a hook that holds a call up, in its last event too (others of its end have their own `timeout`)."""
+    """`timeout` limits a hook that delays the call, also in its last event. Other hooks of the call's end have their
+    own `timeout`.
+    """
     if timeout is not None and all(h.event == "CallEnded" for h in program.hooks if h.action == "hang"):
         assert seen.seconds < HANGS, f"left by {seen.left}, with timeout={timeout}: took {seen.seconds} s"
 
@@ -275,7 +277,7 @@ def check_cancelled(seen: Seen) -> None:
 
 @law
 def check_numbers(seen: Seen, ordered: bool) -> None:
-    """`seq` is unique, and grows where nothing overlaps."""
+    """`seq` is unique, and increases where events do not overlap."""
     seqs = [e.seq for e in seen.observed]
     assert len(set(seqs)) == len(seqs), f"seq repeats: {seqs}"
     if ordered:  # an Error that tells of a hook comes out of the midst of another event's chain, and before it
@@ -305,7 +307,7 @@ def _difference(seen: Seen) -> str:
 
 @law
 def check_brackets(seen: Seen) -> None:
-    """L2: what opens closes, once, in a call and inside a round."""
+    """L2: each opening event has one closing event, in a call and in a round."""
     acting: Counter[str] = Counter()
     rounds = 0
     for event in seen.observed:
@@ -331,7 +333,7 @@ def check_brackets(seen: Seen) -> None:
 
 @law
 def check_chunks(seen: Seen) -> None:
-    """L4: the chunks of a reply, folded, are the reply before hooks edit it."""
+    """L4: the fold of a reply's chunks is the reply before hooks edit it."""
     chunks: list[Any] = []
     given_up = False
     for event in seen.observed:
@@ -355,7 +357,7 @@ def _shape(msg: Msg) -> list[Any]:
 
 @law
 async def check_folds(world: World, start: Sequence[Msg]) -> None:
-    """L4: events and facts tell the same history as the session."""
+    """L4: events and facts fold to the history of the session."""
     events = [e for seen in world.calls for e in seen.observed]
     history = world.history
     folded = fold_events(events, start)
@@ -381,7 +383,7 @@ def check_budget(seen: Seen, limit: int) -> None:
 
 @law
 def check_order(seen: Seen) -> None:
-    """The call's own events stand at its ends."""
+    """The call's own events are its first and its last."""
     kinds = [type(e) for e in seen.observed if not isinstance(e, Error)]
     assert PreCall not in kinds[1:], "PreCall is not the first event"
     if PostCall in kinds:

@@ -1,6 +1,6 @@
-"""Random programs of a kind: each puts together what rarely meets by chance, and leaves the rest to chance.
+"""Random programs of certain kinds. Each combines what rarely meets by chance, and leaves the rest to chance.
 
-A program drawn from everything rarely has an approval, a renaming hook and a wrapped round at once; one of these has.
+A program drawn from everything rarely has an approval, a renaming hook and a wrapped round at once.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _program(draw: Draw, replies: tuple[Reply, ...], **settled: Any) -> Program:
 
 
 def kept_sources(draw: Draw) -> Program:
-    """A hook subscribes what it wraps late, twice, at once, or from a task of its own."""
+    """A hook subscribes to its source late, twice, concurrently, or in a task of its own."""
     action = _of(draw, "late", "beside", "background", "hedge", "at-once", "twice")
     plan = AroundPlan(_of(draw, *STAGES), action, _of(draw, 0, 1), draw(LAGS))
     more = draw(st.lists(around_plans(), max_size=1))
@@ -74,7 +74,7 @@ def kept_sources(draw: Draw) -> Program:
 
 
 def second_cuts(draw: Draw) -> Program:
-    """What ends a call comes twice, behind an operator that runs it in a task of its own."""
+    """The call is ended twice, inside an operator that runs it in a task of its own."""
     kind = _of(draw, "cancel-call", "cancel-task", "cancel-stream", "interrupt", "close-elsewhere", "call")
     at, again = draw(st.integers(0, 35)), draw(st.integers(0, 25))
     path = Path(kind, at, None, False, _of(draw, "cancel", "interrupt"), again)
@@ -85,7 +85,7 @@ def second_cuts(draw: Draw) -> Program:
 
 
 def strange_replies(draw: Draw) -> Program:
-    """Replies that ask for tools where they end the call, and verdicts that carry nothing."""
+    """Replies that request tools although they end the call, and empty verdicts."""
     carried = _of(draw, "AnswerCalls", "AnswerNone", "RecoverCalls", "Recover")
     event = "Error" if carried.startswith("Recover") else _of(draw, "PreCall", "PreCall", "PreReasoning")
     hooks = [HookPlan(event, carried, 0)]
@@ -99,7 +99,7 @@ def strange_replies(draw: Draw) -> Program:
 
 
 def renamed_calls(draw: Draw) -> Program:
-    """Hooks make calls ones of another type while one waits for a person."""
+    """Hooks turn calls into calls of another type while one waits for a person."""
     renames = HookPlan("PreActing", "use:rename", _of(draw, 0, 1, 2), on_failure=None)
     more = draw(st.lists(hook_plans(("sleep", "raise", "inject")), max_size=1))
     calls = _asks(draw, "ask", "look", *_of(draw, (), ("read",), ("save",), ("look", "ask")))
@@ -107,7 +107,7 @@ def renamed_calls(draw: Draw) -> Program:
 
 
 def failing_observers(draw: Draw) -> Program:
-    """Observers fail where the call is being ended."""
+    """Observers fail while the call is ending."""
     fails = HookPlan(
         _of(draw, *EVENTS),
         "raise",
@@ -124,7 +124,7 @@ def failing_observers(draw: Draw) -> Program:
 
 
 def late_words(draw: Draw) -> Program:
-    """Messages are injected just before the call is cut, fails, or is recovered."""
+    """Messages are injected just before the call is cancelled, fails, or is recovered."""
     spoken = HookPlan(
         _of(draw, *EVENTS), _of(draw, "inject", "inject-raise", "inject-interrupt"), _of(draw, 0, 1), priority=10
     )
@@ -139,7 +139,7 @@ def late_words(draw: Draw) -> Program:
 
 
 def swallowed(draw: Draw) -> Program:
-    """A hook keeps a cancellation to itself."""
+    """A hook swallows a cancellation."""
     kind = _of(draw, "cancel-call", "cancel-task", "cancel-stream", "interrupt", "close-elsewhere", "call")
     path = Path(kind, draw(st.integers(0, 35)), _of(draw, None, None, 0.5, 2.5))
     event = _of(draw, "PreCall", "PreReasoning", "PostReasoning", "PreToolRound", "PreActing", "PostActing", "PostCall")
@@ -151,21 +151,21 @@ def swallowed(draw: Draw) -> Program:
 
 
 def hanging(draw: Draw) -> Program:
-    """A hook holds the call up forever; its limit, or an interrupt, ends that."""
+    """A hook hangs; its time limit or an interrupt ends that."""
     hangs = HookPlan(_of(draw, "CallEnded", "CallEnded", *EVENTS), "hang", _of(draw, 0, 1), draw(ROLES))
     path = _of(draw, Path("call", 0, 0.5), Path("stream", 0, 2.5), Path("interrupt", 30), Path("cancel-call", 30))
     return _program(draw, (_round(draw, WORKS),), hooks=(hangs,), path=path)
 
 
 def saved(draw: Draw) -> Program:
-    """Default hooks have asked again before the call waits for a person."""
+    """Default hooks have asked the model again before the call waits for a person."""
     poor: tuple[Reply, ...] = _of(draw, ((),), ((Piece("text", "cut"), Piece("finish")),), ((Piece("think", "hm"),),))
     more = draw(st.lists(hook_plans(("inject", "sleep")), max_size=1))
     return _program(draw, (*poor, _asks(draw, "ask", "look")), hooks=tuple(more))
 
 
 def failing_pieces(draw: Draw) -> Program:
-    """A hook fails on a tool's pieces, or on an error that is told, and says what that comes to."""
+    """A hook fails on a tool's chunks, or on an `Error` event, and has an `on_failure`."""
     event = _of(draw, "ActingChunk", "ActingChunk", "Error", "ReasoningChunk")
     fails = HookPlan(event, "raise", _of(draw, 0, 1), draw(ROLES), on_failure=_of(draw, "abort", "deny", None, "skip"))
     if fails.role == "observer" and fails.on_failure == "deny":
@@ -176,7 +176,7 @@ def failing_pieces(draw: Draw) -> Program:
 
 
 def recursion(draw: Draw) -> Program:
-    """A tool or a hook calls its own agent in its own conversation."""
+    """A tool or a hook calls its own agent in the current session."""
     hook = HookPlan(_of(draw, *EVENTS), "recurse", 1, draw(ROLES), on_failure=None)
     around = AroundPlan(_of(draw, *STAGES), _of(draw, "race", "deadline", "tap"), 0)
     calls = _round(draw, ("recurses", "recurses", "look"))
@@ -185,7 +185,7 @@ def recursion(draw: Draw) -> Program:
 
 
 def waiting_rounds(draw: Draw) -> Program:
-    """Rounds that wait for a person, wrapped, or with hooks behind them that end the call."""
+    """Rounds that wait for a person, with wrappers, or with later hooks that end the call."""
     ends = HookPlan(_of(draw, "PostToolRound", "PostActing"), _of(draw, "raise", "interrupt", "Stop"), _of(draw, 0, 1))
     around = AroundPlan(_of(draw, "PreToolRound", "PreActing"), _of(draw, "twice", "hedge", "retry", "drop", "late"), 0)
     both: Any = _of(draw, ((ends,), ()), ((), (around,)), ((ends,), (around,)))
@@ -193,7 +193,7 @@ def waiting_rounds(draw: Draw) -> Program:
 
 
 def own_cancellations(draw: Draw) -> Program:
-    """`CancelledError`s that nobody asked for, and calls that are cut before their first step."""
+    """`CancelledError`s without a cancellation, and calls that are cancelled before their first step."""
     around = AroundPlan(_of(draw, *STAGES), "cancelled", _of(draw, 0, 1))
     hook = HookPlan(_of(draw, *EVENTS), "raise-cancelled", 1, draw(ROLES), _of(draw, "async", "mono"))
     path = _of(draw, draw(paths()), CALL, STREAM, Path("cancel-task", draw(st.integers(0, 2))))
@@ -202,7 +202,7 @@ def own_cancellations(draw: Draw) -> Program:
 
 
 def given_replies(draw: Draw) -> Program:
-    """A verdict, a layer, a limit or a recovery gives the reply, and messages are injected around it."""
+    """A verdict, a wrapper, a limit or a recovery supplies the reply, and messages are injected around it."""
     verdict = HookPlan(
         _of(draw, "PreCall", "PreCall", "PreReasoning", "PostReasoning"), _of(draw, *VERDICTS), priority=200
     )
@@ -219,7 +219,9 @@ def given_replies(draw: Draw) -> Program:
 
 
 def untold_words(draw: Draw) -> Program:
-    """Hooks of `MessagesAdded` end or hold up the telling of messages, while the call is cut, fails, or ends by itself."""
+    """Hooks of `MessagesAdded` end or delay the reporting of messages, while the call is cancelled, fails, or
+    completes.
+    """
     failure = _of(draw, "abort", "abort", None)
     action = _of(
         draw, "raise", "raise", "inject-raise", "interrupt", "sleep", "cancel", "raise-base", "raise-cancelled"

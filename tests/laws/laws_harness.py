@@ -1,4 +1,4 @@
-"""Brings a random program to life in virtual time and writes down everything that can be seen of it."""
+"""Runs a random program in virtual time and records everything that can be observed."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class Bang(BaseException):
 
 
 class PlantedError(Exception):
-    """What hooks, tools and models of a program raise."""
+    """The error that hooks, tools and models of a program raise."""
 
 
 class Stuck(AssertionError):  # noqa: N818 - a state of the run
-    """The run waits for something that never comes."""
+    """The run waits for something that never happens."""
 
 
 class SlowStore(MemoryStore):
-    """Keeps facts a turn of the loop later than asked."""
+    """Stores facts one turn of the loop later than requested."""
 
     def append(self, session_id: str, facts: Sequence[Any], *, expected: int | None = None) -> Any:
         async def later() -> None:
@@ -86,14 +86,14 @@ REAL_SECONDS = int(os.environ.get("AGENTFLOW_LAWS_SECONDS", "30"))
 
 
 def _closes_dropped(task: Any) -> bool:
-    """What a call fails with whose reader has gone has nobody else to be told to than the loop."""
+    """The error of a call whose reader has gone can be reported to the loop only."""
     return isinstance(task, asyncio.Task) and task.get_name() == "agentflow: closing a dropped stream"
 
 
 def run(main: Callable[[], Coroutine[Any, Any, T]], seconds: int = REAL_SECONDS) -> T:
-    """Run to the end in virtual time; what hangs or leaks fails."""
+    """Run to the end in virtual time; fail if anything hangs or leaks."""
     if SOAK:
-        gc.freeze()  # collected behind the run is what it made, not all that the generator of programs keeps
+        gc.freeze()  # the collection after the run sees the run's objects only, not those of the generator of programs
     loop = VirtualClockLoop()
     loose: list[str] = []
 
@@ -150,16 +150,16 @@ def _stacks(loop: asyncio.AbstractEventLoop | None = None) -> str:
 
 
 class Seen:
-    """What one call let the outside see.
+    """The observable outcome of one call.
 
     Attributes:
-        observed: The events, as the first observer got them.
-        last: The same, as the last observer got them.
-        read: The events, as the reader got them.
-        reply: What the call returned.
-        error: What it raised.
-        left: Whether somebody outside ended it (and whether that was in time).
-        seconds: How long it took, in virtual time.
+        observed: The events of the first observer.
+        last: The events of the last observer.
+        read: The events of the reader.
+        reply: The reply.
+        error: The error that the call raised.
+        left: Whether the call was ended from outside (and whether in time).
+        seconds: Its duration in virtual time.
     """
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ class Seen:
 
 
 class Recorder(Hook):
-    """The first of the observers: sees what the chains made of each event."""
+    """The first observer: records each event as its chain left it."""
 
     observer = True
     priority = -1_000
@@ -190,7 +190,7 @@ class Recorder(Hook):
 
 
 class Last(Hook):
-    """The last of the observers: whatever those before it did, it sees what the first one saw."""
+    """The last observer: sees what the first one saw, whatever the observers between them do."""
 
     observer = True
     priority = 1_000
@@ -203,7 +203,7 @@ class Last(Hook):
 
 
 class First(Hook):
-    """Sees the reply before anybody edits it."""
+    """Sees the reply before any hook edits it."""
 
     priority = -1_000
     events = (PostReasoning,)
@@ -219,7 +219,7 @@ class Beating(ScriptedModel):
     """A model whose cleanup awaits a task that it has cancelled."""
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
-        """Say the next line."""
+        """Stream the next line of the script."""
         beat = asyncio.ensure_future(asyncio.Event().wait())
         try:
             async with contextlib.aclosing(super().stream(request)) as chunks:
@@ -232,10 +232,10 @@ class Beating(ScriptedModel):
 
 
 class Quiet(ScriptedModel):
-    """A model whose stream just ends where it is cancelled."""
+    """A model whose stream ends normally when it is cancelled."""
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
-        """Say the next line."""
+        """Stream the next line of the script."""
         with contextlib.suppress(asyncio.CancelledError):
             async with contextlib.aclosing(super().stream(request)) as chunks:
                 async for chunk in chunks:
@@ -246,12 +246,12 @@ _MODELS = {"plain": ScriptedModel, "beats": Beating, "quiet": Quiet}
 
 
 class World:
-    """An agent with a program's model, tools and hooks, and the program's way of calling it.
+    """An agent with a program's model, tools and hooks, and the program's way to call it.
 
     Attributes:
         given: Further arguments of the agent.
-        named: The id of its session, where the program names one.
-        patience: How long to wait for what hooks have left to tasks of their own.
+        named: The id of its session, if the program names one.
+        patience: How long to wait for tasks that hooks have started.
     """
 
     given: ClassVar[dict[str, Any]] = {}
@@ -293,11 +293,11 @@ class World:
         )
 
     def make_model(self) -> Any:
-        """The model of the agent: says what the program says."""
+        """Return the agent's model, which follows the program."""
         return _MODELS[self.program.cleanup](self._say)
 
     def make_tools(self) -> list[Any]:
-        """The tools of the agent."""
+        """Return the tools of the agent."""
         return make_tools(self)
 
     def new_id(self, prefix: str) -> str:
@@ -339,7 +339,7 @@ class World:
     # -- calling
 
     async def call(self, words: str = "hi", *, resume: dict[str, Any] | None = None, path: Path | None = None) -> Seen:
-        """Make one call in the program's way and wait until it is over."""
+        """Make one call in the program's way and wait until it has ended."""
         self.seen = seen = Seen()
         self.calls.append(seen)
         if resume is not None:
@@ -456,7 +456,7 @@ class World:
         return asyncio.get_running_loop().create_task(close(), name="closer")
 
     async def settle(self) -> None:
-        """Let what was dropped be closed (that it needs no garbage collector has a test of its own), however long it takes."""
+        """Wait until abandoned streams are closed. Another test shows that this needs no garbage collector."""
         gc.collect()
         for _ in range(5):
             await asyncio.sleep(0)
@@ -466,17 +466,17 @@ class World:
         await asyncio.sleep(1_000)
 
     def tasks(self) -> set[asyncio.Task[Any]]:
-        """The tasks that run beside the one that asks."""
+        """Return the tasks other than the current one."""
         return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
 
     async def facts(self) -> list[Fact]:
-        """What its store keeps of the named session."""
+        """Return the stored facts of the named session."""
         return list(MemoryStore.load(self.store, self.named))
 
-    # -- what hooks do behind the back of a stage
+    # -- what hooks do outside of their stage
 
     def spawn(self, source: Any, lag: float) -> None:
-        """Subscribe a source in a task of a hook's own."""
+        """Subscribe to a source in a task of a hook's own."""
 
         async def later() -> None:
             await asyncio.sleep(lag)
@@ -485,7 +485,9 @@ class World:
         self.spawned.append(asyncio.get_running_loop().create_task(later(), name="a hook's"))
 
     async def subscribe_late(self) -> None:
-        """Subscribe what hooks have kept, and wait for what they left to tasks of their own: it raises, and nothing happens."""
+        """Subscribe to the sources that hooks have kept, and wait for their tasks: each subscription raises an error,
+        without effect.
+        """
         if self.spawned:
             _, waiting = await asyncio.wait(self.spawned, timeout=self.patience)
             for task in waiting:  # a race with what never comes, whose other side the stage has taken along
@@ -508,7 +510,7 @@ class World:
         return [self.history, await self.facts(), self.said, dict(self.ran), len(self.seen.observed)]
 
     def save(self) -> None:
-        """A session that waits can be saved, and be gone on with from that; one that is the caller's is."""
+        """A waiting session can be saved and continued from there, also a session that belongs to the caller."""
         loaded = Session.from_json(self.session.to_json())
         assert tuple(loaded.messages) == self.history
         assert loaded.pending == self.session.pending
@@ -516,7 +518,9 @@ class World:
             self.fresh = loaded
 
     def decisions(self, kind: int = 0) -> dict[str, Any]:
-        """Answers for everything that is pending; an agent that is a tool takes another message, all others another `x`."""
+        """Return decisions for all pending calls: another message for an agent used as a tool, another `x` for other
+        tools.
+        """
         made: dict[str, Any] = {}
         for n, waits in enumerate(self.session.pending):
             use = waits.tool_use
@@ -552,7 +556,7 @@ def _piece(piece: Piece, calls: int) -> Any:
 
 
 def make_tools(world: World) -> list[Any]:
-    """One tool of each kind; all take `x`."""
+    """Return one tool of each kind; all take `x`."""
     ran = world.ran
 
     def plain(
@@ -637,7 +641,7 @@ def make_tools(world: World) -> list[Any]:
 
 
 class Planned(Hook):
-    """Does what its plan says."""
+    """Follows its plan."""
 
     def __init__(self, world: World, plan: HookPlan) -> None:
         self.world = world
@@ -837,7 +841,7 @@ def _use(use: ToolUseBlock, how: str) -> ToolUseBlock:
 
 
 class Wrapping(Hook):
-    """Wraps a stage as its plan says."""
+    """Wraps a stage according to its plan."""
 
     def __init__(self, world: World, plan: AroundPlan) -> None:
         self.world = world
@@ -888,7 +892,7 @@ class Wrapping(Hook):
                 return self._often(source, flux) or self._behind(event, source, flux)
 
     def _often(self, source: Any, flux: bool) -> Any:
-        """More than one subscription, or one in a task of an operator's own."""
+        """Whether a source is subscribed to more than once, or in a task of an operator."""
         match self.plan.action:
             case "twice":
                 return Flux.concat(source, source) if flux else source.then(source)
@@ -908,7 +912,7 @@ class Wrapping(Hook):
                 return None
 
     def _behind(self, event: Any, source: Any, flux: bool) -> Any:
-        """A subscription behind the stage's back, or a cancellation kept from it."""
+        """Whether a source is read outside of its stage, or a cancellation is hidden from it."""
         match self.plan.action:
             case "late":
                 self.world.kept.append(source)
@@ -991,7 +995,7 @@ def _stand_in(event: Any, flux: bool) -> Any:
 
 
 async def facts_of(program: Program) -> list[Fact]:
-    """The facts of a program's first call, with what it was resumed with."""
+    """Return the facts of a program's first call and of its resumes."""
     world = World(program)
     await world.call()
     world.armed = False

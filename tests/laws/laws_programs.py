@@ -1,4 +1,4 @@
-"""Random programs: what the model says, what hooks do, how the caller calls. Plain values, so a failure prints them.
+"""Random programs: the model's replies, the effects of hooks, the way of calling. Failures print their plain values.
 
 A program is data only; `laws_harness` brings it to life.
 """
@@ -43,7 +43,7 @@ STAGES = ("PreCall", "PreReasoning", "PreToolRound", "PreActing")
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a model's reply: `text`, `think`, `call`, `sleep`, `usage`, `finish`, `restart`, `raise`."""
+    """A part of a model's reply: `text`, `think`, `call`, `sleep`, `usage`, `finish`, `restart`, `raise`."""
 
     kind: str
     text: str = ""
@@ -54,7 +54,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class HookPlan:
-    """A hook that acts on the `nth` event of a type (0: on each)."""
+    """A hook that acts on the `nth` event of a type (0: on each event)."""
 
     event: str
     action: str
@@ -68,7 +68,7 @@ class HookPlan:
 
 @dataclass(frozen=True)
 class AroundPlan:
-    """A hook that wraps the work of a stage the `nth` time; what it does behind the stage's back it does after `lag`."""
+    """A hook that wraps the work of a stage the `nth` time. It acts outside of the stage after `lag`."""
 
     stage: str
     action: str
@@ -78,9 +78,9 @@ class AroundPlan:
 
 @dataclass(frozen=True)
 class Path:
-    """How the caller calls, and how it goes away: `at` counts events read or turns of the loop.
+    """How the caller calls and leaves: `at` counts events that were read, or turns of the loop.
 
-    `second` comes `again` turns later, while what the first began is being cleaned up.
+    `second` happens `again` turns later, during the cleanup of the first.
     """
 
     kind: Literal[
@@ -104,7 +104,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Program:
-    """One call on an agent with everything that may go wrong."""
+    """One call of an agent, with everything that may go wrong."""
 
     replies: tuple[tuple[Piece, ...], ...]
     hooks: tuple[HookPlan, ...] = ()
@@ -121,7 +121,7 @@ class Program:
 
     @property
     def parallel(self) -> bool:
-        """Whether tools of it may overlap."""
+        """Whether tools of the program may overlap."""
         return any(sum(p.kind == "call" for p in reply) > 1 for reply in self.replies) or any(
             "calls" in h.action for h in self.hooks
         )
@@ -260,13 +260,13 @@ _HOSTILE = st.builds(Piece, st.sampled_from(["sleep", "usage", "finish", "restar
 
 
 def _often(usual: tuple[str, ...], all_of_them: tuple[str, ...]) -> st.SearchStrategy[str]:
-    """One of the usual words in three of four draws, any in the rest."""
+    """Draw one of the usual values in three of four draws, else any value."""
     return st.integers(0, 3).flatmap(lambda n: st.sampled_from(usual if n else all_of_them))
 
 
 @st.composite
 def _replies(draw: st.DrawFn, names: st.SearchStrategy[str], hostile: bool, halves: bool) -> tuple[Piece, ...]:
-    """What the model says in one reply: most ask for two or three tools, some are anything."""
+    """Draw one reply: most request two or three tools, some are anything."""
     calls = st.builds(Piece, st.just("call"), id=_IDS, name=names, args=_ARGS)
     words = st.builds(Piece, st.just("text"), text=st.sampled_from(_HALVES if halves else _WHOLE))
     if draw(st.sampled_from([True, *[False] * 9])):
@@ -283,7 +283,7 @@ def _replies(draw: st.DrawFn, names: st.SearchStrategy[str], hostile: bool, halv
 def replies(
     draw: st.DrawFn, names: tuple[str, ...] = TOOLS, hostile: bool = True, halves: bool = True
 ) -> tuple[tuple[Piece, ...], ...]:
-    """What the model says, reply by reply; when it is used up it says `done`. `halves`: with halves of surrogate pairs."""
+    """Draw the model's replies, after which it says `done`. `halves`: with unpaired surrogates."""
     usual = tuple(name for name in names if name in (*CALM_TOOLS, "helper"))
     reply = _replies(_often(usual, names), hostile, halves)
     return tuple([draw(reply) for _ in range(draw(st.sampled_from([0, 1, 2, 2, 2, 2, 2, 3, 3, 3])))])
@@ -291,7 +291,7 @@ def replies(
 
 @st.composite
 def hook_plans(draw: st.DrawFn, acts: tuple[str, ...] = ACTS) -> HookPlan:
-    """One hook with one behaviour on one event: in most draws one behind which the call may go on."""
+    """Draw one hook with one behaviour on one event; in most draws the call may continue afterwards."""
     event = draw(st.sampled_from(EVENTS))
     edits = EDITS.get(event, ())
     gentle = tuple(act for act in GENTLE if act in acts)
@@ -315,7 +315,7 @@ def hook_plans(draw: st.DrawFn, acts: tuple[str, ...] = ACTS) -> HookPlan:
 
 @st.composite
 def around_plans(draw: st.DrawFn) -> AroundPlan:
-    """One wrapper with one behaviour around one stage."""
+    """Draw one wrapper with one behaviour around one stage."""
     stage = draw(st.sampled_from(STAGES))
     action = draw(_often(PASSING, AROUND_ACTS["*"] + AROUND_ACTS[stage]))
     return AroundPlan(stage, action, draw(st.sampled_from([1, 1, 2, 0])), draw(LAGS))
@@ -323,7 +323,7 @@ def around_plans(draw: st.DrawFn) -> AroundPlan:
 
 @st.composite
 def paths(draw: st.DrawFn) -> Path:
-    """One way to call."""
+    """Draw one way to call."""
     kinds = ["call", "stream", "close", "break", "cancel-call", "cancel-task", "cancel-stream", "close-elsewhere"]
     kind = draw(st.sampled_from([*kinds, "interrupt", "interrupt", "interrupt", "throw", "throw"]))
     at = 0 if kind in ("call", "stream") else draw(st.sampled_from([0, 10, 20, 30, 40])) + draw(st.integers(0, 10))
@@ -339,7 +339,7 @@ SCHEDULES = st.sampled_from(["BY_TYPE", "BY_TYPE", "IN_CALL_ORDER", "SEQUENTIAL"
 
 
 def _several(draw: st.DrawFn, plans: st.SearchStrategy[T], *sizes: int) -> tuple[T, ...]:
-    """As many plans as one of the sizes says."""
+    """Draw plans, as many as one of the sizes."""
     return tuple([draw(plans) for _ in range(draw(st.sampled_from(sizes)))])
 
 
@@ -350,7 +350,7 @@ def programs(
     paths: st.SearchStrategy[Path] = paths(),  # noqa: B008 - a strategy is a value
     names: tuple[str, ...] = TOOLS,
 ) -> Program:
-    """Anything."""
+    """Draw any program."""
     return Program(
         draw(replies(names)),
         _several(draw, hook_plans(), 0, 1, 2, 2, 2, 3),
@@ -370,12 +370,14 @@ STEADY = tuple(act for act in ACTS if act != "cancel")
 
 
 def _alone(plan: AroundPlan) -> bool:
-    """A second run of the whole call at once is refused; how far the first has come then depends on the caller."""
+    """A concurrent second run of the whole call is refused. How far the first one is at that time depends on the
+    caller.
+    """
     return (plan.stage, plan.action) != ("PreCall", "at-once")
 
 
 def _in_turn(program: Program) -> Program:
-    """How far the third of several calls has come where a hook fails at the first depends on how the tasks take turns."""
+    """If a hook fails at the first of several calls, how far the third one is depends on the order of the tasks."""
     more = any(plan.action.startswith("calls:") for plan in program.hooks)
     many = more or any(sum(piece.kind == "call" for piece in reply) > 2 for reply in program.replies)
     fails = any(plan.event in ("PreActing", "ActingChunk", "PostActing", "Error") for plan in program.hooks)
@@ -384,9 +386,9 @@ def _in_turn(program: Program) -> Program:
 
 @st.composite
 def steady_programs(draw: st.DrawFn) -> Program:
-    """What ends the same way however it is called: nobody goes away, and no hook cancels the task that it runs in.
+    """Draw programs that end the same way however they are called: no caller leaves, and no hook cancels its own task.
 
-    What is left out besides is in `test_laws_paths.UNSTEADY`, in the smallest program that needs it.
+    The other exclusions are in `test_laws_paths.UNSTEADY`, each as the smallest program that needs it.
     """
     program = Program(
         draw(replies()),
@@ -402,7 +404,9 @@ def steady_programs(draw: st.DrawFn) -> Program:
 
 @st.composite
 def journals(draw: st.DrawFn, halves: bool = True) -> Program:
-    """Runs in a named session whose facts are cut and resumed. `halves`: with halves of surrogate pairs in its words."""
+    """Draw runs in a named session whose facts are truncated and resumed. `halves`: with unpaired surrogates in
+    texts.
+    """
     acts = ("sleep", "inject", "inject-transient", "raise", "compact", "interrupt")
     return Program(
         draw(replies(CALM_TOOLS, hostile=False, halves=halves)),

@@ -1,4 +1,4 @@
-"""Records a random program in any of the places, replays it, and says where that departs."""
+"""Records a random program in one of the destinations, replays it, and returns where the replay diverges."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _NUMBER = count(1).__next__
 
 
 class DefaultIds(ProgramTeam):
-    """A program's agent with the ids that everybody has."""
+    """A program's agent with default ids."""
 
     def new_id(self, prefix: str) -> str:
         return new_id(prefix)
 
 
 async def _recorded(kept: str, folder: FilePath, live: Callable[[Recorder], Coroutine[Any, Any, Any]]) -> RunLog | None:
-    """The log of a run; None: no call has begun."""
+    """Return the log of a run, or None if no call has begun."""
     place = folder / f"{_NUMBER()}"
     if kept == "memory":
         recorder = Recorder()
@@ -72,7 +72,7 @@ def _ended(log: RunLog) -> int:
 
 
 def program_departs(program: Program, kept: str, folder: FilePath) -> str | None:
-    """Where the replay of a program departs; None: nowhere."""
+    """Return where the replay of a program diverges, or None."""
     worlds: list[ProgramTeam] = []
 
     async def live(recorder: Recorder) -> None:
@@ -92,7 +92,7 @@ def program_departs(program: Program, kept: str, folder: FilePath) -> str | None
 
 
 def team_departs(number: int, kept: str, folder: FilePath) -> str | None:
-    """The same of a team."""
+    """Return where the replay of a team diverges, or None."""
 
     async def play(log: RunLog) -> str | None:
         team = Team(number)

@@ -1,4 +1,4 @@
-"""What random programs consist of: not what they plan but what happened when they ran."""
+"""The composition of random programs, measured by what happened in their runs, not by their plans."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CUTS = {
 
 
 def features(world: World) -> set[str]:
-    """Name what happened in a world's first call and in the resumes that followed it."""
+    """Name what happened in a world's first call and in its resumes."""
     events = [seen for call in world.calls for seen in call.observed]
     rounds = [seen for seen in events if isinstance(seen, PreToolRound)]
     called = {seen.tool_use.name for seen in events if isinstance(seen, PreActing)}
@@ -55,13 +55,13 @@ def _cuts(world: World) -> set[str]:
 
 
 def report(world: World) -> None:
-    """Tell Hypothesis what a world's program did; `--hypothesis-show-statistics` prints the shares."""
+    """Report to Hypothesis what happened in a world; `--hypothesis-show-statistics` prints the shares."""
     for name in sorted(features(world)):
         event(name)
 
 
 def shares(all_features: Iterable[set[str]]) -> dict[str, float]:
-    """The share of programs with each feature, in percent."""
+    """Return the share of programs with each feature, in percent."""
     counted: Counter[str] = Counter()
     total = 0
     for found in all_features:

@@ -1,6 +1,6 @@
-"""Random teams: agents, workflows, desks of hand-offs and typed answers, nested in each other, with ids of any kind.
+"""Random teams: nested agents, workflows, hand-off desks and typed answers, with ids of any kind.
 
-A team is made of a number. Recorded and replayed, it is made twice of the same one.
+A team is made from a number; recording and replay make it from the same one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Bill:
 
 
 class Dawdles(Hook):
-    """Takes its time on some events, and puts something into the conversation; the same for the same event."""
+    """Delays some events and injects messages at some, always the same for an equal event."""
 
     def __init__(self, number: int) -> None:
         random = Random(number)
@@ -61,13 +61,13 @@ class Dawdles(Hook):
 
 
 def _says(lines: list[Any]) -> ScriptedModel:
-    """A model that says these, and then that it is done, however often it is asked."""
+    """Return a model that says these lines, and then always that it is done."""
     left = iter(lines)
     return ScriptedModel(lambda _: next(left, "Done."))
 
 
 class Team:
-    """What a number makes: an agent, and how it is called.
+    """An agent made from a number, and the way to call it.
 
     Args:
         number: The number.
@@ -225,7 +225,7 @@ class Team:
 
 
 async def called(team: Team, *hooks: Any) -> None:
-    """Call a team, and decide on what it waits for; whatever it raises is a part of its run."""
+    """Call a team, and decide its pending calls. Whatever it raises belongs to its run."""
     agent: Agent[Any] = team.agent
     for hook in hooks:
         agent.hook(hook)

@@ -1,4 +1,4 @@
-"""The laws on a whole program: its call, what it is resumed with, and the next call, which works."""
+"""The laws of a whole program: its call, its resumes, and the next call, which works."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HIDES = ("retry", "catch", "swallow", "twice", "at-once", "hedge")
 
 
 def check_call(world: World, seen: Seen, path: Path) -> None:
-    """The laws that speak of one call."""
+    """Check the laws that concern one call."""
     if not seen.observed and seen.left is not None:
         return  # cancelled before the call began
     ordered = not world.program.parallel
@@ -55,7 +55,7 @@ def check_call(world: World, seen: Seen, path: Path) -> None:
 
 
 def check_still(world: World) -> None:
-    """Nothing is left behind."""
+    """Check that nothing is left: no task, stream, or busy session."""
     others = world.tasks()
     assert not others, f"tasks left running: {others}"
     assert world.model.open_streams == 0, "a model's stream is still open"
@@ -63,7 +63,7 @@ def check_still(world: World) -> None:
 
 
 async def check_program(program: Program, make: Callable[[Program], World] = World) -> World:
-    """Call in the program's way, look, resume what is suspended, call again. Returns the world that it ran in."""
+    """Call in the program's way, check, resume the suspended session, call again; return the world."""
     world = make(program)
     session = world.session
     start = await world.agent.history(world.session_key)
@@ -74,10 +74,10 @@ async def check_program(program: Program, make: Callable[[Program], World] = Wor
     await world.subscribe_late()
     check_still(world)
     check_call(world, seen, path)
-    if not seen.hooked_cancel:  # what a hook has cut without a word to the run is asked again
+    if not seen.hooked_cancel:  # a hook that cancels without the run's knowledge is called again
         check_budget(seen, program.max_iterations)
     check_history(world.history, bool(session.machine.transcript.open_round))
-    for turn in range(12):  # a round of calls that suspend one behind the other takes a turn for each
+    for turn in range(12):  # a round of calls that suspend one after the other takes a turn for each
         if session.machine.state is not State.SUSPENDED:
             break
         with pytest.raises(SuspendedError):

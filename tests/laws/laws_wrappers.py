@@ -1,4 +1,6 @@
-"""Random programs of wrappers: up to three `around` hooks over a model or tool that misbehaves, cancelled at a random place."""
+"""Random programs of wrappers: up to three `around` hooks over a model or tool that misbehaves, cancelled at a random
+place.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +36,18 @@ FULL: Final = "".join(PARTS)
 
 
 class PlantedError(Exception):
-    """What models, tools and wrappers of a program raise."""
+    """The error that models, tools and wrappers of a program raise."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is drawn.
+    """A random program.
 
     Attributes:
         place: What is wrapped: the `model`, a `tool`, or the `chunks` of a tool.
         wrappers: Kinds of wrappers, the outermost first.
         source: How the model or tool behaves.
-        faults: In how many attempts it does; later ones stream all there is.
+        faults: The number of attempts with this behaviour; later ones stream everything.
         cut: How the call is ended early.
         events: After how many events.
         seconds: And so much time.
@@ -70,7 +72,7 @@ class Program:
 
 
 class World:
-    """What a program sees and counts while it runs.
+    """What a program observes and counts during its run.
 
     Attributes:
         open: How many models and tools are at work.
@@ -94,11 +96,11 @@ class World:
         self.cut_at: float | None = None
 
     def limit(self, kind: str) -> asyncio.Timeout:
-        """The time limit that a model or tool has open over its `yield`."""
+        """The time limit that a model or tool holds open over its `yield`."""
         return asyncio.timeout(LIMIT if kind == "limited" and self.armed else None)
 
     async def parts(self, kind: str) -> AsyncIterator[str]:
-        """The parts of one reply or tool result, in the way of that kind."""
+        """Return the parts of one reply or tool result, as its kind produces them."""
         self.open += 1
         try:
             async with contextlib.aclosing(self._parts(kind)) as parts:
@@ -166,7 +168,7 @@ async def _cleanup_hangs() -> AsyncIterator[str]:
 
 
 async def _swallows(times: int) -> AsyncIterator[str]:
-    """Swallows cancellations and goes on to the end."""
+    """Swallows cancellations and continues to the end."""
     for part in PARTS:
         yield part
         if part == PARTS[1]:
@@ -218,7 +220,7 @@ SOURCES: Final[dict[str, Callable[[], AsyncIterator[str]]]] = {
 
 
 class WorldModel(ScriptedModel):
-    """Behaves as the program says, or calls the tool first if that is wrapped."""
+    """Behaves as the program says, or first calls the tool if that is wrapped."""
 
     def __init__(self, world: World, kind: str, name: str) -> None:
         super().__init__([], name=name)
@@ -226,7 +228,7 @@ class WorldModel(ScriptedModel):
         self.kind = kind
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
-        """Answer."""
+        """Stream a reply."""
         world = self.world
         if world.program.place != "model" and world.armed:
             if request.messages[-1].role != "tool":
@@ -244,7 +246,7 @@ class WorldModel(ScriptedModel):
 
 @dataclass(frozen=True)
 class Wrapping:
-    """What one wrapper works with.
+    """The data of one wrapper.
 
     Attributes:
         index: Its position, 0 the outermost.
@@ -267,7 +269,7 @@ async def passes(_: Wrapping, source: Any) -> AsyncIterator[Any]:
 
 
 async def holds(at: Wrapping, source: Any) -> AsyncIterator[Any]:
-    """Opens a stream, keeps it open for good, and reads another one."""
+    """Opens a stream, never closes it, and reads another one."""
     held = aiter(source)
     at.world.kept.append(held)
     with contextlib.suppress(StopAsyncIteration):
@@ -368,7 +370,7 @@ async def raises_cancelled(_: Wrapping, source: Any) -> AsyncIterator[Any]:
 
 
 async def caches(at: Wrapping, source: Any) -> AsyncIterator[Any]:
-    """Keeps a reply that has come to its end, as `ModelCache` does."""
+    """Caches a complete reply, as `ModelCache` does."""
     items: list[Any] = []
     async for item in source:
         items.append(item)
@@ -390,13 +392,13 @@ async def own_task(at: Wrapping, source: Any) -> AsyncIterator[Any]:
 
 
 def whole(at: Wrapping, items: Sequence[Any]) -> str:
-    """The text of a reply's chunks: those of the last attempt."""
+    """Return the text of a reply's chunks, those of the last attempt."""
     begin = max((n for n, item in enumerate(items) if getattr(item, "restart", False)), default=0)
     return "".join(at.text(item) for item in items[begin:])
 
 
 def generator(function: Callable[[Wrapping, Any], AsyncIterator[Any]]) -> Made:
-    """A wrapper that is written as an async generator."""
+    """Return a wrapper written as an async generator."""
     return lambda at, source: Flux(lambda: function(at, source))
 
 
@@ -469,7 +471,7 @@ class Wrapper(Hook):
         self.backup = backup
 
     def around(self, event: Any, source: Any) -> Any:
-        """Wrap what the program says."""
+        """Wrap the stages that the program names."""
         world, program = self.world, self.world.program
         kind = PreReasoning if program.place == "model" else PreActing
         if not world.armed or not isinstance(event, kind):
@@ -494,7 +496,7 @@ async def _last(flux: Flux[Any]) -> Any:
 
 
 class Watch(Hook):
-    """Notes the events, and starts the cut."""
+    """Records the events, and starts the cancellation."""
 
     observer = True
     priority = 1_000
@@ -504,7 +506,7 @@ class Watch(Hook):
         self.cut = cut
 
     def on_event(self, event: Any) -> None:
-        """Note it."""
+        """Record the event."""
         world = self.world
         world.seen.append(event)
         if isinstance(event, CallEnded):
@@ -523,11 +525,11 @@ class Watch(Hook):
 
 
 class Stuck(AssertionError):  # noqa: N818 - a state of the run
-    """The program waits for something that never comes."""
+    """The program waits for something that never happens."""
 
 
 async def check_wrappers(program: Program) -> str:
-    """Run a program and hold it to the law.
+    """Run a program and check the law.
 
     Returns:
         How its call ended.
@@ -684,14 +686,16 @@ def _check(
 
 
 def _shortens(program: Program, kinds: Set[str]) -> bool:
-    """Whether wrappers change a reply's text on purpose; the chunks of a tool do not say where another attempt begins."""
+    """Whether wrappers change a reply's text on purpose. The chunks of a tool do not show where another attempt
+    begins.
+    """
     if program.place == "chunks" and set(program.wrappers) & {"catch", "retry", "holds", "reads-twice"}:
         return True
     return bool(kinds & SHORTENS) or ("raises-cancelled" in kinds and bool(kinds & SWALLOWS))
 
 
 def _pairs(seen: Sequence[Event]) -> None:
-    """One CallEnded, the last; every Pre event has its Post event (L2)."""
+    """L2: `CallEnded` fires once, last; every Pre event has its Post event."""
     ends = [n for n, event in enumerate(seen) if isinstance(event, CallEnded)]
     assert ends == [len(seen) - 1], f"CallEnded at {ends} of {len(seen)} events: {[type(e).__name__ for e in seen]}"
     for pre, post in ((PreActing, PostActing), (PreToolRound, PostToolRound)):

@@ -1,9 +1,10 @@
-"""Record and replay random programs, as many as are asked for: `PYTHONPATH=tests/support python
-tests/laws/soak_replay.py 20000 [SEED] [cut]`.
+"""Record and replay random programs: `PYTHONPATH=tests/support python tests/laws/soak_replay.py 20000 [SEED] [cut]`.
 
-Half are the laws' programs whose callers stay to the end, half are teams (`laws_teams`); with `cut` all are programs that are
-interrupted, cancelled, closed, left or run out of time. With default ids, and recorders that write to memory, a file, a folder
-or SQLite in turn. Prints each divergence, and how many there were.
+Half are programs of the laws whose callers stay to the end, half are teams (`laws_teams`). With `cut` all are programs
+that
+are interrupted, cancelled, closed, abandoned or run out of time. They have default ids, and recorders that write to
+memory,
+a file, a folder or SQLite in turn. It prints each divergence and their number.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ CUT = st.builds(
 
 
 def main(count: int, first: int, cut: bool) -> int:
-    """Run them; the number of divergences."""
+    """Run them and return the number of divergences."""
     logger.remove()
     found: Counter[str] = Counter()
     began, done = time.monotonic(), 0

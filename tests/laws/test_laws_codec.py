@@ -1,4 +1,4 @@
-"""Stored facts: what any run has recorded survives JSON, and no two of its facts are taken for one."""
+"""Stored facts of any run survive JSON, and no two different facts have the same key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws in small cases: where two things meet that meet rarely in random programs."""
+"""The laws in small cases, which rarely occur in random programs."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_n_rounds_of_reasoning_then_one_summary(limit: int, plan: list[str]) -> 
 
 @pytest.mark.parametrize("kind", [PreCall, PreReasoning, PostReasoning, PreToolRound, PreActing])
 def test_the_caller_sees_the_hook_s_own_error_with_a_note(kind: type[Event]) -> None:
-    """L8: by identity; the note names hook, priority and event."""
+    """L8: the caller gets the error by identity; the note names hook, priority and event."""
     planted = KeyError("planted")
 
     @on(kind, priority=77)
@@ -140,7 +140,9 @@ def test_the_caller_sees_the_hook_s_own_error_with_a_note(kind: type[Event]) -> 
 
 @given(st.booleans(), st.sampled_from(["ok", "model fails", "hook fails"]))
 def test_a_sub_agent_has_its_own_source_and_bills_its_caller(children: bool, how: str) -> None:
-    """L9: not in the caller's stream unless asked for; hooks of scope `tree` see it; its cost is the caller's."""
+    """L9: its events are in the caller's stream only on request; hooks with scope `tree` get them; the caller pays
+    its cost.
+    """
     spent = Msg.assistant("inner", usage=Usage(input_tokens=5, model_calls=1))
     inner = Agent("inner", ScriptedModel([RuntimeError("down") if how == "model fails" else spent]))
     tree: list[Any] = []
@@ -177,7 +179,7 @@ def test_a_sub_agent_has_its_own_source_and_bills_its_caller(children: bool, how
 
 @pytest.mark.parametrize("session", [None, "s"])
 def test_after_a_bare_break_the_next_call_waits_for_the_cleanup(session: str | None) -> None:
-    """L1: no garbage collector is needed, and a kept event does not keep the stream open."""
+    """L1: the cleanup needs no garbage collector, and a stored event does not keep the stream open."""
 
     async def main() -> str:
         agent = Agent("a", ScriptedModel(["one", "two"]))
@@ -194,7 +196,7 @@ def test_after_a_bare_break_the_next_call_waits_for_the_cleanup(session: str | N
 
 @pytest.mark.parametrize("kind", [PreCall, PostToolRound])
 def test_a_bare_break_at_an_event_that_an_interrupt_had_overtaken(kind: type[Event]) -> None:
-    """L1: what the interrupt raised, which the call keeps while it shows the event, does not keep the stream alive."""
+    """L1: the interrupt's error, which the call holds while it delivers the event, does not keep the stream alive."""
     events: list[Event] = []
 
     @tool(type="read")
@@ -228,7 +230,7 @@ def test_a_bare_break_at_an_event_that_an_interrupt_had_overtaken(kind: type[Eve
 
 
 class SlowLoad(MemoryStore):
-    """Takes a second to load, and fails the first time if told so."""
+    """Takes a second to load, and fails the first time on request."""
 
     def __init__(self, fails: int = 0) -> None:
         super().__init__()
@@ -260,7 +262,7 @@ def test_a_session_is_free_after_its_loading_was_cancelled_or_failed() -> None:
 
 @pytest.mark.parametrize("kind", [PreCall, PostReasoning, PreToolRound])
 def test_what_the_reader_saw_last_is_what_history_holds(kind: type[Event]) -> None:
-    """L4: a stream closed at a decision event leaves a history that its events tell."""
+    """L4: a stream closed at a decision event leaves a history that equals the fold of its events."""
     events: list[Any] = []
 
     async def main() -> None:
@@ -276,7 +278,7 @@ def test_what_the_reader_saw_last_is_what_history_holds(kind: type[Event]) -> No
 
 
 def test_post_reasoning_tells_the_calls_that_are_run() -> None:
-    """L4: ids that a hook repeats are made unique before anybody sees the sealed event."""
+    """L4: ids that a hook repeats are made unique before a consumer gets the sealed event."""
     events: list[Any] = []
 
     @on(PostReasoning)
@@ -297,7 +299,9 @@ def test_post_reasoning_tells_the_calls_that_are_run() -> None:
 
 
 def test_a_veto_around_the_model_equals_deny() -> None:
-    """A `Veto` raised behind PreReasoning ends the call like `Deny`: no reply, so no chunks and no PostReasoning."""
+    """A `Veto` raised after PreReasoning ends the call like `Deny`: there is no reply, so no chunks and no
+    PostReasoning.
+    """
 
     class Blocked(Hook):
         def around(self, event: HookEvent, source: Any) -> Any:
@@ -319,7 +323,7 @@ def test_a_veto_around_the_model_equals_deny() -> None:
 @pytest.mark.parametrize("kind", [ReasoningChunk, CallEnded])
 @pytest.mark.parametrize("on_failure", [None, "skip"])
 def test_a_veto_raised_on_a_notification_is_a_failing_hook(kind: type[Event], on_failure: Any) -> None:
-    """A notification cannot steer: raising Veto there is logged and skipped, as returning Deny is."""
+    """A notification cannot steer: a Veto there is logged and skipped, as a returned Deny is."""
 
     @on(kind, on_failure=on_failure)
     def vetoes(event: Any) -> None:
@@ -331,7 +335,7 @@ def test_a_veto_raised_on_a_notification_is_a_failing_hook(kind: type[Event], on
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_interrupt_at_the_last_event_comes_too_late(fails: bool) -> None:
-    """L8: the call is over; its reply or its own error is what the caller gets."""
+    """L8: the call has ended; its caller gets the reply or the call's own error."""
 
     @on(CallEnded)
     def late(event: CallEnded) -> None:
@@ -348,7 +352,7 @@ def test_an_interrupt_at_the_last_event_comes_too_late(fails: bool) -> None:
 
 
 def test_a_failing_observer_does_not_hide_the_event_from_the_next() -> None:
-    """Observers run always."""
+    """Observers always run."""
     events: list[Any] = []
 
     @on(PreReasoning, observer=True, on_failure="abort", priority=1)
@@ -365,7 +369,7 @@ def test_a_failing_observer_does_not_hide_the_event_from_the_next() -> None:
 
 @pytest.mark.parametrize("schedule", [ToolSchedule.BY_TYPE, ToolSchedule.PARALLEL, ToolSchedule.SEQUENTIAL])
 def test_a_round_whose_calls_all_ended_before_the_crash_is_closed(schedule: ToolSchedule) -> None:
-    """Resuming behind the last `ToolFinished` works under every schedule."""
+    """Resuming after the last `ToolFinished` works under every schedule."""
     store = MemoryStore()
 
     async def main() -> None:
@@ -387,7 +391,7 @@ def test_a_round_whose_calls_all_ended_before_the_crash_is_closed(schedule: Tool
 def test_a_hook_that_fails_in_a_parallel_round_fails_alike_with_and_without_a_reader(
     kind: type[Event], on_failure: Any
 ) -> None:
-    """L3, L8: the reader's presence changes neither the events nor the error."""
+    """L3, L8: a reader changes neither the events nor the error."""
     planted = KeyError("planted")
     logs: list[list[str]] = []
     raised: list[BaseException | None] = []
@@ -432,7 +436,7 @@ class _Layer(Hook):
 @pytest.mark.parametrize("given", [None, _answers, _Layer()], ids=["by the model", "by a verdict", "by a layer"])
 @pytest.mark.parametrize("kind", [PostCall, CallEnded])
 def test_what_is_injected_at_the_end_is_told_in_its_place(kind: type[Event], given: Any) -> None:
-    """L4: the reply first, whoever has given it, then what came behind it."""
+    """L4: the reply comes first, whatever its origin, followed by the injected messages."""
     events: list[Any] = []
 
     @on(kind)
@@ -451,7 +455,7 @@ def test_what_is_injected_at_the_end_is_told_in_its_place(kind: type[Event], giv
 
 
 def test_an_error_that_looks_like_the_end_of_an_iteration_reaches_the_reader() -> None:
-    """L8: a StopAsyncIteration out of a hook does not end the stream as if all were well."""
+    """L8: a StopAsyncIteration raised by a hook does not end the stream as if it were complete."""
 
     @on(PostCall)
     async def breaks(event: PostCall) -> None:
@@ -467,7 +471,7 @@ def test_an_error_that_looks_like_the_end_of_an_iteration_reaches_the_reader() -
 
 @pytest.mark.parametrize("stage", [PreCall, PreToolRound])
 def test_a_wrapper_s_own_cancelled_error_fails_alike_with_and_without_a_reader(stage: type[Event]) -> None:
-    """L3: what a wrapper raises is not lost in the task that a reader makes necessary."""
+    """L3: the error of a wrapper is not lost in the task that a reader makes necessary."""
     outcomes: list[Any] = []
 
     class Raises(Hook):
@@ -498,7 +502,7 @@ def test_a_wrapper_s_own_cancelled_error_fails_alike_with_and_without_a_reader(s
 
 
 def injecting(event: PostReasoning) -> None:
-    """Say something before the answer is stored."""
+    """Inject a message before the answer is stored."""
     event.context.inject("injected")
 
 
@@ -513,7 +517,7 @@ def failing(event: Any) -> None:
 
 
 async def told(agent: Agent, words: str = "q") -> tuple[list[Event], list[str]]:
-    """The events of a call that may fail, and the texts of what it left; events and history agree."""
+    """Return the events of a call that may fail, and the texts of its history; events and history agree."""
     events: list[Event] = []
     with contextlib.suppress(RuntimeError):
         await agent.stream(words).tap(events.append).to_list()
@@ -528,7 +532,7 @@ async def told(agent: Agent, words: str = "q") -> tuple[list[Event], list[str]]:
     ids=["PostCall fails", "PostCall interrupts", "PostReasoning interrupts"],
 )
 def test_what_was_injected_before_a_call_that_is_cut_lands_where_events_say(end: Any) -> None:
-    """L4: it waits for the answer, which is accepted, and lands behind it."""
+    """L4: it waits for the answer, which is accepted, and follows it."""
 
     async def main() -> None:
         agent = Agent("a", ScriptedModel(["answer", "next"]), hooks=[on(PostReasoning)(injecting), end])
@@ -541,7 +545,7 @@ def test_what_was_injected_before_a_call_that_is_cut_lands_where_events_say(end:
 
 @pytest.mark.parametrize("how", [failing, interrupting])
 def test_results_of_a_suspended_round_whose_post_hook_ends_the_call_are_told(how: Any) -> None:
-    """L4: its event said that they wait; what is stored in their place is told behind it."""
+    """L4: the round's event reported them as waiting; the results stored instead are reported after it."""
 
     @tool(requires_approval=True)
     async def pay() -> str:
@@ -560,7 +564,7 @@ def test_results_of_a_suspended_round_whose_post_hook_ends_the_call_are_told(how
 
 
 class OnceMore(Hook):
-    """Runs a round that fails once more."""
+    """Runs a failed round once more."""
 
     def around(self, event: Any, source: Any) -> Any:
         return source.retry(2) if isinstance(event, PreToolRound) else source
@@ -568,8 +572,9 @@ class OnceMore(Hook):
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "retried"])
 def test_a_call_that_waits_for_a_person_and_whose_post_hook_fails(again: bool) -> None:
-    """L2, L4: the call fails, and history says what its events say; a round that is tried again waits for the person, and its
-    call has had its events."""
+    """L2, L4: the call fails, and its history equals its events. A repeated round waits for the person, without events of its
+    call, which have fired already.
+    """
 
     @tool(requires_approval=True)
     async def pay() -> str:
@@ -593,7 +598,7 @@ def test_a_call_that_waits_for_a_person_and_whose_post_hook_fails(again: bool) -
 
 
 class BehindTheAnswer(Hook):
-    """Fails when the rest of the call is done, and makes it good."""
+    """Fails after the rest of the call, and recovers."""
 
     def on_event(self, event: Any) -> Any:
         return Recover("rescued") if isinstance(event, Error) and event.fatal else event
@@ -607,7 +612,9 @@ class BehindTheAnswer(Hook):
 
 @pytest.mark.parametrize(("words", "models"), [("q", 1), ("instead", 0)])
 def test_a_call_that_a_hook_recovers_has_its_post_call(words: str, models: int) -> None:
-    """L4: the message that ends it is told there, and hooks may edit it, whether the model had answered or not."""
+    """L4: `PostCall` has the message that ends the call, and hooks may edit it, whether or not the model had
+    answered.
+    """
 
     @on(PostCall)
     def edit(event: PostCall) -> None:
@@ -631,12 +638,12 @@ def test_a_call_that_a_hook_recovers_has_its_post_call(words: str, models: int) 
     run(main)
 
 
-# ---- what was stored is told
+# ---- stored messages are reported
 
 
 @on(MessagesAdded, on_failure="abort", priority=10)
 def refuses_messages(event: MessagesAdded) -> None:
-    """Fails on every message that it is told of."""
+    """Fails on every `MessagesAdded` event."""
     raise KeyError("messages")
 
 
@@ -645,7 +652,7 @@ def refuses_messages(event: MessagesAdded) -> None:
 def test_a_hook_that_fails_on_a_message_keeps_none_of_the_others_from_being_told(
     end: str, store: type[MemoryStore]
 ) -> None:
-    """L4: the events of a call that is wound up make its history, in its order."""
+    """L4: the events of a call that is wound up fold to its history, in order."""
     events: list[Any] = []
 
     @on(ReasoningChunk, PostReasoning)
@@ -676,7 +683,7 @@ def test_a_hook_that_fails_on_a_message_keeps_none_of_the_others_from_being_told
 
 
 def test_a_message_of_the_last_hook_is_kept_by_a_store_too() -> None:
-    """What a hook injects when it is told of the call's last message is stored and told, however long the store takes."""
+    """A message that a hook injects on the call's last message is stored and reported, even if the store is slow."""
     events: list[Any] = []
 
     @on(MessagesAdded)
@@ -699,7 +706,9 @@ def test_a_message_of_the_last_hook_is_kept_by_a_store_too() -> None:
 
 @pytest.mark.parametrize("timeout", [None, 0.5])
 def test_a_cancellation_on_top_of_an_interrupt_is_not_swallowed(timeout: float | None) -> None:
-    """The task that was cancelled while its interrupted call told of messages ends cancelled, and all of them were told."""
+    """The task that was cancelled while its interrupted call reported messages ends as cancelled, and all messages
+    were reported.
+    """
     events: list[Any] = []
 
     @on(MessagesAdded, priority=10)
@@ -731,7 +740,7 @@ def test_a_cancellation_on_top_of_an_interrupt_is_not_swallowed(timeout: float |
 
 
 def test_a_hook_that_adds_a_message_for_each_message_is_told_so() -> None:
-    """A hook that injects whenever it is told of what was injected comes to an end."""
+    """A hook that injects a message for each injected message does not run forever."""
 
     @on(MessagesAdded, on_failure="abort")
     def again(event: MessagesAdded) -> None:
@@ -750,7 +759,7 @@ def test_a_hook_that_adds_a_message_for_each_message_is_told_so() -> None:
 
 @pytest.mark.parametrize("turns", range(12))
 def test_a_model_is_closed_also_by_a_call_that_is_cancelled_twice(turns: int) -> None:
-    """A hook swallows the first cancellation; the second comes while a slow store keeps what the model has said so far."""
+    """A hook swallows the first cancellation; the second one comes while a slow store writes the partial reply."""
 
     @on(ReasoningChunk)
     async def swallows(event: ReasoningChunk) -> None:
@@ -776,7 +785,9 @@ def test_a_model_is_closed_also_by_a_call_that_is_cancelled_twice(turns: int) ->
 @pytest.mark.parametrize("session", ["named", None], ids=["named", "implicit"])
 @pytest.mark.parametrize("dropped", [False, True], ids=["closed", "dropped"])
 def test_the_end_of_a_stream_does_not_wait_for_a_call_of_its_own_hook(dropped: bool, session: str | None) -> None:
-    """A hook of CallEnded calls on the session that its call holds: refused, whoever drives the call to its end."""
+    """A hook of CallEnded calls the agent on the session of its own call: refused, whichever task runs the call's
+    end.
+    """
     refused: list[str] = []
 
     class Recurses(Hook):

@@ -1,4 +1,4 @@
-"""Law L10, its last words: a call leaves no cyclic garbage. `gc.collect()` finds nothing, whatever way it ended."""
+"""Law L10: a call leaves no cyclic garbage. `gc.collect()` finds nothing, however the call ended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Kind = Callable[..., Awaitable[object]]
 
 
 def use(id: str, name: str, **arguments: Any) -> ToolUseBlock:  # noqa: A002
-    """A tool call of a script."""
+    """Return a tool call of a script."""
     return ToolUseBlock(id, name, arguments)
 
 
@@ -53,7 +53,7 @@ async def count(context: RunContext) -> Any:
 
 @tool
 async def emits(emitter: ToolEmitter) -> str:
-    """Emit."""
+    """Emit a chunk."""
     await emitter.emit("piece")
     return "emitted"
 
@@ -66,14 +66,14 @@ async def fails() -> str:
 
 @tool
 async def hangs(context: RunContext) -> None:
-    """Hang, once somebody knows."""
+    """Hang, after signalling it."""
     context.deps(asyncio.Event).set()
     await asyncio.Event().wait()
 
 
 @tool(requires_approval=True)
 async def asks() -> str:
-    """Ask."""
+    """Ask for a decision."""
     return "done"
 
 
@@ -98,14 +98,14 @@ class Down:
 
 
 class Edits(Hook):
-    """Listens to everything, asynchronously."""
+    """Handles every event asynchronously."""
 
     async def on_event(self, event: HookEvent) -> None:
         assert event.context.trace.turns is not None
 
 
 class Watches(Hook):
-    """Sees everything."""
+    """Handles every event."""
 
     observer = True
 
@@ -113,7 +113,7 @@ class Watches(Hook):
 
 
 class Wraps(Hook):
-    """Wraps everything."""
+    """Wraps every stage."""
 
     def around(self, event: HookEvent, source: Any) -> Any:
         return source.tap(lambda _: None)
@@ -127,7 +127,7 @@ _PAIRS: dict[int, tuple[Agent, Agent]] = {}
 
 
 def pair(*, hooks: list[Hook]) -> tuple[Agent, Agent]:
-    """Two agents that last (an agent and its queue know each other)."""
+    """Return two lasting agents (an agent and its queue refer to each other)."""
     if id(hooks) not in _PAIRS:
         agents, tools = AgentRegistry(), [add, count, fails]
         one, other = (
@@ -141,7 +141,7 @@ def pair(*, hooks: list[Hook]) -> tuple[Agent, Agent]:
 async def cut(
     make: Callable[[asyncio.Event], Any], how: Callable[[asyncio.Task[Any]], object] = asyncio.Task.cancel
 ) -> None:
-    """Begin something that hangs in a tool, and end it once it does."""
+    """Start a call that hangs in a tool, and end it then."""
     inside = asyncio.Event()
     task = asyncio.create_task(make(inside))
     await inside.wait()
@@ -151,7 +151,7 @@ async def cut(
 
 
 class FallsBack(Hook):
-    """Asks another model."""
+    """Falls back to another model."""
 
     def around(self, event: HookEvent, source: Any) -> Any:
         if isinstance(event, PreReasoning):
@@ -355,7 +355,7 @@ WAYS: list[Kind] = [
 
 
 def left_by(way: Kind, **options: Any) -> list[str]:
-    """What the collector finds after something was done for the third time (the first builds what is built once)."""
+    """Return what the collector finds after the third run of a function; the first run builds lasting objects."""
 
     async def main() -> list[str]:
         await way(**options)
@@ -367,12 +367,12 @@ def left_by(way: Kind, **options: Any) -> list[str]:
 @pytest.mark.parametrize("hooks", [(), (Edits, Watches), (Wraps,)], ids=["bare", "heard", "wrapped"])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_nothing_waits_for_the_collector(way: Kind, hooks: tuple[type[Hook], ...]) -> None:
-    """What was done leaves nothing that only the collector could free: no event, frame, context, run, port or task."""
+    """No event, frame, context, run, port or task waits for the collector."""
     assert left_by(way, hooks=[made() for made in hooks]) == []
 
 
 def test_the_measure_sees_a_cycle() -> None:
-    """A ring of two objects is found: the test above can fail."""
+    """A cycle of two objects is found, so the test above can fail."""
 
     async def ring() -> None:
         first: list[Any] = []

@@ -1,4 +1,4 @@
-"""The law of abandoned streams: at each event, by each means, on each event loop, a stream that its reader leaves ends cleanly.
+"""The law of abandoned streams: at each event, by each means, on each event loop, an abandoned stream ends cleanly.
 
 For each combination:
 
@@ -30,7 +30,7 @@ Leave = Callable[[Agent[Any], Any, int], Awaitable[object]]
 
 
 class Observed(Hook):
-    """Notes the events of the agent, without those of its sub-agents."""
+    """Records the events of the agent, without those of its sub-agents."""
 
     observer = True
 
@@ -38,7 +38,7 @@ class Observed(Hook):
         self.fired: list[HookEvent] = []
 
     def on_event(self, event: Any) -> None:
-        """Note it."""
+        """Record the event."""
         self.fired.append(event)
 
 
@@ -57,7 +57,7 @@ async def plain() -> str:
 
 
 def program(observed: Observed) -> tuple[Agent[Any], list[ScriptedModel], MemoryStore]:
-    """An agent of two rounds: parallel tools and a sub-agent, then text."""
+    """Return an agent of two rounds: parallel tools and a sub-agent, then text."""
     expert = ScriptedModel(lambda _: ["expert ", "text"])
     asked = [
         ToolUseBlock("t1", "streams", {}),
@@ -70,7 +70,7 @@ def program(observed: Observed) -> tuple[Agent[Any], list[ScriptedModel], Memory
     return Agent("agent", model, tools=[streams, plain, ask], hooks=[observed], store=store), [model, expert], store
 
 
-# ---- the means; each reads `at` events, leaves, and returns when the reader has gone on
+# ---- the means; each reads `at` events, leaves, and returns when the reader has continued
 
 
 async def breaks(_: Agent[Any], stream: Any, at: int) -> None:
@@ -108,7 +108,7 @@ async def closes_elsewhere(_: Agent[Any], stream: Any, at: int) -> None:
 
 
 async def cancels(_: Agent[Any], stream: Any, at: int) -> None:
-    """Cancel the task that reads."""
+    """Cancel the reading task."""
     reached = asyncio.Event()
 
     async def read() -> None:
@@ -126,7 +126,7 @@ async def cancels(_: Agent[Any], stream: Any, at: int) -> None:
 
 
 async def times_out(_: Agent[Any], stream: Any, at: int) -> None:
-    """Let a time limit of the reader end it."""
+    """End the reader by a time limit of its own."""
     count = 0
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(None) as limit, stream as events:
@@ -137,7 +137,7 @@ async def times_out(_: Agent[Any], stream: Any, at: int) -> None:
 
 
 async def disposes(_: Agent[Any], stream: Any, at: int) -> None:
-    """Dispose a subscription, in its callback."""
+    """Dispose of a subscription, in its callback."""
     count = 0
     subscription: Any = None
 
@@ -154,7 +154,7 @@ async def disposes(_: Agent[Any], stream: Any, at: int) -> None:
 
 
 async def interrupts(agent: Agent[Any], stream: Any, at: int) -> None:
-    """Interrupt the call, and read on."""
+    """Interrupt the call, and continue reading."""
     count = 0
     async with stream as events:
         async for _event in events:
@@ -179,7 +179,7 @@ MEANS: dict[str, Leave] = {
 
 
 def new_loop(kind: str) -> asyncio.AbstractEventLoop:
-    """An event loop of this kind."""
+    """Return an event loop of this kind."""
     if kind == "uvloop":
         import uvloop
 
@@ -200,7 +200,7 @@ LOOPS = [
 
 
 async def check_left(leave: Leave, at: int, buffer: int) -> None:
-    """Leave one stream, and hold what is seen to the law."""
+    """Abandon one stream, and check the law."""
     observed = Observed()
     agent, models, store = program(observed)
     await leave(agent, agent.stream("go", buffer=buffer), at)
@@ -227,7 +227,7 @@ async def check_left(leave: Leave, at: int, buffer: int) -> None:
 @pytest.mark.parametrize("buffer", [0, 8])
 @pytest.mark.parametrize("means", MEANS)
 def test_a_stream_that_is_left_ends_cleanly(means: str, buffer: int, kind: str) -> None:
-    """At every event."""
+    """The law holds at every event."""
     loop = new_loop(kind)
     reported: list[Any] = []
     loop.set_exception_handler(lambda _, context: reported.append(context))

@@ -1,4 +1,4 @@
-"""The machine: a run's facts, cut anywhere as by a crash, are a state that the run goes on from."""
+"""The machine: the facts of a run, truncated anywhere as by a crash, are a state from which it continues."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CALL = Path("call")
 
 
 class Crash:
-    """What a prefix says of the round that was open when the process ended, read from the facts alone."""
+    """The open round when the process ended, computed from the facts alone."""
 
     def __init__(self, facts: Sequence[Fact]) -> None:
         self.decided: dict[str, ToolDecided] = {}
@@ -63,13 +63,13 @@ class Crash:
                 case RoundClosed():
                     self.decided, self.started, self.finished = {}, set(), {}
                 case RoundSuspended():
-                    self.decided = {}  # whoever has no result then is vetted again
+                    self.decided = {}  # calls without a result then are vetted again
                 case _:
                     pass
 
     @property
     def uncertain(self) -> dict[str, ToolUseBlock]:
-        """Calls that had begun and not ended."""
+        """Return the calls that had begun and not ended."""
         return {i: self.decided[i].tool_use for i in self.started if i not in self.finished and i in self.decided}
 
 
@@ -131,7 +131,7 @@ def _check_results(crash: Crash, world: World) -> None:
 @settings(max_examples=settings().max_examples // 2)  # each example is some fifteen runs
 @given(journals())
 def test_facts_cut_at_every_prefix_are_resumed(program: Program) -> None:
-    """Transcript, budget and vetting hold: nothing decided is decided again, nothing unsafe runs twice."""
+    """The transcript is legal, the budget holds, no decision is made twice, and no unsafe tool runs twice."""
     note(repr(program))
     facts = run(lambda: facts_of(program))
     for cut in range(len(facts) + 1):
@@ -140,7 +140,7 @@ def test_facts_cut_at_every_prefix_are_resumed(program: Program) -> None:
 
 
 def _state(machine: Machine) -> list[Any]:
-    """All that a machine knows."""
+    """Return the whole state of a machine."""
     transcript = machine.transcript
     slots = [name for kind in Machine.__mro__[:-1] for name in kind.__slots__]
     known = [getattr(machine, name) for name in slots if name not in ("new_id", "transcript")]
@@ -170,8 +170,10 @@ STRANGE: list[Fact] = [
 
 @given(journals(), st.data())
 def test_what_the_machine_refuses_changes_nothing_and_is_not_stored(program: Program, data: st.DataObject) -> None:
-    """Any fact in any state: `check` says what `apply` does, a refused one changes nothing, and a session's store holds what
-    its machine has taken, and folds."""
+    """For any fact in any state: `check` predicts `apply`, a refused fact changes nothing, and a session's store folds.
+
+    It holds the facts that the machine has accepted.
+    """
     note(repr(program))
     facts = run(lambda: facts_of(program))
     renamed = [fact._replace(run_id="other") if hasattr(fact, "run_id") else fact for fact in facts]

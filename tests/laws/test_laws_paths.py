@@ -1,4 +1,4 @@
-"""L3: one program, called in every way, gives one log of events and the same facts."""
+"""L3: one program, called in every way, produces the same events and the same facts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SKIPPED = {
 
 
 def normal(values: list[Any]) -> list[str]:
-    """As text, without times, with ids numbered by first appearance."""
+    """Return the events as text, without times, with ids numbered by first appearance."""
     names: dict[str, str] = {}
     return [_OWN_ID.sub(lambda m: names.setdefault(m[0], f"#{len(names)}"), _text(value)) for value in values]
 
@@ -61,7 +61,9 @@ async def _called(program: Program, kind: str, record: bool = True) -> tuple[Wor
 
 
 def _origin(error: BaseException | None) -> BaseException | None:
-    """An async iterator cannot raise StopAsyncIteration as a failure, so a stream raises it as a RuntimeError's cause."""
+    """Return the original error: an async iterator cannot raise StopAsyncIteration, so a stream raises it as a
+    RuntimeError's cause.
+    """
     cause = None if error is None else error.__cause__
     return cause if isinstance(cause, StopAsyncIteration) else error
 
@@ -84,7 +86,9 @@ def _pair(program: Program) -> None:
 
 @given(steady_programs())
 def test_call_and_stream_give_the_same_events_in_the_same_order(program: Program) -> None:
-    """L3: an observer sees one log, read or not; without anybody looking, history and reply are the same."""
+    """L3: an observer records the same events with and without a reader; history and reply are the same without an
+    observer.
+    """
     note(repr(program))
     _pair(program)
 
@@ -92,7 +96,7 @@ def test_call_and_stream_give_the_same_events_in_the_same_order(program: Program
 @FRESH
 @given(steady_programs())
 def test_fresh_programs_give_the_same_events_called_and_streamed(program: Program) -> None:
-    """The same, of other programs in each run."""
+    """L3 holds for other programs in each run."""
     note(repr(program))
     _pair(program)
 
@@ -115,7 +119,7 @@ UNSTEADY = {
 
 @pytest.mark.parametrize("program", UNSTEADY.values(), ids=UNSTEADY)
 def test_what_is_left_out_needs_to_be(program: Program) -> None:
-    """Otherwise `steady_programs` leaves out too much."""
+    """Each excluded program differs between the two paths, so `steady_programs` excludes no more than necessary."""
     with pytest.raises(AssertionError):
         _pair(program)
 
@@ -131,5 +135,5 @@ STEADY = {
 
 @pytest.mark.parametrize("program", STEADY.values(), ids=STEADY)
 def test_an_end_from_within_is_the_same_on_both_paths(program: Program) -> None:
-    """L3 holds beside an interrupt, a signal and a refused second run."""
+    """L3 holds for an interrupt, a signal and a refused second run."""
     _pair(program)

@@ -72,7 +72,7 @@ def test_the_laws_hold_whatever_model_hooks_and_callers_do(program: Program) -> 
 @FRESH
 @given(programs())
 def test_the_laws_hold_for_fresh_programs(program: Program) -> None:
-    """The same, of other programs in each run."""
+    """The laws hold for other programs in each run."""
     note(repr(program))
     run(lambda: check_program(program))
 
@@ -98,7 +98,7 @@ LEAST = {
 
 @pytest.mark.ci
 def test_the_typical_program_has_rounds_parallel_calls_hooks_and_a_cut() -> None:
-    """Measured over a fixed seed: what happened when the programs ran, not what they planned."""
+    """Measured with a fixed seed, by what happened in the runs, not by the plans."""
     found: list[set[str]] = []
 
     @seed(2)
@@ -116,7 +116,7 @@ def test_the_typical_program_has_rounds_parallel_calls_hooks_and_a_cut() -> None
 @settings(max_examples=settings().max_examples // 4)
 @given(data=st.data())
 def test_the_laws_hold_in_the_corners(corner: Corner, data: st.DataObject) -> None:
-    """The same, of programs that put together what rarely meets by chance."""
+    """The laws hold for programs that combine what rarely meets by chance."""
     program = corner(data.draw)
     note(repr(program))
     run(lambda: check_program(program))

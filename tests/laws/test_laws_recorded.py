@@ -1,4 +1,4 @@
-"""The laws of replay as users record: default ids, files, folders and SQL, agents within agents; nobody leaves before the end.
+"""The laws of replay under the conditions of users: default ids, files, folders and SQL, nested agents. No caller leaves early.
 
 A bounded part of `soak_replay.py`.
 """
@@ -19,7 +19,7 @@ from test_laws_replay import NAMES, replayable
     "number", [*range(40), 352, 682, 894, 2291, 4021610, 6062824, 7012010, 7023741, 8222214]
 )  # the last ones diverged once
 def test_a_team_that_was_recorded_runs_again_as_it_did(number: int, tmp_path: FilePath) -> None:
-    """Sub-agents, workflows, hand-offs, typed answers and MCP tools, with ids of any kind."""
+    """It holds for sub-agents, workflows, hand-offs, typed answers and MCP tools, with ids of any kind."""
     assert team_departs(number, KEPT[number % len(KEPT)], tmp_path) is None
 
 
@@ -28,7 +28,7 @@ def test_a_team_that_was_recorded_runs_again_as_it_did(number: int, tmp_path: Fi
 def test_a_program_that_is_not_cut_runs_again_as_it_did(
     tmp_path_factory: pytest.TempPathFactory, program: Program, kept: str
 ) -> None:
-    """Wherever its log is kept."""
+    """It holds wherever the log is stored."""
     note(repr(program))
     assert program_departs(program, kept, tmp_path_factory.mktemp("logs")) is None
 
@@ -40,7 +40,9 @@ ASKED_BESIDE_OTHERS = (
 
 
 def test_a_run_that_was_left_while_a_sub_agent_waited_is_resumed(tmp_path: FilePath) -> None:
-    """The resume answers the sub-agent's question, whose id is another one in the replay, though no reply has named it."""
+    """The resume answers the sub-agent's question, which has another id in the replay, although no reply has named
+    it.
+    """
     program = Program(
         (ASKED_BESIDE_OTHERS, ASKED_BESIDE_OTHERS),
         hooks=(HookPlan("PostToolRound", "compact", 0, "guard", "async", "abort", 200, True),),
@@ -55,7 +57,7 @@ def test_a_run_that_was_left_while_a_sub_agent_waited_is_resumed(tmp_path: FileP
 
 
 def test_calls_that_wait_for_another_to_end_start_in_their_turn(tmp_path: FilePath) -> None:
-    """Calls of a parallel round with a limit have the recorded numbers, although their results come at other moments."""
+    """Calls of a parallel round with a limit have the recorded numbers, although their results arrive at other times."""
     calls = (Piece("call", id="t1", name="slow_look"), Piece("call", id="t1", name="read"))
     doubled = HookPlan("PostReasoning", "calls:dup", 1, "edit", "sync", "abort", 10, True)
     program = Program(

@@ -1,4 +1,4 @@
-"""The laws of replay: a random program that was recorded runs again as it did, and what departs is found where it does."""
+"""The laws of replay: a recorded random program replays without divergence, and a divergence is found at its place."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _helps(request: ModelRequest) -> list[Any]:
 
 
 def replayable(program: Program) -> Program:
-    """The program without what a recording cannot hold."""
+    """Return the program without the parts that a recording cannot hold."""
     hooks = tuple(plan for plan in program.hooks if plan.action not in LONELY)
     arounds = tuple(plan for plan in program.arounds if plan.action not in LONELY)
     replies = tuple(
@@ -89,7 +89,7 @@ def replayable(program: Program) -> Program:
 
 
 async def lived(program: Program, *hooks: Any, team: type[Team] = Team) -> Team:
-    """A program's call, and what goes on with it."""
+    """Make a program's call and its continuations."""
     world = team(program)
     for hook in hooks:
         world.agent.hook(hook)
@@ -104,14 +104,14 @@ async def lived(program: Program, *hooks: Any, team: type[Team] = Team) -> Team:
 
 
 def recorded(program: Program) -> tuple[RunLog, Team]:
-    """The log of a program's run, and the world that it ran in."""
+    """Return the log of a program's run, and its world."""
     recorder = Recorder()
     world = run(lambda: lived(program, recorder))
     return recorder.log, world
 
 
 def played(log: RunLog, program: Program, **options: Any) -> tuple[ReplayResult, World]:
-    """The replay of a log by a program's agent."""
+    """Replay a log with a program's agent."""
 
     async def main() -> tuple[ReplayResult, World]:
         world = Team(program)
@@ -128,12 +128,14 @@ _UNSEEN = re.compile(r"Decided\(verdict=None, hook=observer [^,]*, error=Cancell
 
 
 def told(world: World) -> list[str]:
-    """The events of a world, as text."""
+    """Return the events of a world as text."""
     return [_UNSEEN.sub("None", _FREE.sub("", line)) for line in normal(seen_by(world))]
 
 
 def seen_by(world: World) -> list[Any]:
-    """All events of a world, as their last observer saw them: an `Error` of another observer comes before its event."""
+    """Return all events of a world as its last observer got them: an `Error` of another observer comes before its
+    event.
+    """
     return [event for seen in world.calls or [world.seen] for event in seen.last]
 
 
@@ -156,13 +158,13 @@ def test_the_order_of_parallel_calls_that_a_slow_reader_has_decided_is_kept() ->
 @settings(max_examples=settings().max_examples // 3)
 @given(programs(names=NAMES).map(replayable))
 def test_a_program_that_was_recorded_runs_again_as_it_did(program: Program) -> None:
-    """Whatever hooks, tools, sub-agents and callers did, until the run was over: the same events in the same order."""
+    """Whatever hooks, tools, sub-agents and callers did before the end: the same events in the same order."""
     note(repr(program))
     check_same(program)
 
 
 def check_same(program: Program) -> None:
-    """A replay of a program does what its recording says."""
+    """Check that the replay of a program equals its recording."""
     log, world = recorded(program)
     if not log.calls or ended_twice(log, world):
         return
@@ -172,7 +174,7 @@ def check_same(program: Program) -> None:
 
 
 def ended_twice(log: RunLog, world: Team) -> bool:
-    """Whether a reader left a run whose time was over already: a recording tells of one end."""
+    """Whether a reader left a run whose time limit had passed already: a recording has one end only."""
     timed = any(isinstance(entry, InterruptEntry) and entry.how == "timeout" for entry in log.entries)
     return timed and world.calls[0].left is not None
 
@@ -266,7 +268,7 @@ CUT = {
 
 @pytest.mark.parametrize("program", CUT.values(), ids=CUT)
 def test_a_run_that_was_cut_is_cut_at_the_same_place(program: Program) -> None:
-    """What an end meets first is what it met in the recording: the reader, a hook, a tool, or whoever comes next."""
+    """The end reaches first what it reached in the recording: the reader, a hook, a tool, or the next step."""
     check_same(replayable(program))
 
 
@@ -275,13 +277,15 @@ BY_EVENTS = st.builds(Path, st.sampled_from(["call", "stream", "close", "break",
 
 
 def _shows(plan: HookPlan) -> bool:
-    """Whether what a hook does shows in its own event; what an observer dies of shows in the next (docs/replay.md)."""
+    """Whether the effect of a hook shows in its own event. The failure of an observer shows in the next one
+    (docs/replay.md).
+    """
     return plan.action not in TIMED and (plan.role, plan.action) != ("observer", "raise-base")
 
 
 @st.composite
 def exchanges(draw: st.DrawFn) -> tuple[Program, Program]:
-    """A program, and the same one with one hook exchanged, left out or added."""
+    """Draw a program, and the same one with one hook exchanged, removed or added."""
     program = replayable(draw(programs(names=NAMES, paths=BY_EVENTS)))
     program = replace(
         program,
@@ -297,7 +301,7 @@ def exchanges(draw: st.DrawFn) -> tuple[Program, Program]:
 @settings(max_examples=settings().max_examples // 5)
 @given(exchanges())
 def test_the_first_departure_is_where_two_runs_really_part(pair: tuple[Program, Program]) -> None:
-    """With one hook exchanged: the event at which a live run of the other program first says something else."""
+    """With one hook exchanged, replay reports the first event at which a live run of the other program differs."""
     program, other = pair
     note(f"{program!r}\n{other!r}")
     log, world = recorded(program)
@@ -309,14 +313,14 @@ def test_the_first_departure_is_where_two_runs_really_part(pair: tuple[Program, 
 
 
 def check_divergence(found: Divergence | None, world: Team, lives: Team) -> None:
-    """What replay has found, beside what two live runs did."""
+    """Compare the divergence found by replay with that of two live runs."""
     was, now = told(world), told(lives)
     same = next((n for n, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), min(len(was), len(now)))
     if found is None:
         assert was == now, f"nothing found, and they part: {was[same:][:1]}\n{now[same:][:1]}"
         return
     if found.lost or found.event.startswith("request"):
-        # It shows in what models and tools are asked, before an event can tell of it.
+        # It shows in requests to models and tools before an event can report it.
         assert (was, world.asked, world.ran) != (now, lives.asked, lives.ran), f"they do not part: {found}"
         return
     events = seen_by(world) if same < len(was) else seen_by(lives)

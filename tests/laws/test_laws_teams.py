@@ -1,6 +1,6 @@
-"""The laws of calls, for random teams that are left, interrupted or cancelled after any event.
+"""The laws of calls, for random teams that are abandoned, interrupted or cancelled after any event.
 
-Sub-agents, workflows, hand-offs, typed answers, tools of MCP servers, approvals and resumed calls are nested in each other.
+Sub-agents, workflows, hand-offs, typed answers, tools of MCP servers, approvals and resumed calls are nested.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CUTS = ("none", "none", "interrupt", "cancel", "cancel")
 
 
 class Observer(Hook):
-    """Sees each event of a team's calls, and ends the outermost one after a number of them."""
+    """Records each event of a team's calls, and ends the outermost call after a number of them."""
 
     observer = True
     scope = "tree"
@@ -49,7 +49,7 @@ class Observer(Hook):
 
 
 async def lived(number: int, after: int, cut: str) -> tuple[Team, Observer]:
-    """A team's call, its resumes, and what was seen of them."""
+    """Make a team's call and its resumes, and return what was observed."""
     team, observer = Team(number), Observer(after, cut)
     observer.task = asyncio.create_task(called(team, observer))
     await asyncio.wait([observer.task])
@@ -65,7 +65,9 @@ def plain(seen: list[Event]) -> bool:
 
 @given(st.integers(0, 1_000_000), st.integers(1, 60), st.sampled_from(CUTS))
 def test_the_laws_of_calls_hold_for_teams(number: int, after: int, cut: str) -> None:
-    """One `CallEnded` a call, and it is the last event; what opens closes; numbers, budgets and requests are as in any call."""
+    """`CallEnded` fires once per call, last; opening events have closing events; numbers, budgets and requests obey
+    the laws.
+    """
     team, observer = run(lambda: lived(number, after, cut))
     note(f"{team.kind}: {[(source, len(observer.calls[call].observed)) for call, source in observer.sources.items()]}")
     event(team.kind)
@@ -91,7 +93,7 @@ def test_the_laws_of_calls_hold_for_teams(number: int, after: int, cut: str) -> 
 
 @given(st.integers(0, 1_000_000), st.integers(1, 60), st.sampled_from(CUTS))
 def test_the_histories_of_teams_are_legal(number: int, after: int, cut: str) -> None:
-    """Wherever a team was left, its history is legal, or waits for the answers of its last message; its events fold to it."""
+    """An abandoned team's history is legal, or waits for the answers of its last message; its events fold to it."""
 
     async def main() -> None:
         team, observer = await lived(number, after, cut)

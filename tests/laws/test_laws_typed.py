@@ -1,4 +1,4 @@
-"""Random programs whose calls are to give a typed answer: the laws hold, and what comes out is of that type."""
+"""Random programs with typed answers: the laws hold, and each output has the requested type."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def plot(x: int) -> int:
 
 
 def typed_world(form: Any, way: Way) -> type[World]:
-    """A world whose agent is asked for a form; its model ends with an answer that fits."""
+    """A world whose agent has an `output` type; its model ends with a valid answer."""
 
     class Typed(World):
         def __init__(self, program: Program) -> None:
@@ -46,7 +46,7 @@ def typed_world(form: Any, way: Way) -> type[World]:
 
         @property
         def armed(self) -> bool:
-            """Unarmed, the model says "done", and nothing is asked of it."""
+            """Unless armed, the model says "done", and no typed answer is requested."""
             return self._armed
 
         @armed.setter
@@ -56,7 +56,7 @@ def typed_world(form: Any, way: Way) -> type[World]:
                 vars(self.agent)["_output"] = None
 
         async def call(self, words: str = "hi", **given: Any) -> Any:
-            """And look at what came out."""
+            """Call, and check the output."""
             seen = await super().call(words, **given)
             if seen.reply is not None and seen.reply.typed:
                 assert isinstance(seen.reply.output, Point if form is Point else int | str)
@@ -68,14 +68,14 @@ def typed_world(form: Any, way: Way) -> type[World]:
 
 
 def fitting(piece: Piece) -> Piece:
-    """Some words are an answer."""
+    """Return the lines of which some are an answer."""
     return replace(piece, text='{"x": 2}') if piece.kind == "text" and piece.text == "ok" else piece
 
 
 @pytest.mark.parametrize("form", [Point, plot])
 @pytest.mark.parametrize("way", ["native", "tool", "prompt"])
 def test_the_laws_hold_for_typed_answers(form: Any, way: Way) -> None:
-    """Each law, whatever model, tools, hooks and callers do, with the hooks that ask and judge among them."""
+    """Each law holds, whatever model, tools, hooks and callers do, together with the hooks of typed answers."""
 
     @given(programs())
     def check(program: Program) -> None:

@@ -2,7 +2,8 @@
 
 For each random program:
 
-1. The call ends within its limits and `cleanup_timeout`. `CallEnded` fires once, as the last event, and every Pre event has
+1. The call ends within its limits and `cleanup_timeout`. `CallEnded` fires once, as the last event, and every Pre event
+has
    its Post event.
 2. No task, stream or busy session is left, and the next call works.
 3. Half a reply never passes for a whole one. The history is legal, and equals the fold of events and of facts.
@@ -24,7 +25,7 @@ DRAWN: Counter[str] = Counter()
 @settings(max_examples=settings().max_examples * 4)
 @given(wrapped_programs())
 def programs_hold(program: Program) -> None:
-    """Run one, and count what it is made of."""
+    """Run each program, and count its parts."""
     note(repr(program))
     outcome = run(lambda: check_wrappers(program))
     parts = [f"place {program.place}", f"source {program.source}", f"cut {program.cut}", f"buffer {program.buffer}"]
@@ -36,7 +37,7 @@ def programs_hold(program: Program) -> None:
 
 @pytest.mark.timeout(14_400)
 def test_the_law_of_wrappers_holds() -> None:
-    """It holds for random programs, and each kind of wrapper, source and cut is among them."""
+    """The law holds for random programs, and each kind of wrapper, source and cancellation occurs."""
     DRAWN.clear()
     programs_hold()
     wanted = {f"wrapper {kind}" for kind in WRAPPERS} | {f"source {kind}" for kind in SOURCES}
@@ -67,5 +68,5 @@ SMALLEST = {
 
 @pytest.mark.parametrize("name", SMALLEST)
 def test_the_law_holds_for_small_programs(name: str) -> None:
-    """Programs that once broke it."""
+    """The law holds for programs that once broke it."""
     run(lambda: check_wrappers(SMALLEST[name]))
