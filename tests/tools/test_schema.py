@@ -291,6 +291,23 @@ def test_a_parameter_that_no_model_can_fill_is_refused_by_name() -> None:
     )
 
 
+def test_a_dataclass_with_a_field_that_has_no_json_form_is_refused() -> None:
+    """It is no dependency: `deps=` is never searched for a dataclass without `Dep`."""
+
+    class Door:
+        pass
+
+    @dataclass
+    class House:
+        door: Door
+
+    @tool
+    async def enter(house: House) -> None: ...
+
+    with pytest.raises(UsageError, match=r"^Tool 'enter': a model cannot fill parameter 'house': .*Door"):
+        enter.prepare()
+
+
 def test_a_type_without_a_json_schema_is_refused() -> None:
     """Some types can be checked and not described."""
 
