@@ -140,18 +140,23 @@ async def test_catch_and_tap_along_the_chain() -> None:
     assert caught.value is BROKEN
 
 
-async def test_retry_counts_runs() -> None:
-    """retry(3) runs three times altogether and raises the last failure."""
-    runs = 0
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_retry_counts_runs_and_takes_no_time(count: int) -> None:
+    """retry(n) runs n times altogether, each run directly after the one before, and raises the last failure."""
 
-    async def fail() -> int:
-        nonlocal runs
-        runs += 1
-        raise BROKEN
+    async def main() -> list[float]:
+        clock = asyncio.get_running_loop().time
+        begin, runs = clock(), list[float]()
 
-    with pytest.raises(OSError):
-        await Mono(fail).retry(3)
-    assert runs == 3
+        async def fail() -> int:
+            runs.append(clock() - begin)
+            raise BROKEN
+
+        with pytest.raises(OSError):
+            await Mono(fail).retry(count)
+        return runs
+
+    assert run_virtual(main()) == [0.0] * count
 
 
 def test_zip_runs_at_the_same_time() -> None:

@@ -155,6 +155,18 @@ async def test_a_higher_limit_lets_those_in_who_wait() -> None:
         agent.queue.limit = 0
 
 
+async def test_a_queue_holds_a_thousand_turns_by_default() -> None:
+    """The documented default; `None` is no limit."""
+    agent, unlimited = worker(say), worker(say, queue_limit=None)
+    for _ in range(1000):
+        await agent.put(saying("a"), wait=False)
+        await unlimited.put(saying("a"), wait=False)
+    with pytest.raises(QueueFullError):
+        await agent.put(saying("a"), wait=False)
+    await unlimited.put(saying("a"), wait=False)
+    assert (len(agent.queue), len(unlimited.queue)) == (1000, 1001)
+
+
 async def test_a_full_queue_without_waiting() -> None:
     """`wait=False` raises, and says what helps."""
     agent = worker(say, queue_limit=1)
