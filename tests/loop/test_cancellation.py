@@ -1,4 +1,6 @@
-"""A rich call, cut at every one of its steps in every way there is: one CallEnded, nothing left over, session usable."""
+"""A call with many parts, cancelled at each of its steps in every way: one CallEnded, nothing left, and the session
+stays usable.
+"""
 
 import asyncio
 import contextlib
@@ -50,7 +52,7 @@ VISITOR: ContextVar[str] = ContextVar("visitor", default="nobody")
 
 
 async def pause(times: int = 1) -> None:
-    """Suspend that often."""
+    """Suspend the task this many times."""
     for _ in range(times):
         await asyncio.sleep(0)
 
@@ -68,7 +70,7 @@ class Everything(Hook):
 
 
 class Wrapping(Everything):
-    """Wraps the work of the stages that it is told."""
+    """Wraps the work of the given stages."""
 
     def __init__(self, program: "Program", stages: tuple[type, ...]) -> None:
         super().__init__(program)
@@ -79,7 +81,7 @@ class Wrapping(Everything):
 
 
 class Watch(Hook):
-    """Sees everything, sealed."""
+    """Records every event, sealed."""
 
     observer = True
 
@@ -91,7 +93,7 @@ class Watch(Hook):
 
 
 class Program:
-    """Two rounds: parallel tools that wait and stream, a write tool, async hooks on all events, a summary in words."""
+    """Two rounds: parallel tools that wait and stream, a write tool, async hooks on all events, and a summary."""
 
     def __init__(self, stages: tuple[type, ...] = ()) -> None:
         self.seen: list[Event] = []
@@ -105,7 +107,7 @@ class Program:
 
         @tool(type="read")
         async def pieces(emitter: ToolEmitter) -> str:
-            """Emits."""
+            """Emit chunks."""
             self.open_tools += 1
             try:
                 for piece in "ab":
@@ -176,7 +178,7 @@ async def _call(program: Program) -> Reply:
 
 
 async def cancel_call_twice(program: Program, count: int) -> bool:
-    """task.cancel(), and again two steps later, in the middle of the cleanup."""
+    """task.cancel(), and again two steps later, during the cleanup."""
     task = asyncio.create_task(_call(program))
     await steps(count)
     if task.done():
@@ -312,7 +314,7 @@ async def interrupt_stream(program: Program, count: int) -> bool:
 
 
 def _answered(program: Program) -> bool:
-    """Whether the reply was there already: an interrupt that comes behind it changes nothing."""
+    """Whether the reply existed already: a later interrupt changes nothing."""
     return any(isinstance(event, PostCall) for event in program.seen)
 
 
@@ -337,7 +339,7 @@ STAGES = {
 
 
 async def check(program: Program, where: str) -> None:
-    """What holds after any cut."""
+    """Check what holds after any cancellation."""
     agent, session = program.agent, program.agent.session()
     if session.busy:  # a bare break: the next call waits for the cleanup
         VISITOR.set("visitor")
@@ -382,8 +384,10 @@ async def _sweep(cut: Cut, stages: tuple[type, ...]) -> int:
 @pytest.mark.parametrize("stages", STAGES.values(), ids=STAGES)
 @pytest.mark.parametrize("cut", SWEEPS, ids=lambda cut: cut.__name__)
 def test_cut_at_every_step(cut: Cut, stages: tuple[type, ...]) -> None:
-    """Cancelled, closed, disposed or interrupted at every step: one CallEnded, the last event; every Pre has its Post; no
-    task and no connection left; the history is legal and equals the fold of the events; the next call works at once."""
+    """If a call is cancelled, closed, disposed or interrupted at any step: one CallEnded, last; every Pre event has
+    its Post event; no task or connection is left; the history is legal and equals the fold of the events; the next call
+    works at once.
+    """
     with asyncio.Runner() as runner:
         count = runner.run(_sweep(cut, stages))
     assert count > 15
@@ -448,7 +452,7 @@ async def test_cancelled_in_a_timeout_block() -> None:
 
 
 async def test_partial_words_are_kept() -> None:
-    """What the model had said when the call was cut is stored, marked as interrupted."""
+    """The text that the model had streamed before the cancellation is stored, marked as interrupted."""
     said = asyncio.Event()
 
     async def hang() -> None:
@@ -471,7 +475,7 @@ async def _wait_call(agent: Agent, session: Session) -> Reply:
 
 
 async def test_a_caller_that_is_cancelled_while_its_call_ends() -> None:
-    """The call ends as it would have; then it raises the cancellation, so the task's next call is not made."""
+    """The call ends as it would have, and then raises the cancellation, so the task's next call is not made."""
     callers: list[asyncio.Task[Any]] = []
 
     @on(CallEnded)
@@ -499,7 +503,7 @@ async def test_a_caller_that_is_cancelled_while_its_call_ends() -> None:
 
 
 class Exports(Hook):
-    """Hangs when it is told that the call is over; says when it does, and whether it was let go."""
+    """Hangs on `CallEnded`; records when it got the event, and whether it was cancelled."""
 
     def __init__(self, priority: int = 100, observer: bool = False, stubborn: bool = False) -> None:
         self.priority = priority
@@ -524,7 +528,7 @@ ENDING_NAMES = ["one", "two", "observer", "swallows"]
 
 
 def check_let_go(hooks: list[Any], seconds: int) -> None:
-    """Each hook was cancelled after so many seconds, and no cancellation is left."""
+    """Check that each hook was cancelled after so many seconds, and that no cancellation is pending."""
     assert [hook.cut for hook in hooks] == [1] * len(hooks)
     task = asyncio.current_task()
     assert task is not None
@@ -535,8 +539,9 @@ def check_let_go(hooks: list[Any], seconds: int) -> None:
 @pytest.mark.parametrize("make", ENDINGS, ids=ENDING_NAMES)
 @pytest.mark.parametrize("read", ["call", "stream"])
 def test_a_hook_that_hangs_in_callended_is_cut_off_by_the_timeout(make: list[Any], read: str) -> None:
-    """Hooks of `CallEnded` have `cleanup_timeout` seconds after the call's timeout; the reply stands, the other hooks and the
-    reader get the event, and no cancellation is left."""
+    """Hooks of `CallEnded` have `cleanup_timeout` seconds after the call's timeout. The reply is kept, the other
+    hooks and the reader get the event, and no cancellation is pending.
+    """
 
     async def main() -> None:
         hooks, recorder = [one() for one in make], Recorder()
@@ -555,7 +560,9 @@ def test_a_hook_that_hangs_in_callended_is_cut_off_by_the_timeout(make: list[Any
 
 @pytest.mark.parametrize("make", ENDINGS, ids=ENDING_NAMES)
 async def test_a_hook_that_hangs_in_callended_is_cut_off_by_an_interrupt(make: list[Any]) -> None:
-    """`agent.interrupt()` lets go of the hook that holds up the end, and then of the next; the call had ended well."""
+    """`agent.interrupt()` cancels the hook that delays the end, and then the next one; the call's outcome was settled
+    before.
+    """
     hooks, recorder = [one() for one in make], Recorder()
     agent = Agent("a", ScriptedModel(["answer"]), hooks=[*hooks, recorder])
     task = asyncio.create_task(agent.call("go"))
@@ -570,7 +577,7 @@ async def test_a_hook_that_hangs_in_callended_is_cut_off_by_an_interrupt(make: l
 
 @pytest.mark.parametrize("make", ENDINGS, ids=ENDING_NAMES)
 def test_a_hook_that_hangs_in_callended_is_cut_off_behind_a_reader_that_has_gone(make: list[Any]) -> None:
-    """After `cleanup_timeout`; the other hooks get the event, and `aclose()` returns."""
+    """After `cleanup_timeout` the other hooks get the event, and `aclose()` returns."""
 
     async def main() -> None:
         hooks, recorder = [one() for one in make], Recorder()
@@ -586,7 +593,9 @@ def test_a_hook_that_hangs_in_callended_is_cut_off_behind_a_reader_that_has_gone
 
 
 def test_a_call_past_its_timeout_does_not_wait_for_its_exporter_for_ever() -> None:
-    """The limit has passed while a tool ran; the hook of `CallEnded` that hangs then is cut off after as long again."""
+    """The limit has passed while a tool ran. The hook of `CallEnded` that hangs then is cancelled after the same time
+    again.
+    """
 
     async def main() -> None:
         @tool
@@ -605,7 +614,7 @@ def test_a_call_past_its_timeout_does_not_wait_for_its_exporter_for_ever() -> No
 
 
 async def test_a_task_that_is_cancelled_while_a_hook_holds_up_the_end_is_cancelled() -> None:
-    """A cancellation from outside is no cut: it ends the wait and is raised."""
+    """A cancellation from outside of the call ends the wait and is raised."""
     exports = Exports()
     task = asyncio.create_task(Agent("a", ScriptedModel(["answer"]), hooks=[exports]).call("go", timeout=60))
     await exports.inside.wait()
@@ -617,8 +626,9 @@ async def test_a_task_that_is_cancelled_while_a_hook_holds_up_the_end_is_cancell
 
 @pytest.mark.parametrize("watched", [False, True])
 async def test_a_task_that_has_outlived_a_cancellation_can_call(watched: bool) -> None:
-    """A cancellation that a task has swallowed long ago is none of its later calls: an interrupt of one is an interrupt, and a
-    hook that raises CancelledError itself is a failing hook."""
+    """A cancellation that a task swallowed long ago does not affect its later calls: an interrupt is an interrupt,
+    and a hook that raises CancelledError itself is a failing hook.
+    """
     interrupts = on(PreReasoning)(lambda event: event.context.interrupt("enough"))
 
     async def outlives() -> tuple[Reply, BaseException]:
@@ -663,8 +673,9 @@ async def step() -> str:
     "kind", [PreCall, PreReasoning, ReasoningChunk, PreToolRound, PreActing, PostActing, PostToolRound]
 )
 async def test_an_interrupt_in_a_hook_is_noticed_before_anything_else_begins(kind: type, read: bool) -> None:
-    """A plain hook interrupts its call, in which nothing ever waits: what stands behind the event does not begin. The next
-    events are those that close what is open."""
+    """A plain hook interrupts its call, in which nothing ever waits: the work after the event does not begin. The
+    next events are those that close open stages.
+    """
     recorder = Recorder()
 
     @on(kind)
@@ -697,7 +708,7 @@ async def test_an_interrupt_in_a_hook_is_noticed_before_anything_else_begins(kin
 
 
 async def take_in() -> None:
-    """Cancel the running task, and go on as a supervisor would that takes no notice."""
+    """Cancel the running task and continue, as a supervisor does that ignores a cancellation."""
     task = asyncio.current_task()
     assert task is not None
     task.cancel()
@@ -720,7 +731,7 @@ async def by_stream(agent: Agent, timeout: float | None = None) -> None:
 
 
 async def by_turns(agent: Agent, timeout: float | None = None) -> None:
-    """A stream whose reader is cancelled between two events, and reads on."""
+    """A stream whose reader is cancelled between two events, and continues reading."""
     async with agent.stream("go", timeout=timeout, buffer=0) as events:
         async for event in events:
             if isinstance(event, PreCall):
@@ -754,7 +765,9 @@ async def test_an_earlier_cancellation_makes_no_stray_one_count(by: Callable[...
 def test_an_earlier_cancellation_makes_no_interrupt_a_real_one(
     by: Callable[..., Awaitable[None]], waits: int, how: str
 ) -> None:
-    """An interrupt and a deadline end the call with its last events, and leave the task's own count as it was."""
+    """An interrupt and a deadline end the call with its last events, and leave the task's cancellation count
+    unchanged.
+    """
     recorder = Recorder()
 
     async def hang() -> None:
@@ -802,7 +815,7 @@ async def test_a_second_cancellation_is_a_real_one(by: Callable[..., Awaitable[N
 
 @pytest.mark.parametrize("how", ["call", "stream", "turn"])
 async def test_a_cancellation_on_its_way_is_not_lost(how: str) -> None:
-    """What was asked for before the task has waited again cancels it, whatever it begins next."""
+    """A cancellation requested before the task has waited again cancels whatever it begins next."""
 
     @tool
     async def waits() -> str:
@@ -830,7 +843,7 @@ async def test_a_cancellation_on_its_way_is_not_lost(how: str) -> None:
 
 @pytest.mark.parametrize("kind", [PreCall, PreReasoning, PreToolRound, PreActing])
 async def test_what_a_readers_interrupt_comes_before_does_not_begin(kind: type) -> None:
-    """A reader that interrupts at a Pre event, and takes turns with the run: the work after the event never begins."""
+    """A reader interrupts at a Pre event, and takes turns with the run: the work after the event never begins."""
     model = ScriptedModel([use("t1", "step"), "end"])
     agent = Agent("a", model, tools=[step])
     seen: list[Event] = []
@@ -848,7 +861,7 @@ async def test_what_a_readers_interrupt_comes_before_does_not_begin(kind: type) 
 
 
 class Rude(Hook):
-    """Swallows what cancels it, in `on_event` or around the work."""
+    """Swallows its cancellation, in `on_event` or around the work."""
 
     def __init__(self, kind: type, form: str) -> None:
         self.kind = kind
@@ -890,8 +903,9 @@ class Rude(Hook):
 @pytest.mark.parametrize("how", ["cancel", "interrupt", "timeout"])
 @pytest.mark.parametrize("watched", [False, True])
 async def test_a_cancellation_that_a_hook_swallows_is_noticed(kind: type, form: str, how: str, watched: bool) -> None:
-    """The call ends as if the hook had let it pass: cancelled, interrupted or past its limit, before the next reply of the
-    model, with every bracket closed."""
+    """The call ends as if the hook had not swallowed it: cancelled, interrupted or timed out, before the next reply
+    of the model, with every stage closed.
+    """
     rude, recorder = Rude(kind, form), Recorder()
     model = ScriptedModel([[use("t1", "noop"), use("t2", "noop")], "end"])
     agent = Agent("a", model, tools=[noop], hooks=[rude, recorder])
@@ -917,7 +931,7 @@ async def test_a_cancellation_that_a_hook_swallows_is_noticed(kind: type, form: 
 
 
 class RudeModel(ScriptedModel):
-    """Its cleanup awaits a task that it has cancelled, as many do, and swallows what comes meanwhile."""
+    """A model whose cleanup awaits a task that it has cancelled, and swallows a cancellation during it."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -941,7 +955,7 @@ class RudeModel(ScriptedModel):
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("script", [["end"], [[use("t1", "noop")], "end"]], ids=["answer", "round"])
 async def test_a_cancellation_that_a_models_cleanup_swallows_is_noticed(how: str, watched: bool, script: Any) -> None:
-    """A cancelled call is cancelled, and an interrupted one interrupted, though the model's reply was whole."""
+    """A cancelled call is cancelled, and an interrupted one interrupted, although the model's reply was complete."""
     model = RudeModel(script)
     recorder = Recorder()
     agent = Agent("a", model, tools=[noop], hooks=[recorder])
@@ -965,7 +979,7 @@ async def noop() -> str:
 
 
 async def test_an_interrupt_before_the_first_model_call_counts() -> None:
-    """An interrupt at the very start ends the call; the user's words are kept, and the model is not asked."""
+    """An interrupt at the start ends the call; the user's input is stored, and the model is not called."""
 
     @after_user_input
     def stop(event: PreCall) -> None:
@@ -977,7 +991,7 @@ async def test_an_interrupt_before_the_first_model_call_counts() -> None:
 
 
 async def test_a_chunk_after_the_request_of_a_cancellation_reaches_no_hook() -> None:
-    """A tool that wakes after an interrupt was requested, before it is delivered, emits nothing more."""
+    """A tool that wakes after an interrupt was requested, before it is delivered, emits no further chunk."""
     go = asyncio.Event()
     handled: list[object] = []
 
@@ -1005,8 +1019,9 @@ async def test_a_chunk_after_the_request_of_a_cancellation_reaches_no_hook() -> 
 
 @pytest.mark.parametrize("between", [False, True], ids=["a sub-agent", "the sub-agent of a sub-agent"])
 async def test_a_sub_agent_is_cancelled_when_its_caller_is_and_its_callers_cleanup_is_not(between: bool) -> None:
-    """A sub-agent that wakes after the interrupt of its caller was requested calls no model; the tool that awaits it
-    sees one cancellation, and its cleanup finishes."""
+    """A sub-agent that wakes after the interrupt of its caller was requested calls no model. The tool that awaits it
+    gets one cancellation, and its cleanup finishes.
+    """
     go = asyncio.Event()
     log: list[str] = []
 
@@ -1049,7 +1064,7 @@ async def test_a_sub_agent_is_cancelled_when_its_caller_is_and_its_callers_clean
 
 
 def test_an_interrupt_ends_a_running_tool_and_the_next_call_works() -> None:
-    """The tool is cancelled at once, its call answered `interrupted`, and the conversation goes on."""
+    """The tool is cancelled at once, its call is answered `interrupted`, and the conversation continues."""
     cleaned: list[float] = []
 
     @tool
@@ -1075,7 +1090,7 @@ def test_an_interrupt_ends_a_running_tool_and_the_next_call_works() -> None:
 
 
 async def test_late_results_of_abandoned_work_never_reach_the_session() -> None:
-    """A tool that ignores its cancellation for a while finishes into nothing: the session has the interrupt."""
+    """The late result of a tool that ignored its cancellation is discarded: the session has the interrupt."""
     release = asyncio.Event()
     begun = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""What durations count: a tool's work, and apart from it what its call waited for."""
+"""What durations count: the work of a tool, and separately the waits of its call."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def look() -> str:
 
 @tool(type="read")
 async def steps(emitter: ToolEmitter) -> str:
-    """Work, and say so, from two tasks at once."""
+    """Work and emit chunks, in two tasks at once."""
 
     async def step() -> None:
         await asyncio.sleep(1)
@@ -64,13 +64,13 @@ async def slow_on_chunks(_event: ActingChunk) -> None:
 
 
 def make(*names: str, hooks: HookSource = ()) -> Agent:
-    """An agent that calls these tools in one round; its clock is virtual."""
+    """An agent that calls these tools in one round, with a virtual clock."""
     uses = [ToolUseBlock(f"t{n}", name, {"cents": n} if name == "pay" else {}) for n, name in enumerate(names)]
     return Agent("a", ScriptedModel([uses, "ok"]), tools=[pay, look, steps], hooks=hooks, clock=LoopClock())
 
 
 def seconds(events: list[HookEvent]) -> list[tuple[float, float]]:
-    """What each tool call worked and waited."""
+    """Return the working and waiting time of each tool call."""
     ends = [event for event in events if isinstance(event, PostActing)]
     return [(round(event.duration_ms / 1000, 6), round(event.waited_ms / 1000, 6)) for event in ends]
 
@@ -80,7 +80,7 @@ async def read(stream: AgentFlux) -> list[HookEvent]:
 
 
 def test_a_person_who_approves_is_waited_for() -> None:
-    """30 s of a person's and 2 s of the tool's are two numbers: in the event, the trace, the log line."""
+    """30 s of a person and 2 s of the tool are two numbers: in the event, the trace and the log line."""
     session = Session("s")
     traces: list[tuple[TurnRecord, ...]] = []
 
@@ -97,7 +97,9 @@ def test_a_person_who_approves_is_waited_for() -> None:
 
 
 def test_who_is_refused_has_not_worked() -> None:
-    """A call that a person refused worked for no time, and one that was cancelled while it was asked about likewise."""
+    """A call that a person refused has no working time, and neither has one that was cancelled while a person was
+    asked.
+    """
 
     async def refuses(request: ApprovalRequest) -> bool:
         await asyncio.sleep(30)
@@ -125,12 +127,12 @@ def test_a_lock_is_waited_for() -> None:
 
 
 def test_hooks_and_the_reader_of_chunks_are_waited_for() -> None:
-    """What is done with a chunk is no work of the tool's, and counts once where it emits from several tasks."""
+    """The handling of a chunk is no working time of the tool, and counts once if several tasks emit."""
     assert seconds(run_virtual(read(make("steps", hooks=slow_on_chunks).stream("go")))) == [(2.0, 5.0)]
 
 
 def test_a_call_that_is_sent_to_another_tool_waits_for_its_hooks_too() -> None:
-    """The chain of the tool that runs in the end counts as the first one."""
+    """The hooks of the tool that finally runs count as those of the first tool."""
 
     @on
     async def slow(event: PreActing) -> None:
@@ -155,7 +157,7 @@ def test_a_call_that_is_sent_to_another_tool_waits_for_its_hooks_too() -> None:
 
 
 def test_the_terminal_says_what_was_waited() -> None:
-    """The line of a result has the tool's own time; what it waited stands beside it, if it is worth a word."""
+    """The line of a result has the tool's own time, followed by its waits if they are long enough."""
 
     async def shown(hooks: HookSource) -> list[str]:
         file = io.StringIO()
@@ -167,7 +169,7 @@ def test_the_terminal_says_what_was_waited() -> None:
 
 
 class Branch(NamedTuple):
-    """Part of a random program of waits and work: what one tool call does.
+    """A part of a random program of waits and work: what one tool call does.
 
     Attributes:
         asks: The seconds that a person takes to approve it.
@@ -190,7 +192,7 @@ def above(inner: st.SearchStrategy[Branch]) -> st.SearchStrategy[Branch]:
 
 
 def timeline(branch: Branch) -> list[bool]:
-    """Return, for each second of a tool call, whether it waited then: while all that runs in it waits."""
+    """Return, for each second of a tool call, whether it waited: while everything inside it waits."""
     if not branch.inner:
         return [True] * branch.asks + [False] * branch.works
     inside = [timeline(one) for one in branch.inner]
@@ -257,7 +259,7 @@ def test_a_person_in_a_sub_agent_of_a_sub_agent_is_waited_for() -> None:
 
 
 def test_a_person_whom_an_asked_agent_waits_for_is_waited_for() -> None:
-    """`agent.ask` in a tool: the question is a part of the tool call. A turn that is only sent is none."""
+    """`agent.ask` in a tool: the question is a part of the tool call. A turn that is sent is not."""
     agents = AgentRegistry()
     agents.register(agent_of("peer", (Branch(30, 2),)))
 
@@ -279,7 +281,7 @@ def test_a_person_whom_an_asked_agent_waits_for_is_waited_for() -> None:
 
 @pytest.mark.parametrize("kind", [PreReasoning, PostActing, PostToolRound, PostCall])
 def test_a_debugger_that_pauses_a_sub_agent_is_waited_for(kind: type[HookEvent]) -> None:
-    """At any event of the sub-agent: its caller's tool does not work meanwhile."""
+    """While a debugger pauses any event of the sub-agent, its caller's tool does not work."""
     pauses: list[str] = []
 
     async def debugger(pause: Pause) -> None:
@@ -300,7 +302,7 @@ def test_a_debugger_that_pauses_a_sub_agent_is_waited_for(kind: type[HookEvent])
 
 
 def test_a_suspended_sub_agent_does_not_work() -> None:
-    """The hours until a person decides are in no duration: what is resumed is timed anew, in each tool above."""
+    """The hours until a person decides are in no duration: resumed work is timed from the start, in each tool above."""
     inner = agent_of("inner", (Branch(0, 2),), Approval(suspend=True))
     top = Agent(
         "top",

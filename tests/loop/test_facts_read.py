@@ -1,4 +1,6 @@
-"""The facts of a run as hooks and saved sessions read them: made when they are read, the same with and without a store."""
+"""The facts of a run as hooks and saved sessions read them: created on reading, and the same with and without a
+store.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,12 @@ async def look(at: str) -> str:
 
 @tool
 async def forbidden() -> str:
-    """What nobody may do."""
+    """A forbidden tool."""
     raise AssertionError
 
 
 class Guard(Hook):
-    """Denies one tool, adds a word to each reply, and reads the facts, early or at the end only."""
+    """Denies one tool, edits each reply, and reads the facts, early or at the end only."""
 
     def __init__(self, early: bool, suspends: bool) -> None:
         self.early, self.suspends = early, suspends
@@ -75,7 +77,7 @@ async def _facts(kept: bool, early: bool, suspends: bool = False) -> tuple[Guard
 
 @pytest.mark.parametrize("early", [True, False])
 async def test_the_facts_are_the_same_whoever_keeps_them(early: bool) -> None:
-    """In memory, where a fact is made when somebody reads it, and in a store, which is given each before it is acted on."""
+    """In memory, where a fact is created when it is read, and in a store, which gets each fact before it is acted on."""
     told, _, _ = await _facts(False, early)
     stored, _, store = await _facts(True, early)
     assert _untimed(told.read[-1]) == _untimed(stored.read[-1])
@@ -93,7 +95,7 @@ async def test_the_facts_are_the_same_whoever_keeps_them(early: bool) -> None:
 
 
 async def test_reading_the_facts_early_changes_none_and_takes_none_twice() -> None:
-    """What was read at an earlier event is the beginning of what is read at the end."""
+    """The facts read at an earlier event are the beginning of those read at the end."""
     hook, _, _ = await _facts(False, True)
     whole = hook.read[-1]
     assert len(hook.read) > 10
@@ -101,7 +103,7 @@ async def test_reading_the_facts_early_changes_none_and_takes_none_twice() -> No
 
 
 async def test_a_suspended_session_in_memory_is_saved_with_the_facts_that_nobody_has_read() -> None:
-    """What its file holds is what a store would: each session goes on from it in the same way."""
+    """Its file holds what a store would hold: a session continues from either in the same way."""
     _, session, _ = await _facts(False, False, suspends=True)
     again = Session.from_dict(session.to_dict())
     _, kept, store = await _facts(True, False, suspends=True)

@@ -1,4 +1,6 @@
-"""The loop: no tool ends it, whatever it says or raises; a reply without calls does, or control from outside."""
+"""The loop: no tool ends it, whatever it returns or raises; a reply without tool calls ends it, or control from
+outside.
+"""
 
 from __future__ import annotations
 
@@ -54,13 +56,13 @@ def agent_of(*script: Any, tools: Any = (submit,), **more: Any) -> Agent:
 
 @pytest.mark.parametrize("kind", get_args(ToolType))
 async def test_tool_dispatch_never_ends_the_loop(kind: str) -> None:
-    """After a tool of any type, one that says that all is complete included, the model gets to answer."""
+    """After a tool of any type, even one that reports completion, the model is called again."""
     agent = agent_of(use("t1", kind), "the answer", tools=[one_of(kind)])
     assert (await agent.call("go")).text == "the answer"
 
 
 async def test_each_iteration_is_request_dispatch_response() -> None:
-    """The model is asked, its tools run, and it is asked again with their results."""
+    """The model is called, its tools run, and it is called again with their results."""
     agent = agent_of(use("t1", "submit", summary="x"), "done")
     await agent.call("go")
     model: Any = agent.config.model
@@ -78,7 +80,7 @@ async def test_dispatch_executes_the_tools_and_records_their_results() -> None:
 
 
 async def test_dispatch_moves_the_state_machine() -> None:
-    """From the reply, through the tools, to the response: hooks at each place see the state."""
+    """From the reply, through the tools, to the response: hooks see the state at each point."""
     seen: list[tuple[str, str]] = []
     session = Session.fresh()
 
@@ -102,7 +104,7 @@ async def test_dispatch_moves_the_state_machine() -> None:
 
 
 async def test_dispatch_has_no_flag_to_set() -> None:
-    """What a tool returns decides nothing: a result that says stop is a result."""
+    """The return value of a tool decides nothing: a result with the text "stop" is a result."""
 
     @tool
     async def done() -> dict[str, Any]:
@@ -116,7 +118,7 @@ async def test_dispatch_has_no_flag_to_set() -> None:
     "error", [ValueError("x"), TimeoutError("x"), StopAsyncIteration("x"), asyncio.CancelledError()]
 )
 async def test_dispatch_does_not_break_the_loop_when_a_tool_fails(error: BaseException) -> None:
-    """Whatever the tool raises, the model is told and answers."""
+    """Whatever the tool raises, the model reads it and answers."""
 
     @tool
     async def fails() -> str:
@@ -157,7 +159,7 @@ async def test_submit_has_no_side_effects() -> None:
 
 
 async def test_work_goes_on_after_submit() -> None:
-    """A model that has submitted may call more tools, submit itself included."""
+    """A model that has called submit may call more tools, submit included."""
     agent = agent_of(use("t1", "submit"), use("t2", "submit"), "really done")
     assert (await agent.call("go")).text == "really done"
 
@@ -175,7 +177,7 @@ async def test_agent_responds_after_submit() -> None:
 
 
 async def test_the_loop_ends_with_a_reply_without_calls() -> None:
-    """And with nothing else of the model's: the outcome is completed."""
+    """No other output of the model ends it; the outcome is completed."""
     agent = agent_of(*[use(f"t{i}", "submit") for i in range(5)], "the end", "never asked")
     reply = await agent.call("go")
     assert (reply.text, reply.outcome) == ("the end", "completed")
@@ -183,7 +185,7 @@ async def test_the_loop_ends_with_a_reply_without_calls() -> None:
 
 
 async def test_only_control_from_outside_ends_a_loop_early() -> None:
-    """A Stop of a hook, an interrupt, a limit: each has an outcome of its own, which is not completed."""
+    """A Stop of a hook, an interrupt and a limit have their own outcomes, which are not completed."""
 
     @on(PostActing)
     def enough(event: PostActing) -> Stop:
@@ -205,7 +207,7 @@ async def test_only_control_from_outside_ends_a_loop_early() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 async def test_n_iterations_are_n_model_calls(n: int) -> None:
-    """And one summary; not one more, not one less."""
+    """They are followed by one summary; no more and no fewer."""
     agent = agent_of(*[use(f"t{i}", "submit") for i in range(n)], "summary", "never asked", max_iterations=n)
     reply = await agent.call("go")
     assert (reply.outcome, len(agent.config.model.requests)) == ("limited", n + 1)  # type: ignore[union-attr]
@@ -213,7 +215,7 @@ async def test_n_iterations_are_n_model_calls(n: int) -> None:
 
 @pytest.mark.parametrize("end", ["completed", "stopped", "limited", "denied", "interrupted", "failed"])
 async def test_what_fires_at_each_end(end: str) -> None:
-    """`CallEnded` fires once, last, at each; `PostCall` at each but those that cut the call."""
+    """`CallEnded` fires once, last, at each end; `PostCall` at each end except those that cancel the call."""
     seen = Log()
 
     def act(event: Any) -> Any:
@@ -252,7 +254,7 @@ async def test_the_states_can_loop_back() -> None:
 
 
 async def test_the_state_says_where_and_not_whether() -> None:
-    """An ended call leaves the session where the next one begins, however it ended."""
+    """After a call has ended in any way, the next one can begin."""
 
     @on(PreToolRound)
     def deny(event: PreToolRound) -> Deny:

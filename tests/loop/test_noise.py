@@ -1,4 +1,4 @@
-"""What is logged of a failure that ends nothing: one line that says what to do; a traceback for who asks for it."""
+"""The log of a failure that does not end a run: one line that says what to do, and a traceback at TRACE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentflow.testing import ScriptedModel
 
 
 class Sink(list[str]):
-    """What stands on standard error of a program that has configured nothing: everything from DEBUG on."""
+    """Records what a program without any configuration has on standard error: everything from DEBUG on."""
 
     def write(self, text: str) -> None:
         self.append(text)
@@ -22,7 +22,7 @@ class Sink(list[str]):
 
 @pytest.fixture
 def shown() -> Iterator[Any]:
-    """Begins to listen at a level; loguru's own by default."""
+    """Record log lines from a level on; loguru's own by default."""
     handlers: list[int] = []
 
     def listen(level: str = "DEBUG") -> Sink:
@@ -36,7 +36,7 @@ def shown() -> Iterator[Any]:
 
 
 async def test_a_hook_that_returns_true(shown: Any) -> None:
-    """The caller gets the error; that the hook fails on the events that tell of it is a line each."""
+    """The caller gets the error; the hook's failures on the events that report it are one line each."""
 
     class Yes(Hook):
         def on_event(self, event: Any) -> Any:
@@ -58,7 +58,7 @@ async def test_a_hook_that_returns_true(shown: Any) -> None:
 
 @pytest.mark.parametrize(("level", "lines"), [("DEBUG", 1), ("TRACE", 2)])
 async def test_the_traceback_is_there_for_who_asks(shown: Any, level: str, lines: int) -> None:
-    """What a hook says is on the line, fit to be shown; the traceback is at TRACE."""
+    """The text of a hook's exception is on the line, escaped; the traceback is at TRACE."""
 
     @on(CallEnded)
     def careless(event: CallEnded) -> None:

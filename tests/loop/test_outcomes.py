@@ -1,4 +1,6 @@
-"""What verdicts do: the table of events and the "Outcomes" of the contract, sentence by sentence, as whole logs."""
+"""The effects of verdicts: the table of events and the "Outcomes" of the contract, sentence by sentence, as whole
+logs.
+"""
 
 import asyncio
 from typing import Any
@@ -42,7 +44,7 @@ from agentflow.vocabulary.specs import ModelOptions
 
 
 class Says(Hook):
-    """Answers one event class with one thing, once."""
+    """Answers one event class with one value, once."""
 
     def __init__(self, kind: type, answer: Any, *, times: int = 1) -> None:
         self.kind = kind
@@ -144,7 +146,7 @@ async def test_an_edit_of_a_denied_reply_is_returned_only() -> None:
 
 
 async def test_answer_on_precall_stores_input_and_answer() -> None:
-    """Answer on PreCall: the model is not asked; input and answer are stored."""
+    """Answer on PreCall: the model is not called; input and answer are stored."""
     agent = agent_of([], Says(PreCall, Answer(Msg.assistant("cached"))))
     assert await streamed(agent) == [
         "PreCall user: go -> Answer(Says)",
@@ -200,7 +202,7 @@ async def test_deny_or_stop_on_prereasoning_closes_the_history(verdict: Any, out
 
 
 async def test_again_on_a_text_reply() -> None:
-    """Again: the rejected reply is stored, then the messages; the model is asked again within the same budget."""
+    """Again: the rejected reply is stored, then the messages; the model is called again within the same budget."""
     agent = agent_of(["bad", "good"], Says(PostReasoning, Again("better, please")))
     assert await streamed(agent) == [
         "PreCall user: go",
@@ -218,7 +220,7 @@ async def test_again_on_a_text_reply() -> None:
 
 
 async def test_again_on_a_reply_with_calls_supersedes_them() -> None:
-    """Again on a reply with calls: they do not run, their answers say superseded, then the messages follow."""
+    """Again on a reply with calls: they do not run, their results say superseded, and the messages follow."""
     agent = agent_of([TWO, "good"], Says(PostReasoning, Again("no tools")))
     text = "'Not run: this reply was superseded.'"
     assert await streamed(agent) == [
@@ -266,7 +268,7 @@ async def test_stop_on_a_reply_with_calls() -> None:
 
 
 async def test_deny_on_a_round_has_no_per_tool_events() -> None:
-    """Deny on PreToolRound: no per-tool events, denied results, the model goes on."""
+    """Deny on PreToolRound: no per-tool events, denied results, and the model continues."""
     agent = agent_of([TWO, "understood"], Says(PreToolRound, Deny("not now")))
     lines = await streamed(agent)
     assert lines[4:] == [
@@ -294,7 +296,7 @@ async def test_stop_on_a_round() -> None:
 
 
 async def test_deny_on_a_call() -> None:
-    """Deny on PreActing: the tool does not run, its result tells the reason, PostActing fires, siblings run."""
+    """Deny on PreActing: the tool does not run, its result has the reason, PostActing fires, siblings run."""
     agent = agent_of([TWO, "ok"], Says(PreActing, Deny("no sums")))
     lines = await streamed(agent)
     assert lines[5:10] == [
@@ -326,7 +328,9 @@ async def test_answer_on_a_call(value: Any, result: str) -> None:
 
 
 async def test_stop_in_a_round_lets_running_siblings_finish() -> None:
-    """Stop on PostActing: running siblings finish, unstarted calls are told, PostToolRound fires, no model call."""
+    """Stop on PostActing: running siblings finish, calls that have not started get a result, PostToolRound fires, no
+    model call.
+    """
     stopped, running = asyncio.Event(), asyncio.Event()
 
     @tool(type="read")
@@ -381,7 +385,7 @@ async def test_stop_after_a_round() -> None:
 
 @pytest.mark.parametrize("kind", [PostReasoning, PreToolRound, PreActing, PostToolRound])
 async def test_suspend_returns_a_reply(kind: type) -> None:
-    """Suspend, wherever it is legal, returns a Reply with outcome `suspended` that says what it waits for."""
+    """Suspend, wherever it is legal, returns a Reply with outcome `suspended` and its pending calls."""
     agent = agent_of([ONE], Says(kind, Suspend({"ask": "boss"})))
     reply = await agent.call("go")
     assert reply.outcome == "suspended"
@@ -450,7 +454,7 @@ async def test_recover_from_a_model_error() -> None:
 
 
 async def test_recover_from_a_failing_hook_skips_the_hook() -> None:
-    """Recover on a fatal HOOK error: the hook is skipped and the call goes on."""
+    """Recover on a fatal HOOK error: the hook is skipped and the call continues."""
 
     class Bad(Hook):
         def on_event(self, event: Any) -> Any:
@@ -471,7 +475,7 @@ async def test_recover_from_a_failing_hook_skips_the_hook() -> None:
 
 
 async def test_a_tool_that_fails_is_no_fatal_error() -> None:
-    """A failing tool fires a non-fatal ACTING error and gives an error result; the loop goes on."""
+    """A failing tool fires a non-fatal ACTING error and returns an error result; the loop continues."""
     agent = agent_of([[use("t1", "fail")], "ok"])
     lines = await streamed(agent)
     assert lines[5:9] == [
@@ -483,7 +487,7 @@ async def test_a_tool_that_fails_is_no_fatal_error() -> None:
 
 
 async def test_a_failed_call_raises_after_callended() -> None:
-    """A failed call raises the original error after Error and CallEnded; the user's words stay in the history."""
+    """A failed call raises the original error after Error and CallEnded; the user's input stays in the history."""
     recorder = Recorder()
     error = ValueError("down")
     agent = agent_of([error], recorder)
@@ -515,7 +519,9 @@ async def test_the_limit_gives_one_summary_without_calls() -> None:
 
 
 async def test_no_hook_lets_the_summary_call() -> None:
-    """A hook that forces tools on every request does not force them on the summary, which keeps what it filtered."""
+    """A hook that forces tools on every request does not force them on the summary, which keeps the hook's other
+    changes.
+    """
 
     def force(event: PreReasoning) -> None:
         event.options = ModelOptions(tool_choice="required")
@@ -537,7 +543,7 @@ async def test_tool_uses_of_the_summary_are_dropped() -> None:
 
 
 async def test_a_summary_of_tool_uses_only() -> None:
-    """A summary that holds nothing but calls leaves no blank message in the history."""
+    """A summary that consists of tool calls only leaves no blank message in the history."""
     agent = agent_of([ONE, [use("t2", "add", a=1, b=1)]], max_iterations=1)
     reply = await agent.call("go")
     assert reply.outcome == "limited"
@@ -565,7 +571,7 @@ async def test_again_on_the_summary_is_illegal() -> None:
 
 @pytest.mark.parametrize("heard", [False, True])
 async def test_a_verdict_on_the_summary_beats_the_limit(heard: bool) -> None:
-    """A call that a verdict ends at its summary was stopped (denied, suspended) by that, and not by the limit."""
+    """A call that a verdict ends at its summary is stopped, denied or suspended, not limited."""
 
     class AtSummary(Hook):
         def __init__(self, kind: type, verdict: Any) -> None:
@@ -592,7 +598,7 @@ async def test_a_verdict_on_the_summary_beats_the_limit(heard: bool) -> None:
 
 
 async def test_again_spends_the_budget() -> None:
-    """A hook that always says Again ends in the summary after max_iterations replies."""
+    """A hook that always returns Again ends in the summary after max_iterations replies."""
     agent = agent_of(["1", "2", "3", "sum"], Says(PostReasoning, Again("again"), times=3), max_iterations=3)
     reply = await agent.call("go")
     assert (reply.text, reply.outcome, reply.usage.model_calls) == ("sum", "limited", 4)
@@ -651,7 +657,7 @@ async def test_an_illegal_verdict_is_a_contract_error(kind: type, verdict: Any) 
 
 
 async def test_recover_is_illegal_where_an_error_is_not_fatal() -> None:
-    """Recover on a non-fatal Error is refused, as a failing notification hook: logged, and the run goes on."""
+    """Recover on a non-fatal Error is refused like a failing notification hook: logged, and the run continues."""
     recorder = Recorder()
     agent = agent_of([[use("t1", "fail")], "ok"], Says(Error, Recover("x")), recorder)
     reply = await agent.call("go")
@@ -693,7 +699,7 @@ async def test_again_takes_messages() -> None:
 
 
 async def test_a_stop_on_the_summary_is_told_as_stopped() -> None:
-    """The limit was reached, and then a hook has stopped the call: what decided last is the outcome."""
+    """The limit was reached, and then a hook stopped the call: the last decision is the outcome."""
 
     @on(PostReasoning)
     def stop(event: PostReasoning) -> Stop | None:
@@ -705,8 +711,9 @@ async def test_a_stop_on_the_summary_is_told_as_stopped() -> None:
 
 @pytest.mark.parametrize(("kind", "until"), [(PostActing, 2), (PreActing, 2), (PostToolRound, 2), (PreReasoning, 2)])
 async def test_a_compaction_never_cuts_between_calls_and_their_results(kind: type, until: int) -> None:
-    """`context.compact` behind a message that asks for tools is refused, its round open or closed; what was said before it
-    can go."""
+    """`context.compact` directly after a message that requests tools is refused, whether its round is open or closed;
+    the messages before it can be removed.
+    """
     refused: list[str] = []
 
     @on(kind)
@@ -727,7 +734,7 @@ async def test_a_compaction_never_cuts_between_calls_and_their_results(kind: typ
 
 
 async def test_words_beside_tool_calls_are_kept() -> None:
-    """What the model says beside its calls is in the history and in its next request."""
+    """Text of the model beside its tool calls is in the history and in its next request."""
     agent = agent_of([[ModelChunk("Let me add."), *ONE], "end"])
     await agent.call("go")
     assert sent(agent, 1)[1] == history(agent.session())[1] == "assistant: Let me add. [t1:add(a=1, b=2)]"

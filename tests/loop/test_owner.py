@@ -1,4 +1,4 @@
-"""A run owns itself: its own task, one way to end it, a bounded hand-over, cleanup with a limit."""
+"""A run owns itself: its own task, one way to end it, a bounded hand-over, and cleanup with a limit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MANY = [f"{n} " for n in range(20)]
 
 
 async def reads_slowly(stream: Any, seconds: float, seen: list[Event]) -> None:
-    """Read to the end, taking so long with each event; nothing cancels this task."""
+    """Read to the end, with a delay for each event; nothing cancels this task."""
     task = asyncio.current_task()
     assert task is not None
     try:
@@ -57,7 +57,7 @@ async def reads_slowly(stream: Any, seconds: float, seen: list[Event]) -> None:
 
 
 class Limits(Hook):
-    """Has a time limit open while the run does other things."""
+    """Holds a time limit open while the run does other things."""
 
     def __init__(self, around: Callable[[Any], Any]) -> None:
         self.limited = around
@@ -89,7 +89,9 @@ async def limited_tool() -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("where", ["hook", "model"])
 def test_a_time_limit_over_a_yield_ends_the_run_and_not_its_reader(where: str) -> None:
-    """The reader takes longer than the limit: the hook or model fails with its own TimeoutError, and the call with it."""
+    """If the reader takes longer than the limit, the hook or model fails with its own TimeoutError, and the call with
+    it.
+    """
     seen: list[Event] = []
 
     async def main() -> None:
@@ -123,7 +125,7 @@ def test_a_time_limit_over_a_tools_yield_ends_the_tool_alone() -> None:
 
 @pytest.mark.parametrize("buffer", [0, 1, 8, 64])
 def test_a_run_is_ahead_of_its_reader_by_so_many_events(buffer: int) -> None:
-    """The reader takes a moment for each event: the run has made at most `buffer` events more than the reader has got."""
+    """The reader delays each event: the run is at most `buffer` events ahead of it."""
     made: list[int] = []
 
     @on(ReasoningChunk)
@@ -145,13 +147,13 @@ def test_a_run_is_ahead_of_its_reader_by_so_many_events(buffer: int) -> None:
 
 @pytest.mark.parametrize("buffer", [-1, True, 1.5, "8"])
 def test_a_buffer_is_a_number(buffer: Any) -> None:
-    """What it can be is said."""
+    """The error names the legal values."""
     with pytest.raises(UsageError, match="number of events, 0 or more"):
         Agent("a", ScriptedModel([])).stream("go", buffer=buffer)
 
 
 async def test_the_events_are_the_same_with_any_buffer() -> None:
-    """And in the same order; `call` fires them too."""
+    """They come in the same order; `call` fires them too."""
     script: list[Any] = [[use("t1", "add", a=1, b=2)], [use("t2", "add", a=3, b=4)], MANY]
     recorder = Recorder()
     await Agent("a", ScriptedModel(script), tools=[add], hooks=[recorder]).call("go")
@@ -163,7 +165,7 @@ async def test_the_events_are_the_same_with_any_buffer() -> None:
 @pytest.mark.parametrize("kind", [PreCall, PreReasoning, ReasoningChunk, PreActing])
 @pytest.mark.parametrize("buffer", [0, 8])
 async def test_a_stream_that_is_left_ends_its_run(kind: type[Event], buffer: int) -> None:
-    """One CallEnded, as the last event; a legal history; no task is left, and the session is free."""
+    """One CallEnded, as the last event; the history is legal, no task is left, and the session is free."""
     recorder = Recorder()
     agent = Agent("a", ScriptedModel([use("t1", "add", a=1, b=2), MANY]), tools=[add], hooks=[recorder])
     async with agent.stream("go", buffer=buffer) as events:
@@ -198,7 +200,7 @@ async def test_a_stream_that_is_dropped_lets_the_next_call_wait() -> None:
 
 
 async def test_a_reader_that_is_cancelled_and_forgotten_releases_its_stream() -> None:
-    """The run holds nothing of its reader: the stream is dropped with the cancelled task that was reading it, without gc."""
+    """The run does not refer to its reader: the stream is released with the cancelled task that read it, without gc."""
     recorder = Recorder()
     agent = Agent("a", ScriptedModel([MANY]), hooks=[recorder])
 
@@ -262,7 +264,9 @@ class Swallows(Hook):
 
 @pytest.mark.parametrize("how", ["interrupt", "timeout", "cancel"])
 def test_a_cancellation_that_is_swallowed_five_times_ends_the_run(how: str) -> None:
-    """Within `cleanup_timeout`: the model is never asked, and the hook has swallowed as often as it wanted to."""
+    """Within `cleanup_timeout` the model is never called, and the hook has swallowed all the cancellations that it
+    wanted to.
+    """
     recorder = Recorder()
 
     async def main() -> float:
@@ -351,7 +355,7 @@ def test_cleanup_that_does_not_end_is_abandoned(how: str, calls: list[str]) -> N
 
 @pytest.mark.parametrize("calls", [["add"], ["add", "add"]])
 def test_a_call_that_was_abandoned_in_a_hook_of_preacting_has_its_postacting(calls: list[str]) -> None:
-    """The hook swallows every cancellation; a hook that saw `PreActing` before it sees the event that completes it."""
+    """The hook swallows every cancellation. A hook that got `PreActing` before it gets the event that completes it."""
     seen: list[type[Event]] = []
 
     class See(Hook):
@@ -377,7 +381,7 @@ def test_a_call_that_was_abandoned_in_a_hook_of_preacting_has_its_postacting(cal
 
 
 def test_hooks_of_the_end_of_an_abandoned_call_read_its_whole_trace() -> None:
-    """Also if nothing has read the facts before the call was abandoned."""
+    """This holds also if nothing has read the facts before the call was abandoned."""
     seen: list[tuple[str, str]] = []
 
     @on(CallEnded)
@@ -403,12 +407,12 @@ async def test_an_abandoned_tool_is_collected_in_any_order() -> None:
 
 
 def test_an_abandoned_tool_that_wakes_up_changes_nothing() -> None:
-    """It returns an hour later, in the midst of another call on the session: no event, no fact."""
+    """It returns an hour later, during another call on the session: no event, no fact."""
     recorder, session = Recorder(), Session.fresh(id="s")
 
     @tool(timeout=None)
     async def late() -> str:
-        """Return when it likes."""
+        """Return late."""
         until = asyncio.get_running_loop().time() + 3600
         while (left := until - asyncio.get_running_loop().time()) > 0:
             try:
@@ -441,7 +445,7 @@ def test_an_abandoned_tool_that_wakes_up_changes_nothing() -> None:
 
 
 def test_a_run_inside_a_run_ends_first() -> None:
-    """A sub-agent whose tool ignores its cancellation is abandoned before its caller is, so both end with their events."""
+    """A sub-agent whose tool ignores its cancellation is abandoned before its caller, so both end with their events."""
     recorder = Recorder()
 
     async def main() -> float:
@@ -462,7 +466,7 @@ def test_a_run_inside_a_run_ends_first() -> None:
 
 
 async def ignores_cancellation(seconds: float) -> None:
-    """Take so long, whatever happens."""
+    """Wait for so long, whatever happens."""
     until = asyncio.get_running_loop().time() + seconds
     while (left := until - asyncio.get_running_loop().time()) > 0:
         try:
@@ -472,7 +476,7 @@ async def ignores_cancellation(seconds: float) -> None:
 
 
 def test_a_tool_that_shields_its_sub_agent_does_not_hold_the_run_up() -> None:
-    """The sub-agent is cancelled when the cleanup of its caller is late."""
+    """The sub-agent is cancelled when its caller's cleanup exceeds the limit."""
 
     @tool(timeout=None)
     async def shields() -> str:
@@ -497,7 +501,7 @@ def test_a_tool_that_shields_its_sub_agent_does_not_hold_the_run_up() -> None:
 
 
 class HangsAfter(MemoryStore):
-    """Never finishes a write after so many."""
+    """Never finishes a write after so many writes."""
 
     def __init__(self, writes: int) -> None:
         super().__init__()
@@ -516,7 +520,9 @@ class HangsAfter(MemoryStore):
 @pytest.mark.parametrize("writes", range(7))
 @pytest.mark.parametrize("how", ["interrupt", "timeout", "cancel", "close"])
 def test_a_store_that_hangs_costs_no_event(how: str, writes: int) -> None:
-    """Each Pre event has its Post event, and `CallEnded` comes last; the next call loads what the store has kept."""
+    """Each Pre event has its Post event, and `CallEnded` comes last; the next call loads the facts that the store
+    has.
+    """
     recorder, store = Recorder(), HangsAfter(writes)
 
     async def main() -> float:
@@ -552,7 +558,7 @@ def test_a_store_that_hangs_costs_no_event(how: str, writes: int) -> None:
 
 @pytest.mark.parametrize("parallel", [False, True])
 def test_a_hook_that_always_hangs_costs_no_last_event(parallel: bool) -> None:
-    """Whichever event it is called with, it swallows each cancellation: others get `CallEnded` once all the same."""
+    """A hook swallows every cancellation on each event: the other hooks still get `CallEnded` once."""
     ended: list[Event] = []
 
     @on(PreActing, PostActing, PostToolRound, Error)
@@ -576,7 +582,7 @@ def test_a_hook_that_always_hangs_costs_no_last_event(parallel: bool) -> None:
 
 @pytest.mark.parametrize("kind", [PostActing, CallEnded])
 def test_a_hook_that_wakes_up_after_its_run_was_abandoned_changes_nothing(kind: type[Event]) -> None:
-    """Another call has the session then: it keeps it, and observers see no event of the abandoned one."""
+    """Another call then has the session and keeps it; observers get no event of the abandoned call."""
     stuck: list[Event] = []
 
     @on(kind)
@@ -634,7 +640,7 @@ def test_a_hook_of_the_last_event_that_never_ends_takes_no_reply_back(how: str) 
 @pytest.mark.parametrize("kind", [PostActing, Error, PostToolRound])
 @pytest.mark.parametrize("buffer", [0, 1])
 def test_a_run_that_has_failed_does_not_wait_for_its_reader(how: str, kind: type[Event], buffer: int) -> None:
-    """Its cleanup goes on: leaving the stream, or an interrupt, costs no time limit."""
+    """Its cleanup continues: leaving the stream, or an interrupt, does not wait for the limit."""
 
     @on(PostActing)
     def fails(event: PostActing) -> None:
@@ -657,7 +663,7 @@ def test_a_run_that_has_failed_does_not_wait_for_its_reader(how: str, kind: type
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_background_work_of_a_finished_run_does_not_wait_for_its_reader(slow: bool) -> None:
-    """CallEnded is the last event of the stream, and a sub-agent that a tool has left in the background ends."""
+    """CallEnded is the last event of the stream, and a sub-agent that a tool left in the background ends."""
     background: list[asyncio.Future[Any]] = []
 
     @tool(timeout=None)
@@ -725,7 +731,7 @@ def test_a_signal_is_raised_whatever_has_cancelled_the_run(how: str, calls: list
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("kind", ["emits", "yields", "both"])
 def test_a_signal_in_a_hook_of_a_tools_chunk_comes_after_the_last_event(kind: str, streamed: bool, nth: int) -> None:
-    """Whatever shows the chunk: the tool's own task, or that of a transform of what it emits."""
+    """This holds in the tool's own task and in that of a transform of its chunks."""
 
     @tool(type="read")
     async def emits(emitter: ToolEmitter) -> str:
@@ -783,14 +789,14 @@ def test_a_signal_in_a_hook_of_a_tools_chunk_comes_after_the_last_event(kind: st
 
 @tool(timeout=None)
 async def stops_itself(context: RunContext) -> AsyncIterator[str]:
-    """Interrupt its own run, and go on all the same."""
+    """Interrupt its own run, and continue anyway."""
     yield "first"
     context.interrupt("enough")
     await ignores_cancellation(100)
 
 
 def test_a_turn_whose_cleanup_does_not_end_is_abandoned() -> None:
-    """Its reader comes back; it may run again, and what wakes up later does not end that run."""
+    """Its reader returns. The turn may run again, and what wakes up later does not end that run."""
 
     async def main() -> None:
         turn, loop = Turn(stops_itself), asyncio.get_running_loop()
@@ -815,7 +821,7 @@ def test_a_turn_whose_cleanup_does_not_end_is_abandoned() -> None:
 
 
 def test_a_queue_waits_for_the_cleanup_of_its_turn() -> None:
-    """As long as the agent's `cleanup_timeout` says."""
+    """It waits as long as the agent's `cleanup_timeout`."""
 
     @tool(timeout=None)
     async def careful() -> str:
@@ -847,7 +853,7 @@ def test_a_queue_waits_for_the_cleanup_of_its_turn() -> None:
 
 
 def test_a_run_whose_event_loop_was_closed_releases_its_session_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next call takes the session over; when the old run is collected, it has nothing to release."""
+    """The next call takes over the session; when the old run is collected, it has nothing to release."""
     failed: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda args: failed.append(args.exc_value))
     agent = Agent("a", ScriptedModel([use("t1", "patient"), "next"]), tools=[patient])
@@ -868,7 +874,7 @@ def test_a_run_whose_event_loop_was_closed_releases_its_session_once(monkeypatch
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
 def test_eager_tasks_begin_and_end_runs_at_once() -> None:
-    """A run that is finished when its task is made leaves no timer; one that is abandoned is finished once."""
+    """A run that has finished when its task is created leaves no timer; one that is abandoned is finished once."""
     failed: list[Any] = []
 
     async def main() -> None:

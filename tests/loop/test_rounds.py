@@ -1,4 +1,4 @@
-"""Rounds: the order by tool types, order of results, the cap on concurrency, and the schedules."""
+"""Rounds: the order by tool types, the order of results, the limit on concurrency, and the schedules."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ from agentflow.vocabulary.events import Event
 
 
 class Lab:
-    """Tools of three types that take virtual seconds and note when they ran."""
+    """Tools of three types that take virtual seconds and record when they ran."""
 
     def __init__(self) -> None:
         self.intervals: dict[str, tuple[float, float]] = {}
@@ -34,7 +34,7 @@ class Lab:
 
     @property
     def most(self) -> int:
-        """How many ran at once."""
+        """Return how many ran at once."""
         times = [(start, 1) for start, _ in self.intervals.values()] + [(end, -1) for _, end in self.intervals.values()]
         now = most = 0
         for _, change in sorted(times):
@@ -62,7 +62,7 @@ MIXED = [
 
 
 def test_the_order_by_type() -> None:
-    """Research tools in parallel, then read tools in parallel, then write (and unmarked) tools one by one."""
+    """Research tools run in parallel, then read tools in parallel, then write (and untyped) tools one by one."""
     lab, _, _ = run(MIXED)
     assert lab.intervals == {
         "s1": (0, 1),
@@ -75,7 +75,7 @@ def test_the_order_by_type() -> None:
 
 
 def test_in_call_order() -> None:
-    """IN_CALL_ORDER: the model's order; neighbours of one parallel type run together."""
+    """IN_CALL_ORDER: the model's order; adjacent calls of one parallel type run together."""
     calls = [
         use("r1", "read", at="r1"),
         use("r2", "read", at="r2"),
@@ -100,7 +100,7 @@ def test_parallel() -> None:
 
 @pytest.mark.parametrize("cap", [1, 2, 3, 7])
 def test_the_cap_on_concurrency(cap: int) -> None:
-    """Never more tools at a time than the cap, and never fewer while calls wait."""
+    """At most as many tools run as the limit allows, and never fewer while calls wait."""
     calls = [use(f"t{i}", "read", at=f"t{i}") for i in range(6)]
     lab, _, _ = run(calls, schedule=ToolSchedule.BY_TYPE.limit(cap))
     assert lab.most == min(cap, 6)
@@ -108,13 +108,13 @@ def test_the_cap_on_concurrency(cap: int) -> None:
 
 
 def test_a_cap_of_nothing_is_refused() -> None:
-    """A cap below one is a UsageError."""
+    """A limit below one is a UsageError."""
     with pytest.raises(UsageError, match="max_concurrency=0"):
         ToolSchedule.BY_TYPE.limit(0)
 
 
 def test_results_in_call_order_delivered_as_they_finish() -> None:
-    """PostActing events come in finishing order; the round and the history have the results in call order."""
+    """PostActing events come in the order of completion; the round and the history have the results in call order."""
     calls = [
         use("t1", "read", at="slow", seconds=3),
         use("t2", "read", at="fast", seconds=1),
@@ -131,7 +131,7 @@ def test_results_in_call_order_delivered_as_they_finish() -> None:
 
 
 def test_results_are_delivered_while_siblings_run() -> None:
-    """The reader has a result at the moment it is there, not at the end of the round."""
+    """The reader gets a result as soon as it exists, not at the end of the round."""
     times: dict[str, float] = {}
 
     async def read(agent: Agent) -> None:
@@ -159,7 +159,7 @@ class Rename(Hook):
 
 
 def test_a_renamed_call_runs_as_its_new_type() -> None:
-    """A read that a hook makes a write waits for the writes, one by one with the others."""
+    """A read that a hook turned into a write waits for the writes, and runs one by one with them."""
     calls = [
         use("t1", "read", at="t1"),
         use("t2", "read", at="t2"),
@@ -175,7 +175,7 @@ def test_a_renamed_call_runs_as_its_new_type() -> None:
 
 
 class After(Hook):
-    """Answers the end of one call."""
+    """Answers the end of one call with a verdict."""
 
     def __init__(self, id: str, verdict: Any) -> None:  # noqa: A002
         self.id, self.verdict = id, verdict
@@ -185,7 +185,9 @@ class After(Hook):
 
 
 def test_a_renamed_call_that_a_stop_overtakes_is_closed() -> None:
-    """L2: a read that a hook made a write has shown its PreActing; stopped before the writes come, it has its PostActing."""
+    """L2: a read that a hook turned into a write has fired PreActing; if it is stopped before the writes run, it
+    fires PostActing.
+    """
     calls = [use("t1", "read", at="t1"), use("t2", "read", at="t2"), use("t3", "write", at="t3")]
     lab, lines, agent = run(calls, hooks=[Rename(t1="write"), After("t2", Stop("enough"))])
     assert list(lab.intervals) == ["t2"]
@@ -206,7 +208,9 @@ def test_a_renamed_call_that_a_stop_overtakes_is_closed() -> None:
 
 
 def test_renamed_calls_that_a_failure_overtakes_are_closed() -> None:
-    """L2 again: a hook that fails ends the call, and the reader is shown the end of all that waited, however many they are."""
+    """L2: if a hook fails and ends the call, the reader gets the PostActing of all waiting calls, however many there
+    are.
+    """
 
     class Fails(Hook):
         def on_event(self, event: Any) -> Any:
@@ -234,7 +238,7 @@ def test_renamed_calls_that_a_failure_overtakes_are_closed() -> None:
 
 
 def test_each_call_that_waits_is_closed_although_a_hook_breaks_on_all() -> None:
-    """L2: a hook that raises at the end of each call does not keep the next ones from their PostActing."""
+    """L2: a hook that raises at the end of each call does not prevent PostActing of the next ones."""
 
     class Fails(Hook):
         def on_event(self, event: Any) -> Any:
@@ -263,7 +267,7 @@ def test_each_call_that_waits_is_closed_although_a_hook_breaks_on_all() -> None:
 
 
 def test_a_renamed_call_that_a_suspend_overtakes_is_closed_and_runs_later() -> None:
-    """L2 too: overtaken by a call that waits for a person, its PostActing says so, and the resume runs it, once."""
+    """L2: if another call suspends the round first, its PostActing says so, and the resume runs it once."""
     lab = Lab()
     asks = tool(name="asks", type="read", requires_approval=True)(lab.tools()[0].function)
     calls = [use("t1", "read", at="t1"), use("t2", "asks", at="t2")]
@@ -291,7 +295,7 @@ def test_a_renamed_call_that_a_suspend_overtakes_is_closed_and_runs_later() -> N
 
 
 def test_an_unknown_tool_counts_as_a_write() -> None:
-    """A call of an unknown tool is vetted with the writes, behind the reads."""
+    """A call of an unknown tool is vetted with the writes, after the reads."""
     _, lines, _ = run([use("t1", "nothing"), use("t2", "read", at="t2")])
     assert [text.split("(")[0] for text in lines if text.startswith("PreActing")] == [
         "PreActing t2:read",
@@ -301,8 +305,9 @@ def test_an_unknown_tool_counts_as_a_write() -> None:
 
 @pytest.mark.parametrize("calls", [2, 6, 40])
 async def test_a_reader_gets_the_events_of_a_parallel_round_in_their_order(calls: int) -> None:
-    """Where no hook and no store waits, `seq` rises by one from event to event, however many tools wait to hand one over: who
-    waits is not overtaken by who comes later."""
+    """If no hook and no store waits, `seq` increases by one from event to event, however many tools wait to deliver
+    one: a waiting tool is not overtaken by a later one.
+    """
 
     @tool(type="read")
     async def add(a: int) -> int:
@@ -316,7 +321,7 @@ async def test_a_reader_gets_the_events_of_a_parallel_round_in_their_order(calls
 
 
 async def test_a_reader_gets_the_events_that_an_interrupt_finds_waiting() -> None:
-    """What was on its way to the reader when its tool was cancelled gets there all the same."""
+    """An event on its way to the reader when its tool was cancelled still arrives."""
 
     @tool(type="read")
     async def look() -> str:
@@ -339,7 +344,7 @@ async def test_a_reader_gets_the_events_that_an_interrupt_finds_waiting() -> Non
 
 
 def test_a_slow_reader_slows_parallel_tools() -> None:
-    """Tools that emit in parallel wait for the reader: at most a few pieces are on their way."""
+    """Tools that emit in parallel wait for the reader: at most a few chunks are on their way."""
     from agentflow import ActingChunk, ToolEmitter
 
     emitted: list[int] = []
@@ -368,8 +373,9 @@ def test_a_slow_reader_slows_parallel_tools() -> None:
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_a_moved_call_that_a_stop_overtakes_is_closed(watched: bool) -> None:
-    """A call that hooks have made a later type was shown by its PreActing. A Stop comes before that type does: it does not
-    run, and has its PostActing (law L2)."""
+    """A call that hooks gave a later type has fired PreActing. If a Stop comes before that type's turn, the call does
+    not run, and fires PostActing (law L2).
+    """
 
     class Stops(Hook):
         def on_event(self, event: Any) -> Any:
@@ -391,7 +397,7 @@ def test_a_moved_call_that_a_stop_overtakes_is_closed(watched: bool) -> None:
 
 
 async def test_research_then_reads_in_parallel_then_writes_one_by_one() -> None:
-    """Whatever the order of the calls, as the table says; submit runs among the reads."""
+    """They run in the order of the table, whatever the order of the calls; submit runs among the reads."""
     order: list[str] = []
 
     def make(name: str, kind: str) -> Any:

@@ -1,4 +1,4 @@
-"""The states of the loop: where facts lead, and from where a suspended run goes on."""
+"""The states of the loop: where facts lead, and from which state a suspended run continues."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RESUMED = CallResumed("r", "c2", {"t1": Approve()})
     ],
 )
 def test_a_suspended_run_goes_on_in_the_state_where_it_was(before: list[Fact], state: State, action: str) -> None:
-    """Suspending is a state of its own, closing the call leaves it, and the resume leads back, with what was decided."""
+    """Suspending is a state of its own; closing the call keeps it, and the resume leads back with the decisions."""
     machine = Machine.from_facts(before)
     assert machine.state is state
     for fact in (WAITS, LEFT):
@@ -67,7 +67,7 @@ def test_a_suspended_session_takes_no_work(fact: Fact) -> None:
 
 
 def test_a_suspended_call_that_fails_ends_like_any_other() -> None:
-    """Its open round is closed first; a second failure cannot leave the session waiting for nobody."""
+    """Its open round is closed first; a second failure cannot leave the session waiting."""
     machine = Machine.from_facts([OPENED, ASKED, WAITS])
     failed = CallClosed("r", "c1", "failed", None)
     with pytest.raises(UsageError, match="A call cannot close while"):
@@ -79,7 +79,7 @@ def test_a_suspended_call_that_fails_ends_like_any_other() -> None:
 
 
 def test_a_call_that_nothing_suspended_does_not_close_as_suspended() -> None:
-    """Who would resume it? The machine says what is wrong, and stays as it was."""
+    """Nothing could resume it: the machine reports the error, and is unchanged."""
     machine = Machine.from_facts([OPENED, ANSWERED])
     with pytest.raises(UsageError, match=r"state RESPONSE cannot close as suspended"):
         machine.apply(LEFT)
@@ -96,7 +96,7 @@ def test_what_is_injected_behind_a_suspended_answer_lands_behind_it() -> None:
 
 
 def test_each_state_can_be_reached_and_left() -> None:
-    """From `USER_INPUT` facts lead everywhere, and from everywhere back."""
+    """Facts lead from `USER_INPUT` to every state, and from every state back."""
     ways = {
         state: {to for entry in row.values() for to in ([entry] if isinstance(entry, State) else entry.values())}
         for state, row in TRANSITIONS.items()
@@ -155,7 +155,7 @@ def _refused(apply: Callable[..., object], *facts: Fact) -> bool:
 @pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
 @pytest.mark.parametrize("leading", LEADING, ids=lambda fact: type(fact).__name__)
 def test_what_can_be_written_together_can_be_applied_in_turn(before: list[Fact], leading: Fact) -> None:
-    """The state in which the second of two facts is checked is the one to which the first one leads."""
+    """The second of two facts is checked in the state to which the first one leads."""
     for along in ALONG:
         machine, same = Machine.from_facts(before), Machine.from_facts(before)
         refused = _refused(machine.apply, leading) or _refused(machine.apply, along)

@@ -1,4 +1,4 @@
-"""Suspending and resuming: what waits, what runs, what is refused."""
+"""Suspending and resuming: what waits, what runs, and what is refused."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ class Asks(Hook):
 
 
 class Lab:
-    """Tools that note what ran."""
+    """Tools that record their runs."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -143,7 +143,7 @@ async def test_requires_approval_suspends_and_resumes() -> None:
 )
 @pytest.mark.parametrize("kind", [PreActing, PreToolRound, PostReasoning])
 async def test_decisions(decision: Any, result: str, kind: type) -> None:
-    """Approve runs the call, with edited input if given; Deny refuses it; Answer takes its place."""
+    """Approve runs the call, with edited input if any; Deny refuses it; Answer supplies the result."""
     asks = Asks(kind)
     _, agent = lab_agent([[use("t1", "write", text="x")], "done"], asks)
     assert (await agent.call("go")).outcome == "suspended"
@@ -219,7 +219,7 @@ async def test_suspend_twice_in_one_run() -> None:
 
 
 async def test_the_budget_continues() -> None:
-    """Resumes spend the budget of their run: two rounds of two, then the summary."""
+    """Resumes use the budget of their run: two rounds of two, then the summary."""
     script = [[use("t1", "delete", path="a")], [use("t2", "delete", path="b")], "sum"]
     _, agent = lab_agent(script, max_iterations=2)
     await agent.call("go")
@@ -291,7 +291,7 @@ async def test_a_plain_call_on_a_suspended_session() -> None:
 
 
 async def test_resume_stream() -> None:
-    """`resume_stream` hands out the events of the resume."""
+    """`resume_stream` yields the events of the resume."""
     agent = await _suspended()
     async with agent.resume_stream("s", {"t1": Deny("no")}) as events:
         lines = log([event async for event in events])
@@ -308,7 +308,7 @@ async def test_the_next_call_after_a_resume() -> None:
 
 
 async def test_a_cancelled_resume_leaves_a_legal_history() -> None:
-    """A resume that fails closes the round: finished results are kept, the others say so."""
+    """A resume that fails closes the round: finished results are kept, and the others are marked."""
 
     class Fails(Hook):
         def on_event(self, event: Any) -> Any:
@@ -361,8 +361,9 @@ async def test_state_trace_and_seq_go_on_over_a_resume() -> None:
 
 @pytest.mark.parametrize("stored", [False, True], ids=["in memory", "loaded anew"])
 async def test_a_renamed_call_that_waited_is_vetted_again(stored: bool) -> None:
-    """A hook has made a call a write, which waits behind one that is suspended: on resume its whole chain runs
-    again, under its new name, and what has been forbidden meanwhile does not run."""
+    """A hook has turned a call into a write, which waits after a suspended one. On resume its whole chain runs again,
+    under its new name, and it does not run if it has been forbidden meanwhile.
+    """
     allowed = True
 
     @on(PreActing)

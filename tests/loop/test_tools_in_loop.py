@@ -1,4 +1,4 @@
-"""Tools as the loop runs them: limits, faults, arguments, pieces, context variables."""
+"""Tools as the loop runs them: limits, faults, arguments, chunks, context variables."""
 
 import asyncio
 from contextvars import ContextVar
@@ -30,7 +30,7 @@ async def add(a: int, b: int = 1) -> int:
 
 @pytest.mark.parametrize("siblings", [0, 1])
 def test_a_tool_that_passes_its_limit(siblings: int) -> None:
-    """A tool that passes its timeout gets the state `timeout`; the loop goes on, inline and in parallel."""
+    """A tool that exceeds its timeout gets the state `timeout`; the loop continues, inline and in parallel."""
 
     @tool(timeout=5, type="read")
     async def slow() -> str:
@@ -69,8 +69,9 @@ async def test_a_tools_own_timeouterror_is_an_error() -> None:
     ],
 )
 async def test_calls_that_cannot_run(call: ToolUseBlock, state: str, words: list[str]) -> None:
-    """Wrong arguments, malformed JSON and unknown tools: the result says what is wrong, hooks see Pre and Post, the model
-    goes on."""
+    """Wrong arguments, malformed JSON and unknown tools: the result names the problem, hooks get Pre and Post, and
+    the model continues.
+    """
     recorder = Recorder()
     agent = agent_of([call], add, hooks=[recorder])
     assert (await agent.call("go")).text == "end"
@@ -83,7 +84,7 @@ async def test_calls_that_cannot_run(call: ToolUseBlock, state: str, words: list
 
 
 async def test_emitted_pieces_arrive_in_order() -> None:
-    """What a tool emits arrives as ActingChunk between its Pre and its Post."""
+    """The chunks of a tool arrive as ActingChunk between its Pre and its Post event."""
 
     @tool
     async def emits(emitter: ToolEmitter) -> str:
@@ -104,7 +105,7 @@ async def test_emitted_pieces_arrive_in_order() -> None:
     ("values", "text"), [(["a", "b"], "ab"), ([{"n": 1}], '{"n":1}'), ([1, 2], "[1,2]"), ([], "(no output)")]
 )
 async def test_a_streaming_tool(values: list[Any], text: str) -> None:
-    """Each yield is an ActingChunk; the result is the text joined, the one value, or the list."""
+    """Each yield is an ActingChunk; the result is the joined text, the single value, or the list."""
 
     @tool
     async def stream() -> Any:
@@ -122,7 +123,9 @@ async def test_a_streaming_tool(values: list[Any], text: str) -> None:
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("watched", [False, True])
 async def test_context_variables(count: int, watched: bool) -> None:
-    """A ContextVar set before the call is seen in hooks and tools; what a tool sets leaks nowhere, inline or parallel."""
+    """A ContextVar set before the call is visible in hooks and tools; what a tool sets leaks nowhere, inline or
+    parallel.
+    """
     seen: list[str] = []
 
     @tool(type="read")
@@ -191,7 +194,7 @@ def test_signals_end_the_call(signal: type[BaseException], count: int) -> None:
 
 
 async def test_the_tool_context() -> None:
-    """ToolContext says which call, which attempt, and a key that is stable over attempts."""
+    """ToolContext has the call, the attempt, and a key that is the same for all attempts."""
     seen: list[tuple[str, int, str]] = []
 
     @tool
@@ -214,7 +217,7 @@ async def test_the_tool_context() -> None:
 @pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("work", [1.0, 2.0])
 def test_the_limit_does_not_count_the_readers_time(work: float, at_once: bool) -> None:
-    """A slow hook that sees a tool's pieces uses none of the tool's limit, also before the tool's first await."""
+    """A slow hook of a tool's chunks uses none of the tool's limit, even before the tool's first await."""
 
     @tool(timeout=5)
     async def emits(emitter: ToolEmitter) -> str:
@@ -255,7 +258,7 @@ async def test_a_tool_that_raises_is_tried_again() -> None:
 
 
 def test_an_attempt_that_timed_out_is_over() -> None:
-    """A tool that passes its limit is cancelled, its cleanup awaited, before anything else happens."""
+    """A tool that exceeds its limit is cancelled, and its cleanup awaited, before anything else happens."""
     ended: list[float] = []
 
     @tool(timeout=5)
@@ -279,7 +282,7 @@ def test_an_attempt_that_timed_out_is_over() -> None:
 
 @pytest.mark.parametrize("raw", ["{", "[1]", '"x"', "nonsense", "{'summary': 'x'}"])
 async def test_malformed_arguments_are_told_to_the_model(raw: str) -> None:
-    """Never replaced by nothing, never raised out of the loop; the tool does not run."""
+    """The model reads the error. They are never replaced by an empty object, and the tool does not run."""
     runs: list[str] = []
 
     @tool
