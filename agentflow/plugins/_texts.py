@@ -1,14 +1,14 @@
-"""`SqliteTexts`: texts in a SQLite file, found by their terms (FTS5), and by vectors if there is an embedder.
+"""`Texts`: texts in a database, found by their terms, and by vectors if there is an embedder. `SqliteTexts`: in a SQLite file.
 
 Rules:
 
-1. A table `NAME` (`id`, `text` and others) has a full-text index, `NAME_words`, and vectors, `NAME_vectors`. Triggers keep
-   them together.
-2. A text without a vector is embedded by the next search, so that an interrupted run or a file without vectors needs no
+1. A table `NAME` (`id`, `text` and others) has a full-text index and vectors, `NAME_vectors`; a text and its vector are deleted
+   together.
+2. A text without a vector is embedded by the next search, so that an interrupted run or a database without vectors needs no
    repair.
-3. All vectors of a file are of one model, whose name is in `NAME_model`. Another one is refused.
+3. All vectors of a table are of one model, whose name is in `NAME_model`. Another one is refused.
 4. If there are vectors, the two orders of a search are combined by reciprocal rank fusion.
-5. `sqlite-vec` compares the vectors, if it is installed and Python can load extensions of SQLite; otherwise Python does.
+5. SQL is written with `?` for parameters, `NAME` for the table, and `SCOPE` for a condition on it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import re
 import sqlite3
 import threading
 import weakref
+from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from importlib import import_module
 from operator import mul
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from agentflow.errors import StoreError
 from agentflow.vocabulary.ports.embedder import Embedder, unit_vectors
 
-__all__ = ["SqliteTexts", "fused"]
-
-T = TypeVar("T")
+__all__ = ["ALL", "SqliteTexts", "Texts", "fused"]
 
 _TABLES: Final = """
 CREATE VIRTUAL TABLE IF NOT EXISTS NAME_words USING fts5(
@@ -51,41 +51,132 @@ END;
 """
 _WORD: Final = re.compile(r"\w+")
 _MOST_WORDS: Final = 64
+_LONGEST_WORD: Final = 200
 _BATCH: Final = 256
 _FUSION: Final = 60  # the constant of reciprocal rank fusion in its first publication, and of most products
+ALL: Final = "1 = 1"
+_MISSING: Final = (
+    "SELECT m.id, m.text FROM NAME m LEFT JOIN NAME_vectors v ON v.id = m.id WHERE v.id IS NULL AND SCOPE LIMIT ?"
+)
 
 
-class SqliteTexts:
-    """The base of what is kept in a SQLite file. Opened on first use, closed by `close` or with the object; deleted text is
-    overwritten in the file.
-    """
+class Connection(Protocol):
+    """A connection of the DB-API."""
 
-    _name: str
+    def cursor(self) -> Any:
+        """Return a new cursor."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+T = TypeVar("T")
+C = TypeVar("C", bound=Connection)
+
+
+class Texts(ABC, Generic[C]):
+    """The base of what is kept in a database, over one connection that is opened on first use."""
+
+    _name: ClassVar[str]
     """The name of the table."""
-    _table: str
+    _table: ClassVar[str]
     """The SQL that creates it."""
+    _by_words: ClassVar[str]
+    """The SQL of a full-text search."""
+    _put_vector: ClassVar[str]
+    """The SQL that stores the vector of a text. A text that was deleted in the meantime gets none."""
+    _drop: ClassVar[Sequence[str]] = ("DELETE FROM NAME_vectors", "DELETE FROM NAME_model")
+    """The SQL that deletes all vectors."""
+    _failures: ClassVar[tuple[type[Exception], ...]]
+    """The errors of the database."""
 
-    def __init__(self, path: str | Path, embedder: Embedder | None = None) -> None:
-        self.path = str(path)
+    def __init__(self, embedder: Embedder | None) -> None:
         self._embedder = embedder
         self._lock = threading.Lock()
-        self._open: sqlite3.Connection | None = None
+        self._open: C | None = None
         self._closing: Callable[[], object] = lambda: None
 
+    # -- a database's own
+
+    @abstractmethod
+    def _connect(self) -> C:
+        """Open a connection, and create the tables."""
+
+    @abstractmethod
+    def _transaction(self, connection: C) -> AbstractContextManager[object]:
+        """Return a block that is one transaction."""
+
+    @abstractmethod
+    def _nearest(self, scope: str, size: int) -> str:
+        """Return the SQL of a search by a vector with `size` numbers."""
+
+    @abstractmethod
+    def _stored(self, vector: array[float]) -> object:
+        """Return a vector as a parameter of SQL."""
+
+    def _is_lost(self, connection: C) -> bool:
+        """Whether a connection has to be opened again."""
+        return False
+
+    def _sql(self, sql: str) -> Any:
+        """Return a statement as the database's package takes it."""
+        return sql.replace("NAME", self._name)
+
+    # -- the connection
+
     async def close(self) -> None:
-        """Close the file. The next use opens it again."""
+        """Close the connection. The next use opens it again."""
         await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        with self._lock:
+            self._closing()
+            self._open = None
+
+    async def _run(self, work: Callable[[C], T]) -> T:
+        return await asyncio.to_thread(self._locked, work)
+
+    def _locked(self, work: Callable[[C], T]) -> T:
+        """Do some work in one transaction.
+
+        Raises:
+            StoreError: The database cannot be used.
+        """
+        try:
+            with self._lock:
+                if self._open is None or self._is_lost(self._open):
+                    self._closing()
+                    self._open = self._connect()
+                    self._closing = weakref.finalize(self, self._open.close)
+                with self._transaction(self._open):
+                    return work(self._open)
+        except (*self._failures, UnicodeEncodeError) as error:
+            raise StoreError(f"The {self._name} in {self!r} cannot be used: {str(error).strip()}.") from error
+
+    def _rows(self, connection: C, sql: str, *given: object) -> list[Any]:
+        """Return the rows of a query."""
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(self._sql(sql), given)
+            return cursor.fetchall()
+
+    def _change(self, connection: C, sql: str, *rows: Sequence[object]) -> int:
+        """Execute a statement once for each row of parameters, and return how many rows it changed."""
+        with closing(connection.cursor()) as cursor:
+            cursor.executemany(self._sql(sql), rows)
+            return cursor.rowcount
+
+    # -- searches
 
     async def drop_vectors(self) -> None:
         """Delete all vectors, to change to another embedder; the next search makes new ones."""
 
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(f"DELETE FROM {self._name}_vectors")
-            connection.execute(f"DELETE FROM {self._name}_model")
+        def work(connection: C) -> None:
+            for sql in self._drop:
+                self._change(connection, sql, ())
 
         await self._run(work)
 
-    async def _ranked(self, query: str, limit: int, scope: str = "1", *given: object) -> list[int]:
+    async def _ranked(self, query: str, limit: int, scope: str = ALL, *given: object) -> list[int]:
         """Return the ids of the texts that match a query, the best first.
 
         Args:
@@ -96,108 +187,101 @@ class SqliteTexts:
         """
         if limit < 1 or not query.strip():
             return []
-        name, most = self._name, max(4 * limit, 20) if self._embedder else limit
-        words = list(dict.fromkeys(_WORD.findall(query)))[:_MOST_WORDS]
-        match = " OR ".join(f'"{word}"' for word in words)  # quoted, so that none is an operator of FTS5
-        by_words = (
-            f"SELECT m.id FROM {name}_words JOIN {name} m ON m.id = {name}_words.rowid WHERE {name}_words MATCH ? AND {scope} "
-            f"ORDER BY bm25({name}_words), m.id DESC LIMIT ?"
-        )
-        found = await self._run(lambda c: rows(c, by_words, match, *given, most)) if words else []
+        most = max(4 * limit, 20) if self._embedder else limit
+        words = list(dict.fromkeys(word for word in _WORD.findall(query) if len(word) <= _LONGEST_WORD))[:_MOST_WORDS]
+        match = " OR ".join(f'"{word}"' for word in words)  # quoted, so that none is an operator
+        by_words = self._by_words.replace("SCOPE", scope)
+        found = await self._run(lambda c: self._rows(c, by_words, match, *given, most)) if words else []
         first = [id_ for (id_,) in found]
         if self._embedder is None:
             return first
         await self._embed(self._embedder, scope, *given)
         vector = (await unit_vectors(self._embedder, [query]))[0]
-        by_vectors = (
-            f"SELECT v.id FROM {name}_vectors v JOIN {name} m ON m.id = v.id WHERE {scope} "
-            "ORDER BY vec_distance_cosine(v.vector, ?), v.id DESC LIMIT ?"
-        )
-        nearest = await self._checked(self._embedder, len(vector), by_vectors, *given, vector.tobytes(), most)
+        size, sql = len(vector), self._nearest(scope, len(vector))
+        nearest = await self._checked(self._embedder, size, sql, *given, self._stored(vector), most)
         return fused(first, [id_ for (id_,) in nearest])[:limit]
 
     async def _embed(self, embedder: Embedder, scope: str, *given: object) -> None:
         """Embed the texts that have no vector yet."""
-        name = self._name
-        missing = (
-            f"SELECT m.id, m.text FROM {name} m LEFT JOIN {name}_vectors v ON v.id = m.id "
-            f"WHERE v.id IS NULL AND {scope} LIMIT {_BATCH}"
-        )
-        while found := await self._checked(embedder, None, missing, *given):
+        missing = _MISSING.replace("SCOPE", scope)
+        while found := await self._checked(embedder, None, missing, *given, _BATCH):
             vectors = await unit_vectors(embedder, [text for _, text in found])
-            made = [(vector.tobytes(), id_) for vector, (id_, _) in zip(vectors, found, strict=True)]
+            made = [(self._stored(vector), id_) for vector, (id_, _) in zip(vectors, found, strict=True)]
             await self._run(partial(self._put, embedder, len(vectors[0]), made))
 
-    def _put(
-        self, embedder: Embedder, size: int, made: Sequence[tuple[bytes, int]], connection: sqlite3.Connection
-    ) -> None:
-        name = self._name
-        connection.execute(f"INSERT OR IGNORE INTO {name}_model VALUES (1, ?, ?)", (embedder.name, size))
+    def _put(self, embedder: Embedder, size: int, made: Sequence[tuple[object, int]], connection: C) -> None:
+        model = "INSERT INTO NAME_model VALUES (1, ?, ?) ON CONFLICT DO NOTHING"
+        if self._change(connection, model, (embedder.name, size)):
+            self._begin_vectors(connection, size)
         self._check(connection, embedder, size)
-        # A text that was deleted in the meantime gets no vector.
-        connection.executemany(f"INSERT OR REPLACE INTO {name}_vectors SELECT id, ? FROM {name} WHERE id = ?", made)
+        self._change(connection, self._put_vector, *made)
+
+    def _begin_vectors(self, connection: C, size: int) -> None:
+        """Prepare the table for its first vectors."""
 
     async def _checked(self, embedder: Embedder, size: int | None, sql: str, *given: object) -> list[Any]:
-        """Return the rows of a query, if the vectors of the file are those of the embedder."""
+        """Return the rows of a query, if the vectors are those of the embedder."""
 
-        def work(connection: sqlite3.Connection) -> list[Any]:
+        def work(connection: C) -> list[Any]:
             self._check(connection, embedder, size)
-            return rows(connection, sql, *given)
+            return self._rows(connection, sql, *given)
 
         return await self._run(work)
 
-    def _check(self, connection: sqlite3.Connection, embedder: Embedder, size: int | None) -> None:
-        for model, numbers in rows(connection, f"SELECT model, size FROM {self._name}_model"):
+    def _check(self, connection: C, embedder: Embedder, size: int | None) -> None:
+        for model, numbers in self._rows(connection, "SELECT model, size FROM NAME_model"):
             if model != embedder.name or size not in (None, numbers):
                 raise StoreError(
-                    f"{self.path!r} has vectors of {model!r} with {numbers} numbers, but the embedder is "
+                    f"{self!r} has vectors of {model!r} with {numbers} numbers, but the embedder is "
                     f"{embedder.name!r}{f' with {size}' if size else ''}. Vectors of different models cannot be compared. "
                     "Use the first embedder, or call drop_vectors() to embed all texts again."
                 )
 
-    def _close(self) -> None:
-        with self._lock:
-            if self._open is not None:
-                self._closing()
-                self._open = None
 
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await asyncio.to_thread(self._locked, work)
+class SqliteTexts(Texts[sqlite3.Connection]):
+    """The base of what is kept in a SQLite file. Deleted text is overwritten in the file.
 
-    def _locked(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do some work in one transaction.
+    `sqlite-vec` compares the vectors, if it is installed and Python can load extensions of SQLite; otherwise Python does.
+    """
 
-        Raises:
-            StoreError: The database cannot be used.
-        """
-        try:
-            with self._lock:
-                if self._open is None:
-                    self._open = self._connect()
-                with self._open:
-                    return work(self._open)
-        except (sqlite3.Error, UnicodeEncodeError) as error:
-            raise StoreError(f"The {self._name} in {self.path!r} cannot be used: {error}.") from error
+    _by_words = (
+        "SELECT m.id FROM NAME_words JOIN NAME m ON m.id = NAME_words.rowid WHERE NAME_words MATCH ? AND SCOPE "
+        "ORDER BY bm25(NAME_words), m.id DESC LIMIT ?"
+    )
+    _put_vector = "INSERT OR REPLACE INTO NAME_vectors SELECT id, ? FROM NAME WHERE id = ?"
+    _failures = (sqlite3.Error,)
+
+    def __init__(self, path: str | Path, embedder: Embedder | None = None) -> None:
+        super().__init__(embedder)
+        self.path = str(path)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
 
     def _connect(self) -> sqlite3.Connection:
         made = sqlite3.connect(self.path, timeout=10, check_same_thread=False)
         try:
             made.execute("PRAGMA secure_delete = ON")
             made.execute("PRAGMA journal_mode = WAL")
-            made.executescript(self._table + _TABLES.replace("NAME", self._name))
+            made.executescript(self._sql(self._table + _TABLES))
             if self._embedder is not None:
                 _load_distance(made)
         except BaseException:
             made.close()
             raise
-        self._closing = weakref.finalize(self, made.close)
         return made
 
+    def _transaction(self, connection: sqlite3.Connection) -> AbstractContextManager[object]:
+        return connection
 
-def rows(connection: sqlite3.Connection, sql: str, *given: object) -> list[Any]:
-    """Return the rows of a query."""
-    with closing(connection.execute(sql, given)) as found:
-        return found.fetchall()
+    def _nearest(self, scope: str, size: int) -> str:
+        return (
+            f"SELECT v.id FROM NAME_vectors v JOIN NAME m ON m.id = v.id WHERE {scope} "
+            "ORDER BY vec_distance_cosine(v.vector, ?), v.id DESC LIMIT ?"
+        )
+
+    def _stored(self, vector: array[float]) -> bytes:
+        return vector.tobytes()
 
 
 def fused(*orders: Sequence[int]) -> list[int]:

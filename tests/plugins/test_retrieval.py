@@ -18,7 +18,7 @@ from agentflow.errors import ModelError, StoreError, UsageError
 from agentflow.plugins._texts import _distance  # pyright: ignore[reportPrivateUsage]
 from agentflow.plugins.memory import Memory, SqliteMemory
 from agentflow.plugins.retrieval import Embedded, Passage, Retrieve, SqliteIndex
-from agentflow.plugins.retrieval.sqlite import passages_of
+from agentflow.plugins.retrieval.texts import passages_of
 from agentflow.testing import ScriptedModel, TermEmbedder, check_index, check_index_async, check_memory
 
 HANDBOOK = "# Handbook\n\nHolidays: thirty days a year.\n\n" + "Filler. " * 20 + "\n\nThe canteen serves lunch at noon."
@@ -226,7 +226,7 @@ async def test_another_model(tmp_path: Path, other: TermEmbedder) -> None:
     second = SqliteIndex(path, other)
     for work in (second.search("lunch", 1), second.add("b.txt", "Dinner at eight.")):
         with pytest.raises(
-            StoreError, match=r"index\.db' has vectors of 'terms' with 256 numbers, .* drop_vectors\(\)"
+            StoreError, match=r"index\.db'\) has vectors of 'terms' with 256 numbers, .* drop_vectors\(\)"
         ):
             await work
     await second.drop_vectors()

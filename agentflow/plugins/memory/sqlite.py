@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import Final
 
-from agentflow.plugins._texts import SqliteTexts, rows
-from agentflow.vocabulary.ports.memory_bank import Remembered
+from agentflow.plugins._texts import SqliteTexts
+from agentflow.plugins.memory.texts import TextMemory
 
 __all__ = ["SqliteMemory"]
 
-_ALL: Final = "SELECT id, user, text, by, at FROM memories m WHERE m.user = ?"
 
-
-class SqliteMemory(SqliteTexts):
+class SqliteMemory(SqliteTexts, TextMemory[sqlite3.Connection]):
     """A `MemoryBank` in a SQLite file. A full-text search finds them: the rarer the terms that a memory shares with the
     query, the better it is. With an embedder, those with a similar meaning are found too.
 
@@ -39,37 +35,4 @@ class SqliteMemory(SqliteTexts):
         UNIQUE (user, text)
     );
     """
-
-    async def add(self, user: str, text: str, by: str, at: float) -> Remembered:
-        """See `MemoryBank`."""
-
-        def work(connection: sqlite3.Connection) -> Remembered:
-            given = user, text, by, at
-            connection.execute("INSERT OR IGNORE INTO memories(user, text, by, at) VALUES (?, ?, ?, ?)", given)
-            return _memories(connection, f"{_ALL} AND m.text = ?", user, text)[0]
-
-        return await self._run(work)
-
-    async def search(self, user: str, query: str, limit: int) -> Sequence[Remembered]:
-        """See `MemoryBank`."""
-        ids = await self._ranked(query, limit, "m.user = ?", user)
-        marks = ", ".join("?" * len(ids))
-        found = await self._run(lambda connection: _memories(connection, f"{_ALL} AND m.id IN ({marks})", user, *ids))
-        return sorted(found, key=lambda one: ids.index(int(one.id)))
-
-    async def all(self, user: str) -> Sequence[Remembered]:
-        """See `MemoryBank`."""
-        return await self._run(lambda connection: _memories(connection, f"{_ALL} ORDER BY m.id", user))
-
-    async def forget(self, user: str, id: str | None = None) -> int:  # noqa: A002
-        """See `MemoryBank`."""
-        if id is not None and not (id.isascii() and id.isdecimal() and len(id) < 19):
-            return 0
-        sql, given = ("", ()) if id is None else (" AND id = ?", (int(id),))
-        return await self._run(
-            lambda connection: connection.execute(f"DELETE FROM memories WHERE user = ?{sql}", (user, *given)).rowcount
-        )
-
-
-def _memories(connection: sqlite3.Connection, sql: str, *given: object) -> list[Remembered]:
-    return [Remembered(str(id_), user, text, by, at) for id_, user, text, by, at in rows(connection, sql, *given)]
+    _user = "user"

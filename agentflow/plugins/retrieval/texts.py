@@ -1,0 +1,99 @@
+"""`TextIndex`: documents in a database, the base of `SqliteIndex` and `PostgresIndex`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from agentflow.errors import UsageError
+from agentflow.plugins._texts import C, Texts
+from agentflow.vocabulary.ports.index import Passage
+
+__all__ = ["TextIndex", "passages_of"]
+
+
+class TextIndex(Texts[C]):
+    """An `Index` in the table of a database."""
+
+    _longest: int
+    _of_source: ClassVar[str] = "source = ?"
+    """The condition for the passages of a document; each of its parameters is the source."""
+
+    def _set_longest(self, longest: int) -> None:
+        if longest < 50:
+            raise UsageError(f"{type(self).__name__}(longest={longest}): a passage has at least 50 characters.")
+        self._longest = longest
+
+    async def add(self, source: str, text: str) -> int:
+        """See `Index`. Passages that have not changed keep their vectors; the others are embedded at once."""
+        if not source.strip():
+            raise UsageError(
+                f"{type(self).__name__}.add(source=''): it is the name of the document, which answers cite."
+            )
+        new = list(dict.fromkeys(passages_of(text, self._longest)))
+
+        def work(connection: C) -> None:
+            self._begin_add(connection, source)
+            found = self._rows(
+                connection, f"SELECT id, line, text FROM NAME WHERE {self._of_source}", *self._is(source)
+            )
+            old = {(line, body): id_ for id_, line, body in found}
+            self._change(connection, "DELETE FROM NAME WHERE id = ?", *((old[one],) for one in old.keys() - set(new)))
+            made = [(source, *one) for one in new if one not in old]
+            self._change(
+                connection, "INSERT INTO NAME(source, line, text) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", *made
+            )
+
+        await self._run(work)
+        if self._embedder is not None:
+            await self._embed(self._embedder, "m.source = ?", source)
+        return len(new)
+
+    def _begin_add(self, connection: C, source: str) -> None:
+        """Keep other writers of a document waiting, if a transaction does not."""
+
+    async def remove(self, source: str) -> int:
+        """See `Index`."""
+        return await self._run(lambda c: self._change(c, f"DELETE FROM NAME WHERE {self._of_source}", self._is(source)))
+
+    def _is(self, source: str) -> list[str]:
+        return [source] * self._of_source.count("?")
+
+    async def sources(self) -> Sequence[str]:
+        """See `Index`."""
+        found = await self._run(lambda c: self._rows(c, "SELECT DISTINCT source FROM NAME"))
+        return sorted(source for (source,) in found)
+
+    async def search(self, query: str, limit: int) -> Sequence[Passage]:
+        """See `Index`."""
+        if not (ids := await self._ranked(query, limit)):
+            return []
+        sql = f"SELECT id, source, line, text FROM NAME WHERE id IN ({', '.join('?' * len(ids))})"
+        found = {id_: Passage(*rest) for id_, *rest in await self._run(lambda c: self._rows(c, sql, *ids))}
+        return [found[id_] for id_ in ids if id_ in found]
+
+
+def passages_of(text: str, longest: int) -> Iterator[tuple[int, str]]:
+    """Divide a text into passages: at an empty line once one is half full, or in any line at the maximum length.
+
+    Returns:
+        The first line of each, from 1, and its text.
+
+    Example:
+        >>> list(passages_of("one\\n\\ntwo\\nthree", 8))
+        [(1, 'one'), (3, 'two'), (4, 'three')]
+    """
+    part, size, first = list[str](), 0, 1
+    for number, line in enumerate(text.split("\n"), 1):
+        for start in range(0, max(len(line), 1), longest):
+            chunk = line[start : start + longest]
+            full = size + len(chunk) + 1 > longest or (not chunk.strip() and 2 * size > longest)
+            if part and full:
+                yield first, "\n".join(part).rstrip()
+                part, size = [], 0
+            if part or chunk.strip():
+                first = first if part else number
+                part.append(chunk)
+                size += len(chunk) + 1
+    if part:
+        yield first, "\n".join(part).rstrip()
