@@ -60,7 +60,7 @@ _MISSING: Final = (
 )
 
 
-class Connection(Protocol):
+class DatabaseConnection(Protocol):
     """A connection of the DB-API."""
 
     def cursor(self) -> Any:
@@ -71,7 +71,7 @@ class Connection(Protocol):
 
 
 T = TypeVar("T")
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=DatabaseConnection)
 
 
 class Texts(ABC, Generic[C]):

@@ -10,19 +10,16 @@ Rules:
 
 from __future__ import annotations
 
-import os
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any
 
 import msgspec
 
-from agentflow._support.frozen import EMPTY
 from agentflow._support.logs import logger
 from agentflow.errors import UnsupportedContentError, UsageError
 from agentflow.models.conversion import wire_name
-from agentflow.models.provider_errors import no_key
 from agentflow.models.realtime.live import (
     NO_TRANSCRIPT,
     LiveConnection,
@@ -41,8 +38,6 @@ __all__ = ["GeminiLive"]
 
 # `Any`: contents contain JSON.
 Content = dict[str, Any]
-
-_HOME: Final = "wss://generativelanguage.googleapis.com/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
 
 
 class _LiveBlob(msgspec.Struct):
@@ -102,70 +97,29 @@ class GeminiLive(RealtimeModel):
 
     Args:
         name: The model's name, with or without `gemini/`.
-        voice: The voice; by default the server's.
-        turn_detection: How the server detects the end of a turn, in its own format; None: `session.commit()` ends it.
-        params: Further fields of the setup, such as `{"contextWindowCompression": {"slidingWindow": {}}}`.
-        options: As for every `RealtimeModel`.
+        options: As for every `RealtimeModel`; `params` are further fields of the setup, such as
+            `{"contextWindowCompression": {"slidingWindow": {}}}`.
 
     Example:
         >>> GeminiLive("gemini-live-2.5-flash", voice="Kore").name
         'gemini/gemini-live-2.5-flash'
     """
 
-    input_rate: ClassVar[int] = 16_000
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        voice: str | None = None,
-        turn_detection: Mapping[str, Any] | None = EMPTY,
-        params: Mapping[str, Any] = EMPTY,
-        api_key: str | None = None,
-        url: str | None = None,
-        timeout: float = 60.0,
-        max_pending: float = 600.0,
-        max_frame: int = 4 << 20,
-    ) -> None:
-        self.model = name.removeprefix("gemini/")
-        super().__init__(
-            f"gemini/{self.model}",
-            api_key=api_key,
-            url=url,
-            timeout=timeout,
-            max_pending=max_pending,
-            max_frame=max_frame,
-        )
-        self.voice = voice
-        self.turn_detection = turn_detection
-        self.params = params
-
-    @property
-    def address(self) -> str:
-        """The address of the websocket."""
-        return self._url or _HOME
+    _vendor = "gemini"
+    _home = "wss://generativelanguage.googleapis.com/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
+    _keys = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+    input_rate = 16_000
 
     def live(self, player: PlayAudio | None) -> LiveConnection:
-        """Create a connection that is not open yet.
-
-        Raises:
-            ModelError: There is no key for the vendor's server.
-        """
-        key = self._api_key
-        if key is None and self._url is None:
-            key = os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
-            if key is None:
-                raise no_key(self.name, "GEMINI_API_KEY")
-        return _GeminiConnection(self, player, key)
+        """Create a connection that is not open yet."""
+        return _GeminiConnection(self, player)
 
 
 class _GeminiConnection(LiveConnection):
     """A connection to Gemini's Live API."""
 
-    def __init__(self, model: GeminiLive, player: PlayAudio | None, key: str | None) -> None:
-        super().__init__(model, player, [key] if key else [])
-        self._settings = model
-        self._key = key
+    def __init__(self, model: GeminiLive, player: PlayAudio | None) -> None:
+        super().__init__(model, player)
         self._system = ""
         self._tools: tuple[str, ...] = ()
         self._incoming: LiveReply | None = None  # the reply that the server's content belongs to
@@ -180,14 +134,14 @@ class _GeminiConnection(LiveConnection):
 
     async def open(self, system: object, tools: Sequence[ToolSpec], history: Sequence[Msg]) -> None:
         """Connect, configure the session, and send the history."""
-        made = self._settings
+        made = self.model
         if callable(system):
             raise UsageError(
                 f"The agent's system prompt is a function, but {made.name!r} takes it only when a session opens. Use a text."
             )
         self._system = system.text if isinstance(system, Msg) else str(system or "")
         self._tools = tuple([spec.name for spec in tools])
-        headers = {"x-goog-api-key": self._key} if self._key else {}
+        headers = {"x-goog-api-key": self.key} if self.key else {}
         await self.socket.open(made.address, headers, timeout=made.timeout, max_frame=made.max_frame)
         await self.socket.send({"setup": self._setup(tools)})
         await self.first("setupComplete")
@@ -195,7 +149,7 @@ class _GeminiConnection(LiveConnection):
             await self.socket.send({"clientContent": {"turns": turns, "turnComplete": False}})
 
     def _setup(self, tools: Sequence[ToolSpec]) -> Content:
-        made, detection = self._settings, self._settings.turn_detection
+        made, detection = self.model, self.model.turn_detection
         generation: Content = {"responseModalities": ["TEXT" if self.player is None else "AUDIO"]}
         if made.voice:
             generation["speechConfig"] = {"voiceConfig": {"prebuiltVoiceConfig": {"voiceName": made.voice}}}
@@ -216,7 +170,7 @@ class _GeminiConnection(LiveConnection):
 
     async def send_audio(self, audio: bytes) -> None:
         """Send the user's audio; without detection, the first is the start of a turn."""
-        if self._settings.turn_detection is None and not self._active:
+        if self.model.turn_detection is None and not self._active:
             self._active = True
             await self.socket.send({"realtimeInput": {"activityStart": {}}})
         blob = {"mimeType": f"audio/pcm;rate={self.model.input_rate}", "data": b64encode(audio).decode()}

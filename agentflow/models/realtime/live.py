@@ -13,23 +13,34 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import os
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypedDict
 
+from agentflow._support.frozen import EMPTY
 from agentflow._support.logs import logger
 from agentflow._support.values import NamedTuple
 from agentflow.errors import ModelError, UsageError
+from agentflow.models.provider_errors import no_key
 from agentflow.models.realtime.socket import JsonSocket
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
-__all__ = ["NO_TRANSCRIPT", "LiveConnection", "LiveReply", "PlayAudio", "RealtimeModel", "live_connection"]
+__all__ = [
+    "NO_TRANSCRIPT",
+    "LiveConnection",
+    "LiveReply",
+    "PlayAudio",
+    "RealtimeModel",
+    "RealtimeOptions",
+    "live_connection",
+]
 
 PlayAudio: TypeAlias = Callable[[AsyncIterator[bytes]], Awaitable[None]]
 """Plays the audio of one reply. It takes the next chunk when it has played the last one, and is cancelled by an interrupt."""
@@ -44,11 +55,26 @@ _PIECE = 0.1
 _UNSUPPORTED = ("temperature", "top_p", "stop", "seed", "thinking", "answer_schema", "cache", "server_tools")
 
 
+class RealtimeOptions(TypedDict, total=False):
+    """The keywords of a `RealtimeModel`, for its subclasses."""
+
+    voice: str | None
+    params: Mapping[str, Any]
+    api_key: str | None
+    url: str | None
+    timeout: float
+    max_pending: float
+    max_frame: int
+
+
 class RealtimeModel(ABC):
     """A model that hears and speaks, for an agent that is used through `RealtimeSession`.
 
     Args:
-        name: The model's name.
+        name: The model's name, with or without the vendor's name before it.
+        voice: The voice; by default the server's.
+        turn_detection: How the server detects the end of a turn, in its own format; None: `session.commit()` ends it.
+        params: Further fields of the session, in the server's format.
         api_key: The key; by default the vendor's environment variable.
         url: The address of the server, without the query; by default the vendor's.
         timeout: The longest silence of the provider within a reply, and the longest time to connect, in seconds.
@@ -56,6 +82,14 @@ class RealtimeModel(ABC):
         max_frame: The largest frame to receive, in bytes.
     """
 
+    _vendor: ClassVar[str]
+    """The vendor's name."""
+    _home: ClassVar[str]
+    """The vendor's address."""
+    _keys: ClassVar[tuple[str, ...]]
+    """The environment variables of the key."""
+    _other_keys: ClassVar[tuple[str, ...]] = ()
+    """Those for other servers."""
     input_rate: ClassVar[int] = 24_000
     """The sample rate of the user's audio: 16-bit PCM, mono, little-endian."""
     output_rate: ClassVar[int] = 24_000
@@ -65,13 +99,20 @@ class RealtimeModel(ABC):
         self,
         name: str,
         *,
+        voice: str | None = None,
+        turn_detection: Mapping[str, Any] | None = EMPTY,
+        params: Mapping[str, Any] = EMPTY,
         api_key: str | None = None,
         url: str | None = None,
         timeout: float = 60.0,
         max_pending: float = 600.0,
         max_frame: int = 4 << 20,
     ) -> None:
-        self._name = name
+        self.model = name.removeprefix(f"{self._vendor}/")
+        self._name = f"{self._vendor}/{self.model}"
+        self.voice = voice
+        self.turn_detection = turn_detection
+        self.params = params
         self._api_key = api_key
         self._url = url
         self.timeout = timeout
@@ -105,12 +146,32 @@ class RealtimeModel(ABC):
             )
         return live.stream(request)
 
+    @property
+    def address(self) -> str:
+        """The address of the websocket."""
+        return self._url or self._home
+
+    def key(self) -> str | None:
+        """Return the key; a key of the environment goes only to its own host.
+
+        Raises:
+            ModelError: There is none for the vendor's server.
+        """
+        names = self._keys if self._url is None else self._other_keys
+        key = self._api_key or next((key for name in names if (key := os.environ.get(name))), None)
+        if key is None and self._url is None:
+            raise no_key(self.name, names[0])
+        return key
+
     @abstractmethod
     def live(self, player: PlayAudio | None) -> LiveConnection:
         """Create a connection that is not open yet.
 
         Args:
             player: Plays the replies; None asks the model for text.
+
+        Raises:
+            ModelError: There is no key for the vendor's server.
         """
 
 
@@ -277,7 +338,6 @@ class LiveConnection(ABC):
     Args:
         model: The model.
         player: Plays its replies; None asks for text.
-        secrets: Texts that errors must not show.
 
     Attributes:
         model: The model.
@@ -288,10 +348,12 @@ class LiveConnection(ABC):
         on_speech: Called when the user begins to speak.
     """
 
-    def __init__(self, model: RealtimeModel, player: PlayAudio | None, secrets: Sequence[str]) -> None:
+    def __init__(self, model: RealtimeModel, player: PlayAudio | None) -> None:
         self.model = model
         self.player = player
-        self.socket = JsonSocket(model.name, secrets)
+        self.key = model.key()
+        self.secrets = [self.key] if self.key else []
+        self.socket = JsonSocket(model.name, self.secrets)
         self.expected = self.speaking = False
         self.turn: object = None
         self.on_turn: Callable[[str | Msg], None] = _ignore

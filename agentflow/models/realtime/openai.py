@@ -11,27 +11,26 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import os
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Unpack
 from urllib.parse import quote
 
 import msgspec
 
-from agentflow._support.frozen import EMPTY
 from agentflow._support.logs import logger
 from agentflow.errors import ModelError, UnsupportedContentError
 from agentflow.models.conversion import wire_name
-from agentflow.models.provider_errors import ProviderError, model_error, no_key
+from agentflow.models.provider_errors import ProviderError, model_error
 from agentflow.models.realtime.live import (
     NO_TRANSCRIPT,
     LiveConnection,
     LiveReply,
     PlayAudio,
     RealtimeModel,
+    RealtimeOptions,
     ReplyPart,
 )
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
@@ -44,7 +43,6 @@ __all__ = ["OpenAIRealtime"]
 # `Any`: items contain JSON.
 Item = dict[str, Any]
 
-_HOME: Final = "wss://api.openai.com/v1/realtime"
 _VAD: Final = {"type": "server_vad"}
 _LOST: Final[Item] = {}
 """The form of an item that is never wanted: it is deleted before the next reply."""
@@ -118,10 +116,8 @@ class OpenAIRealtime(RealtimeModel):
 
     Args:
         name: The model's name, with or without `openai/`.
-        voice: The voice; by default the server's.
         turn_detection: How the server detects the end of a turn, in its own format; None: `session.commit()` ends it.
         transcription: The transcription of the user's audio, in the server's format: hooks and the history have this text.
-        params: Further fields of the server's session.
         options: As for every `RealtimeModel`.
 
     Example:
@@ -129,63 +125,38 @@ class OpenAIRealtime(RealtimeModel):
         'openai/gpt-realtime'
     """
 
+    _vendor = "openai"
+    _home = "wss://api.openai.com/v1/realtime"
+    _keys = ("OPENAI_API_KEY",)
+    _other_keys = ("OPENAI_COMPATIBLE_API_KEY",)
+
     def __init__(
         self,
         name: str,
         *,
-        voice: str | None = None,
         turn_detection: Mapping[str, Any] | None = _VAD,
         transcription: Mapping[str, Any] = {"model": "gpt-4o-mini-transcribe"},
-        params: Mapping[str, Any] = EMPTY,
-        api_key: str | None = None,
-        url: str | None = None,
-        timeout: float = 60.0,
-        max_pending: float = 600.0,
-        max_frame: int = 4 << 20,
+        **options: Unpack[RealtimeOptions],
     ) -> None:
-        self.model = name.removeprefix("openai/")
-        super().__init__(
-            f"openai/{self.model}",
-            api_key=api_key,
-            url=url,
-            timeout=timeout,
-            max_pending=max_pending,
-            max_frame=max_frame,
-        )
-        self.voice = voice
-        self.turn_detection = turn_detection
+        super().__init__(name, turn_detection=turn_detection, **options)
         self.transcription = transcription
-        self.params = params
 
     @property
     def address(self) -> str:
         """The address of the websocket."""
-        return f"{self._url or _HOME}?model={quote(self.model)}"
-
-    def key(self) -> str | None:
-        """Return the key; a key of the environment goes only to its own host.
-
-        Raises:
-            ModelError: There is none for the vendor's server.
-        """
-        name = "OPENAI_API_KEY" if self._url is None else "OPENAI_COMPATIBLE_API_KEY"
-        key = self._api_key or os.environ.get(name)
-        if key is None and self._url is None:
-            raise no_key(self.name, name)
-        return key
+        return f"{super().address}?model={quote(self.model)}"
 
     def live(self, player: PlayAudio | None) -> LiveConnection:
         """Create a connection that is not open yet."""
-        return _OpenAILive(self, player, self.key())
+        return _OpenAILive(self, player)
 
 
 class _OpenAILive(LiveConnection):
     """A connection to OpenAI's Realtime API."""
 
-    def __init__(self, model: OpenAIRealtime, player: PlayAudio | None, key: str | None) -> None:
-        super().__init__(model, player, [key] if key else [])
-        self._settings = model
-        self._key = key
+    def __init__(self, model: OpenAIRealtime, player: PlayAudio | None) -> None:
+        super().__init__(model, player)
+        self._transcription = model.transcription
         self._items: dict[str, Item | None] = {}  # the server's conversation; None: a form that is not known yet
         self._uttered: deque[str] = deque()  # the user's items, in order, until their transcripts are turns
         self._heard: dict[str, str] = {}
@@ -198,8 +169,8 @@ class _OpenAILive(LiveConnection):
 
     async def open(self, system: object, tools: Sequence[ToolSpec], history: Sequence[Msg]) -> None:
         """Connect and configure the session; instructions, tools and history are sent with each reply."""
-        made = self._settings
-        headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
+        made = self.model
+        headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
         await self.socket.open(made.address, headers, timeout=made.timeout, max_frame=made.max_frame)
         await self._send(self._configuration(), "setup")
         event = await self.first("session.updated")
@@ -207,12 +178,12 @@ class _OpenAILive(LiveConnection):
             raise self._error(msgspec.convert(event, _RealtimeEvent).error)
 
     def _configuration(self) -> Item:
-        made, pcm = self._settings, {"type": "audio/pcm", "rate": 24_000}
+        made, pcm = self.model, {"type": "audio/pcm", "rate": 24_000}
         detection = made.turn_detection
         if detection is not None:
             detection = {**detection, "create_response": False, "interrupt_response": False}
         output = {"format": pcm} | ({"voice": made.voice} if made.voice else {})
-        hearing = {"format": pcm, "transcription": dict(made.transcription), "turn_detection": detection}
+        hearing = {"format": pcm, "transcription": dict(self._transcription), "turn_detection": detection}
         session = {
             "type": "realtime",
             "output_modalities": ["text" if self.player is None else "audio"],
@@ -413,10 +384,7 @@ class _OpenAILive(LiveConnection):
 
     def _error(self, error: Mapping[str, Any]) -> ModelError:
         failure = ProviderError(str(error.get("message")), None, {}, error)
-        return model_error(failure, self.model.name, secrets=self._secrets())
-
-    def _secrets(self) -> list[str]:
-        return [self._key] if self._key else []
+        return model_error(failure, self.model.name, secrets=self.secrets)
 
 
 def _function(spec: ToolSpec) -> Item:
