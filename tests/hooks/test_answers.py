@@ -1,4 +1,6 @@
-"""Every form of answer under every option of a hook: an answer means the same however it comes and whoever waits for it."""
+"""Every form of answer with every option of a hook: an answer has the same meaning in each form, with and without a
+listener.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def _replaced(event: PreActing) -> PreActing:
 
 
 def _half(answer: Any) -> Callable[[PreActing], Any]:
-    """Edits, then answers with what is illegal or raises."""
+    """Edits the event, then answers with an illegal value or raises."""
 
     def half(event: PreActing) -> Any:
         if not event.sealed:
@@ -116,7 +118,7 @@ class Form(Hook):
 
 
 class Listener(ChangeListener):
-    """Keeps what it is told."""
+    """Records what it receives."""
 
     events = ()
 
@@ -211,7 +213,7 @@ def _possible(way: str, answer: str, options: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("answer", ANSWERS)
 @pytest.mark.parametrize("option", OPTIONS)
 async def test_an_answer_means_the_same_in_every_form(option: str, answer: str, recorded: bool) -> None:
-    """The option says what an answer comes to; the way in which it comes, and a listener, change nothing."""
+    """The option decides the effect of an answer; its form, and a listener, change nothing."""
     options, expected = OPTIONS[option]
     came = {
         way: await _result([_made(way, answer, options), *([Listener()] if recorded else [])])
@@ -233,7 +235,7 @@ TOLD: dict[str, tuple[dict[str, str], str, str]] = {
     "an error": ({"tool_use": "40"}, "", "ValueError"),
     "a cancellation of its own": ({"tool_use": "40"}, "", "CancelledError"),
 }
-"""What a listener is told: the changes, the verdict, the error."""
+"""What a listener receives: the changes, the verdict, the error."""
 
 
 def _told(call: HookCall) -> tuple[dict[str, str], str, str]:
@@ -245,7 +247,7 @@ def _told(call: HookCall) -> tuple[dict[str, str], str, str]:
 @pytest.mark.parametrize("answer", ANSWERS)
 @pytest.mark.parametrize("shadow", [False, True], ids=["applied", "shadow"])
 async def test_a_listener_is_told_the_same_in_every_form(answer: str, shadow: bool) -> None:
-    """What a hook did, or in the shadow would have done, is written down alike however its answer comes."""
+    """The effect of a hook, or of a shadow hook, is recorded in the same way for each form of its answer."""
     told: dict[str, Any] = {}
     for way in WAYS:
         if _possible(way, answer, {}) and not (shadow and answer == "a cancellation of its own"):
@@ -256,7 +258,7 @@ async def test_a_listener_is_told_the_same_in_every_form(answer: str, shadow: bo
 
 
 async def test_a_refusal_by_policy_is_told_with_its_cause() -> None:
-    """`on_failure="deny"`: a listener is told the verdict that stands, and the failure it came of."""
+    """`on_failure="deny"`: a listener receives the effective verdict, and the failure that caused it."""
     listener = Listener()
     await _result([_made("coroutine", "an error", {"on_failure": "deny"}), listener])
     assert _told(listener.calls[0])[1:] == (
@@ -298,13 +300,15 @@ def _result_changed(answer: Any) -> Callable[[PostActing], Any]:
     ids=["skip", "deny", "none"],
 )
 async def test_where_deny_is_illegal_it_is_a_failure(answer: Any, option: Any, expected: str) -> None:
-    """On `PostActing` a Deny, a Veto, nonsense and an error are failures alike: undone, withheld, or raised."""
+    """On `PostActing` a Deny, a Veto, an illegal value and an error are failures alike: undone, withheld, or raised."""
     name = "ValueError" if isinstance(answer, ValueError) else "HookContractError"
     assert await _result([Says(PostActing, _result_changed(answer), on_failure=option)]) == expected.format(name)
 
 
 async def test_again_on_the_summary_follows_the_policy() -> None:
-    """A verdict that is illegal for this event, and legal for others of its type, is a failure: its edits are undone."""
+    """A verdict that is illegal for this event, but legal for others of its type, is a failure: the hook's edits are
+    undone.
+    """
 
     def again(event: PostReasoning) -> Again:
         event.reasoning_result = Msg.assistant("changed")
@@ -339,7 +343,7 @@ async def test_again_on_the_summary_follows_the_policy() -> None:
     ids=lambda value: getattr(value, "__name__", None) or repr(value),
 )
 async def test_a_verdict_of_an_observer_is_an_error(kind: type, answer: Any, got: str) -> None:
-    """An observer decides nothing: its verdict is a contract error that says what it may answer, and harms nothing."""
+    """An observer decides nothing: its verdict is a contract error that names the legal answers, and has no effect."""
     told: list[BaseException] = []
 
     class Hears(Hook):
@@ -363,7 +367,7 @@ async def test_a_verdict_of_an_observer_is_an_error(kind: type, answer: Any, got
 
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
 async def test_the_first_guard_that_vetoes_work_decides(later: bool) -> None:
-    """The guards after it are not called, however it answers; observers are."""
+    """The guards after it are not called, whatever the form of its answer; observers are."""
     called: list[str] = []
 
     @on(PreActing, guard=True, priority=10)

@@ -1,4 +1,4 @@
-"""`around`: the work behind a sealed Pre event, as a cold Mono or Flux."""
+"""`around`: the work that follows a sealed Pre event, as a cold Mono or Flux."""
 
 import asyncio
 import sys
@@ -46,7 +46,7 @@ from agentflow.vocabulary.events import (
 
 
 class Around(Hook):
-    """Wraps the work behind one event class."""
+    """Wraps the work that follows one event class."""
 
     def __init__(self, kind: type, wrap: Callable[[Any, Any], Any]) -> None:
         self.kind = kind
@@ -65,7 +65,7 @@ DOWN = ConnectionError("down")
 
 
 async def test_source_itself_changes_nothing() -> None:
-    """A hook that returns the source leaves the log as it is without the hook."""
+    """A hook that returns the source does not change the log."""
     plain = await streamed(agent_of([ONE, ["e", "nd"]]))
     kinds = (PreCall, PreReasoning, PreToolRound, PreActing)
     assert (
@@ -77,8 +77,9 @@ async def test_source_itself_changes_nothing() -> None:
 
 
 async def test_layers_of_plain_operators_are_one_loop() -> None:
-    """Hooks that map, filter or tap the model's chunks need no async generator. If one of them observes the end, all of
-    them together are one, however many they are."""
+    """Hooks that map, filter or tap the model's chunks need no async generator. If one of them observes the end, all
+    of them together need one, however many they are.
+    """
 
     async def generators(*hooks: Hook) -> int:
         begun = 0
@@ -122,7 +123,8 @@ async def test_a_plain_operator_that_raises(
     kind: type[Any], raised: type[BaseException], reported: type[Exception]
 ) -> None:
     """A cancellation that a plain operator raises itself is reported as the hook's failure, the end of a stream as an
-    error."""
+    error.
+    """
 
     def failing(_: object) -> Any:
         raise raised("no")
@@ -136,7 +138,7 @@ async def test_a_plain_operator_that_raises(
 
 
 async def test_plain_operators_drop_chunks() -> None:
-    """A chunk that `filter` drops is no part of the reply, and later operators do not see it."""
+    """A chunk that `filter` drops is not part of the reply, and later operators do not get it."""
     seen: list[str] = []
     around = Around(
         PreReasoning,
@@ -147,7 +149,9 @@ async def test_plain_operators_drop_chunks() -> None:
 
 
 async def test_retry_before_any_chunk() -> None:
-    """`source.retry(3)` makes the model call again; pieces of the attempt that worked are `attempt`-numbered, not restarts."""
+    """`source.retry(3)` repeats the model call; the chunks of the successful attempt have its `attempt` number, and
+    are no restarts.
+    """
     recorder = Recorder()
     agent = agent_of([DOWN, DOWN, "fine"], Around(PreReasoning, lambda _, source: source.retry(3)), recorder)
     assert (await agent.call("go")).text == "fine"
@@ -156,7 +160,7 @@ async def test_retry_before_any_chunk() -> None:
 
 
 async def test_retry_after_delivered_chunks_restarts() -> None:
-    """When chunks were delivered, the next one says restart=True, attempt=2, and the fold starts over."""
+    """If chunks were delivered, the next one has restart=True and attempt=2, and the fold starts again."""
     agent = agent_of([["half ", DOWN], ["who", "le"]], Around(PreReasoning, lambda _, source: source.retry(2)))
     assert await streamed(agent) == [
         "PreCall user: go",
@@ -171,7 +175,7 @@ async def test_retry_after_delivered_chunks_restarts() -> None:
 
 
 async def test_attempts_and_restarts_of_every_chunk() -> None:
-    """Only the first chunk behind a failure is a restart; all chunks of an attempt carry its number."""
+    """Only the first chunk after a failure is a restart; all chunks of an attempt have its number."""
     recorder = Recorder()
     script = [["a", DOWN], ["b", DOWN], ["c", "d"]]
     await agent_of(script, Around(PreReasoning, lambda _, source: source.retry(3)), recorder).call("go")
@@ -193,7 +197,7 @@ async def _hang() -> None:
 
 
 def test_timeout_limits_the_gap_between_items() -> None:
-    """`source.timeout(5)`: a model that pauses too long fails; the partial stream is closed."""
+    """`source.timeout(5)`: a model that pauses too long fails, and its stream is closed."""
     model = ScriptedModel([["a", _hang, "b"]])
     agent = Agent("a", model, hooks=[Around(PreReasoning, lambda _, source: source.timeout(5))])
     with pytest.raises(TimeoutError):
@@ -202,7 +206,7 @@ def test_timeout_limits_the_gap_between_items() -> None:
 
 
 def test_deadline_limits_the_working_time() -> None:
-    """`source.deadline(30)` limits the source's own working time, and a retry gives it another go."""
+    """`source.deadline(30)` limits the source's own working time, and a retry gets the full time again."""
 
     async def ten() -> None:
         await asyncio.sleep(10)
@@ -213,7 +217,7 @@ def test_deadline_limits_the_working_time() -> None:
 
 
 def test_a_slow_hook_does_not_count_for_the_deadline() -> None:
-    """The deadline counts the source's working time, not that of hooks and readers behind it."""
+    """The deadline counts the source's working time, not that of later hooks and readers."""
 
     class Slow(Hook):
         async def on_event(self, event: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -226,7 +230,7 @@ def test_a_slow_hook_does_not_count_for_the_deadline() -> None:
 
 
 async def test_catch_with_another_model() -> None:
-    """`source.catch(lambda e, _: source.using(model=...))` asks another model with the same request."""
+    """`source.catch(lambda e, _: source.using(model=...))` calls another model with the same request."""
     spare = ScriptedModel(["spare answer"], name="spare")
     agent = agent_of(
         [["half", DOWN]], Around(PreReasoning, lambda _, s: s.catch(lambda error, _: s.using(model=spare)))
@@ -253,7 +257,7 @@ async def test_using_other_messages_and_options() -> None:
 
 
 async def test_map_over_chunks_reaches_consumer_and_history() -> None:
-    """Redaction is a map over chunks: consumer, PostReasoning, history and reply all see the mapped text."""
+    """Redaction is a map over chunks: consumer, PostReasoning, history and reply all have the mapped text."""
 
     def mask(chunk: Any) -> Any:
         return replace(chunk, text=chunk.text.replace("secret", "***"))
@@ -265,7 +269,7 @@ async def test_map_over_chunks_reaches_consumer_and_history() -> None:
 
 
 async def test_chunks_of_a_tool() -> None:
-    """`source.chunks(f)` changes a tool's pieces on their way to ActingChunk, and the result of a streaming tool."""
+    """`source.chunks(f)` changes a tool's chunks before ActingChunk, and the result of a streaming tool."""
 
     @tool
     async def stream() -> Any:
@@ -294,8 +298,9 @@ async def test_chunks_of_a_tool() -> None:
 
 
 async def test_a_guard_that_races_the_model() -> None:
-    """`Flux.merge(check.ignore_elements(), source)`: a check that vetoes while the model talks cancels the model; equals
-    Deny: the reply is the reason."""
+    """`Flux.merge(check.ignore_elements(), source)`: a check that vetoes while the model streams cancels the model,
+    and equals Deny: the reply is the reason.
+    """
     talking = asyncio.Event()
 
     async def check() -> None:
@@ -318,7 +323,7 @@ async def test_a_guard_that_races_the_model() -> None:
 
 
 async def test_a_guard_that_passes_while_the_model_talks() -> None:
-    """A racing check that finds nothing leaves the model's reply as it is."""
+    """A racing check that passes leaves the model's reply unchanged."""
 
     async def check() -> None:
         await asyncio.sleep(0)
@@ -338,7 +343,7 @@ async def test_the_source_behind_precall_runs_once() -> None:
 
 
 async def test_around_precall_changes_the_reply() -> None:
-    """What `around` gives behind PreCall is the call's reply; it is returned and stored."""
+    """The message that `around` yields on PreCall is the call's reply; it is returned and stored."""
     shout = Around(PreCall, lambda _, source: source.map(lambda msg: Msg.assistant(msg.text.upper())))
     agent = agent_of(["quiet"], shout)
     assert (await agent.call("go")).text == "QUIET"
@@ -354,7 +359,7 @@ async def test_around_precall_answers_from_a_cache() -> None:
 
 
 async def test_around_a_tool() -> None:
-    """Behind PreActing: retry runs the tool again, one PostActing; a fallback answers; Veto denies."""
+    """On PreActing: retry runs the tool again, with one PostActing; a fallback answers; Veto denies."""
     tries: list[int] = []
 
     @tool(type="read")
@@ -402,7 +407,7 @@ async def test_veto_in_around_equals_deny_on_every_stage() -> None:
 
 
 async def test_around_a_round_does_not_run_finished_calls_again() -> None:
-    """Behind PreToolRound: subscribing again runs only what has no result yet."""
+    """On PreToolRound: subscribing again runs only the calls without a result."""
     runs: list[str] = []
 
     @tool(type="read")
@@ -422,7 +427,7 @@ async def test_around_a_round_does_not_run_finished_calls_again() -> None:
 
 
 async def test_around_a_round_may_rewrite_results() -> None:
-    """What `around` gives behind PreToolRound are the round's results."""
+    """The results that `around` yields on PreToolRound are those of the round."""
 
     def rewrite(results: Any) -> Any:
         return tuple(type(result)(result.tool_use_id, result.name, "rewritten") for result in results)
@@ -434,8 +439,9 @@ async def test_around_a_round_may_rewrite_results() -> None:
 
 @pytest.mark.parametrize("answered", [(), ("t1",), ("t2",), ("t1", "t2"), ("t3",), ("t1", "t2", "t3")])
 async def test_a_round_waits_for_what_around_leaves_unanswered(answered: tuple[str, ...]) -> None:
-    """Two calls wait for a person, one does not. What `around` answers is answered, and waits no more: event, reply and
-    session agree. What still waits runs when it is approved, and its result counts unless `around` answers it."""
+    """Two calls wait for a person, one does not. A call that `around` answers no longer waits: event, reply and
+    session agree. A waiting call runs when it is approved, and its result counts unless `around` answers it.
+    """
     ran: list[str] = []
     rounds: list[dict[str, str]] = []
 
@@ -483,7 +489,7 @@ async def test_a_round_waits_for_what_around_leaves_unanswered(answered: tuple[s
 
 
 async def test_a_veto_around_a_round_denies_what_waits() -> None:
-    """`around` raises Veto after the calls have asked a person: nobody is waited for, and event and session agree."""
+    """`around` raises Veto after calls have suspended: no call waits, and event and session agree."""
 
     @tool(requires_approval=True)
     async def pay() -> str:
@@ -502,7 +508,7 @@ async def test_a_veto_around_a_round_denies_what_waits() -> None:
 
 
 async def test_what_around_may_not_return() -> None:
-    """Anything that cannot be subscribed to is a contract error that names hook and event."""
+    """A value that cannot be subscribed to is a contract error that names hook and event."""
     with pytest.raises(HookContractError) as caught:
         await agent_of(["x"], Around(PreReasoning, lambda _, source: "text")).call("go")
     assert str(caught.value) == (
@@ -511,7 +517,7 @@ async def test_what_around_may_not_return() -> None:
 
 
 async def test_the_event_is_sealed_in_around() -> None:
-    """`around` gets the sealed event: it cannot be assigned any more."""
+    """`around` gets the sealed event, which cannot be assigned."""
     sealed: list[bool] = []
 
     def wrap(event: Any, source: Any) -> Any:
@@ -535,7 +541,7 @@ async def test_a_failing_around_names_its_hook() -> None:
 
 
 async def test_an_attempt_that_came_to_nothing_is_billed() -> None:
-    """What a provider reported for a broken attempt is part of the call's usage."""
+    """The usage that a provider reported for a broken attempt is part of the call's usage."""
 
     class Retry(Hook):
         def around(self, event: Any, source: Any) -> Any:
@@ -549,7 +555,7 @@ async def test_an_attempt_that_came_to_nothing_is_billed() -> None:
 
 
 class Typed(Hook):
-    """Wraps a model call and a tool call by the typed forms, and the rest by `around`."""
+    """Wraps a model call and a tool call by the typed forms, and the other stages by `around`."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -568,7 +574,9 @@ class Typed(Hook):
 
 
 async def test_the_typed_forms_take_the_place_of_around() -> None:
-    """`around_model` and `around_tool` are called for their stage and `around` for the others; what they return counts."""
+    """`around_model` and `around_tool` are called for their stage and `around` for the others; their return values
+    count.
+    """
     hook = Typed()
     agent = Agent("a", ScriptedModel([use("t1", "add", a=1, b=2), "done"]), tools=[add], hooks=[hook])
     reply = await agent.call("go")
@@ -583,14 +591,16 @@ async def test_the_typed_forms_take_the_place_of_around() -> None:
 
 
 class OneForm(Hook):
-    """Only wraps tools."""
+    """Wraps tools only."""
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
         return source.map(lambda result: replace(result, content="wrapped"))
 
 
 async def test_a_typed_form_alone_wraps_its_stage_and_no_other() -> None:
-    """A hook with `around_tool` alone stands in the table of tools, works on one tool and on a turn, and in the shadow not."""
+    """A hook with `around_tool` alone is in the table of tools, and works on a tool and on a turn, but not in shadow
+    mode.
+    """
     described = Agent("a", ScriptedModel([]), hooks=[OneForm()], default_hooks=()).hooks.describe()
     assert described == "PreActing\n  around     100  OneForm"
     fresh = tool(add.function)

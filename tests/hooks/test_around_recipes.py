@@ -1,4 +1,4 @@
-"""The recipes of docs/around.md, taken from the page: each is short, and holds with `call` and with `stream`."""
+"""The recipes of docs/around.md, taken from the page: each is short, and works with `call` and with `stream`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RECIPES = _recipes()
 
 
 def recipe(name: str) -> Any:
-    """A class of the page, with what its block imports and the constants it uses."""
+    """Return a class of the page, with the imports and constants of its block."""
     block = RECIPES[name][1]
     names: dict[str, Any] = {}
     for node in ast.parse(block).body:
@@ -62,7 +62,7 @@ def recipe(name: str) -> Any:
 
 
 class Run:
-    """What a call gave: the reply or the error, the chunks that a reader would have seen, and all its events."""
+    """The outcome of a call: the reply or the error, the chunks that a reader gets, and all its events."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -91,7 +91,7 @@ class _Watch(Hook):
 
 @pytest.fixture(params=["call", "stream"])
 def path(request: pytest.FixtureRequest) -> str:
-    """Streamed and not."""
+    """With and without a stream."""
     return str(request.param)
 
 
@@ -126,7 +126,7 @@ DOWN = ModelError("overloaded", retryable=True)
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_is_ten_lines_or_fewer(name: str) -> None:
-    """Blank lines apart, each hook of the page has at most ten lines."""
+    """Without blank lines, each hook of the page has at most ten lines."""
     node, block = RECIPES[name]
     lines = block.splitlines()[node.lineno - 1 : node.end_lineno]
     assert len([line for line in lines if line.strip()]) <= 10
@@ -134,7 +134,7 @@ def test_a_recipe_is_ten_lines_or_fewer(name: str) -> None:
 
 
 async def test_retry(path: str) -> None:
-    """Two failures, one of them in mid-sentence; the reader is told that the half sentence is void."""
+    """Two failures, one in the middle of a sentence; the reader gets a restart."""
     model = ScriptedModel([DOWN, ["half ", DOWN], ["who", "le"]])
     run = await go(path, Agent("a", model, hooks=[recipe("Retry")()]))
     assert (run.text, run.chunks) == ("whole", ["half ", "who", "le"])
@@ -143,7 +143,7 @@ async def test_retry(path: str) -> None:
 
 
 async def test_retry_gives_up(path: str) -> None:
-    """The third failure is the caller's; three attempts were made."""
+    """The third failure is raised to the caller, after three attempts."""
     model = ScriptedModel([DOWN, DOWN, DOWN, "never"])
     run = await go(path, Agent("a", model, hooks=[recipe("Retry")()]))
     assert (run.error, run.outcome, len(model.requests)) == (DOWN, "failed", 3)
@@ -159,7 +159,9 @@ async def test_retry_gives_up(path: str) -> None:
     ids=["in time", "a gap", "altogether"],
 )
 def test_patience(path: str, script: list[Any], text: str | None) -> None:
-    """Five seconds for a chunk and thirty altogether: the call fails with a TimeoutError, and the model is let go."""
+    """Five seconds for a chunk and thirty in total: the call fails with a TimeoutError, and the model's stream is
+    closed.
+    """
 
     async def main() -> None:
         model = ScriptedModel([script])
@@ -172,7 +174,7 @@ def test_patience(path: str, script: list[Any], text: str | None) -> None:
 
 
 async def test_fallback(path: str) -> None:
-    """The backup starts over; what the first model had said is void."""
+    """The backup starts again; the text of the first model is void."""
     backup = ScriptedModel([["spare ", "answer"]], name="backup")
     run = await go(path, Agent("a", ScriptedModel([["half", DOWN]]), hooks=[recipe("Fallback")(backup)]))
     assert (run.text, run.chunks) == ("spare answer", ["half", "spare ", "answer"])
@@ -180,7 +182,7 @@ async def test_fallback(path: str) -> None:
 
 
 async def test_cache_of_results(path: str) -> None:
-    """The same call of a tool runs once; failures are not kept, and each call has an answer of its own."""
+    """An equal call of a tool runs once; failures are not cached, and each call has its own answer."""
     runs: list[str] = []
 
     @tool(type="read")
@@ -210,7 +212,9 @@ async def test_cache_of_results(path: str) -> None:
     ids=["fast", "slow", "slow later"],
 )
 def test_hedge(path: str, first: list[Any], text: str, asked: int) -> None:
-    """A second attempt begins after two seconds of silence; the one that speaks first is the reply, the other is let go."""
+    """A second attempt begins after two seconds of silence; the first to answer is the reply, and the other is
+    cancelled.
+    """
 
     async def main() -> None:
         model, spare = ScriptedModel([first]), ScriptedModel(["spare"], name="spare")
@@ -222,7 +226,7 @@ def test_hedge(path: str, first: list[Any], text: str, asked: int) -> None:
 
 
 def test_at_once(path: str) -> None:
-    """Five calls, two at a time; one that is cancelled while it waits or works gives its place back."""
+    """Five calls, two at a time; a call that is cancelled while it waits or works releases its slot."""
 
     async def main() -> None:
         model = ScriptedModel(lambda request: [sleeps(10), "done"])
@@ -264,7 +268,9 @@ SPLITS = [
 
 @pytest.mark.parametrize(("pieces", "text"), SPLITS)
 async def test_redact_over_chunk_borders(path: str, pieces: list[str], text: str) -> None:
-    """A word that the chunks cut is caught before a reader sees any of it; what only looked like it comes through."""
+    """A word that is split over chunks is masked before a reader sees a part of it; a text that only began like it
+    passes.
+    """
     run = await go(path, Agent("a", ScriptedModel([pieces]), hooks=[recipe("Redact")()]))
     assert (run.text, "".join(run.chunks)) == (text, text)
     seen = ""
@@ -275,7 +281,7 @@ async def test_redact_over_chunk_borders(path: str, pieces: list[str], text: str
 
 
 async def test_redact_before_a_tool_call_and_after_a_restart(path: str) -> None:
-    """What waits goes out before a tool call, so the order of the reply stays; a restart drops what waited."""
+    """Held text is released before a tool call, so the reply keeps its order; a restart drops it."""
     call = ModelChunk(tool_uses=(ToolUseDelta(0, "t1", "nothing", "{}"),))
     script = [[ModelChunk("go sec"), call], ["the sec", DOWN], ["the sec", "ond"]]
     hooks = [recipe("Redact")(), recipe("Retry")()]
@@ -288,7 +294,7 @@ async def test_redact_before_a_tool_call_and_after_a_restart(path: str) -> None:
 
 
 async def test_mask_of_a_tools_pieces(path: str) -> None:
-    """The pieces of a tool are changed on their way to the reader, and so is what they add up to."""
+    """The chunks of a tool are changed before the reader gets them, and so is its result."""
 
     @tool
     async def read() -> Any:
@@ -304,8 +310,9 @@ async def test_mask_of_a_tools_pieces(path: str) -> None:
 
 @pytest.mark.parametrize("name", ["Moderate", "ModerateFirst"])
 def test_a_check_that_races_the_model(path: str, name: str) -> None:
-    """A check that says no cancels the model; one that says yes leaves the reply as it is; a model that fails cancels the
-    check. Who must not see a word before the check is done sees none."""
+    """A check that refuses cancels the model, one that passes leaves the reply unchanged, and a failing model cancels
+    the check. With `ModerateFirst` no chunk is seen before the check has finished.
+    """
 
     class Slow(recipe(name)):  # type: ignore[misc]
         cancelled = 0
@@ -356,8 +363,9 @@ async def test_retry_of_a_tool(path: str) -> None:
 
 
 async def test_only_tools_applies_to_around(path: str) -> None:
-    """A hook with `only_tools` wraps the work of those tools, and is not asked about others; other stages are not about one
-    tool, and it wraps them all."""
+    """A hook with `only_tools` wraps the work of those tools only. It wraps all other stages, which do not concern
+    one tool.
+    """
     wrapped: list[str] = []
 
     class Wraps(Hook):
@@ -384,7 +392,7 @@ async def test_only_tools_applies_to_around(path: str) -> None:
 
 
 async def test_timing(path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The whole call is timed, one that fails included."""
+    """The whole call is timed, even if it fails."""
     agent = Agent("a", ScriptedModel(["fine", DOWN]), hooks=[recipe("Timing")()])
     await go(path, agent)
     await go(path, agent)
@@ -392,7 +400,7 @@ async def test_timing(path: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_wrappers_of_several_hooks_nest_by_priority(path: str) -> None:
-    """Retry outside, mask inside: the mask begins anew with each attempt."""
+    """Retry outside, mask inside: the mask starts again with each attempt."""
     retry, redact = recipe("Retry")(), recipe("Redact")()
     retry.priority, redact.priority = 10, 50
     model = ScriptedModel([["a sec", DOWN], ["a sec", "ret"]])
@@ -402,6 +410,6 @@ async def test_wrappers_of_several_hooks_nest_by_priority(path: str) -> None:
 
 
 def test_a_chunk_is_copied_whole() -> None:
-    """What the recipes rely on: `dataclasses.replace` keeps the other fields of a chunk."""
+    """The recipes rely on this: `dataclasses.replace` keeps the other fields of a chunk."""
     chunk = ModelChunk("a", finish_reason="stop")
     assert (replace(chunk, text="b").finish_reason, Msg.assistant("x").text) == ("stop", "x")

@@ -1,4 +1,4 @@
-"""No hook vanishes: what could not do what it was written for is refused when it is registered, with what to write."""
+"""No hook is silently useless: one that could not work is refused at registration, with what to write."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def _result(agent: Agent) -> str:
 
 
 def guard(event: PreActing) -> Deny:
-    """What must not be lost."""
+    """A guard that must not be lost."""
     return Deny("no")
 
 
@@ -49,7 +49,7 @@ def guard(event: PreActing) -> Deny:
 
 
 async def test_on_with_a_function_registers_it() -> None:
-    """`x.on(event, f)` registers f on an agent, a turn and the process, and returns a disposable that takes it off."""
+    """`x.on(event, f)` registers f on an agent, a turn and the process, and returns a disposable that removes it."""
     process = ProcessHooks()
     agent = Agent("a", _model(), tools=[delete])
     agents = [(agent.on(PreActing, guard), agent), (process.on(PreActing, guard), None)]
@@ -70,7 +70,7 @@ async def test_on_with_a_function_registers_it() -> None:
 
 
 def test_on_takes_options_and_several_events_with_a_function() -> None:
-    """The call takes what the decorator takes."""
+    """The call takes the arguments of the decorator."""
     process = ProcessHooks()
     process.on(PreActing, "after_llm", guard_of_any, priority=3, guard=True)
     process.on(noted, priority=4)
@@ -100,13 +100,15 @@ def noted(event: PreReasoning) -> None:
     ],
 )
 def test_what_cannot_be_registered_is_refused(register: Callable[[], Any]) -> None:
-    """Nothing is dropped in silence: what is no function of the event, and options for what has its own."""
+    """Nothing is ignored silently: neither a value that is no function of the event, nor options for a hook that has
+    its own.
+    """
     with pytest.raises(UsageError):
         register()
 
 
 async def test_what_a_decorator_made_is_removed_with_what_stood_below_it() -> None:
-    """`remove` takes the hooks of a function off, all that its decorators have made; a second time nothing is there."""
+    """`remove` removes all hooks that decorators have made of a function; a second time there are none."""
     """`agent.off` takes the function or the hook made of it, by name or class; of one hook for several events it says so."""
     seen: list[str] = []
 
@@ -163,7 +165,7 @@ def test_every_option_is_checked() -> None:
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_a_method_is_no_option(option: str) -> None:
-    """A method that has an option's name would be taken for its value: refused, and the name is given back."""
+    """A method with an option's name would be taken for its value: it is refused, with the name."""
     hook = type("Named", (Hook,), {option: lambda self: None, "on_event": lambda self, event: event})()
     with pytest.raises(UsageError) as caught:
         Agent("a", _model(), hooks=[hook])
@@ -176,7 +178,7 @@ def test_a_method_is_no_option(option: str) -> None:
 @pytest.mark.parametrize("flag", ["guard", "observer", "serial", "shadow", "in_thread"])
 @pytest.mark.parametrize("value", ["no", 1, None, print, ...], ids=repr)
 def test_a_flag_is_true_or_false(flag: str, value: Any) -> None:
-    """A flag is never taken by its truth: a callback kept under the name `observer` must not disarm a guard."""
+    """A flag is never evaluated by its truth value: a callback stored as `observer` must not disarm a guard."""
     with pytest.raises(UsageError, match=rf"'Named': {flag}.*it must be True or False"):
         Agent("a", _model(), hooks=[Named(**{flag: value})])
     if value is not None:  # (an option that is not given)
@@ -209,7 +211,7 @@ def test_a_flag_is_true_or_false(flag: str, value: Any) -> None:
     ids=repr,
 )
 def test_an_option_of_the_wrong_type_is_refused(options: dict[str, Any], says: str) -> None:
-    """The error names the hook, the option, what it is and what to write; for a class as for an object."""
+    """The error names the hook, the option, its value and what to write, for a class and for an object."""
     for hook in (_class(options)(), *([Named(**options)] if "name" not in options else [])):
         with pytest.raises(UsageError, match="Named") as caught:
             Agent("a", _model(), hooks=[hook])
@@ -230,7 +232,7 @@ def test_options_of_a_function_are_checked_alike(options: dict[str, Any]) -> Non
 
 
 async def test_a_property_and_an_assignment_are_options_too() -> None:
-    """What is asked for is the value: a property, a class attribute and an assignment are alike, each object on its own."""
+    """The value counts: a property, a class attribute and an assignment are equal, for each object separately."""
 
     class Chosen(Named):
         def __init__(self, chosen: Any, **options: Any) -> None:
@@ -250,7 +252,7 @@ async def test_a_property_and_an_assignment_are_options_too() -> None:
 
 
 async def test_what_a_hook_keeps_for_itself_is_its_own() -> None:
-    """Only options have meaning: `handler`, `also`, `spec` or `scope_of` are attributes like any other."""
+    """Only options have a meaning: `handler`, `also`, `spec` or `scope_of` are ordinary attributes."""
 
     class Keeps(Hook):
         def __init__(self) -> None:
@@ -346,7 +348,7 @@ PASSES = {"on_event": lambda self, event: event}
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
 def test_methods_are_checked_at_registration(body: dict[str, Any], says: str) -> None:
-    """A method that could not be called, and a hook that nobody would call, are refused; `check_hook` refuses them too."""
+    """A method that could not be called, and a hook that would never be called, are refused, also by `check_hook`."""
     for register in (
         lambda hook: Agent("a", _model(), hooks=[hook]),
         delete.hook,
@@ -365,7 +367,7 @@ def test_a_bare_hook_is_refused() -> None:
 
 
 def test_a_method_assigned_to_the_object_is_refused() -> None:
-    """Only what a class defines is called: an `on_event` assigned to an object beside an `around` would be lost."""
+    """Only methods of the class are called: an `on_event` assigned to an object beside an `around` would be ignored."""
     hook = _hook(around=lambda self, event, source: source)
     cast_: Any = hook
     cast_.on_event = guard
@@ -392,7 +394,7 @@ def test_a_method_assigned_to_the_object_is_refused() -> None:
     ids=" ".join,
 )
 async def test_whatever_can_be_called_is_legal(body: dict[str, Any]) -> None:
-    """How a method takes its arguments is its own affair, and so are names that only resemble ours."""
+    """A method may take its arguments in any way, and have any name that only resembles ours."""
     assert await _result(Agent("a", _model(), tools=[delete], hooks=[_hook(**body)])) == "success '/etc is gone'"
 
 
@@ -400,7 +402,7 @@ async def test_whatever_can_be_called_is_legal(body: dict[str, Any]) -> None:
 
 
 async def test_a_forgotten_return_in_around_is_an_error() -> None:
-    """`around` that returns nothing is a contract error that asks for the `return`; with a listener too."""
+    """`around` that returns nothing is a contract error that mentions the missing `return`, with a listener too."""
 
     class Patience(Hook):
         def around(self, event: Any, source: Any) -> Any:
@@ -424,7 +426,7 @@ async def test_a_forgotten_return_in_around_is_an_error() -> None:
 
 
 async def test_a_hook_made_by_a_decorator_calls_the_function_itself() -> None:
-    """What a chain calls is the function, so its own form decides: async, in a thread, a Mono."""
+    """The chain calls the function, so its own form decides: async, in a thread, a Mono."""
     seen: list[str] = []
 
     async def later(event: PreActing) -> None:
@@ -440,7 +442,7 @@ async def test_a_hook_made_by_a_decorator_calls_the_function_itself() -> None:
 
 
 def test_a_hook_needs_one_method_that_is_called() -> None:
-    """Any of them; `concerns` alone is not called."""
+    """Any of the methods; `concerns` alone is never called."""
 
     class Calls(ChangeListener):
         def on_call(self, call: Any) -> None: ...
@@ -463,7 +465,7 @@ def test_a_hook_needs_one_method_that_is_called() -> None:
 
 
 def test_only_hooks_are_checked_for_misspelt_names() -> None:
-    """A base that is no hook keeps its own names."""
+    """A base class that is no hook keeps its own names."""
 
     class Mixin:
         def onevent(self, event: Any) -> None: ...

@@ -1,4 +1,4 @@
-"""What a hook changes is what everybody behind it sees: later hooks, the model, tools, the reader, the history."""
+"""What a hook changes is seen by everything that follows: later hooks, the model, tools, the reader, the history."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from agentflow.testing import ScriptedModel
 
 
 async def test_a_rewritten_result_is_what_the_model_reads() -> None:
-    """The model's next request, the stream and the history hold the new result; the old one is nowhere."""
+    """The model's next request, the stream and the history have the new result; the old one is nowhere."""
 
     @after_each_tool
     def hide(event: PostActing) -> None:
@@ -45,8 +45,9 @@ async def test_a_rewritten_result_is_what_the_model_reads() -> None:
 
 
 async def test_an_edited_reply_or_call_is_the_same_everywhere() -> None:
-    """What `on_complete` makes of the reply is returned, shown and stored; what `before_each_tool` makes of a call runs,
-    and the events say what it had been."""
+    """An edit of `on_complete` is returned, shown and stored; the call that `before_each_tool` edited runs, and the
+    events have the original.
+    """
     calls: list[Any] = []
 
     @before_each_tool
@@ -68,7 +69,7 @@ async def test_an_edited_reply_or_call_is_the_same_everywhere() -> None:
 
 
 async def test_rewritten_arguments_are_checked_and_judged() -> None:
-    """Arguments that a hook rewrote are validated again, and guards judge the rewritten ones."""
+    """Arguments that a hook rewrote are validated again, and guards evaluate the rewritten ones."""
     seen: list[str] = []
 
     @before_each_tool
@@ -104,7 +105,7 @@ async def test_arguments_are_replaced_and_never_changed_in_place() -> None:
 
 
 async def test_a_misspelt_field_is_refused() -> None:
-    """Assigning a field that an event does not have fails where it is done, and names those that can be written."""
+    """Assigning a field that an event does not have fails at once, and the error names the writable fields."""
 
     @before_llm
     def typo(event: PreReasoning) -> None:
@@ -117,7 +118,7 @@ async def test_a_misspelt_field_is_refused() -> None:
 
 
 async def test_an_option_of_a_hook_is_laid_over_those_of_the_agent() -> None:
-    """A hook sees the effective options, the tools, the model and the iteration; what it sets is merged, nothing is lost."""
+    """A hook sees the effective options, the tools, the model and the iteration; what it sets is merged."""
     seen: list[Any] = []
 
     @before_llm
@@ -133,7 +134,7 @@ async def test_an_option_of_a_hook_is_laid_over_those_of_the_agent() -> None:
 
 
 async def test_an_injected_message_does_not_pass_for_the_users() -> None:
-    """A hook that looks for the user's last words can tell them from what other hooks put there."""
+    """A hook that looks for the user's last message can tell it from messages injected by other hooks."""
     found: list[str] = []
 
     @before_llm(priority=10)
@@ -153,7 +154,9 @@ async def test_an_injected_message_does_not_pass_for_the_users() -> None:
 
 
 async def test_compaction_cannot_cut_a_round() -> None:
-    """A cut between calls and their results is refused; at the border of a round it is made, and nothing is orphaned."""
+    """A compaction between calls and their results is refused; at the border of a round it works, and no call or
+    result is orphaned.
+    """
     refused: list[str] = []
 
     @before_llm
@@ -172,7 +175,7 @@ async def test_compaction_cannot_cut_a_round() -> None:
 
 
 async def test_an_edit_is_seen_by_later_hooks_the_model_and_the_reader() -> None:
-    """An edit of PreReasoning reaches later hooks and the model; a reader of the stream sees the edited event."""
+    """An edit of PreReasoning reaches later hooks and the model; a reader of the stream gets the edited event."""
     seen: list[str] = []
 
     class Edit(Hook):
@@ -199,7 +202,7 @@ async def test_an_edit_is_seen_by_later_hooks_the_model_and_the_reader() -> None
 
 
 async def test_a_rewritten_result_leaves_no_trace_of_the_original() -> None:
-    """After a PostActing rewrite the original text is in no later request, no event behind it, and no history."""
+    """After a PostActing edit the original text is in no later request, no later event, and no history."""
 
     class Redact(Hook):
         def on_event(self, event: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What happens when a hook fails: policies, notes, timeouts, and hooks that are disabled."""
+"""Failing hooks: policies, notes, timeouts, and hooks that are disabled."""
 
 import asyncio
 import threading
@@ -40,7 +40,7 @@ async def work(emitter: ToolEmitter) -> str:
 
 
 class Bad(Hook):
-    """Fails on one event class; with `edits`, after having edited it."""
+    """Fails on one event class; with `edits`, after having edited the event."""
 
     def __init__(self, kind: type, **options: Any) -> None:
         self.kind = kind
@@ -62,8 +62,9 @@ def agent_of(*hooks: Any, script: list[Any] | None = None) -> Agent:
 
 @pytest.mark.parametrize("kind", DECISIONS, ids=lambda kind: kind.__name__)
 async def test_a_failing_hook_aborts_on_a_decision(kind: type) -> None:
-    """By default an exception on a decision event aborts the call: Error, then CallEnded; the caller gets the exception itself,
-    with a note that names hook, priority and event; the history is legal and the next call works."""
+    """By default an exception on a decision event aborts the call: Error, then CallEnded. The caller gets the
+    exception itself, with a note that names hook, priority and event; the history is legal and the next call works.
+    """
     recorder = Recorder()
     bad = Bad(kind)
     agent = agent_of(bad, recorder, script=[[use("t1", "work")], "end", "end", "end"])
@@ -102,7 +103,7 @@ async def secrets() -> Any:
 
 @tool(type="read")
 async def deaf(emitter: ToolEmitter) -> str:
-    """Emits, and takes no notice of what that leads to."""
+    """Emit, and ignore any failure of that."""
     try:
         await emitter.emit("one")
     except ValueError:
@@ -111,7 +112,7 @@ async def deaf(emitter: ToolEmitter) -> str:
 
 
 class Wraps(Hook):
-    """Tries tools again, keeps their failures to itself, and looks at their pieces."""
+    """Retries tools, hides their failures, and reads their chunks."""
 
     def around(self, event: Any, source: Any) -> Any:
         if isinstance(event, PreActing):
@@ -127,9 +128,10 @@ class Wraps(Hook):
 @pytest.mark.parametrize("calls", [["secrets"], ["deaf"], ["work", "deaf"]], ids="-".join)
 @pytest.mark.parametrize("on_failure", ["abort", "deny"])
 async def test_a_check_of_pieces_that_fails_ends_the_call(on_failure: str, calls: list[str], around: Any) -> None:
-    """With `on_failure="abort"`, or "deny" where nothing can be denied, a hook that fails on a tool's piece ends the call, as
-    on a model's: whatever the tool or a wrapping hook make of it, in a lone call and beside others. It is reported once, the
-    model is not asked again, and history says nothing of it."""
+    """With `on_failure="abort"`, or "deny" on an event that cannot be denied, a hook that fails on a tool's chunk
+    ends the call, as on a model's, whatever the tool or a wrapping hook does, in a single call and in a parallel round.
+    It is reported once, the model is not called again, and it is not in the history.
+    """
     recorder = Recorder()
     bad = Bad(ActingChunk, on_failure=on_failure)
     model = ScriptedModel([[use(f"t{n}", name) for n, name in enumerate(calls)], "went on"])
@@ -148,7 +150,7 @@ async def test_a_check_of_pieces_that_fails_ends_the_call(on_failure: str, calls
 
 
 async def test_a_disabled_hook_is_back_in_the_next_call() -> None:
-    """Being disabled lasts for one run."""
+    """A hook is disabled for one run."""
     bad = Bad(ReasoningChunk)
     agent = agent_of(bad, script=["a", "b"])
     await agent.call("1")
@@ -157,7 +159,7 @@ async def test_a_disabled_hook_is_back_in_the_next_call() -> None:
 
 
 async def test_a_failing_error_hook_leaves_the_original_error() -> None:
-    """A hook that fails while an error is reported is attached as a note; the caller sees the original error."""
+    """The failure of a hook that handles an error is attached as a note; the caller gets the original error."""
     error = RuntimeError("model down")
     agent = agent_of(Bad(Error), script=[error])
     with pytest.raises(RuntimeError) as caught:
@@ -167,7 +169,7 @@ async def test_a_failing_error_hook_leaves_the_original_error() -> None:
 
 
 class Half(Hook):
-    """Edits, then fails."""
+    """Edits the event, then fails."""
 
     def __init__(self, on_failure: Any, kind: type, field: str, value: Any) -> None:
         self.on_failure = on_failure
@@ -187,7 +189,7 @@ class HalfLater(Half):
 
 
 class Alerts(Hook):
-    """Is told of errors, notes that on them, and then fails."""
+    """Gets errors, adds a note to them, and then fails."""
 
     def __init__(self, **options: Any) -> None:
         for name, value in options.items():
@@ -204,8 +206,9 @@ FAILS_WHEN_TOLD = [{}, {"observer": True}, {"on_failure": "abort"}, {"observer":
 
 @pytest.mark.parametrize("options", FAILS_WHEN_TOLD, ids=str)
 async def test_what_fails_while_a_tools_error_is_told_is_not_read_by_the_model(options: Any) -> None:
-    """The model reads the exception as the tool raised it, with the tool's own notes: nothing of a hook that failed when it
-    was told of it, nothing that a hook has added."""
+    """The model reads the exception as the tool raised it, with the tool's own notes, but without the failures and
+    notes of hooks that handled its `Error`.
+    """
 
     @tool(type="read")
     async def query() -> str:
@@ -222,7 +225,9 @@ async def test_what_fails_while_a_tools_error_is_told_is_not_read_by_the_model(o
 
 @pytest.mark.parametrize("options", FAILS_WHEN_TOLD, ids=str)
 async def test_what_fails_while_a_sub_agents_error_is_told_is_not_read_by_its_caller(options: Any) -> None:
-    """The sub-agent's own caller, a tool, gets the error with what failed beside it; the model that asked reads the error."""
+    """The sub-agent's own caller, a tool, gets the error with the further failures; the calling model reads the
+    error.
+    """
     inner = Agent("inner", ScriptedModel([RuntimeError("model down")]), hooks=[on(Error, **options)(lambda _: 1 / 0)])
     model = ScriptedModel([use("t1", "inner", message="go"), "end"])
     await Agent("outer", model, tools=[inner]).call("go")
@@ -231,7 +236,7 @@ async def test_what_fails_while_a_sub_agents_error_is_told_is_not_read_by_its_ca
 
 @pytest.mark.parametrize("made", [Half, HalfLater])
 async def test_skip_undoes_half_made_edits(made: Any) -> None:
-    """`on_failure="skip"`: the failing hook's edits are undone, those of other hooks stay, and the call goes on."""
+    """`on_failure="skip"`: the failing hook's edits are undone, those of other hooks stay, and the call continues."""
 
     class Before(Hook):
         priority = 1
@@ -289,7 +294,7 @@ async def test_deny_aborts_where_it_is_illegal(kind: type) -> None:
 
 @pytest.mark.parametrize("on_failure", [None, "skip"])
 async def test_a_failing_observer_harms_nothing(on_failure: Any) -> None:
-    """An observer that fails is reported and skipped, on decision events too."""
+    """A failing observer is reported and skipped, on decision events too."""
     agent = agent_of(Bad(PostActing, observer=True, on_failure=on_failure))
     lines = await streamed(agent)
     assert [text for text in lines if text.startswith("Error")] == ["Error hook ValueError: hook broke"]
@@ -297,7 +302,7 @@ async def test_a_failing_observer_harms_nothing(on_failure: Any) -> None:
 
 
 def test_a_hook_that_takes_too_long() -> None:
-    """`timeout`: a hook that passes it fails with a HookTimeoutError that names hook, event and limit."""
+    """`timeout`: a hook that exceeds it fails with a HookTimeoutError that names hook, event and limit."""
 
     class Slow(Hook):
         timeout = 2.0
@@ -315,7 +320,7 @@ def test_a_hook_that_takes_too_long() -> None:
 
 
 def test_a_slow_guard_denies() -> None:
-    """`timeout` with `on_failure="deny"`: a guard that does not answer in time refuses."""
+    """`timeout` with `on_failure="deny"`: a guard that does not answer in time denies."""
 
     class Slow(Hook):
         timeout = 2.0
@@ -332,7 +337,7 @@ def test_a_slow_guard_denies() -> None:
 
 
 async def test_a_hooks_own_timeouterror_stays_itself() -> None:
-    """A TimeoutError that the hook raises itself is not dressed up as the hook's limit."""
+    """A TimeoutError that the hook raises itself is not reported as the hook's limit."""
 
     class Own(Hook):
         timeout = 2.0
@@ -346,7 +351,7 @@ async def test_a_hooks_own_timeouterror_stays_itself() -> None:
 
 
 def test_a_timeout_on_a_synchronous_hook_is_refused() -> None:
-    """A synchronous hook cannot be timed: it is refused when the agent is built, with the two ways out."""
+    """A synchronous hook cannot be timed: it is refused when the agent is built, with two alternatives."""
 
     class Sync(Hook):
         timeout = 1.0
@@ -376,7 +381,7 @@ def test_a_timeout_on_a_synchronous_hook_is_refused() -> None:
     ],
 )
 def test_options_that_cannot_hold_are_refused(options: dict[str, Any], text: str) -> None:
-    """Options that contradict each other or mean nothing are refused at registration, by name."""
+    """Options that contradict each other or have no effect are refused at registration, by name."""
     with pytest.raises(UsageError, match="Bad") as caught:
         agent_of(Bad(PreCall, **options))
     assert text in str(caught.value)
@@ -399,7 +404,7 @@ async def test_in_thread_runs_outside_the_loops_thread() -> None:
 
 
 async def test_a_hook_that_raises_cancellederror_itself_is_a_failing_hook() -> None:
-    """A CancelledError that nobody asked for is a failing hook, not the end of the task."""
+    """A CancelledError without a cancellation is a failing hook, not the end of the task."""
 
     class Stray(Hook):
         def on_event(self, event: Any) -> Any:
@@ -505,7 +510,7 @@ async def test_shadow_records_and_applies_nothing() -> None:
 
 
 async def test_a_failed_event_is_handed_out_with_its_error() -> None:
-    """An event whose chain failed still reaches observers and reader, once, with the failure in `event.decision`."""
+    """An event whose chain failed still reaches observers and the reader, once, with the failure in `event.decision`."""
     seen: list[Any] = []
 
     async def read() -> None:
@@ -524,7 +529,7 @@ async def test_a_failed_event_is_handed_out_with_its_error() -> None:
 
 
 async def test_an_illegal_answer_is_a_failure_like_any_other() -> None:
-    """`skip` undoes the edits of a hook that answers nonsense; `deny` refuses the work."""
+    """`skip` undoes the edits of a hook that answers an illegal value; `deny` refuses the work."""
 
     class Nonsense(Hook):
         def __init__(self, on_failure: Any) -> None:
@@ -548,8 +553,9 @@ async def test_an_illegal_answer_is_a_failure_like_any_other() -> None:
 
 @pytest.mark.parametrize("watched", [False, True])
 async def test_a_broken_observer_hides_nothing_when_the_call_is_interrupted(watched: bool) -> None:
-    """An observer fails on PostActing after a hook has interrupted the call: telling of it is cut by the interrupt, and the
-    observers behind it see each event all the same (law L2)."""
+    """An observer fails on PostActing after a hook has interrupted the call. The interrupt ends the reporting of its
+    failure, and the observers after it get each event all the same (law L2).
+    """
 
     class Broken(Hook):
         observer = True
@@ -603,7 +609,7 @@ class Breaks(Hook):
 @pytest.mark.parametrize("calls", [1, 3])
 @pytest.mark.parametrize(("first", "then"), [(PreActing, PostActing), (PreToolRound, PostToolRound)])
 async def test_the_first_failure_counts(first: type, then: type, calls: int) -> None:
-    """L8: a hook that fails while a call or a round is being closed does not take the place of what it is closed for."""
+    """L8: a hook that fails while a call or a round is being closed does not replace the reason of the closing."""
 
     @tool(type="read")
     async def look() -> str:
@@ -623,7 +629,7 @@ async def test_the_first_failure_counts(first: type, then: type, calls: int) -> 
 @pytest.mark.parametrize("calls", [1, 3])
 @pytest.mark.parametrize("then", [PostActing, PostToolRound])
 async def test_a_hook_that_fails_while_a_cancelled_call_is_closed(then: type, calls: int) -> None:
-    """The task is cancelled all the same: the hook's failure does not hide that."""
+    """The task is cancelled: the hook's failure does not hide that."""
     inside = asyncio.Event()
 
     @tool(type="read")

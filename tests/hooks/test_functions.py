@@ -42,7 +42,7 @@ SEEN: list[str] = []
 
 
 async def test_on_alone_reads_the_annotation_unions_too() -> None:
-    """`@on` without arguments listens to what the argument is annotated with."""
+    """`@on` without arguments uses the annotation of the parameter."""
     SEEN.clear()
     await Agent("a", ScriptedModel(["x"]), hooks=[annotated]).call("go")
     assert SEEN == ["PreCall", "CallEnded"]
@@ -50,7 +50,7 @@ async def test_on_alone_reads_the_annotation_unions_too() -> None:
 
 
 async def test_on_with_classes() -> None:
-    """`@on(A, B)` listens to both, also without an annotation."""
+    """`@on(A, B)` handles both, even without an annotation."""
     seen: list[str] = []
 
     @on(PreCall, PostReasoning)
@@ -62,7 +62,7 @@ async def test_on_with_classes() -> None:
 
 
 def test_on_with_a_base_class_means_the_whole_phase() -> None:
-    """`@on(ActingEvent)` listens to all events of the phase."""
+    """`@on(ActingEvent)` handles all events of the phase."""
 
     @on(ActingEvent)
     def acting(event: Any) -> None: ...
@@ -74,7 +74,7 @@ def test_on_with_a_base_class_means_the_whole_phase() -> None:
 
 @pytest.mark.parametrize(("name", "kind"), EVENT_NAMES.items())
 def test_on_with_a_name(name: str, kind: type) -> None:
-    """`@on("name")` listens to the event that the name stands for."""
+    """`@on("name")` handles the event of that name."""
 
     @on(name)  # type: ignore[arg-type]
     def named(event: Any) -> None: ...
@@ -105,7 +105,7 @@ def test_the_names() -> None:
 
 
 def test_an_ambiguous_name_is_refused_with_what_it_could_mean() -> None:
-    """`after_tool` could be after each tool or after the round: both are named."""
+    """`after_tool` could be after each tool or after the round: the error names both."""
     with pytest.raises(UsageError) as caught:
         on("after_tool")  # type: ignore[call-overload]
     text = str(caught.value)
@@ -151,7 +151,7 @@ def test_what_is_refused(make: Any) -> None:
 
 @pytest.mark.parametrize("function", [a_number, a_number_or_an_event])
 def test_an_annotation_of_another_class_is_named(function: Any) -> None:
-    """The error says which part of the annotation is no event."""
+    """The error names the part of the annotation that is no event."""
     with pytest.raises(UsageError, match="is annotated with <class 'int'>, which is not an event class"):
         on(function)
 
@@ -169,7 +169,7 @@ async def test_options_of_a_function() -> None:
 
 
 def test_a_wrapped_function_can_still_be_called() -> None:
-    """A marked function is called like the function."""
+    """A marked function is called like any function."""
 
     @on(PreCall)
     def plain(event: HookEvent) -> str:
@@ -179,7 +179,7 @@ def test_a_wrapped_function_can_still_be_called() -> None:
 
 
 async def test_methods_can_be_registered_at_run_time() -> None:
-    """`agent.on(name, f)` adds from the next call on and returns a disposable; `agent.remove(f)` takes it off."""
+    """`agent.on(name, f)` applies from the next call on and returns a disposable; `agent.remove(f)` removes it."""
     seen: list[str] = []
 
     def hook(event: Any) -> None:
@@ -206,7 +206,7 @@ async def test_methods_can_be_registered_at_run_time() -> None:
 
 
 async def test_a_run_keeps_the_chain_it_began_with() -> None:
-    """`on` within a run is for later runs."""
+    """`on` during a run applies to later runs."""
     seen: list[str] = []
     agent = Agent("a", ScriptedModel(["1", "2"]))
 
@@ -246,7 +246,7 @@ def print_to(seen: list[str]) -> Any:
 
 
 async def test_on_error_gets_errors() -> None:
-    """`on_error` sees Error events."""
+    """`on_error` gets Error events."""
     seen: list[Any] = []
 
     @on("on_error")
@@ -259,7 +259,7 @@ async def test_on_error_gets_errors() -> None:
 
 
 async def test_tools_option_limits_a_function_to_tools() -> None:
-    """`@before_each_tool(tools=["delete_*"])` (and `on(...)` likewise) listens to those tools only."""
+    """`@before_each_tool(tools=["delete_*"])` (and `on(...)` likewise) handles those tools only."""
     from eventlog import use
 
     from agentflow import tool
@@ -285,7 +285,9 @@ async def test_tools_option_limits_a_function_to_tools() -> None:
 
 
 async def test_async_and_plain_handlers_both_run() -> None:
-    """The same two handlers, plain and `async`, by name, by decorator and by mapping: each runs, none is left unawaited."""
+    """The same two handlers, plain and `async`, by name, by decorator and by mapping: each runs, and none is left
+    unawaited.
+    """
     seen: list[str] = []
 
     def plain(event: Any) -> None:
@@ -301,7 +303,7 @@ async def test_async_and_plain_handlers_both_run() -> None:
 
 
 async def test_a_handlers_parameter_may_have_any_name() -> None:
-    """Only their number counts; defaults and `*rest` are fine."""
+    """Only the number of required parameters counts; defaults and `*rest` are allowed."""
     seen: list[str] = []
 
     def result(result: PostCall) -> None:

@@ -1,4 +1,6 @@
-"""Whatever hooks inject, edit, drop or reorder, strict providers accept the conversation: over real HTTP, on both wires."""
+"""Whatever hooks inject, edit, drop or reorder, strict providers accept the conversation, over real HTTP, on both
+wires.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ KINDS: list[type[Event]] = [
 
 
 class Injects(Hook):
-    """Injects a user's and an assistant's message at each event of one kind, each time with its number."""
+    """Injects a user's and an assistant's message at each event of one kind, numbered."""
 
     def __init__(self, kind: type[Event], keep: bool) -> None:
         self.kind = kind
@@ -108,20 +110,22 @@ class Injects(Hook):
 
 
 def _first_note(event: PreToolRound) -> None:
-    """So that messages are added in any case."""
+    """Inject one message in any case."""
     event.context.inject("by the way", source="first")
 
 
 def texts(body: Any) -> str:
-    """A request's body as text, to look for words in."""
+    """Return a request's body as text, for searching."""
     return repr(body)
 
 
 @pytest.mark.parametrize("keep", [True, False], ids=["kept", "transient"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 async def test_injected_from_any_event(wired: Wired, kind: type[Event], keep: bool) -> None:
-    """From each event, in a run with parallel tools, a failing and an unknown one: the wire accepts all requests; kept messages
-    are in the history, marked with their source, transient ones in one request and never in the history."""
+    """From each event, in a run with parallel tools, a failing and an unknown one: the wire accepts all requests.
+    Kept messages are in the history, marked with their source; transient ones are in one request and never in the
+    history.
+    """
     hook = Injects(kind, keep)
     async with wired.serve(SCRIPT) as server:
         hooks = [hook, on("before_tool_round")(_first_note)]
@@ -145,7 +149,9 @@ async def test_injected_from_any_event(wired: Wired, kind: type[Event], keep: bo
 
 
 async def test_an_injected_message_lands_behind_the_round(wired: Wired) -> None:
-    """What parallel tools' hooks inject waits for the round's end, and stands there in call order; its source is on it."""
+    """Messages that hooks of parallel tools inject wait for the round's end, and follow it in call order, marked with
+    their source.
+    """
     turn = asyncio.Event()
 
     class Notes(Hook):
@@ -169,7 +175,9 @@ async def test_an_injected_message_lands_behind_the_round(wired: Wired) -> None:
 
 
 async def test_injected_while_an_error_is_reported(wired: Wired) -> None:
-    """An injection while a broken model call is reported lands too, whether the call is saved or lost; the next one works."""
+    """A message injected while a broken model call is reported is stored, whether the call recovers or fails; the
+    next call works.
+    """
 
     class Saves(Hook):
         def on_event(self, event: Any) -> Any:
@@ -233,7 +241,7 @@ MAKE: dict[str, Callable[[list[Msg]], list[Msg]]] = {
 
 @pytest.mark.parametrize("edit", MAKE)
 async def test_edits_of_a_request(wired: Wired, edit: str) -> None:
-    """Whatever a hook makes of `PreReasoning.input_messages`, before any request of a run, the wire accepts it."""
+    """Whatever a hook changes in `PreReasoning.input_messages`, before any request of a run, the wire accepts it."""
 
     class Edits(Hook):
         def on_event(self, event: Any) -> None:
@@ -280,7 +288,7 @@ EDIT = st.one_of(
 
 
 def edited(messages: list[Msg], edits: list[Any]) -> list[Msg]:
-    """The messages after some edits; places are taken modulo the length."""
+    """Return the messages after some edits; positions are taken modulo the length."""
     for kind, place, what in edits:
         at = place % (len(messages) or 1)
         if kind == "insert":
@@ -297,7 +305,7 @@ def edited(messages: list[Msg], edits: list[Any]) -> list[Msg]:
 
 
 def base() -> list[Msg]:
-    """A conversation with two rounds, one of them with two tools."""
+    """Return a conversation with two rounds, one of them with two tools."""
     return [
         Msg.user("Go."),
         Msg(
@@ -317,7 +325,7 @@ def base() -> list[Msg]:
 
 
 class Rewrites(Hook):
-    """Makes the given edits to every request."""
+    """Applies the given edits to every request."""
 
     def __init__(self, edits: list[Any]) -> None:
         self.edits = edits
@@ -352,7 +360,7 @@ class Line:
         return Say("Done.")
 
     def call(self, *hooks: Hook) -> str:
-        """Two calls on the base conversation; no request may be refused."""
+        """Make two calls on the base conversation; no request may be refused."""
         hook_list = [*hooks]
         agent = Agent("a", self.model, tools=[look, walk], hooks=hook_list, system="Be good.", default_hooks=())
         before = len(self.server.requests)
@@ -373,7 +381,7 @@ class Line:
 
 @pytest.fixture(scope="module")
 def wire_line(request: pytest.FixtureRequest) -> Iterator[Line]:
-    """A wire and an adapter, one server for all examples."""
+    """Return a wire and an adapter, with one server for all examples."""
     made = Line(*request.param)
     yield made
     made.close()
@@ -391,7 +399,7 @@ class Replaces(Hook):
 
 
 class Remembers(Hook):
-    """Rewrites what history holds: inputs, replies, results and the last message."""
+    """Rewrites stored messages: inputs, replies, results and the last message."""
 
     def __init__(self, replies: list[Msg], results: list[str], said: str) -> None:
         self.replies = replies
@@ -430,7 +438,7 @@ PROPERTY = settings(
 
 
 def adapters(*, litellm: bool) -> pytest.MarkDecorator:
-    """Each wire, over LiteLLM or directly."""
+    """Return each wire, over LiteLLM or directly."""
     chosen = [line for line in EVERY if (line[1] == "litellm") == litellm]
     return pytest.mark.parametrize("wire_line", chosen, ids="-".join, indirect=True)
 
@@ -440,7 +448,7 @@ def adapters(*, litellm: bool) -> pytest.MarkDecorator:
 @PROPERTY
 @given(data=st.data())
 def test_random_changes_of_a_run(wire_line: Line, changes: str, data: st.DataObject) -> None:
-    """Whatever hooks make of the messages of a run with tools, the wire never refuses."""
+    """Whatever hooks change in the messages of a run with tools, the wire never refuses."""
     assert wire_line.call(data.draw(CHANGES[changes])) == "completed completed"
 
 
@@ -448,12 +456,12 @@ def test_random_changes_of_a_run(wire_line: Line, changes: str, data: st.DataObj
 @settings(PROPERTY, max_examples=20)
 @given(hook=st.one_of(*CHANGES.values()))
 def test_random_changes_of_a_run_over_litellm(wire_line: Line, hook: Hook) -> None:
-    """Fewer, since each takes LiteLLM a while, and its requests are made from the same messages."""
+    """Fewer examples, because LiteLLM is slow, and its requests are made from the same messages."""
     assert wire_line.call(hook) == "completed completed"
 
 
 async def test_a_compaction_never_cuts_a_round() -> None:
-    """`context.compact` in the middle of a round, open or closed, is refused: calls stay together with their results."""
+    """`context.compact` within a round, open or closed, is refused: calls stay together with their results."""
     said: list[str] = []
 
     def cut(context: RunContext) -> None:
@@ -468,7 +476,7 @@ async def test_a_compaction_never_cuts_a_round() -> None:
 
     @tool
     async def look(context: RunContext) -> str:
-        """Compact in the middle of the round."""
+        """Compact within the round."""
         cut(context)
         return "seen"
 

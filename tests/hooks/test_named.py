@@ -1,4 +1,4 @@
-"""The names: as decorators, around functions, with options; what is refused, and the text that says what to do."""
+"""The named decorators, around functions, with options; what is refused, and the text that says what to do."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ ORDER = [
 
 
 async def test_each_name_as_a_plain_decorator() -> None:
-    """`@after_llm` and its eight siblings listen to what they say, `each` once per tool, `round` once per round."""
+    """`@after_llm` and its eight siblings handle their events: `each` once per tool, `round` once per round."""
     seen: list[str] = []
     hooks: list[Any] = []
     for name, decorate in NAMED.items():
@@ -113,8 +113,9 @@ async def test_each_name_as_a_plain_decorator() -> None:
 
 
 async def test_each_name_around_several_functions() -> None:
-    """`after_llm(f, g)` is a list of hooks, in order, that stands in `hooks=[...]` like a plugin; of one function it is one
-    hook."""
+    """`after_llm(f, g)` is a list of hooks, in order, and can be used in `hooks=[...]` like a plugin; of one function
+    it is one hook.
+    """
     seen: list[str] = []
 
     def first(event: Any) -> None:
@@ -132,7 +133,7 @@ async def test_each_name_around_several_functions() -> None:
 
 
 async def test_options_stand_in_the_decorator() -> None:
-    """All options of a hook, and `tools=`: with them the decorator limits, orders and secures what it makes."""
+    """All options of a hook, and `tools=`, are options of the decorator."""
 
     @before_each_tool(priority=10, tools=["delete_*"], timeout=2, on_failure="deny", tags=["safety"], serial=True)
     async def careful(event: PreActing) -> Deny:
@@ -156,7 +157,7 @@ async def test_options_stand_in_the_decorator() -> None:
 
 
 async def test_one_function_under_two_names_fires_for_both() -> None:
-    """A function carries no mark of its own: `before_llm(f)` and `after_llm(f)` are two hooks."""
+    """A function is not marked: `before_llm(f)` and `after_llm(f)` are two hooks."""
     seen: list[str] = []
 
     def both(event: HookEvent) -> None:
@@ -168,8 +169,9 @@ async def test_one_function_under_two_names_fires_for_both() -> None:
 
 @pytest.mark.parametrize("how", ["alone", "both", "in a plugin"])
 async def test_stacked_decorators_fire_for_both(how: str) -> None:
-    """A decorator above a decorator adds its event; each keeps its own options, and nothing fires twice however the two
-    are passed."""
+    """A decorator above a decorator adds its event. Each keeps its own options, and nothing fires twice, however the
+    two are passed.
+    """
     seen: list[str] = []
 
     @after_llm(priority=5)
@@ -196,7 +198,7 @@ def _later(value: Any) -> Any:
     ids=["sync", "async", "Mono.just", "Flux", "Mono.defer"],
 )
 async def test_a_handler_may_answer_now_or_later(answer: Callable[[Any], Any]) -> None:
-    """Plain, `async`, Mono and Observable handlers count alike, a partial of one included."""
+    """Plain, `async`, Mono and Observable handlers are equivalent, and so are partials of them."""
 
     def judge(reason: str, event: PreActing) -> Any:
         return answer(Deny(reason) if event.tool_use.name == "delete_all" else event)
@@ -207,7 +209,7 @@ async def test_a_handler_may_answer_now_or_later(answer: Callable[[Any], Any]) -
 
 
 def test_a_partial_is_called_by_its_functions_name() -> None:
-    """Errors and `describe()` name the function behind a partial, and the class of an object that is called."""
+    """Errors and `describe()` name the function of a partial, and the class of a callable object."""
 
     class Judge:
         async def __call__(self, event: PreReasoning) -> None: ...
@@ -418,7 +420,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
 
 @pytest.mark.parametrize(("make", "text"), [pytest.param(make, text, id=what) for what, make, text in REFUSED])
 def test_what_cannot_work_is_refused_at_registration(make: Callable[[], Any], text: str) -> None:
-    """Each mistake is refused where it is made, and the text says what to write instead."""
+    """Each mistake is refused where it is made, and the text names the correction."""
     with pytest.raises(UsageError) as caught:
         make()
     assert str(caught.value) == text
@@ -455,7 +457,7 @@ NAMES = ", ".join(EVENT_NAMES)
 def test_an_unknown_or_ambiguous_name_is_refused_with_what_it_could_mean(
     name: str, could: str, register: Callable[[str], Any]
 ) -> None:
-    """There are no aliases: a name that is none is refused in every form, the likely ones named."""
+    """There are no aliases: an unknown name is refused in every form, with the likely ones."""
     with pytest.raises(UsageError) as caught:
         register(name)
     assert str(caught.value) == f"There is no event named {name!r}; {could}."
@@ -468,7 +470,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "hook-data.md").read_text("utf-8")
 
 
 def rows() -> list[Any]:
-    """Each row of the page's table, once for each name it is said of."""
+    """Return each row of the page's table, once for each name in it."""
     table = PAGE.partition("| Data | On | Attribute |\n|---|---|---|\n")[2].partition("\n\n")[0]
     made: list[Any] = []
     for row in table.splitlines():
@@ -479,7 +481,7 @@ def rows() -> list[Any]:
 
 
 def expected(name: str, expression: str) -> list[Any]:
-    """What the table's expressions give in the run of `agent_of`, event by event."""
+    """Return the values of the table's expressions in the run of `agent_of`, event by event."""
     calls = [("t1", "add", {"a": 1, "b": 2}), ("t2", "delete_all", {}), ("t3", "fail", {})]
     texts = ["3", "deleted", "ValueError: broken"]
     rounds = {"before_llm": [1, 2], "after_llm": [1, 2], "after_user_input": [0], "on_complete": [2]}
@@ -517,7 +519,7 @@ def expected(name: str, expression: str) -> list[Any]:
 
 
 def plain(expression: str, value: Any) -> Any:
-    """A value in a form that can be compared."""
+    """Return a value in a comparable form."""
     match expression.rpartition(".")[2]:
         case "input_messages" | "history":
             return [msg.role for msg in value]
@@ -547,7 +549,7 @@ def plain(expression: str, value: Any) -> Any:
 
 @pytest.mark.parametrize(("name", "expression"), rows())
 async def test_the_data_is_where_the_docs_say(name: str, expression: str) -> None:
-    """Each row of the table in docs/hook-data.md, read in a hook in a real run, gives what it says."""
+    """Each row of the table in docs/hook-data.md, read in a hook of a real run, has the stated value."""
     found: list[Any] = []
 
     def read(event: Any) -> None:
@@ -564,7 +566,7 @@ async def test_the_data_is_where_the_docs_say(name: str, expression: str) -> Non
 
 
 def test_the_table_names_all_that_a_hook_may_ask_for() -> None:
-    """The table has the data that hooks of the field's other libraries get, by those words."""
+    """The table has the data that hooks of other libraries get, by the same words."""
     words = {row.id.rpartition("-")[0] for row in rows()}
     needed = ["the messages", "the tools", "the iteration", "the response", "the usage", "the timing"]
     needed += ["the tool's name", "its arguments", "its id", "its result", "its status", "the trace"]
@@ -585,7 +587,7 @@ async def test_the_trace_holds_what_each_turn_was() -> None:
 
 
 async def test_on_error_tells_of_a_tool_and_of_a_model() -> None:
-    """`on_error` says in which phase it was, and whether it ends the call."""
+    """`on_error` has the phase, and whether the failure ends the call."""
     seen: list[tuple[str, bool, str]] = []
 
     @on_error
@@ -599,7 +601,7 @@ async def test_on_error_tells_of_a_tool_and_of_a_model() -> None:
 
 
 async def test_edits_of_a_named_hook_count() -> None:
-    """What a named hook assigns is what the model, the history and the caller get."""
+    """What a named hook assigns reaches the model, the history and the caller."""
 
     @before_llm
     def brief(event: PreReasoning) -> None:

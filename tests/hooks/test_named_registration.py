@@ -119,7 +119,7 @@ gone = acme_hooks.nowhere:Hook
 
 
 def install(site: Path, name: str, version: str, entries: str) -> None:
-    """What an installer leaves of a package in a directory of `sys.path`."""
+    """Write what an installer writes of a package to a directory of `sys.path`."""
     info = site / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
@@ -246,8 +246,9 @@ FORMS = [
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_all_forms_give_the_same_run(form: Callable[[Any], Agent], acme: ModuleType) -> None:
-    """The same agent, its hooks registered in each of ten ways: the whole event log, the history and what the model was
-    sent are the same."""
+    """The same agent, with its hooks registered in each of ten ways: the event log, the history and the model's
+    requests are the same.
+    """
     agent = form(acme)
     assert await streamed(agent, "  go  ") == [
         "PreCall user: go",
@@ -279,7 +280,7 @@ async def test_all_forms_give_the_same_run(form: Callable[[Any], Agent], acme: M
 
 
 def test_nothing_is_loaded_by_itself(site: Path) -> None:
-    """A package that is installed and not asked for is not even imported; its names can be listed."""
+    """An installed package that is not requested is not even imported; its names can be listed."""
     Agent("a", script())
     assert installed_hooks() == []
     assert installed_hook_names()["acme"] == "acme-hooks 1.0"
@@ -287,8 +288,9 @@ def test_nothing_is_loaded_by_itself(site: Path) -> None:
 
 
 def test_an_entry_point_may_be_a_hook_a_class_a_function_or_a_list(acme: Any) -> None:
-    """What a name stands for is brought down to hooks; classes and functions are called anew each time, so agents share
-    nothing that a package did not share itself."""
+    """An entry point resolves to hooks; classes and functions are called each time, so agents share nothing that the
+    package does not share itself.
+    """
     found = installed_hooks("instance", "marked", "nested")
     assert [hook.name for hook in found] == ["no_deletes", "mask", "tidy", "mask"]
     assert found[0] is acme.an_instance
@@ -340,14 +342,14 @@ def test_an_entry_point_may_be_a_hook_a_class_a_function_or_a_list(acme: Any) ->
     ],
 )
 def test_what_cannot_be_loaded_names_its_package(site: Path, name: str, text: str) -> None:
-    """An unknown name lists what is installed; a broken entry point names the package to complain to."""
+    """An unknown name lists the installed ones; a broken entry point names its package."""
     with pytest.raises(UsageError) as caught:
         installed_hooks(name)
     assert str(caught.value) == text
 
 
 def test_two_packages_with_one_name(site: Path) -> None:
-    """Neither shadows the other: the name alone is refused, with the two that say which."""
+    """Neither shadows the other: the name alone is refused, and the error names the two qualified names."""
     install(site, "other-hooks", "2.0", "[agentflow.hooks]\nmarked = acme_hooks:a_nested_list\n")
     importlib.invalidate_caches()
     with pytest.raises(UsageError, match="Use 'acme-hooks:marked' or 'other-hooks:marked'"):
@@ -359,7 +361,9 @@ def test_two_packages_with_one_name(site: Path) -> None:
 
 
 async def test_a_handle_takes_off_what_it_added_and_nothing_else() -> None:
-    """Each `agent.on` has its own handle; disposing it twice does nothing more; `off` takes one of two of the same."""
+    """Each `agent.on` has its own handle; disposing it twice has no further effect; `off` removes one of two equal
+    ones.
+    """
     seen: list[str] = []
 
     def note(event: Any) -> None:
@@ -380,7 +384,7 @@ async def test_a_handle_takes_off_what_it_added_and_nothing_else() -> None:
 
 
 def test_threads_that_register_at_once_lose_nothing() -> None:
-    """A thousand `on` and `off` from eight threads: what should be there is there, once."""
+    """A thousand `on` and `off` from eight threads: the remaining hooks are there, once."""
     agent = Agent("a", ScriptedModel([]), default_hooks=())
     ready = threading.Barrier(8)
     kept: list[Callable[[Any], None]] = []
@@ -430,7 +434,7 @@ async def test_hooks_of_one_call() -> None:
 
 
 async def test_options_on_a_living_agent() -> None:
-    """`agent.on` takes the options of the decorators, in both forms, and refuses what they refuse."""
+    """`agent.on` takes the options of the decorators, in both forms, and refuses the same."""
     seen: list[str] = []
     agent = Agent("a", script(), tools=[add, delete_all])
     agent.on("before_each_tool", lambda event: seen.append(f"late {event.tool_use.name}"), priority=200)
@@ -449,8 +453,9 @@ async def test_options_on_a_living_agent() -> None:
 
 
 async def test_stacked_decorators_on_a_tool_and_in_the_process() -> None:
-    """A function under two decorators listens to both where it is registered on a tool or process-wide, too; taken off, it
-    is off for both."""
+    """A function with two decorators handles both events, also on a tool or process-wide; once removed, it handles
+    neither.
+    """
     seen: list[str] = []
 
     @before_each_tool

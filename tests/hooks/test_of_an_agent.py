@@ -1,4 +1,4 @@
-"""The hooks of an agent: given when it is built, added and taken off later, and never changed behind its back."""
+"""The hooks of an agent: set when it is built, added and removed later, and otherwise never changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from agentflow.testing import ScriptedModel
 
 
 async def test_the_hooks_of_an_agent_cannot_be_changed_behind_its_back() -> None:
-    """What was passed may change later, the agent does not; what it shows is immutable and in order."""
+    """What was passed may change later, the agent's hooks do not; what it shows is immutable and in order."""
     seen: list[str] = []
     late = on_complete(lambda event: seen.append("late"), priority=200)
     given: list[Any] = [late]
@@ -57,7 +57,7 @@ def scripted(**options: Any) -> Agent:
 
 
 class Notes(Hook):
-    """Notes the events that it sees."""
+    """Records the events that it gets."""
 
     events = (PreReasoning, PostReasoning)
 
@@ -70,7 +70,7 @@ class Notes(Hook):
 
 
 async def test_a_hook_is_added_to_an_agent_that_exists() -> None:
-    """For calls that begin later, until its handle is disposed; a second time it is still one hook."""
+    """It applies to calls that begin later, until its handle is disposed; registered twice it is still one hook."""
     agent, notes = scripted(), Notes()
     await agent.call("Hi")
     handle = agent.hook(notes)
@@ -84,7 +84,7 @@ async def test_a_hook_is_added_to_an_agent_that_exists() -> None:
 
 
 async def test_whatever_the_constructor_takes_as_hooks_can_be_added() -> None:
-    """Marked functions, lists of them, functions by name; the handle takes all of them off."""
+    """It takes marked functions, lists of them, and functions by name; the handle removes all of them."""
     seen: list[str] = []
     agent = scripted()
     with agent.hook([after_llm(lambda event: seen.append("a")), [on(PreReasoning)(lambda event: seen.append("b"))]]):
@@ -96,7 +96,7 @@ async def test_whatever_the_constructor_takes_as_hooks_can_be_added() -> None:
 
 
 async def test_a_call_that_runs_keeps_the_hooks_it_began_with() -> None:
-    """A hook that is added meanwhile waits for the next call."""
+    """A hook that is added meanwhile applies from the next call on."""
     notes = Notes()
 
     def meanwhile() -> None:
@@ -110,7 +110,7 @@ async def test_a_call_that_runs_keeps_the_hooks_it_began_with() -> None:
 
 
 def test_what_cannot_be_added_is_refused() -> None:
-    """What is no hook, one whose tools would be lost, and a hook where `on` wants an event."""
+    """A value that is no hook, a hook whose tools would be lost, and a hook where `on` expects an event are refused."""
 
     class Brings(Hook):
         def tools(self) -> list[Any]:
@@ -148,13 +148,14 @@ PLACES: dict[str, Callable[[], Any]] = {
 
 
 def noted(event: PreActing) -> None:
-    """A function that says itself what it is for."""
+    """A function whose annotation names its event."""
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_every_scope_registers_in_the_same_ways(place: str) -> None:
-    """A hook, a function for a class or a name, an annotated one, by class in a mapping, as call and as decorator: each is
-    there, and is gone with its handle, or by what was given."""
+    """A hook, a function for a class or a name, an annotated one, by class in a mapping, as call and as decorator:
+    each is registered, and removed with its handle, or by the passed object.
+    """
     where = PLACES[place]()
     hook = on(PreActing)(print)
     ways: dict[str, tuple[Callable[[], Any], Any]] = {
@@ -186,13 +187,13 @@ def test_every_scope_registers_in_the_same_ways(place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_decorated_function_can_still_be_called_and_taken_off(place: str) -> None:
-    """What a decorator leaves under the name is the handle, which calls the function; decorators above it add to it."""
+    """The decorated name is the handle, which calls the function; decorators above it add to it."""
     where = PLACES[place]()
 
     @where.on(PostActing)
     @where.on(PreActing)
     def both(event: Any) -> str:
-        """Said."""
+        """A handler of both events."""
         return f"seen {event}"
 
     assert (both("it"), both.__name__, both.__doc__) == ("seen it", "both", "Said.")
@@ -214,7 +215,7 @@ class BringsTools(Hook):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_tools_of_a_hook_are_never_lost_in_silence(place: str) -> None:
-    """Only an agent that is built with a hook gets its tools: everywhere else it is refused."""
+    """Only an agent that is built with the hook gets its tools: all other registrations are refused."""
     where = PLACES[place]()
     with pytest.raises(UsageError, match=r"Hook 'BringsTools' brings tools, but the tools of .* are fixed"):
         where.hook(BringsTools())
@@ -222,7 +223,7 @@ def test_tools_of_a_hook_are_never_lost_in_silence(place: str) -> None:
 
 
 async def test_a_call_refuses_a_hook_that_brings_tools() -> None:
-    """The same for `hooks=` of a call: it is refused before anything happens."""
+    """The same holds for `hooks=` of a call: it is refused before anything happens."""
     agent = Agent("a", ScriptedModel([]))
     with pytest.raises(UsageError, match="brings tools"):
         await agent.call("Hi", hooks=[BringsTools()])
@@ -245,7 +246,7 @@ async def test_turns_have_names_too() -> None:
 
 
 def test_a_set_without_a_hook_has_all_others() -> None:
-    """Of its own and of the process; the hook itself counts, not one that is equal to it."""
+    """Of its own and of the process; the hook is found by identity, not by equality."""
 
     class Equal(Notes):
         def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""In which order hooks run: the same rule for every event."""
+"""The order of hooks: the same rule for every event."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ async def work(emitter: ToolEmitter) -> str:
 
 
 class Named(Hook):
-    """Notes that it ran."""
+    """Records that it ran."""
 
     def __init__(self, name: str, priority: int, seen: list[tuple[str, str]], **options: Any) -> None:
         self.label = name
@@ -76,7 +76,7 @@ async def _run(hooks: list[Hook]) -> None:
 
 @pytest.mark.parametrize("kind", RUN_EVENTS, ids=lambda kind: kind.__name__)
 async def test_ascending_priority_on_every_event(kind: type) -> None:
-    """Registered as 500, 10, 100, 100, hooks run as 10, 100, 100, 500, on every event that a run fires."""
+    """Registered as 500, 10, 100, 100, hooks run as 10, 100, 100, 500, on every event of a run."""
     seen: list[tuple[str, str]] = []
     names = [("500", 500), ("10", 10), ("100a", 100), ("100b", 100)]
     await _run([Named(name, priority, seen) for name, priority in names])
@@ -87,7 +87,7 @@ async def test_ascending_priority_on_every_event(kind: type) -> None:
 
 @pytest.mark.parametrize("kind", RUN_EVENTS, ids=lambda kind: kind.__name__)
 async def test_editors_then_guards_then_observers(kind: type) -> None:
-    """Editing hooks first, then guards, then observers, whatever their priorities; in each by priority."""
+    """Editing hooks first, then guards, then observers, whatever their priorities; within each group by priority."""
     seen: list[tuple[str, str]] = []
     hooks: list[Hook] = [
         Named("observer 1", 1, seen, observer=True),
@@ -103,7 +103,7 @@ async def test_editors_then_guards_then_observers(kind: type) -> None:
 
 
 async def test_ties_keep_the_order_of_registration_whatever_the_form() -> None:
-    """Hooks of one priority run as registered: of the agent, then added by `on`, then of the call."""
+    """Hooks of one priority run in the order of registration: the agent's, then those added by `on`, then the call's."""
     order: list[str] = []
     agent = Agent("a", ScriptedModel(["x"]), hooks={"after_llm": [lambda event: order.append("agent")]})
     agent.on("after_llm", lambda event: order.append("on"))
@@ -140,7 +140,7 @@ async def test_around_nests_by_priority_lowest_outermost() -> None:
 
 
 async def test_describe_prints_the_order() -> None:
-    """`agent.hooks.describe()` names, event by event, class, priority and hook."""
+    """`agent.hooks.describe()` lists, event by event, class, priority and hook."""
 
     class Edit(Hook):
         priority = 10
@@ -217,7 +217,7 @@ async def test_guards_judge_what_editors_made() -> None:
 
 
 async def test_observers_run_always() -> None:
-    """Observers see the sealed event with its verdict: after a verdict that skipped the rest, and after a failure."""
+    """Observers get the sealed event with its verdict, after a verdict that skipped the rest and after a failure."""
     seen: list[Any] = []
 
     class Bad(Hook):
@@ -246,7 +246,7 @@ async def test_observers_run_always() -> None:
 @pytest.mark.parametrize("slow_one", range(4))
 @pytest.mark.parametrize("broken_one", range(4))
 async def test_each_observer_sees_each_event_once(slow_one: int, broken_one: int) -> None:
-    """Whichever observer has to be waited for, and whichever fails: the others see each event once, in their order."""
+    """Whichever observer is awaited, and whichever fails, the others get each event once, in order."""
     seen: list[tuple[str, int]] = []
 
     class Watch(Hook):
@@ -272,7 +272,7 @@ async def test_each_observer_sees_each_event_once(slow_one: int, broken_one: int
 
 @pytest.mark.parametrize("answer", [Deny("no"), Recover("x"), "text"])
 async def test_what_an_observer_answers_changes_nothing(answer: Any) -> None:
-    """An observer's answer, a verdict included, changes nothing."""
+    """The answer of an observer, even a verdict, changes nothing."""
 
     class Watch(Hook):
         observer = True
@@ -305,7 +305,9 @@ def says(kind: type, verdict: Verdict, name: str, **options: Any) -> Hook:
 @pytest.mark.parametrize("second", [{}, {"guard": True}], ids=["editor", "guard"])
 @pytest.mark.parametrize("kind", [PostReasoning, PostActing, PostToolRound], ids=lambda kind: kind.__name__)
 async def test_of_two_equal_verdicts_the_first_counts(kind: type, second: Any) -> None:
-    """On a Post event all hooks run; of verdicts of one strength the one that was given first decides, and is told as its."""
+    """On a Post event all hooks run; of verdicts of equal strength the first one decides, and is reported as the
+    first hook's.
+    """
     recorder = Recorder()
     hooks = [
         says(kind, Stop("first"), "one", priority=1),
@@ -319,7 +321,7 @@ async def test_of_two_equal_verdicts_the_first_counts(kind: type, second: Any) -
 
 
 async def test_of_two_equal_verdicts_the_first_gives_its_messages() -> None:
-    """The same for Again: the model is told what the first hook says, not the second."""
+    """The same holds for Again: the model reads the text of the first hook, not of the second."""
     first = says(PostReasoning, Again("shorter"), "one", priority=1)
     second = says(PostReasoning, Again("longer"), "two", priority=2)
     agent = Agent("a", ScriptedModel(["long", "short", "done"]), hooks=[first, second], max_iterations=2)

@@ -1,4 +1,4 @@
-"""Whatever event a hook raises on: the call ends once, every tool call has its result, and the conversation goes on."""
+"""A hook raises on any event: the call ends once, every tool call has its result, and the conversation continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentflow.vocabulary.transcript import Transcript
 
 
 async def test_an_exception_before_a_tool_leaves_a_conversation_that_goes_on() -> None:
-    """The call fails with the hook's own exception; every call has a result, and the next call just works."""
+    """The call fails with the hook's own exception; every call has a result, and the next call works."""
 
     @before_each_tool
     def forbid(event: PreActing) -> None:
@@ -33,7 +33,7 @@ async def test_an_exception_before_a_tool_leaves_a_conversation_that_goes_on() -
 
 
 async def test_an_exception_before_a_round_leaves_a_conversation_that_goes_on() -> None:
-    """The same for the whole round: nothing dangles."""
+    """The same holds for the whole round: no call is left without a result."""
 
     @before_tool_round
     def cancelled(event: PreToolRound) -> None:
@@ -48,7 +48,7 @@ async def test_an_exception_before_a_round_leaves_a_conversation_that_goes_on() 
 
 
 async def test_a_hook_that_raises_at_the_end_leaves_the_agent_usable() -> None:
-    """An exception in `on_complete` is the caller's; the call is over, and the next one works."""
+    """The caller gets the exception of `on_complete`; the call has ended, and the next one works."""
     first = True
 
     @on_complete
@@ -65,8 +65,9 @@ async def test_a_hook_that_raises_at_the_end_leaves_the_agent_usable() -> None:
 
 
 async def test_a_failing_wrapper_of_parallel_tools() -> None:
-    """A wrapper that fails for one of three parallel tools is that tool's failure: no ExceptionGroup, siblings run, each
-    call has a result, one end."""
+    """A wrapper that fails for one of three parallel tools is that tool's failure: there is no ExceptionGroup,
+    siblings run, each call has a result, and the call ends once.
+    """
 
     class Breaks(Hook):
         def around(self, event: Any, source: Any) -> Any:
@@ -89,8 +90,9 @@ RUN_EVENTS = [kind for kind in EVENT_TYPES if not issubclass(kind, TurnEvent)]
 @pytest.mark.parametrize("kind", RUN_EVENTS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("watched", [False, True], ids=["call", "stream"])
 async def test_a_hook_that_raises_on_any_event(kind: type, watched: bool, later: bool) -> None:
-    """Whatever event a hook raises on, called or streamed: one CallEnded, no task left, a legal history that equals the fold
-    of the events, the hook's own error or none, and the next call works."""
+    """A hook raises on any event, called or streamed: one CallEnded, no task left, a legal history that equals the
+    fold of the events, the hook's own error or none, and the next call works.
+    """
 
     class Bad(Hook):
         broken = True

@@ -1,4 +1,4 @@
-"""Every form in which a hook may answer an event, and what each form does."""
+"""Every form in which a hook may answer an event, and its effect."""
 
 import asyncio
 from collections.abc import Callable
@@ -127,13 +127,13 @@ async def _round(form: Callable[[PreActing], Any], **options: Any) -> list[str]:
 
 @pytest.mark.parametrize("form", PASS.values(), ids=PASS)
 async def test_the_event_goes_on(form: Callable[[PreActing], Any]) -> None:
-    """The event, None and an empty Mono, now or later, in any wrapping: the same event goes on."""
+    """The event, None and an empty Mono, now or later, in any wrapping: the chain continues with the same event."""
     assert await _round(form) == ["PreActing t1:add(a=1, b=2)", "PostActing t1 success '3'"]
 
 
 @pytest.mark.parametrize("form", EDIT.values(), ids=EDIT)
 async def test_a_changed_event_goes_on(form: Callable[[PreActing], Any]) -> None:
-    """Assignments count with None and an empty Mono; a changed event of the same type takes the event's place."""
+    """Assignments count with None and an empty Mono; a changed event of the same type replaces the event."""
     assert await _round(form) == ["PreActing t1:add(a=40, b=2)", "PostActing t1 success '42'"]
 
 
@@ -159,7 +159,7 @@ async def test_a_veto_in_any_form(form: Callable[[PreActing], Any], guard: bool)
     ],
 )
 async def test_anything_else_is_a_contract_error(form: Callable[[PreActing], Any], got: str) -> None:
-    """Any other value is refused with hook, event, what came back and what is legal; truthiness is no verdict."""
+    """Any other value is refused with hook, event, the value and the legal ones; truth values are no verdicts."""
     with pytest.raises(HookContractError) as caught:
         await _round(form)
     assert str(caught.value) == (
@@ -176,7 +176,7 @@ async def test_an_event_of_another_type_is_a_contract_error() -> None:
 
 
 async def test_a_replaced_event_is_seen_by_later_hooks() -> None:
-    """A hook behind sees what the hooks before it made of the event."""
+    """A later hook gets the event as the hooks before it left it."""
     seen: list[Any] = []
 
     class First(Hook):
@@ -201,7 +201,7 @@ async def test_a_replaced_event_is_seen_by_later_hooks() -> None:
 
 
 async def test_an_observable_counts_by_its_first_value() -> None:
-    """Of a stream of answers the first one counts, and the rest is not asked for."""
+    """Of a stream of answers the first one counts, and the rest is not requested."""
     pulled: list[int] = []
 
     def form(event: PreActing) -> Any:
@@ -218,7 +218,7 @@ async def test_an_observable_counts_by_its_first_value() -> None:
 
 
 async def test_an_own_mono_runs_in_the_callers_task() -> None:
-    """A Mono of this library is awaited where the chain runs: no task is made for it (only foreign ones are subscribed)."""
+    """A Mono of this library is awaited where the chain runs, without a task (only foreign ones are subscribed to)."""
     tasks: list[Any] = []
 
     async def answer() -> None:
@@ -233,7 +233,7 @@ async def test_an_own_mono_runs_in_the_callers_task() -> None:
 
 
 async def test_a_hook_that_answers_nothing_changes_nothing() -> None:
-    """None, an empty Mono and an empty stream mean: go on."""
+    """None, an empty Mono and an empty stream mean: continue."""
     plain = await streamed(agent_of([ONE, "end"]))
     for empty in (lambda event: None, lambda event: Mono.empty(), lambda event: Mono.empty().as_flux()):
         assert await streamed(agent_of([ONE, "end"], on(PreCall, PreActing, PostReasoning, PostCall)(empty))) == plain

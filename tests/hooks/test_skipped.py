@@ -1,4 +1,4 @@
-"""A hook that fails and is skipped is visible to whoever runs the program, once for each place."""
+"""A hook that fails and is skipped is visible to the person who runs the program, once per place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentflow.testing import ScriptedModel, check_hook
 
 @pytest.fixture
 def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The records that are logged by default, in a process that has warned of nothing yet."""
+    """Return the records that are logged by default, in a process that has not warned yet."""
     records: list[Any] = []
     monkeypatch.setattr(once, "_warned", set[tuple[str, str, str, int]]())
     sink = logger.add(lambda message: records.append(message.record), level="DEBUG", filter="agentflow.hooks.skipped")
@@ -25,7 +25,7 @@ def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 async def test_a_notification_whose_hook_fails(warned: list[Any]) -> None:
-    """The warning names hook and event, shows the hook's own frames, and comes once for all chunks and runs."""
+    """The warning names hook and event, shows the hook's own frames, and is logged once for all chunks and runs."""
 
     @on(ReasoningChunk)
     def counts(event: ReasoningChunk) -> None:
@@ -47,7 +47,7 @@ async def test_a_notification_whose_hook_fails(warned: list[Any]) -> None:
 
 
 async def test_a_decision_whose_hook_is_skipped_by_choice(warned: list[Any]) -> None:
-    """Likewise; one that ends the call is raised to the caller, and warned about nowhere."""
+    """The same holds here; a failure that ends the call is raised to the caller, without a warning."""
 
     class Fails(Hook):
         events = (PreReasoning,)
@@ -67,7 +67,7 @@ async def test_a_decision_whose_hook_is_skipped_by_choice(warned: list[Any]) -> 
 
 
 async def test_what_the_library_says_of_a_hook_has_no_traceback(warned: list[Any]) -> None:
-    """Its frames are the library's own."""
+    """Its frames are those of the library."""
 
     @on(CallEnded)
     def answers(event: CallEnded) -> Any:
@@ -80,7 +80,7 @@ async def test_what_the_library_says_of_a_hook_has_no_traceback(warned: list[Any
 
 
 async def test_a_listener_that_fails(warned: list[Any]) -> None:
-    """It follows all hooks, and is as invisible as they are."""
+    """It follows all hooks, and its failure would be as invisible as theirs."""
 
     class Broken(ChangeListener):
         events = ()

@@ -1,4 +1,4 @@
-"""How a stage ends where its call is cut, a model cleans up badly, or a layer leaves the closing to others."""
+"""The end of a stage if its call is cancelled, a model cleans up badly, or a wrapper leaves its source open."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -31,7 +31,7 @@ class Layer(Hook):
 
 
 class Streams:
-    """A model whose streams a function makes."""
+    """A model whose streams are made by a function."""
 
     name = "streams"
 
@@ -45,7 +45,7 @@ class Streams:
 
 
 class Own:
-    """An iterator of somebody's own, which cannot be closed once it is over."""
+    """A foreign iterator, which cannot be closed after its end."""
 
     def __init__(self, words: list[str], error: Exception | None = None) -> None:
         self.words = words
@@ -66,7 +66,7 @@ class Own:
 
 
 async def half() -> AsyncIterator[ModelChunk]:
-    """Ends quietly where it is cancelled in the midst."""
+    """End normally on a cancellation in the middle."""
     try:
         yield ModelChunk("half ")
         await asyncio.sleep(3600)
@@ -95,7 +95,7 @@ async def through(source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
 
 
 async def cut(agent: Agent[Any], how: str) -> Any:
-    """A call that is cut a second after it began: its reply, what it raised, or "cancelled"."""
+    """Cancel a call a second after it began; return its reply, its error, or "cancelled"."""
     task = asyncio.ensure_future(agent.call("go", session="s", timeout=1 if how == "timeout" else None))
     await asyncio.sleep(1)
     if how == "interrupt":
@@ -109,7 +109,7 @@ async def cut(agent: Agent[Any], how: str) -> Any:
 
 
 def ended(how: str, end: Any) -> bool:
-    """Whether it ended as it was cut."""
+    """Whether it ended as it was cancelled."""
     if how == "timeout":
         return isinstance(end, CallTimeoutError)
     return end == "cancelled" if how == "cancel" else end.outcome == "interrupted"
@@ -117,7 +117,9 @@ def ended(how: str, end: Any) -> bool:
 
 @pytest.mark.parametrize("how", CUTS)
 def test_half_a_reply_of_a_model_that_ends_quietly_is_not_kept_for_a_whole_one(how: str) -> None:
-    """It swallows the cancellation, and its stream just ends: layers see that it was cut, and no cache keeps it."""
+    """It swallows the cancellation, and its stream ends normally: wrappers get the cancellation, and no cache stores
+    the reply.
+    """
     cache, whole = ModelCache(), list[str]()
 
     async def collects(source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
@@ -137,14 +139,16 @@ def test_half_a_reply_of_a_model_that_ends_quietly_is_not_kept_for_a_whole_one(h
 
 @pytest.mark.parametrize("hooks", [[], [Layer(through)]], ids=["alone", "wrapped"])
 async def test_a_reply_is_whole_though_its_stream_cannot_be_closed(hooks: list[Hook]) -> None:
-    """It is whole when the stream has ended; behind layers an iterator of somebody's own is closed, and a failure logged."""
+    """It is complete when the stream has ended. A foreign iterator below wrappers is closed, and a failure of that is
+    logged.
+    """
     stream = Own(["one ", "two"])
     assert (await Agent("a", Streams(lambda: stream), hooks=hooks).call("go")).text == "one two"
     assert stream.closed == len(hooks)
 
 
 async def test_what_a_model_fails_with_is_not_hidden_by_its_cleanup() -> None:
-    """The failure is what is retried; that the stream could not be closed is logged."""
+    """The model's failure is retried; that the stream could not be closed is logged."""
     broken = Own(["one "], ModelError("down", retryable=True))
     streams = iter([broken, Own(["two"])])
     model = Streams(lambda: next(streams))
@@ -154,7 +158,7 @@ async def test_what_a_model_fails_with_is_not_hidden_by_its_cleanup() -> None:
 
 @pytest.mark.parametrize("how", CUTS)
 def test_a_whole_reply_is_kept_where_the_call_is_cut_while_its_stage_closes(how: str) -> None:
-    """As without the layer: what the user has read stands in the history, marked as interrupted."""
+    """As without the wrapper: what the user has read is in the history, marked as interrupted."""
 
     async def slow() -> AsyncIterator[ModelChunk]:
         try:
@@ -185,7 +189,9 @@ def test_a_whole_reply_is_kept_where_the_call_is_cut_while_its_stage_closes(how:
 
 
 def test_a_calls_time_limit_counts_where_a_layers_has_passed_before_it() -> None:
-    """A tool still cleans up for the layer's limit when the call's own passes: the call raises its own."""
+    """A tool still cleans up after the wrapper's limit when the call's own limit passes: the call raises its own
+    error.
+    """
 
     @tool(type="read")
     async def slow(seconds: float) -> str:
@@ -212,7 +218,9 @@ def test_a_calls_time_limit_counts_where_a_layers_has_passed_before_it() -> None
 
 
 def test_a_cancellation_leaves_no_stream_open_behind_the_one_that_it_meets() -> None:
-    """The first of two is being closed when it comes: the second is closed all the same, before the call ends."""
+    """The first of two streams is being closed when the cancellation comes: the second one is closed too, before the
+    call ends.
+    """
     told: list[str] = []
     held: list[Any] = []
 
@@ -232,7 +240,7 @@ def test_a_cancellation_leaves_no_stream_open_behind_the_one_that_it_meets() -> 
 
 
 async def test_a_whole_stream_that_is_read_on_is_just_over() -> None:
-    """Behind the stage as within it: there is nothing that could be missed."""
+    """This works after the stage as within it: nothing could be missed."""
     held: list[Any] = []
 
     async def reads(source: Any) -> AsyncIterator[ModelChunk]:

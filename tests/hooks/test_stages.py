@@ -1,4 +1,4 @@
-"""A source belongs to its stage: late, twice or on another loop it raises, and what runs of it is over when its stage is."""
+"""A source belongs to its stage: read late, twice or on another loop it raises, and its work ends with the stage."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ ONE = use("t1", "add", a=1, b=2)
 
 
 class Around(Hook):
-    """Wraps the work behind one event class, the first time."""
+    """Wraps the work that follows one event class, the first time."""
 
     def __init__(self, kind: type, wrap: Callable[[Any, Any], Any]) -> None:
         self.kind = kind
@@ -59,7 +59,7 @@ class Around(Hook):
 
 
 def stored(store: MemoryStore) -> list[str]:
-    """The kinds of the facts, which fit together."""
+    """Return the kinds of the facts, which form a legal sequence."""
     facts = store.load("s")
     assert isinstance(facts, Sequence)
     fold_facts(facts)
@@ -71,7 +71,7 @@ def value_of(source: Any) -> Any:
 
 
 async def usable(store: MemoryStore) -> None:
-    """Another process loads the session, and goes on with it."""
+    """Another process loads the session and continues it."""
     other = Agent("b", ScriptedModel(["fine"]), tools=[add], store=store)
     assert (await other.call("and now?", session="s")).text == "fine"
 
@@ -90,7 +90,7 @@ PLAIN = [
 
 @pytest.mark.parametrize("kind", STAGES)
 async def test_a_source_that_is_kept_for_later_raises(kind: type) -> None:
-    """Subscribed when the call is over it runs nothing, and nothing is added to the session or the events."""
+    """Subscribed to after the call, it runs nothing, and adds nothing to the session or the events."""
     kept: list[Any] = []
 
     def keep(_: Any, source: Any) -> Any:
@@ -109,7 +109,7 @@ async def test_a_source_that_is_kept_for_later_raises(kind: type) -> None:
 
 @pytest.mark.parametrize("kind", STAGES)
 async def test_a_source_that_was_kept_where_the_next_hook_fails_raises(kind: type) -> None:
-    """A stage that ends before its work was begun is over too."""
+    """A stage that ends before its work began has ended too."""
     kept: list[Any] = []
 
     def keep(_: Any, source: Any) -> Any:
@@ -132,7 +132,7 @@ async def test_a_source_that_was_kept_where_the_next_hook_fails_raises(kind: typ
 
 
 class Streams(ScriptedModel):
-    """Tells when its stream is closed."""
+    """Reports when its stream is closed."""
 
     def __init__(self, told: list[str]) -> None:
         super().__init__([["one", "two", "three"]])
@@ -147,7 +147,7 @@ class Streams(ScriptedModel):
 
 
 def leaves(told: list[str], name: str, made: Callable[[Any], Any], chunks: int) -> Callable[[Any, Any], Any]:
-    """A layer that goes after so many chunks, and leaves what it reads as it is."""
+    """A wrapper that ends after so many chunks, and leaves its source open."""
 
     async def layer(source: Any) -> AsyncIterator[ModelChunk]:
         try:
@@ -173,7 +173,7 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("end", ["leaves", "fails", "cut"])
 async def test_what_a_layer_leaves_open_is_closed_with_the_stage(way: str, end: str) -> None:
-    """Neither a layer further in nor the model waits for the garbage collector, however the stage ends."""
+    """Neither an inner wrapper nor the model waits for the garbage collector, however the stage ends."""
     told: list[str] = []
 
     @on(ReasoningChunk, on_failure="abort")
@@ -220,7 +220,7 @@ def streaming(make: Callable[[], AsyncIterator[ModelChunk]]) -> Any:
 
 
 def ends(agent: Agent, **options: Any) -> str:
-    """What a call says; one that never ends fails, in virtual time."""
+    """Return the outcome of a call; one that never ends fails, in virtual time."""
 
     async def main() -> str:
         async with asyncio.timeout(100):
@@ -231,7 +231,7 @@ def ends(agent: Agent, **options: Any) -> str:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_stream_that_is_held_for_good_is_closed(way: str) -> None:
-    """Whatever operator stands between, no frame lets go of it."""
+    """It is closed whatever operator is in between."""
     told: list[str] = []
     held: list[Any] = []
 
@@ -254,7 +254,7 @@ def test_a_stream_that_is_held_for_good_is_closed(way: str) -> None:
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError("its own"), ValueError("broken")])
 def test_a_cleanup_that_fails_loses_no_reply(error: BaseException) -> None:
-    """What a layer further in raises while the stage closes it is logged; the reply was there already."""
+    """The error of an inner wrapper while the stage closes it is logged; the reply was complete already."""
     held: list[Any] = []
 
     async def inner(source: Any) -> AsyncIterator[ModelChunk]:
@@ -273,7 +273,7 @@ def test_a_cleanup_that_fails_loses_no_reply(error: BaseException) -> None:
 
 
 async def test_a_cancellation_while_the_stage_closes_a_stream_counts() -> None:
-    """A layer has failed, and what it has left open is slow to end: who cancels the call then has cancelled it."""
+    """A wrapper has failed, and its open source is slow to end: a cancellation of the call then cancels it."""
     cleaning = asyncio.Event()
     held: list[Any] = []
 
@@ -298,7 +298,9 @@ async def test_a_cancellation_while_the_stage_closes_a_stream_counts() -> None:
 
 
 async def test_a_call_that_is_dropped_in_a_stage_is_dropped_at_once() -> None:
-    """Closed by hand, as the interpreter does at its end: nothing can be awaited then, whatever a layer has left."""
+    """Closed by hand, as the interpreter does at its exit: nothing can be awaited then, whatever a wrapper has left
+    open.
+    """
     held: list[Any] = []
 
     async def layer(source: Any) -> AsyncIterator[ModelChunk]:
@@ -321,7 +323,7 @@ async def test_a_call_that_is_dropped_in_a_stage_is_dropped_at_once() -> None:
 
 @pytest.mark.parametrize("way", ["call", "stream"])
 def test_a_time_limit_around_the_call_is_no_cancellation_of_it(way: str) -> None:
-    """What a hook of `CallEnded` raises behind it is that hook's failure, and the call raises the limit's."""
+    """The error of a later hook of `CallEnded` is that hook's failure, and the call raises the limit's error."""
 
     @on(CallEnded, on_failure="skip")
     async def cancels(event: CallEnded) -> None:
@@ -342,7 +344,9 @@ def test_a_time_limit_around_the_call_is_no_cancellation_of_it(way: str) -> None
 
 
 async def test_a_refresh_in_the_background_is_refused() -> None:
-    """`around` answers a tool from a cache, and leaves the source to a task: the task is told, wherever the call is then."""
+    """`around` answers a tool from a cache, and passes the source to a task: the task gets an error, wherever the
+    call is then.
+    """
     for moment in ("next reply", "call over"):
         go_on = asyncio.Event()
         tasks: list[asyncio.Task[Any]] = []
@@ -432,7 +436,7 @@ def test_a_round_runs_once_at_a_time() -> None:
 
 @pytest.mark.parametrize("watched", [False, True])
 async def test_a_round_that_waits_for_a_person_is_not_run_again(watched: bool) -> None:
-    """Subscribing again runs only calls without an outcome: one that is suspended has its one PostActing."""
+    """Subscribing again runs only calls without an outcome: a suspended one has one PostActing."""
 
     @tool(requires_approval=True)
     async def pay() -> str:
@@ -456,8 +460,9 @@ async def test_a_round_that_waits_for_a_person_is_not_run_again(watched: bool) -
 @pytest.mark.parametrize("how", ["plain", "timeout", "amb", "zip"])
 @pytest.mark.parametrize("kind", [PreCall, PreToolRound, PreActing])
 def test_cut_once_more_while_it_cleans_up(kind: type, how: str, second: str) -> None:
-    """A second cancellation that comes during the cleanup of the first, behind an operator that runs the source in a task
-    of its own: the call ends when its inside has, CallEnded is last, and the session can be loaded."""
+    """A second cancellation during the cleanup of the first, inside an operator that runs the source in a task of its
+    own: the call ends after its inner work, CallEnded is last, and the session can be loaded.
+    """
     ways: dict[str, Callable[[Any], Any]] = {
         "plain": lambda source: source.map(lambda value: value),
         "timeout": lambda source: source.timeout(60),
@@ -562,7 +567,7 @@ async def a_task_for_each_chunk(source: Flux[ModelChunk]) -> AsyncIterator[Model
 
 
 async def handed_over(source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
-    """Opened in the hook's task, read on in another one."""
+    """Opened in the hook's task, and read further in another one."""
     async with source as chunks:
         yield await anext(chunks)
         for chunk in await asyncio.ensure_future(_rest(chunks)):
@@ -577,7 +582,7 @@ async def _rest(chunks: Any) -> list[ModelChunk]:
     "way", [in_a_future, in_a_group, a_task_for_each_chunk, handed_over], ids=lambda way: way.__name__
 )
 async def test_a_source_that_is_read_in_a_task_of_a_hooks_own_is_refused(way: Any) -> None:
-    """The call fails at once, with an error that names the event and says what to write; nothing is left open."""
+    """The call fails at once, with an error that names the event and the code to write; nothing is left open."""
     store, model = MemoryStore(), ScriptedModel([["one ", "two ", "three"]])
     hooks = [Around(PreReasoning, lambda _, source: Flux(lambda: way(source)))]
     with pytest.raises((UsageError, ExceptionGroup)) as caught:
@@ -597,7 +602,7 @@ CALLS = Msg.assistant(["c ", ONE])
 
 
 class Rescue(Hook):
-    """Recovers what it is told of with a message that asks for tools."""
+    """Recovers each error with a message that requests tools."""
 
     def on_event(self, event: Any) -> Any:
         return Recover(CALLS) if getattr(event, "fatal", False) and event.phase is ErrorPhase.CALL else event
@@ -613,7 +618,7 @@ class Rescue(Hook):
     ids=["around instead", "around map", "recover"],
 )
 async def test_a_reply_that_ends_a_call_asks_for_no_tools(hooks: list[Hook], error: Any, text: str) -> None:
-    """Nobody would run them: what gives it is refused, and the session goes on."""
+    """Nothing would run them: the value is refused, and the session continues."""
     store = MemoryStore()
     agent = Agent("a", ScriptedModel(lambda _: "real"), tools=[add], hooks=hooks, store=store)
     with pytest.raises(error, match=text):
@@ -624,7 +629,7 @@ async def test_a_reply_that_ends_a_call_asks_for_no_tools(hooks: list[Hook], err
 
 @pytest.mark.parametrize("value", [CALLS, None, 42], ids=["calls", "None", "number"])
 async def test_an_answer_on_precall_is_a_reply(value: Any) -> None:
-    """Else the chain refuses it as it does any other illegal answer: nothing is stored, and reader and observer agree."""
+    """Otherwise the chain refuses it like any other illegal answer: nothing is stored, and reader and observer agree."""
 
     class Canned(Hook):
         def on_event(self, event: Any) -> Any:
@@ -644,7 +649,7 @@ async def test_an_answer_on_precall_is_a_reply(value: Any) -> None:
 
 
 async def test_a_session_does_not_begin_with_open_calls() -> None:
-    """Nobody would answer them: it is refused where it is made, and so is a stored beginning."""
+    """Nothing would answer them: the messages are refused at once, and so is a stored beginning."""
     with pytest.raises(TranscriptError, match=r"cannot start with open calls: \['t1'\] have no results"):
         Session.fresh(messages=[Msg.user("go"), CALLS])
     data = Session.fresh(messages=[Msg.user("go"), Msg.assistant("c")], id="s").to_dict()
@@ -662,7 +667,7 @@ async def test_a_session_does_not_begin_with_open_calls() -> None:
 
 @pytest.mark.parametrize("kind", STAGES)
 async def test_a_hook_around_that_raises_cancelled_error_itself_fails(kind: type) -> None:
-    """It is a failing hook, as in a chain: nobody was cancelled, so nobody is told so."""
+    """It is a failing hook, as in a chain: nothing was cancelled, so nothing reports a cancellation."""
 
     async def stray() -> Any:
         raise asyncio.CancelledError("mine")
@@ -702,7 +707,7 @@ async def test_a_model_that_raises_cancelled_error_itself_fails() -> None:
 
 
 class Delegates:
-    """An iterator of somebody else's: no weak references, attributes passed on, and closing it fails."""
+    """A foreign iterator: it has no weak references, delegates attributes, and closing it fails."""
 
     __slots__ = ("_chunks",)
 
@@ -720,7 +725,7 @@ class Delegates:
 
 
 async def test_a_layer_may_be_any_iterator() -> None:
-    """What passes attributes on is taken for no generator, and one that has ended is not closed."""
+    """An iterator that delegates attributes is not taken for a generator, and one that has ended is not closed."""
 
     class Passes(Hook):
         def around(self, event: Any, source: Any) -> Any:
@@ -732,7 +737,9 @@ async def test_a_layer_may_be_any_iterator() -> None:
 
 @pytest.mark.parametrize("way", ["timeout", "cancel"])
 async def test_a_stream_that_a_layer_has_dropped_does_not_hold_up_a_call_that_is_cut(way: str) -> None:
-    """Its cleanup takes for ever, and the one cancellation goes to what the layer waits for: the call ends all the same."""
+    """Its cleanup never ends, and the one cancellation goes to what the wrapper waits for: the call ends all the
+    same.
+    """
     waits = asyncio.Event()
 
     class Slow:

@@ -1,4 +1,4 @@
-"""Which events hooks are told, when, in which order, and of what."""
+"""The events that hooks get: when, in which order, and with what content."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from agentflow.vocabulary.events import ReasoningChunk
 
 
 async def test_an_unknown_tool_is_shown_to_hooks() -> None:
-    """A call of a tool that does not exist fires before and after like any other, and can be answered."""
+    """A call of an unknown tool fires Pre and Post events like any other, and can be answered."""
     seen: list[str] = []
     before = before_each_tool(lambda event: seen.append(f"before {event.tool_use.name}"))
     after = after_each_tool(lambda event: seen.append(f"after {event.tool_result.state}"))
@@ -50,7 +50,7 @@ async def test_an_unknown_tool_is_shown_to_hooks() -> None:
 
 
 async def test_malformed_arguments_are_shown_as_such_and_the_tool_does_not_run() -> None:
-    """A hook sees that the arguments could not be read; the model is told, and the tool does not run on no arguments."""
+    """A hook sees that the arguments could not be read; the model reads the error, and the tool does not run."""
     ran: list[str] = []
     seen: list[bool] = []
 
@@ -68,7 +68,7 @@ async def test_malformed_arguments_are_shown_as_such_and_the_tool_does_not_run()
 
 
 async def test_error_hooks_hear_of_failures_and_not_of_vetoes() -> None:
-    """A tool that fails and a model that fails are errors; a veto is a verdict, and none."""
+    """A failing tool and a failing model are errors; a veto is a verdict, not an error."""
     heard: list[str] = []
 
     @on_error
@@ -88,8 +88,9 @@ async def test_error_hooks_hear_of_failures_and_not_of_vetoes() -> None:
 
 
 async def test_a_failing_model_is_reported_and_the_call_ended() -> None:
-    """A model that fails in mid-stream: `Error` says where and that it ends the call, `CallEnded` is last, the caller gets the
-    original exception."""
+    """A model that fails in the middle of its stream: `Error` has the phase and is fatal, `CallEnded` is last, and
+    the caller gets the original exception.
+    """
     down, recorder = ModelError("gone"), Recorder()
     agent = agent_of([["half", down], "Hello."], recorder)
     with pytest.raises(ModelError) as caught:
@@ -118,7 +119,7 @@ async def test_a_result_that_says_error_is_no_error() -> None:
 
 
 async def test_a_round_hook_fires_for_rounds_only() -> None:
-    """Two rounds and a final answer: twice, not three times; and not at all for an answer without tools."""
+    """Two rounds and a final answer: the hook fires twice; and not at all for an answer without tools."""
     rounds: list[int] = []
     note = after_tool_round(lambda event: rounds.append(event.iteration))
     await agent_of([ONE, [use("t2", "add", a=1, b=1)], "end"], note).call("go")
@@ -127,7 +128,7 @@ async def test_a_round_hook_fires_for_rounds_only() -> None:
 
 
 async def test_asking_again_keeps_the_pairs_of_other_hooks() -> None:
-    """A hook that counts Pre against Post finds them paired when another one sends the model back."""
+    """A hook that counts Pre and Post events finds them paired if another hook asks the model again."""
     depth: list[int] = []
     open_calls = 0
 

@@ -1,4 +1,4 @@
-"""What a hook can learn of the call that it is in: the trace as of now, which model answered, what a failed call was for."""
+"""What a hook can learn about its call: the trace so far, which model answered, and the purpose of a failed call."""
 
 import asyncio
 from typing import Any
@@ -57,7 +57,7 @@ def down() -> ModelError:
 
 @pytest.mark.parametrize("how", [{}, {"observer": True}, {"guard": True}], ids=str)
 async def test_in_after_each_tool_the_last_turn_of_the_trace_is_its_own(how: Any) -> None:
-    """The tool that has just ended is `trace.turns[-1]`; each stands there once, then and later."""
+    """The tool that has just ended is `trace.turns[-1]`; each is listed once, then and later."""
     seen: list[Any] = []
 
     @after_each_tool(**how)
@@ -79,7 +79,9 @@ async def test_in_after_each_tool_the_last_turn_of_the_trace_is_its_own(how: Any
 
 
 async def test_of_calls_that_end_together_each_sees_itself_last() -> None:
-    """While the hooks of a parallel round wait for each other, each one's own call is the last, behind those of the others."""
+    """While the hooks of a parallel round wait for each other, each one's own call is the last, after those of the
+    others.
+    """
     all_in = asyncio.Barrier(3)
     seen: dict[str, list[str]] = {}
 
@@ -97,7 +99,7 @@ async def test_of_calls_that_end_together_each_sees_itself_last() -> None:
 
 
 async def test_the_trace_shows_what_the_hooks_before_have_made_of_it() -> None:
-    """The turn in the trace is the one that history will hold, as far as it is settled."""
+    """The turn in the trace equals the one in the later history, where it is settled."""
     seen: list[str] = []
 
     @after_each_tool(priority=1)
@@ -114,7 +116,7 @@ async def test_the_trace_shows_what_the_hooks_before_have_made_of_it() -> None:
 
 
 async def test_a_turn_stands_in_the_trace_once_when_its_hook_fails() -> None:
-    """A hook that fails on the end of a tool takes nothing from the trace, and adds nothing."""
+    """A hook that fails on the end of a tool removes nothing from the trace, and adds nothing."""
     seen: list[list[str]] = []
 
     @after_each_tool
@@ -132,7 +134,7 @@ async def test_a_turn_stands_in_the_trace_once_when_its_hook_fails() -> None:
 
 
 async def test_in_after_llm_the_last_model_call_of_the_trace_is_its_own() -> None:
-    """As with tools: as many model calls as `usage` counts."""
+    """As with tools: there are as many model calls as `usage` counts."""
     seen: list[Any] = []
 
     @after_llm
@@ -148,7 +150,7 @@ async def test_in_after_llm_the_last_model_call_of_the_trace_is_its_own() -> Non
 
 
 async def answered(agent: Agent) -> tuple[Reply, list[str], list[str]]:
-    """A call; the model that `after_llm` is told of, and those in the trace at the end."""
+    """Return a call, the model that `after_llm` reported, and those in the trace at the end."""
     told: list[str] = []
     traced: list[str] = []
 
@@ -165,7 +167,7 @@ async def answered(agent: Agent) -> tuple[Reply, list[str], list[str]]:
 
 
 class FallsBack(Hook):
-    """Asks a second model when the first fails."""
+    """Calls a second model if the first one fails."""
 
     def around(self, event: Any, source: Any) -> Any:
         if isinstance(event, PreReasoning):
@@ -174,7 +176,7 @@ class FallsBack(Hook):
 
 
 class Races(Hook):
-    """Asks a second model at once, and takes who is first."""
+    """Calls a second model at once, and takes the first answer."""
 
     def around(self, event: Any, source: Any) -> Any:
         if isinstance(event, PreReasoning):
@@ -183,7 +185,7 @@ class Races(Hook):
 
 
 class Cached(Hook):
-    """Asks no model."""
+    """Calls no model."""
 
     def around(self, event: Any, source: Any) -> Any:
         return Flux.of(ModelChunk(text="cached")) if isinstance(event, PreReasoning) else source
@@ -211,7 +213,7 @@ class Cached(Hook):
     ],
 )
 async def test_which_model_answered(script: list[Any], hooks: list[Any], text: str, model: str) -> None:
-    """`PostReasoning.model` and the trace name the model whose words these are; where a hook gave them, none."""
+    """`PostReasoning.model` and the trace name the model that wrote the reply, and none if a hook supplied it."""
     reply, told, traced = await answered(Agent("a", Named("first", *script), hooks=hooks))
     assert (reply.text, told, traced) == (text, [model], [model])
 
@@ -221,7 +223,7 @@ async def test_which_model_answered(script: list[Any], hooks: list[Any], text: s
 
 @pytest.mark.parametrize(("limit", "purpose"), [(1, "summary"), (2, "reason")])
 async def test_an_error_says_what_the_failed_model_call_was_for(limit: int, purpose: str) -> None:
-    """`Error.purpose` tells a failed summary from a failed reasoning; an error of a tool has none."""
+    """`Error.purpose` distinguishes a failed summary from a failed reasoning; an error of a tool has none."""
     seen: list[Any] = []
 
     @on(Error)

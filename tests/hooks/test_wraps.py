@@ -1,4 +1,4 @@
-"""`Hook.wraps`: which work a hook wraps."""
+"""`Hook.wraps`: the work that a hook wraps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentflow.vocabulary.events import PostActing
 
 
 class Wraps(Hook):
-    """Notes whose work it was asked to wrap."""
+    """Records whose work it was called to wrap."""
 
     wraps = (PreActing,)
 
@@ -32,7 +32,7 @@ async def look() -> str:
 
 
 async def test_around_is_called_for_the_work_it_names() -> None:
-    """A hook that names `PreActing` is not asked about the call, the model or the round."""
+    """A hook that names `PreActing` is not called for the call, the model or the round."""
     hook = Wraps()
     await Agent("a", ScriptedModel([ToolUseBlock("t1", "look"), "end"]), tools=[look], hooks=[hook]).call("go")
     assert hook.asked == ["PreActing"]
@@ -51,7 +51,7 @@ async def test_without_names_it_is_called_for_all() -> None:
 
 @pytest.mark.parametrize("wraps", [PreActing, (PostActing,), (PreReasoning, "PreActing"), [PreActing]])
 def test_what_names_no_work_is_refused(wraps: Any) -> None:
-    """A tuple of Pre events with work behind them is legal; the error names the hook."""
+    """A tuple of Pre events that have work is legal; the error names the hook."""
     hook = type("Odd", (Wraps,), {"wraps": wraps})()
     with pytest.raises(UsageError, match=r"'Odd'.*wraps="):
         Agent("a", ScriptedModel([]), hooks=[hook])
