@@ -335,6 +335,7 @@ class Connection:
             except Exception as error:
                 log_failure("DEBUG", error, "MCP server {}: its changes cannot be followed", self._settings.name)
                 return
+            listening.set()  # a server that refuses now is usable; its tools are listed again after each attempt
             await asyncio.sleep(wait)
             wait = min(wait * 2, 60.0)
             self._announced()

@@ -112,6 +112,7 @@ async def test_prompts_that_are_asked_for_wrongly(way: str) -> None:
     async with client(way, PROMPTS) as made:
         for name, arguments, code, said in (
             ("nothing", {}, INVALID_PARAMS, "There is no prompt 'nothing' here."),
+            ("x" * 300, {}, INVALID_PARAMS, f"There is no prompt '{'x' * 200}' here."),
             ("review", {}, INVALID_PARAMS, "review: missing ['code'], unknown []; it takes ['city', 'code', 'style']."),
             ("review", {"code": "x", "by": "y"}, INVALID_PARAMS, "unknown ['by']"),
             ("review", {"code": "x", "style": "odd"}, INVALID_PARAMS, "style must be one of ['short', 'long']"),

@@ -10,7 +10,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lines import Lines
+from mcp_types import JSONRPCNotification
 from ways import served
 
 from agentflow import Agent, tool
@@ -98,6 +101,33 @@ async def test_a_client_goes_on(before: bool) -> None:
             gate.open.set()
             assert await reading == "apple"
         assert await resumed(client, url, headers, last) == "apple"  # and once more
+
+
+@given(st.lists(st.sampled_from("ab"), min_size=1, max_size=8))
+def test_a_stream_continues_after_each_of_its_events(streams: list[str]) -> None:
+    """Whatever the last event of a client was, it gets the later ones of that stream, once and in order."""
+    store = ResumableStreams()
+    continued: list[list[str]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        ids = [
+            await store.store_event(stream, JSONRPCNotification(jsonrpc="2.0", method=str(n)))
+            for n, stream in enumerate(streams)
+        ]
+        for last in ids:
+            sent: list[str] = []
+
+            async def send_event(event: Any, sent: list[str] = sent) -> None:
+                sent.append(event.message.method)
+
+            await store.replay_events_after(last, send_event)
+            continued.append(sent)
+
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "headers": []}
+    asyncio.run(store.around(app)(scope, None, None))  # type: ignore[arg-type]
+    assert continued == [
+        [str(n) for n, other in enumerate(streams) if n > at and other == stream] for at, stream in enumerate(streams)
+    ]
 
 
 async def test_a_client_never_reads_anothers() -> None:

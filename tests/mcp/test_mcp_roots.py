@@ -12,13 +12,14 @@ from lines import Lines
 from mcp.server import MCPServer as Server
 from mcp.server import Server as LowLevelServer
 from mcp.server.mcpserver import Context, ListRoots, Resolve
-from mcp_types import ListRootsResult, NotificationParams
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, ListRootsResult, ListToolsResult, NotificationParams
 from ways import results
 
 from agentflow import Agent, ToolUseBlock
 from agentflow.errors import UsageError
 from agentflow.mcp import MCPServer, with_instructions
-from agentflow.testing import ScriptedModel
+from agentflow.testing import ScriptedModel, run_virtual
 
 
 async def roots() -> ListRoots:
@@ -133,3 +134,26 @@ async def test_instructions_that_change_are_followed_like_tools() -> None:
             made.instructions = "two"
         async with server:
             assert server.instructions == said
+
+
+def test_a_server_that_refuses_to_report_changes_is_usable() -> None:
+    """It is connected at once, and asked again with waits that double up to a minute."""
+    asked: list[float] = []
+    enough = asyncio.Event()
+
+    async def listed(context: Any, params: Any) -> ListToolsResult:
+        return ListToolsResult(tools=[])
+
+    async def refuse(context: Any, params: Any) -> Any:
+        asked.append(asyncio.get_running_loop().time())
+        if len(asked) == 10:
+            enough.set()
+        raise MCPError(INTERNAL_ERROR, "Subscription limit reached")
+
+    async def main() -> float:
+        async with MCPServer.in_memory(LowLevelServer("full", on_list_tools=listed, on_subscriptions_listen=refuse)):
+            connected = asyncio.get_running_loop().time()
+            await enough.wait()
+        return connected
+
+    assert (run_virtual(main()), asked) == (0.0, [0.0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 63.5, 123.5, 183.5])
