@@ -18,14 +18,14 @@ from agentflow.durable.client import DurableClient
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that is closed waits until DBOS has looked whether its calls have ended; here it does not take a second."""
+    """Shorten the interval at which DBOS checks, on closing a worker, whether its calls have ended."""
     often = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
     monkeypatch.setattr(_dbos, "time", often)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.ci)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database of each kind; `.ci/run` alone tries the one that is a server."""
+    """An empty database of each kind; only `.ci/run` tests with a server."""
     yield from empty_database(request, tmp_path)
 
 
@@ -38,7 +38,7 @@ async def client(url: str) -> AsyncIterator[DurableClient]:
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
-    """The process that workers come from."""
+    """The process that starts workers."""
     made = Nursery("program", paths=(HERE,))
     yield made
     made.end()

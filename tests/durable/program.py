@@ -1,8 +1,10 @@
 """The worker process of the tests: `program.py URL LOG [LEASE]`. It works until it is stopped or killed.
 
-What its tools do is a line in LOG: the session, the run, the effect's key, the process. While there is a file `hold` beside
-it, a tool that has written its line waits, and says so in a file `waiting`: what is in `hold`, and the process. With FREEZE in
-the environment the process stops itself at the first event of that name, as an operating system might.
+Each effect of its tools is a line in LOG: the session, the run, the effect's key, the process. While there is a file
+`hold`
+beside it, a tool that has written its line waits, and reports it in a file `waiting`: the content of `hold`, and the
+process.
+With FREEZE in the environment the process stops itself at the first event of that name, as an operating system might.
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ ROUNDS = 3
 
 
 def rounds_of(request: ModelRequest) -> int:
-    """How many tool rounds there were since the user spoke."""
+    """Return how many tool rounds followed the last input."""
     messages = list(request.messages)
     spoken = max(n for n, msg in enumerate(messages) if msg.role == "user")
     return sum(msg.role == "tool" for msg in messages[spoken:])
 
 
 def answer(request: ModelRequest) -> list[ToolUseBlock] | str:
-    """Three rounds of tools, then a word; told "mixed", the second tool is one that must not run twice."""
+    """Three rounds of tools, then a text; for the input "mixed", the second tool must not run twice."""
     said = next(msg.text for msg in reversed(request.messages) if msg.role == "user")
     done, place = rounds_of(request), len(request.messages)
     name, rounds = {"pay": ("pay", 1), "wait": ("wait", 1), "ask": ("ask_other", 1)}.get(said, ("note", ROUNDS))
@@ -50,7 +52,7 @@ def answer(request: ModelRequest) -> list[ToolUseBlock] | str:
 
 
 def make_agents(url: str, log: Path, name: str = "clerk") -> tuple[DurableAgent, DurableAgent]:
-    """The agents: one that works, and one that is asked."""
+    """Return the agents: one that works, and one that it asks."""
     store = SqlStore(url)
 
     def say(context: RunContext, key: str) -> None:
@@ -76,7 +78,7 @@ def make_agents(url: str, log: Path, name: str = "clerk") -> tuple[DurableAgent,
 
     @tool
     async def post(run: RunContext, context: ToolContext) -> str:
-        """Write a line, which must not be written twice."""
+        """Write a line, once only."""
         say(run, context.idempotency_key)
         await at_work()
         return "posted"
@@ -89,7 +91,7 @@ def make_agents(url: str, log: Path, name: str = "clerk") -> tuple[DurableAgent,
 
     @tool
     async def wait(run: RunContext, context: ToolContext) -> str:
-        """Wait until the test lets it go."""
+        """Wait until the test releases it."""
         say(run, context.idempotency_key)
         while not log.with_name("go").exists():  # noqa: ASYNC110 - another process makes it
             await asyncio.sleep(0.05)
@@ -127,7 +129,7 @@ def make_agents(url: str, log: Path, name: str = "clerk") -> tuple[DurableAgent,
 
 
 async def work(url: str, log: Path, lease: float) -> None:
-    """Be a worker."""
+    """Run a worker."""
     clerk, expert = make_agents(url, log)
     everywhere = os.environ.get("EVERYWHERE")
     limits = QueueLimits(per_worker=1 if everywhere else 8, everywhere=int(everywhere) if everywhere else None)

@@ -1,4 +1,4 @@
-"""A request may be begun again after any fact: what has its fact is not done again, and the reply is the same."""
+"""A request may be started again after any fact: recorded steps are not repeated, and the reply is the same."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from agentflow.vocabulary.saving.codec import msg_from_dict
 
 
 class Untold:
-    """Events go nowhere."""
+    """Discards events."""
 
     async def publish(self, event: HookEvent) -> None:
-        """Drop it."""
+        """Discard the event."""
 
     async def catch_up(self, facts: Sequence[Fact]) -> None:
-        """Drop them."""
+        """Discard the events."""
 
 
 def answer(request: ModelRequest) -> Any:
-    """Two notes at once, one approval, a word."""
+    """Two notes at once, one approval, a text."""
     done = sum(msg.role == "tool" for msg in request.messages)
     rounds: list[Any] = [
         [ToolUseBlock("n1", "note"), ToolUseBlock("n2", "note")],
@@ -38,7 +38,7 @@ def answer(request: ModelRequest) -> Any:
 
 
 class Overtaken(MemoryStore):
-    """A store into which another worker writes the rest of a call, between two looks at it."""
+    """A store into which another worker writes the rest of a call, between two reads."""
 
     def __init__(self, rest: Sequence[Fact]) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Overtaken(MemoryStore):
         self.looks = 0
 
     def load(self, session_id: str) -> Any:
-        """The second time there is more."""
+        """Return more facts the second time."""
         self.looks += 1
         if self.looks == 2:
             self.append(session_id, self.rest)
@@ -54,7 +54,7 @@ class Overtaken(MemoryStore):
 
 
 class World:
-    """An agent, and what it did."""
+    """An agent, and its effects."""
 
     def __init__(self, facts: Sequence[Fact] = (), store: MemoryStore | None = None) -> None:
         self.store = MemoryStore() if store is None else store
@@ -101,13 +101,14 @@ CALL = Request("r", "a", "s", (Msg.user("go"),))
 
 
 def said(reply: Reply) -> tuple[Any, ...]:
-    """What of a reply has to be the same."""
+    """Return the parts of a reply that must be equal."""
     return reply.outcome, reply.run_id, reply.text, [waits.id for waits in reply.pending]
 
 
 async def test_a_call_goes_on_after_any_of_its_facts() -> None:
-    """Cut after each fact of its first half and begun again elsewhere, a call suspends with the same reply; a tool with a
-    result has not run again, and a committed decision was not taken again."""
+    """Truncated after each fact of its first half and started again elsewhere, a call suspends with the same reply; a
+    tool with a result does not run again, and a stored decision is not made again.
+    """
     whole = World()
     first = await whole.run("r", CALL)
     assert said(first) == ("suspended", "r", "", ["p1"])
@@ -124,7 +125,7 @@ async def test_a_call_goes_on_after_any_of_its_facts() -> None:
 
 
 async def test_the_first_call_stays_suspended_when_the_run_has_continued() -> None:
-    """Begun again after the decision was carried through, it does nothing, and suspends as before."""
+    """Started again after the decision was carried out, it does nothing, and suspends as before."""
     whole = World()
     first = await whole.run("r", CALL)
     await whole.run("r/2", Request("r", "a", "s", (), decisions_out("r", {"p1": Approve()}, first.pending)))
@@ -134,7 +135,7 @@ async def test_the_first_call_stays_suspended_when_the_run_has_continued() -> No
 
 
 async def test_a_decision_is_carried_through_after_any_fact() -> None:
-    """Cut after each fact of the second half, a call that somebody has approved ends with the same reply, and has paid."""
+    """Truncated after each fact of the second half, an approved call ends with the same reply, and has paid."""
     whole = World()
     first = await whole.run("r", CALL)
     before = len(whole.facts)
@@ -151,8 +152,9 @@ async def test_a_decision_is_carried_through_after_any_fact() -> None:
 
 
 async def test_a_lost_race_is_no_failure() -> None:
-    """Another worker ends the call after this one has read its facts: there is nothing left to do, and the reply is the
-    other one's, also where it waits for somebody. Here nothing is done."""
+    """Another worker ends the call after this one has read its facts: nothing is left to do, and the reply is the
+    other one's, even if it is suspended. Nothing runs here.
+    """
     whole = World()
     first = await whole.run("r", CALL)
     half = whole.facts
@@ -170,7 +172,7 @@ async def test_a_lost_race_is_no_failure() -> None:
 
 
 async def test_messages_of_a_request_survive_the_way() -> None:
-    """What the user says arrives as it was."""
+    """The user's messages arrive unchanged."""
     asked = Request("r", "a", "s", (Msg.user("hi", metadata={"from": "web"}),))
     (msg,) = Request.from_data("r", asked.to_dict()).messages
     assert (msg.text, dict(msg.metadata)) == ("hi", {"from": "web"})

@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def command(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """Begin a command in a folder."""
+    """Start a command in a folder."""
     return subprocess.Popen(
         [sys.executable, "-m", "agentflow", *words],
         cwd=folder,
@@ -66,7 +66,7 @@ Ran = Callable[..., tuple[int, list[str], str]]
 
 @pytest.fixture
 def ran(capfd: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
-    """Runs a command in this process: its code, the lines of its output, and what it said beside."""
+    """Run a command in this process; return its code, its output lines, and its standard error."""
     monkeypatch.chdir(folder)
 
     def run(*words: str) -> tuple[int, list[str], str]:
@@ -81,7 +81,7 @@ def ran(capfd: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.Mon
 
 
 async def test_a_worker_and_what_one_sees_of_its_runs(folder: Path, ran: Ran) -> None:
-    """A worker runs an agent of a module and keeps its sessions; runs are listed, shown, decided, cancelled."""
+    """A worker runs an agent of a module and stores its sessions; runs are listed, shown, decided, cancelled."""
     url = f"sqlite:///{folder / 'runs.db'}"
     worker = command(folder, "worker", "durable_shop:clerk", "--database", url, "--poll", "0.05")
     try:
@@ -130,7 +130,7 @@ async def test_a_worker_and_what_one_sees_of_its_runs(folder: Path, ran: Ran) ->
 
 
 async def test_runs_print_no_control_characters(folder: Path, ran: Ran) -> None:
-    """What a model, a tool or a caller says reaches the terminal as escapes."""
+    """Texts of a model, a tool or a caller reach the terminal as escapes."""
     url = f"sqlite:///{folder / 'runs.db'}"
     worker = command(folder, "worker", "durable_shop:evil", "--database", url, "--poll", "0.05")
     try:
@@ -149,7 +149,7 @@ async def test_runs_print_no_control_characters(folder: Path, ran: Ran) -> None:
 
 
 async def test_each_run_is_a_line_and_what_is_over_is_left_as_it_is(folder: Path, ran: Ran) -> None:
-    """Time, status, agent, id, session; how often it was begun, and what is damaged. A lost run can be resumed, once."""
+    """Time, status, agent, id, session, the number of starts, and damage. A lost run can be resumed, once."""
     url = f"sqlite:///{folder / 'runs.db'}"
     async with DurableClient(url) as client:
         for n in range(4):
@@ -190,7 +190,7 @@ async def test_each_run_is_a_line_and_what_is_over_is_left_as_it_is(folder: Path
 
 
 def test_a_line_for_each_event() -> None:
-    """Number, kind, and of what it holds the streamed text, the outcome, or the worker."""
+    """Number, kind, and the streamed text, the outcome, or the worker."""
     chunk = {"incremental_chunk": {"text": "two\nlines"}, "outcome": "no", "worker": "no"}
     ended = {"outcome": "completed", "worker": "no"}
     assert [

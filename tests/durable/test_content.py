@@ -1,4 +1,4 @@
-"""Durable calls keep content: what goes in, what tools give and what comes back cross the database as they are."""
+"""Durable calls keep content: inputs, results of tools and replies cross the database unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the run database that are damaged, or made by somebody who may write to it: they are named, and nothing runs."""
+"""Damaged rows of the run database, or forged ones: they are reported, and nothing runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GARBAGE = [
 
 
 class Evil:
-    """Unpickled, it leaves a mark."""
+    """Leaves a mark when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -48,12 +48,12 @@ class Evil:
 
 
 def pickled(value: object) -> str:
-    """As DBOS writes what it pickles."""
+    """Return a value in the form in which DBOS stores pickles."""
     return base64.b64encode(pickle.dumps(value)).decode()
 
 
 def execute(url: str, statement: str, **values: Any) -> None:
-    """Change the database behind everybody's back."""
+    """Change the database directly."""
     engine = create_engine(url)
     with engine.begin() as connection:
         if not url.startswith("sqlite"):
@@ -68,12 +68,14 @@ def set_input(url: str, run_id: str, stored: str) -> None:
 
 
 def durable_agent(url: str, store: SqlStore) -> DurableAgent:
-    """An agent that says "fine"."""
+    """An agent that answers "fine"."""
     return DurableAgent(Agent("a", ScriptedModel(lambda request: "fine"), store=store), url, poll=0.02)
 
 
 async def test_a_damaged_request_is_named_and_the_others_are_listed(client: DurableClient, url: str) -> None:
-    """The list names each unreadable run in its place, without showing what is stored; asked for alone, it is there too."""
+    """The list has each unreadable run in its place, without showing stored text; requested alone, it is reported
+    too.
+    """
     damaged = {f"bad{n}": stored for n, stored in enumerate(GARBAGE)}
     for run_id in ("good", *damaged):
         await client.submit("a", "Hi", session=f"s-{run_id}", run_id=run_id)
@@ -92,7 +94,7 @@ async def test_a_damaged_request_is_named_and_the_others_are_listed(client: Dura
 
 
 async def test_a_worker_ends_what_it_cannot_read_and_runs_the_rest(url: str, client: DurableClient) -> None:
-    """Each damaged request ends with an error that says so; none of them keeps the worker, or its session, from the others."""
+    """Each damaged request ends with an error that says so; none of them blocks the worker, or its session."""
     for n, stored in enumerate(GARBAGE):
         await client.submit("a", "Hi", session=f"s{n}", run_id=f"bad{n}")
         set_input(url, f"bad{n}", stored)
@@ -110,8 +112,9 @@ async def test_a_worker_ends_what_it_cannot_read_and_runs_the_rest(url: str, cli
 
 
 async def test_what_a_row_says_of_its_form_is_not_believed(url: str, client: DurableClient, tmp_path: Path) -> None:
-    """Requests, results, errors, and the contexts of schedules that say they are pickled, or say nothing, are read as JSON by
-    clients and workers, also of runs whose worker died and of DBOS's own queue. Nothing is unpickled."""
+    """Requests, results, errors, and the contexts of schedules that claim to be pickled, or claim nothing, are read
+    as JSON by clients and workers, also for runs whose worker died and for DBOS's own queue. Nothing is unpickled.
+    """
     mark = tmp_path / "mark"
     evil = pickled({"args": (Evil(mark),), "kwargs": {}})
     for form in ("py_pickle", None, "custom_serializer"):
@@ -169,7 +172,7 @@ async def test_what_a_row_says_of_its_form_is_not_believed(url: str, client: Dur
 
 
 async def test_damaged_columns_beside_the_request(client: DurableClient, url: str) -> None:
-    """Columns that DBOS parses, times that are none, ids that are not ours: the list is whole."""
+    """Columns that DBOS parses, invalid times, and foreign ids: the list is complete."""
     for run_id in ("good", "roles", "when", "id"):
         await client.submit("a", "Hi", run_id=run_id)
     execute(url, "UPDATE workflow_status SET authenticated_roles = '{' WHERE workflow_uuid = 'roles'")
@@ -184,7 +187,7 @@ async def test_damaged_columns_beside_the_request(client: DurableClient, url: st
 
 
 async def test_text_that_is_none_is_named_and_not_shown(tmp_path: Path) -> None:
-    """Bytes that are no UTF-8, in the request of one run (SQLite keeps them): the others are listed."""
+    """One request has bytes that are not UTF-8 (SQLite stores them): the other runs are listed."""
     file = tmp_path / "runs.db"
     async with DurableClient(f"sqlite:///{file}") as client:
         for run_id in ("good", "bad"):
@@ -200,7 +203,7 @@ async def test_text_that_is_none_is_named_and_not_shown(tmp_path: Path) -> None:
 
 
 async def test_damaged_events_say_where_to_go_on(url: str, client: DurableClient) -> None:
-    """A batch that cannot be read stops the stream with the number behind it."""
+    """An unreadable batch stops the stream, and the error has the number of the next event."""
     async with SqlStore(url) as store, durable_agent(url, store) as durable, durable.worker(poll=0.02):
         await durable.call("Hi", run_id="r")
     events = [event async for event in client.stream("r")]
@@ -214,7 +217,7 @@ async def test_damaged_events_say_where_to_go_on(url: str, client: DurableClient
 
 
 async def test_a_corrupt_page_gives_advice_and_shows_nothing(tmp_path: Path) -> None:
-    """Pages of the file are overwritten: the error says what to do, and nothing of what is stored."""
+    """Pages of the file are overwritten: the error has the remedy, and no stored text."""
     file = tmp_path / "runs.db"
     async with DurableClient(f"sqlite:///{file}") as client:
         for n in range(50):

@@ -1,4 +1,4 @@
-"""`Watch`: what a reader of a run waits for while a server polls the database for all its readers."""
+"""`Watch`: how a reader of a run waits while a server polls the database for all its readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentflow.testing import run_virtual
 
 
 def test_a_reader_waits_for_later_events_and_for_the_end_of_its_call() -> None:
-    """Each wait: whether there are news, and after how many seconds."""
+    """Each wait returns whether there are new events, and after how many seconds."""
 
     async def main() -> list[tuple[bool, float]]:
         watch, loop, seen = Watch("r"), asyncio.get_running_loop(), []
@@ -39,7 +39,7 @@ def test_a_reader_waits_for_later_events_and_for_the_end_of_its_call() -> None:
 
 
 def test_a_wait_that_is_released_has_no_news_and_one_that_fails_raises() -> None:
-    """At once."""
+    """The wait ends at once."""
 
     async def main() -> tuple[bool, float]:
         watch, loop = Watch("r"), asyncio.get_running_loop()

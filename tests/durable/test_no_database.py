@@ -1,4 +1,4 @@
-"""A worker whose database is away: it says so once, and ends when it is told to."""
+"""A worker whose database is unavailable logs it once, and ends on request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ boss = Agent("boss", ScriptedModel(lambda request: [slow, "done"]), store=SqlSto
 
 @contextmanager
 def worker(folder: Path, url: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A worker, by the command line; its log comes line by line."""
+    """A worker started by the command line; its log arrives line by line."""
     (folder / "program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "agentflow", "worker", "program:boss", "--database", url, "--lease", "4", *options]
     process = subprocess.Popen(
@@ -67,7 +67,7 @@ def until_said(process: subprocess.Popen[str], words: str) -> str:
 
 @pytest.mark.timeout(180)
 def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
-    """With a call at work: the grace passes, and no thread that waits for the database keeps the process."""
+    """During a call the grace passes, and no thread that waits for the database delays the exit."""
     with postgres_server() as server, worker(tmp_path, server.url, "--grace", "1") as process:
         asyncio.run(until_running(server.url))
         server.process.kill()
@@ -84,7 +84,7 @@ def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    """Whoever asks twice does not want to wait for the grace."""
+    """A second signal does not wait for the grace."""
     url = f"sqlite:///{tmp_path / 'runs.db'}"
     with worker(tmp_path, url, "--grace", "3600") as process:
         asyncio.run(until_running(url))

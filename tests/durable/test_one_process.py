@@ -42,7 +42,7 @@ def file_url(tmp_path: Path) -> str:
 
 
 async def test_one_id_is_one_run(url: str) -> None:
-    """Submitted twice under one id, a call is run once; another call under that id is refused."""
+    """Submitted twice under one id, a call runs once; another call under that id is refused."""
     async with durable_agent(url, ScriptedModel(["once", "twice"])) as durable:
         await durable.submit("Hi", session="s", run_id="r")
         async with durable.worker(poll=0.02):
@@ -56,13 +56,15 @@ async def test_one_id_is_one_run(url: str) -> None:
 
 @pytest.mark.parametrize(("limits", "most"), [(QueueLimits(2), 2), (QueueLimits(4, everywhere=3), 3)])
 async def test_no_more_calls_run_at_once_than_allowed(url: str, limits: QueueLimits, most: int) -> None:
-    """With a limit for a worker or for all of them, the others wait, and all are run; here each waits for its fellows."""
+    """With a limit for a worker or for all of them, the others wait, and all run; here each waits for the calls that
+    run with it.
+    """
     running = highest = 0
     full = asyncio.Event()
 
     @tool
     async def meet() -> str:
-        """Wait until as many are here as may be."""
+        """Wait until as many calls have arrived as may run."""
         nonlocal running, highest
         running += 1
         highest = max(highest, running)
@@ -85,7 +87,7 @@ async def test_no_more_calls_run_at_once_than_allowed(url: str, limits: QueueLim
 
 
 async def test_no_more_calls_are_begun_in_a_period_than_allowed(file_url: str) -> None:
-    """Two an hour: the third one stays in the queue, also when the first two have ended."""
+    """Two an hour: the third one stays in the queue, even after the first two have ended."""
     async with durable_agent(file_url, ScriptedModel(lambda request: "ok")) as durable:
         runs = [await durable.submit("Hi", run_id=f"r{n}") for n in range(3)]
         async with durable.worker(limits=QueueLimits(rate=(2, 3600.0)), poll=0.02), asyncio.timeout(30):
@@ -100,7 +102,7 @@ async def test_no_more_calls_are_begun_in_a_period_than_allowed(file_url: str) -
 
 
 async def test_a_failed_call_raises_where_it_is_waited_for(file_url: str) -> None:
-    """The worker goes on, the caller gets the error's class and text, and the session takes the next call."""
+    """The worker continues, the caller gets the error's class and text, and the session takes the next call."""
     model = ScriptedModel([ValueError("out of paper"), "fine"])
     async with durable_agent(file_url, model) as durable, durable.worker(poll=0.02):
         with pytest.raises(RunFailedError, match="Run 'r' failed with ValueError: out of paper"):
@@ -113,7 +115,7 @@ async def test_a_failed_call_raises_where_it_is_waited_for(file_url: str) -> Non
 
 
 async def test_a_denied_call_stores_nothing(file_url: str) -> None:
-    """The reply says why; the session is not there."""
+    """The reply has the reason; the session does not exist."""
 
     @on(PreCall)
     def refuse(event: PreCall) -> Deny:
@@ -125,7 +127,7 @@ async def test_a_denied_call_stores_nothing(file_url: str) -> None:
 
 
 async def test_a_second_worker_starts_where_the_first_one_ended(file_url: str) -> None:
-    """Workers may follow each other in a process; two at once are refused."""
+    """Workers may follow each other in a process; two at the same time are refused."""
     async with durable_agent(file_url, ScriptedModel(["1", "2"])) as durable:
         async with durable.worker(poll=0.02):
             assert (await durable.call("Hi", session="s")).text == "1"
@@ -136,7 +138,7 @@ async def test_a_second_worker_starts_where_the_first_one_ended(file_url: str) -
 
 
 async def test_what_cannot_be_is_refused_with_what_can(tmp_path: Path, file_url: str) -> None:
-    """Each error says what would be right."""
+    """Each error has the correction."""
     agent = Agent("a", ScriptedModel([]))
     with pytest.raises(UsageError, match=r"Agent\(..., store=SqlStore\(database_url\)\)"):
         DurableAgent(agent, file_url)
@@ -159,7 +161,7 @@ async def test_what_cannot_be_is_refused_with_what_can(tmp_path: Path, file_url:
 
 
 async def test_tables_of_a_newer_agentflow_are_left_alone(file_url: str) -> None:
-    """A client of an older one is told to be upgraded."""
+    """The error asks to upgrade an older client."""
     async with DurableClient(file_url) as client:
         assert await client.runs() == []
     engine = create_engine(file_url)
@@ -171,12 +173,14 @@ async def test_tables_of_a_newer_agentflow_are_left_alone(file_url: str) -> None
 
 
 async def test_a_call_whose_session_was_written_by_somebody_else_goes_on_from_the_facts(file_url: str) -> None:
-    """The store refuses the call's next fact; the worker reads the facts again and goes on, and what was at work is told."""
+    """The store refuses the call's next fact; the worker reads the facts again and continues, and running tools have
+    an unknown outcome.
+    """
     runs = 0
 
     @tool
     async def meddle() -> str:
-        """Write into the session as another process would."""
+        """Write to the session as another process would."""
         nonlocal runs
         runs += 1
         async with SqlStore(file_url) as other:
@@ -196,7 +200,9 @@ async def test_a_call_whose_session_was_written_by_somebody_else_goes_on_from_th
 async def test_a_store_that_is_busy_for_long_fails_no_run(
     file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store's file is locked by another process for longer than some attempts take: the run is tried until it is free."""
+    """The store's file is locked by another process for longer than some attempts take: the run is tried until it is
+    free.
+    """
     monkeypatch.setattr("agentflow.durable.worker.LONGEST_PAUSE", 0.01)
     file = tmp_path / "store.db"
     tries: list[str] = []
@@ -230,7 +236,7 @@ async def test_a_store_that_is_busy_for_long_fails_no_run(
 
 
 async def test_a_run_that_was_given_up_can_be_put_back(file_url: str) -> None:
-    """A run with which too many workers have died is `lost`; its result says so, until somebody resumes it."""
+    """A run with which too many workers have died is `lost`; its result says so, until it is resumed."""
     async with durable_agent(file_url, ScriptedModel(["found"])) as durable:
         await durable.submit("Hi", run_id="r")
         engine = create_engine(file_url)
@@ -247,7 +253,7 @@ async def test_a_run_that_was_given_up_can_be_put_back(file_url: str) -> None:
 
 
 async def test_a_worker_with_nothing_to_report_logs_no_warning(file_url: str) -> None:
-    """Its signs of life, its search for dead workers and its end succeed: a failure of theirs would only be logged."""
+    """Its heartbeats, its search for dead workers and its shutdown succeed: a failure would only be logged."""
     warnings: list[Any] = []
     number = logger.add(warnings.append, level="WARNING", format="{message}")
     try:
@@ -275,7 +281,7 @@ async def test_a_call_with_a_time_limit(file_url: str) -> None:
 
 
 async def test_a_call_that_is_cancelled_in_a_tool_has_the_reason_as_its_reply(file_url: str) -> None:
-    """The model said nothing after the tool."""
+    """The model is not called after the tool."""
     begun = asyncio.Event()
 
     @tool
@@ -294,7 +300,7 @@ async def test_a_call_that_is_cancelled_in_a_tool_has_the_reason_as_its_reply(fi
 
 
 async def test_a_decision_with_a_time_limit(file_url: str) -> None:
-    """The limit counts from the decision on: a call that is decided in time is finished."""
+    """The limit counts from the decision: a call that is decided in time is completed."""
 
     @tool(requires_approval=True)
     async def pay() -> str:
@@ -310,7 +316,7 @@ async def test_a_decision_with_a_time_limit(file_url: str) -> None:
 
 
 def test_an_agent_and_its_client_have_the_same_defaults() -> None:
-    """What both can do, both do in the same way: for example they stream a run's events from the first."""
+    """Both do the same in the same way; for example they stream a run's events from the first."""
     compared = 0
     for name, of_client in vars(DurableClient).items():
         of_agent = getattr(DurableAgent, name, None)
@@ -328,7 +334,7 @@ def test_an_agent_and_its_client_have_the_same_defaults() -> None:
 
 
 def test_a_session_has_one_queue(url: str) -> None:
-    """Whoever lines up, also at the same moment, gets the next number, each once; other sessions count for themselves."""
+    """Each call, also a simultaneous one, gets the next number, once; other sessions have their own numbers."""
     tables = Tables(url)
     try:
         with ThreadPoolExecutor(4) as threads:
@@ -340,7 +346,7 @@ def test_a_session_has_one_queue(url: str) -> None:
 
 
 def test_a_worker_is_alive_until_its_time_is_over_or_it_leaves(url: str) -> None:
-    """Each beat counts from then on."""
+    """The time counts from each heartbeat."""
     tables = Tables(url)
     try:
         assert tables.alive() == frozenset()
@@ -368,7 +374,7 @@ def test_a_request_of_another_run_is_damaged(other: str) -> None:
 
 @pytest.mark.parametrize("kind", ["ReasoningChunk", "ActingChunk", "PostReasoning", "ZChunk"])
 def test_the_text_of_an_event_is_what_the_model_streams(kind: str) -> None:
-    """Other events have none, whatever they hold."""
+    """Other events have none, whatever they contain."""
     event = RunEvent("r", 1, kind, {"incremental_chunk": {"text": "Hel"}})
     assert event.text == ("Hel" if kind == "ReasoningChunk" else "")
 

@@ -1,4 +1,4 @@
-"""How often a worker tries a call: what may pass without an end, what does not pass a few times."""
+"""How often a worker tries a call: temporary failures without a limit, others a few times."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from agentflow.errors import SessionConflictError, StoreError
 
 
 def tries(error: StoreError, most: int = 200) -> int:
-    """After how many failures of a kind a call is given up."""
+    """Return after how many failures of a kind a call is given up."""
     should_retry = _patience()
     return next((n for n in range(1, most) if not should_retry(error)), most)
 
 
 def test_patience_ends_where_nothing_will_change() -> None:
-    """A store that fails for good, a session that others keep writing into, and a database that is away."""
+    """A store that fails permanently, a session that others keep writing to, and an unavailable database."""
     assert tries(StoreError("broken for good")) == ATTEMPTS
     assert tries(SessionConflictError("written by another")) == CONFLICTS
     assert tries(StoreError("away", retryable=True)) == 200
 
 
 def test_failures_are_counted_apart() -> None:
-    """What passes in between, and conflicts, use up no attempt of the other kind."""
+    """Temporary failures in between, and conflicts, use no attempt of the other kind."""
     should_retry = _patience()
     for _ in range(ATTEMPTS - 1):
         assert should_retry(StoreError("broken"))
@@ -31,7 +31,9 @@ def test_failures_are_counted_apart() -> None:
 
 
 def test_the_rows_of_runs_are_as_safe_as_they_were_promised(url: str) -> None:
-    """PostgreSQL commits them to disk; SQLite may lose the last ones in a power failure, since the facts are in the store."""
+    """PostgreSQL commits them to disk; SQLite may lose the last ones in a power failure, because the facts are in the
+    store.
+    """
     database = shared_database(url, lambda _: None)
     try:
         with database.begin(write=False) as connection:

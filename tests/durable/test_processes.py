@@ -1,4 +1,4 @@
-"""Runs over several processes, which are killed and started: nothing is lost, nothing is done twice."""
+"""Runs over several processes, which are killed and started: nothing is lost, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE = 300
 
 
 async def until_written(workers: Workers, lines: int) -> None:
-    """Wait until the tools have written so many lines (in other processes: there is nothing to await)."""
+    """Wait until the tools have written so many lines (in other processes, so nothing can be awaited)."""
     while len(workers.lines()) < lines:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
 
@@ -39,10 +39,11 @@ async def until_written(workers: Workers, lines: int) -> None:
 async def test_workers_are_killed_at_random_and_every_call_ends_once(
     url: str, client: DurableClient, workers: Workers
 ) -> None:
-    """Three workers, 40 calls in 20 sessions, kills of workers that are in the midst of a tool: each call has one reply, one
-    beginning and one end; each effect was had, and what must not be repeated was had once, or not at all where the kill came
-    between its beginning and its effect: then the model is told that nobody knows. In each session the calls were run one
-    after the other."""
+    """Three workers, 40 calls in 20 sessions, and kills of workers during a tool. Each call has one reply, one
+    beginning and one end. Each effect happened, and an effect that must not be repeated happened once, or not at all if
+    the kill came between its start and the effect: then the model reads that the outcome is unknown. In each session
+    the calls ran one after the other.
+    """
     alive = {worker.pid: worker for worker in [workers.start() for _ in range(3)]}
     for worker in alive.values():
         workers.ready(worker)
@@ -98,7 +99,7 @@ async def test_workers_are_killed_at_random_and_every_call_ends_once(
 
 
 async def _results(url: str) -> dict[str, tuple[str, str]]:
-    """The tool and the result of each call, by the keys of their effects."""
+    """Return the tool and the result of each call, by the keys of their effects."""
     found: dict[str, tuple[str, str]] = {}
     async with SqlStore(url) as store:
         for info in await store.sessions():
@@ -120,9 +121,10 @@ async def _results(url: str) -> dict[str, tuple[str, str]]:
 async def test_a_worker_that_was_frozen_does_nothing_more(
     url: str, client: DurableClient, workers: Workers, at: str
 ) -> None:
-    """A worker is stopped by the operating system for longer than its lease, at each stage of a call; another one takes the
-    call over. The first one goes on, while the other is in the midst of a tool: it writes nothing, begins nothing, and what
-    is told of the call is what the other made of it. Nothing is unknown, nothing was done twice."""
+    """The operating system stops a worker for longer than its lease, at each stage of a call, and another one takes
+    over the call. The first one continues while the other runs a tool: it writes nothing and begins nothing, and the
+    published events are the other one's. No outcome is unknown, and nothing was done twice.
+    """
     frozen = workers.ready(workers.start(FREEZE=at))
     await client.submit("clerk", "mixed", session="s", run_id="r")
     await asyncio.to_thread(workers.is_frozen, frozen)
@@ -154,8 +156,9 @@ async def test_a_worker_that_was_frozen_does_nothing_more(
 
 
 async def test_a_dead_worker_frees_its_place_in_the_queue(client: DurableClient, workers: Workers) -> None:
-    """One call may run in all workers together. The worker that runs it dies: another one tells the model that nobody knows how
-    the tool came out, and then the next call has its turn."""
+    """One call may run in all workers together. The worker that runs it dies: another one reports the tool's outcome
+    to the model as unknown, and then the next call runs.
+    """
     first = workers.ready(workers.start(EVERYWHERE="1"))
     await client.submit("clerk", "wait", session="a", run_id="lost")
     await until_written(workers, 1)
@@ -173,8 +176,9 @@ async def test_a_dead_worker_frees_its_place_in_the_queue(client: DurableClient,
 
 
 async def test_a_deploy_strands_nothing(client: DurableClient, workers: Workers, tmp_path: Path) -> None:
-    """A call that runs, one that waits for its turn and one that waits for a person were begun by one version of the program;
-    the next version ends all of them, with its own words."""
+    """A running call, a queued one and one that waits for a person were begun by one version of the program; the next
+    version completes all of them, with its own texts.
+    """
     first = workers.ready(workers.start(EVERYWHERE="1"))
     asked = await client.call("clerk", "pay", session="c", run_id="asked")
     await client.submit("clerk", "wait", session="a", run_id="running")
@@ -195,7 +199,9 @@ async def test_a_deploy_strands_nothing(client: DurableClient, workers: Workers,
 async def test_an_approval_is_answered_after_everybody_was_restarted(
     url: str, client: DurableClient, workers: Workers
 ) -> None:
-    """Asked for in one process, decided in another, paid in a third; the second answer to the same question is refused."""
+    """Requested in one process, decided in another, paid in a third; the second answer to the same question is
+    refused.
+    """
     first = workers.ready(workers.start())
     asked = await client.call("clerk", "pay", session="till", run_id="bill")
     assert (asked.outcome, [(waits.id, waits.kind) for waits in asked.pending]) == ("suspended", [("t1", "approval")])
@@ -220,7 +226,7 @@ async def test_an_approval_is_answered_after_everybody_was_restarted(
 async def test_a_stopped_worker_hands_its_calls_over_at_once(
     nursery: Nursery, url: str, tmp_path: Path, client: DurableClient
 ) -> None:
-    """SIGTERM: what has not ended within the grace goes on in another worker, long before any lease runs out."""
+    """SIGTERM: a call that has not ended within the grace continues in another worker, long before any lease expires."""
     workers = Workers(nursery, url, tmp_path / "log", lease=3600)
     try:
         first = workers.ready(workers.start(GRACE="0"))
@@ -238,8 +244,9 @@ async def test_a_stopped_worker_hands_its_calls_over_at_once(
 async def test_a_tool_that_was_frozen_at_work_is_unknown_to_who_takes_over(
     url: str, client: DurableClient, workers: Workers
 ) -> None:
-    """The worker is stopped while its tool is at work; another one ends the call, with "outcome unknown". When the first one
-    goes on, its tool is cut, and the session goes on undisturbed."""
+    """The worker is stopped while its tool runs; another one ends the call, with "outcome unknown". When the first
+    one continues, its tool is cancelled, and the session continues undisturbed.
+    """
     first = workers.ready(workers.start(EVERYWHERE="1"))
     await client.submit("clerk", "wait", session="a", run_id="r")
     await until_written(workers, 1)
@@ -257,8 +264,9 @@ async def test_a_tool_that_was_frozen_at_work_is_unknown_to_who_takes_over(
 
 
 async def test_a_worker_that_is_alive_keeps_its_calls(url: str, client: DurableClient, workers: Workers) -> None:
-    """Its sign of life is gone, though it is at work, and the queue gives its call to another worker: that one waits for the
-    session's lease, which the first one renews, and tells what the first one made of the call. The tool has run once."""
+    """Its heartbeat is deleted, although it works, and the queue gives its call to another worker. That one waits for
+    the session's lease, which the first one renews, and reports the first one's result. The tool has run once.
+    """
     workers.ready(workers.start(EVERYWHERE="1"))
     await client.submit("clerk", "wait", session="a", run_id="r")
     await until_written(workers, 1)
@@ -277,8 +285,9 @@ async def test_a_worker_that_is_alive_keeps_its_calls(url: str, client: DurableC
 
 
 async def test_cancel_and_deadline_reach_a_call_in_another_process(client: DurableClient, workers: Workers) -> None:
-    """A running call is interrupted, one in the queue does not run, one that waits for a decision is closed; time is up
-    wherever the call is; and every session takes the next call."""
+    """A running call is interrupted, a queued one does not run, and one that waits for a decision is closed. A
+    deadline works in each state, and every session takes the next call.
+    """
     workers.ready(workers.start())
     await client.submit("clerk", "wait", session="a", run_id="running")
     await client.submit("clerk", "hello", session="a", run_id="queued")
@@ -307,7 +316,7 @@ async def test_cancel_and_deadline_reach_a_call_in_another_process(client: Durab
 
 
 async def test_agents_ask_each_other_across_processes(client: DurableClient, workers: Workers) -> None:
-    """An agent in one worker asks one that another worker runs, through that one's queue."""
+    """An agent in one worker asks an agent of another worker, through that one's queue."""
     workers.ready(workers.start(AGENTS="clerk"))
     workers.ready(workers.start(AGENTS="expert"))
     async with asyncio.timeout(PATIENCE):
@@ -318,8 +327,9 @@ async def test_agents_ask_each_other_across_processes(client: DurableClient, wor
 
 
 async def test_a_stream_goes_on_from_a_number(client: DurableClient, workers: Workers) -> None:
-    """The events of a run in another process are those of the call, numbered without gaps; a reader that has gone away goes on
-    where it was, also while the run goes on."""
+    """The events of a run in another process are those of the call, numbered without gaps; a reader that left
+    continues where it was, even during the run.
+    """
     run_id = await client.submit("clerk", "hello", run_id="r")
     reading = asyncio.ensure_future(_read(client, run_id, 0))  # it waits: nobody has the run yet
     workers.ready(workers.start())

@@ -1,4 +1,4 @@
-"""Pruning: what ended long ago goes, what somebody still needs stays."""
+"""Pruning: old finished runs are deleted, and everything that is still needed is kept."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ async def pay() -> str:
 
 
 def answer(request: Any) -> Any:
-    """Pays where it is told to."""
+    """Pays on request."""
     last = request.messages[-1]
     return [ToolUseBlock("t", "pay")] if last.role == "user" and last.text == "pay" else "done"
 
 
 def execute(url: str, *statements: str) -> list[Any]:
-    """Change the database behind everybody's back; the last statement's rows."""
+    """Change the database directly; return the last statement's rows."""
     engine = create_engine(url)
     found: list[Any] = []
     with engine.begin() as connection:
@@ -56,7 +56,7 @@ def execute(url: str, *statements: str) -> list[Any]:
 
 
 def age(url: str) -> None:
-    """Whatever there is gets 40 days older."""
+    """Make every row 40 days older."""
     seconds = DAYS * 86400
     execute(
         url,
@@ -66,13 +66,14 @@ def age(url: str) -> None:
 
 
 def rows(url: str) -> list[int]:
-    """How many rows there are, by `TABLES`."""
+    """Return the number of rows, by `TABLES`."""
     return [execute(url, f"SELECT count(*) FROM {table}")[0][0] for table in TABLES]
 
 
 async def test_what_is_over_goes_and_what_is_needed_stays(url: str) -> None:
-    """Old runs that have ended go with their events, and old sessions with their facts; a run that waits for a person or for
-    its turn stays with its session, however old, and what ended lately stays too."""
+    """Old finished runs are deleted with their events, and old sessions with their facts. A run that waits for a
+    person or in the queue is kept with its session, however old, and so are runs that ended lately.
+    """
     async with SqlStore(url) as store:
         agent = Agent("a", ScriptedModel(answer), tools=[pay], store=store)
         async with DurableAgent(agent, url, poll=0.02) as durable:
@@ -120,7 +121,7 @@ async def test_what_is_over_goes_and_what_is_needed_stays(url: str) -> None:
 
 
 async def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """`agentflow runs prune` says how much it has deleted; sessions can be kept."""
+    """`agentflow runs prune` prints how much it has deleted; sessions can be kept."""
     url = f"sqlite:///{tmp_path / 'runs.db'}"
     async with SqlStore(url) as store:
         agent = Agent("a", ScriptedModel(lambda request: "done"), store=store)
@@ -140,6 +141,6 @@ async def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
 
 
 async def test_a_length_of_time_has_a_unit(client: DurableClient) -> None:
-    """A number is refused, and deletes nothing."""
+    """A number is refused, and nothing is deleted."""
     with pytest.raises(UsageError, match="it is a timedelta, such as timedelta"):
         await client.prune(older_than=30)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""Events of facts that an attempt has left without: the next attempt publishes them, but none a second time."""
+"""Events of facts that an attempt did not publish: the next attempt publishes them, but none a second time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATES: list[ToolState] = [state for state in get_args(ToolState) if state != "s
 
 
 async def test_a_result_is_published_once_whatever_its_state(tmp_path: Path) -> None:
-    """So are the reply and the decisions before it."""
+    """The same holds for the reply and the decisions before it."""
     uses = {state: ToolUseBlock(state, "look") for state in STATES}
     facts: list[Fact] = [
         Reasoned("r", 1, Msg.assistant("Hm."), Usage(), 1.0),

@@ -13,8 +13,9 @@ pytestmark = pytest.mark.ci
 
 
 def test_workers_that_are_killed_and_frozen_lose_and_repeat_nothing() -> None:
-    """`python -m benchmarks.workers --quick`, on both databases: its exit code says that nothing was lost, repeated or falsely
-    reported."""
+    """`python -m benchmarks.workers --quick`, on both databases: the exit code shows that nothing was lost, repeated
+    or falsely reported.
+    """
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-m", "benchmarks.workers", "--quick"],
         cwd=ROOT,

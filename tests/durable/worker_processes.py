@@ -35,7 +35,7 @@ class Worker:
         self._code: int | None = None
 
     def wait(self, seconds: float = 60) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for its end, and return the exit code."""
         if self._code is None:
             self._code = self._nursery.code(self.pid, seconds)
         return self._code
@@ -67,7 +67,7 @@ class Workers:
         self._alive: list[Worker] = []
 
     def start(self, program: Path = HERE / "program.py", **env: str) -> Worker:
-        """Start one; `ready` waits until it works."""
+        """Start a worker; `ready` waits until it works."""
         command = [str(program), self._url, str(self.log), env.get("LEASE", str(self._lease))]
         made = Worker(self._nursery, command, {**os.environ, "PYTHONPATH": str(ROOT), **env})
         self._alive.append(made)
@@ -83,7 +83,7 @@ class Workers:
         worker.wait_until_stopped()
 
     def thaw_and_end(self, worker: Worker) -> None:
-        """Let a frozen worker go on, and end as it would at a deploy; wait until it has."""
+        """Let a frozen worker continue, and end as at a deployment; wait for that."""
         worker.send_signal(signal.SIGTERM)
         worker.send_signal(signal.SIGCONT)
         assert worker.wait() == 0
@@ -101,16 +101,16 @@ class Workers:
         return self.log.with_name("hold")
 
     def waiting(self, hold: str) -> set[int]:
-        """The processes that have a tool which waits, since this was written into `hold`."""
+        """Return the processes with a tool that waits, since this was written to `hold`."""
         file = self.log.with_name("waiting")
         lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
         return {int(line[1]) for line in lines if line[0] == hold}
 
     def lines(self) -> list[list[str]]:
-        """What the tools have written."""
+        """Return the lines that the tools have written."""
         return [line.split() for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
     def end(self) -> None:
-        """Kill what is left."""
+        """Kill the remaining processes."""
         for worker in list(self._alive):
             self.kill(worker)

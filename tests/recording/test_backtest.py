@@ -62,7 +62,7 @@ class New(Guard):
 
 
 class Wordy(Old):
-    """Decides as `Old`, with another text."""
+    """Decides as `Old`, with another reason."""
 
     reason = "\x1b[31mplease do not"
 
@@ -86,7 +86,7 @@ class Edits(Hook):
 
 
 class Judge(Hook):
-    """Asks a model."""
+    """Calls a model."""
 
     async def on_event(self, event: HookEvent) -> HookResult:
         if isinstance(event, PreActing):
@@ -120,7 +120,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def short(report: BacktestReport) -> list[tuple[Any, ...]]:
-    """Each run: its log, its status, and its change or the reason."""
+    """Summarise each run: its log, its status, and its change or the reason."""
     rows: list[tuple[Any, ...]] = []
     for each in report.results:
         row: tuple[Any, ...] = (Path(each.log).stem, each.status)
@@ -131,7 +131,7 @@ def short(report: BacktestReport) -> list[tuple[Any, ...]]:
 
 
 def test_a_guard_that_is_exchanged(runs: Path) -> None:
-    """Where the new guard decides as the old one, with its text, nothing has changed. A new refusal is reported."""
+    """If the new guard decides as the old one, with its text, nothing has changed. A new refusal is reported."""
     report = backtest([runs], variant(hooks=[New()], without=["Old"]))
     refusal = ("decision", "PreActing", "delete", "", "New: Deny", True)
     assert short(report) == [("0", "same"), ("1", "same"), ("2", "changed", *refusal), ("3", "changed", *refusal)]
@@ -171,7 +171,7 @@ def test_the_most_frequent_change_is_first(runs: Path) -> None:
 
 
 def test_nothing_changed(runs: Path) -> None:
-    """The agent as recorded does what it did."""
+    """The agent as recorded behaves as it did."""
     assert short(backtest([runs], variant())) == [(str(n), "same") for n in range(4)]
 
 
@@ -197,21 +197,21 @@ def test_kinds_of_change(tmp_path: Path, options: Any, changes: Any) -> None:
 
 
 def test_a_hook_that_fails(runs: Path) -> None:
-    """A hook that raises has refused, with its error as the reason."""
+    """A hook that raises counts as a refusal, with its error as the reason."""
     report = backtest([runs / "0.jsonl"], variant(hooks=[Boom()]))
     assert short(report) == [("0", "changed", "decision", "PreActing", "delete", "", "Boom: failed", True)]
     assert report.results[0].reason == "boom"
 
 
 def test_another_prompt(runs: Path) -> None:
-    """Without a live model a run with another prompt ends at its first request: what follows is not known."""
+    """Without a live model a run with another prompt ends at its first request: the rest is unknown."""
     report = backtest([runs], variant(system="Be brief."))
     assert {row[1:4] for row in short(report)} == {("changed", "edit", "PreReasoning")}
     assert {each.rest_tokens for each in report.results} == {190}
 
 
 def test_a_live_model_continues(runs: Path) -> None:
-    """With a model each changed run is continued, and its outcome and usage are compared."""
+    """With a model each changed run continues, and its outcome and usage are compared."""
     last = ModelChunk(usage=Usage(input_tokens=5, output_tokens=1, cost=0.001))
 
     def make() -> Variant:
@@ -229,7 +229,7 @@ def test_a_live_model_continues(runs: Path) -> None:
 
 
 def test_a_judge_needs_a_model(runs: Path) -> None:
-    """A hook that asks a model is not guessed about."""
+    """The result of a hook that calls a model is not guessed."""
     report = backtest([runs / "0.jsonl"], variant(hooks=[Judge()]))
     assert report.results[0].reason == (
         "the change needs a request (judge) that is not in the recording; set a model to continue"
@@ -237,7 +237,9 @@ def test_a_judge_needs_a_model(runs: Path) -> None:
 
 
 def test_reasons(tmp_path: Path) -> None:
-    """Damaged, newer, foreign, short and empty logs and runs that the agent does not repeat are never counted as unchanged."""
+    """Damaged, newer, foreign, digest-only and empty logs, and runs that the agent does not repeat, are never counted
+    as unchanged.
+    """
     record(tmp_path / "runs", "a.txt", "b.txt")
     record(tmp_path / "other", "a.txt", name="scribe")
     record(tmp_path / "digests", "a.txt", short=0)
@@ -275,7 +277,7 @@ def test_reasons(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_backtest_continues(runs: Path, tmp_path: Path) -> None:
-    """Results in the file are not made again; a log with other content is, and other settings are refused."""
+    """Results in the file are not computed again, unless the log has changed; other settings are refused."""
     file, made = tmp_path / "r.jsonl", [0]
 
     def make() -> Variant:
@@ -296,7 +298,7 @@ def test_an_interrupted_backtest_continues(runs: Path, tmp_path: Path) -> None:
     "text", ["hello\n", "[1]\n", '{"form": 1}\n', '{"form":"agentflow.backtest","settings":{}}\n3\n']
 )
 def test_a_damaged_file_of_results(runs: Path, tmp_path: Path, text: str) -> None:
-    """Nothing is read from a file that is not one of results, and the file stays."""
+    """Nothing is read from a file that does not hold results, and the file is kept."""
     file = tmp_path / "r.jsonl"
     file.write_text(text, "utf-8")
     with pytest.raises((StoreError, UsageError), match="Delete it"):
@@ -331,7 +333,7 @@ def test_runs_in_a_store_and_in_one_file(tmp_path: Path) -> None:
 
 
 def test_a_decision_in_a_sub_agent(tmp_path: Path) -> None:
-    """A change inside a sub-agent has its source, and the rest of the run is counted from there."""
+    """A change in a sub-agent has its source, and the cost of the rest is counted from there."""
 
     def boss(model: Any, inner: Any, *hooks: Hook, does: Any = delete) -> Agent:
         helper = Agent("helper", inner, tools=[does], description="Helps.")

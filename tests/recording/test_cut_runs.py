@@ -1,4 +1,4 @@
-"""A cancellation from outside is recorded with the place where the run was suspended, and done again there."""
+"""A cancellation from outside is recorded with the place where the run was suspended, and repeated there."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def slow() -> str:
 
 
 class SlowModel:
-    """Says half of its reply."""
+    """Streams half of its reply."""
 
     name = "slow"
 
@@ -114,7 +114,7 @@ def test_a_run_that_waits_for_its_reader() -> None:
 
 
 def test_a_run_that_never_starts_is_waited_for_a_second() -> None:
-    """Its cancellation is given up then, so that the replay continues."""
+    """Its cancellation is skipped then, so that the replay continues."""
 
     async def main() -> float:
         finished = asyncio.Event()
@@ -126,7 +126,7 @@ def test_a_run_that_never_starts_is_waited_for_a_second() -> None:
 
 
 def test_a_hook_whose_lines_have_moved() -> None:
-    """The place is the hook then, and it is cancelled there once it waits."""
+    """The recorded place is the hook then, which is cancelled once it waits."""
 
     class Moved(Waits):
         name = "Waits"

@@ -1,4 +1,4 @@
-"""Damaged documents: whatever reads one says what is wrong with it, in an error of agentflow's own, and comes to an end."""
+"""Damaged documents: every reader raises an error of agentflow that names the damage, and terminates."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def hook(field: str, after: Any, via: str = "on_event") -> dict[str, Any]:
 
 
 def test_damaged_documents() -> None:
-    """A part of what `python -m benchmarks.damaged` does: all loaders and all four commands (docs/contributing.md)."""
+    """A part of `python -m benchmarks.damaged`: all loaders and all four commands (docs/contributing.md)."""
     findings, came = fuzz(300, seed=24)
     assert [str(one) for one in findings] == []
     assert came["log: refused"] > 50
@@ -43,7 +43,7 @@ def test_damaged_documents() -> None:
 
 
 def test_what_was_not_damaged_is_read() -> None:
-    """Else the trial would try nothing."""
+    """Otherwise the trials would test nothing."""
     real = documents()
     logs = [data for name, data in real.items() if name.startswith("log")]
     assert [type(read_lines(data.split(b"\n"))) for data in logs] == [RunLog] * 3
@@ -92,7 +92,7 @@ def test_what_was_not_damaged_is_read() -> None:
     ],
 )
 def test_what_is_wrong_with_a_line_is_said_where_it_is_read(wrong: Any, said: str) -> None:
-    """With the line's number; nothing that has a log meets it later."""
+    """The error has the line's number; nothing that has a log fails on the line later."""
     with pytest.raises(RunLogError) as refused:
         read_lines(lines(wrong), "x.jsonl")
     assert str(refused.value).startswith("x.jsonl, line 4, is not a run log entry: ")
@@ -100,14 +100,16 @@ def test_what_is_wrong_with_a_line_is_said_where_it_is_read(wrong: Any, said: st
 
 
 def test_what_a_wrapper_gave_out_may_be_anything() -> None:
-    """A hook's layer that gave something that is no message is recorded as it was."""
+    """A value from a hook's wrapper that is no message is recorded unchanged."""
     log = read_lines(lines(hook("message", "no ref", via="around")))
     assert len(log.entries) == 4
 
 
 @pytest.mark.parametrize("torn", [b'{"kind": "ev', b"\xff\xff", b"\x00\x00", b"[" * 500, b'{"a": NaN}'])
 def test_half_a_line_is_what_a_killed_process_leaves(torn: bytes) -> None:
-    """As the last line, or before another writer's first; within what one writer wrote it is damage."""
+    """This is allowed in the last line, or before another writer's first line; within the lines of one writer it is
+    damage.
+    """
     end = event("CallEnded")
     assert len(read_lines(lines(torn)).entries) == 3
     assert len(read_lines([*lines(torn), *lines(end)]).entries) == 7
@@ -129,7 +131,7 @@ def test_half_a_line_is_what_a_killed_process_leaves(torn: bytes) -> None:
     ],
 )
 def test_a_log_that_has_lost_a_line_is_refused(begun: Any, ended: Any, said: str) -> None:
-    """A call that has ended has waited for all its work; one that breaks off has not."""
+    """A call that has ended has waited for all its work; a log that breaks off has not."""
     use = {"kind": "tool_use", "ref": "t", "value": {"id": "t", "name": "look"}}
     read_lines(lines(use, begun, ended, event("CallEnded")))
     read_lines(lines(use, begun))
@@ -159,14 +161,14 @@ def test_a_log_is_read_while_it_grows() -> None:
     ids=lambda words: words["type"],
 )
 def test_any_recorded_exception_can_be_raised(words: Any) -> None:
-    """Where its class takes more than a text, or is none, as a plain one with the same text."""
+    """If its class takes more than a text, or is no exception, it becomes a plain one with the same text."""
     made = rebuild_error(words)
     assert isinstance(made, Exception)
     assert str(made) == words.get("message", "")
 
 
 async def test_data_that_looks_like_a_reference_is_data() -> None:
-    """A hook that answers with an object of the form of a reference is recorded as it was."""
+    """An object in the form of a reference, answered by a hook, is recorded unchanged."""
     recorder = Recorder()
     answers = on(PreActing)(lambda event: Answer({"message": "no ref"}))
     script = [ToolUseBlock("t", "look", {"n": 1}), "Done."]

@@ -1,4 +1,4 @@
-"""What a store keeps of a session, as a run log: it says what a recorded one says, as far as facts go."""
+"""A stored session as a run log: it has the content of a recorded log, as far as facts have it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def calls(*numbers: int) -> list[ToolUseBlock]:
 
 
 def told(log: RunLog) -> list[Any]:
-    """What people ask of a run; facts do not know the hook that decided, nor the error."""
+    """Return what users read of a run; facts lack the deciding hook and the error."""
 
     def known(part: RunPart) -> Any:
         facts = {name: value for name, value in part.facts.items() if name not in ("decided", "error")}
@@ -71,7 +71,7 @@ def told(log: RunLog) -> list[Any]:
 
 
 async def test_an_export_says_what_was_recorded(url: str) -> None:
-    """Calls, rounds, requests, replies, tools, usage: of runs that end, are denied, wait, go on, fail."""
+    """Calls, rounds, requests, replies, tools, usage: of runs that end, are denied, wait, continue, fail."""
     recorder = Recorder()
     model = ScriptedModel([calls(1, 2), "Done.", calls(3), "Approved.", ModelError("down")])
     async with SqlStore(url) as store:
@@ -101,7 +101,7 @@ async def test_an_export_says_what_was_recorded(url: str) -> None:
 
 
 async def test_any_beginning_of_a_session_can_be_exported() -> None:
-    """Wherever a process was killed; without the times of a store the durations make the timeline."""
+    """Wherever a process was killed. If a store has no times, the durations make the timeline."""
     store = MemoryStore()
     agent = Agent("a", ScriptedModel([calls(1, 2), "Done.", "Two."]), tools=[look], hooks=[Rules()], store=store)
     await agent.call("one", session="s")
@@ -120,7 +120,7 @@ async def test_any_beginning_of_a_session_can_be_exported() -> None:
 
 
 async def test_a_call_that_a_hook_answered() -> None:
-    """Its decision is in the export, with what was answered; other calls have none."""
+    """Its decision and its answer are in the export; other calls have none."""
 
     @on(PreCall)
     def answers(event: PreCall) -> Answer | None:
@@ -138,7 +138,7 @@ async def test_a_call_that_a_hook_answered() -> None:
 
 
 async def test_without_times_the_durations_make_the_timeline() -> None:
-    """It begins at 0; a request is as much before its reply as the model took; the call lasts as long as its parts."""
+    """The timeline begins at 0; a request precedes its reply by the model's time; a call lasts as long as its parts."""
     store = MemoryStore()
     clock = JumpingClock()
     model = ScriptedModel([[lambda: clock.sleep(2.0), *calls(1)], [lambda: clock.sleep(2.0), "Done."]])
@@ -152,7 +152,7 @@ async def test_without_times_the_durations_make_the_timeline() -> None:
 
 
 async def test_secrets_can_be_taken_out() -> None:
-    """By the same rules as a recorder's."""
+    """The rules are those of a recorder."""
     store = MemoryStore()
     agent = Agent("a", ScriptedModel([calls(1), "Done."]), tools=[look], store=store)
     await agent.call("I am bob@example.com", session="s")
@@ -162,7 +162,7 @@ async def test_secrets_can_be_taken_out() -> None:
 
 
 async def test_the_command_exports_a_durable_run(tmp_path: Path) -> None:
-    """By its run's id, from the database that store and workers share; what is not there is said on one line."""
+    """By the id of its run, from the database that store and workers share; a missing run is reported on one line."""
     url = f"sqlite:///{tmp_path}/data.db"
     async with SqlStore(url) as store:
         agent = Agent("a", ScriptedModel([calls(1), "Done."]), tools=[look], store=store)

@@ -1,4 +1,4 @@
-"""The form of a run log: what real runs write fits its schema, stands once, and is read back as it was."""
+"""The form of a run log: what real runs write fits its schema, is written once, and is read back unchanged."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Judge(Hook):
 
 
 class Lays(Hook):
-    """Lays a message over each request, tries failing models again, and shouts."""
+    """Adds a message to each request, retries failing models, and changes replies."""
 
     def on_event(self, event: Any) -> None:
         if isinstance(event, PreReasoning):
@@ -92,13 +92,13 @@ SCRIPT: list[Any] = [
 
 
 def only(folder: Path) -> Path:
-    """The one log in a folder."""
+    """Return the only log in a folder."""
     (path,) = folder.glob("*.jsonl")
     return path
 
 
 async def record(where: Any, **options: Any) -> tuple[Recorder, Agent[Any]]:
-    """A run with a bit of everything."""
+    """Record a run with many features."""
     recorder = Recorder(where, **options)
     other = Agent("other", ScriptedModel([["I ", "help."]]))
     hooks = [Guard(), Judge(), Lays(), recorder]
@@ -109,7 +109,7 @@ async def record(where: Any, **options: Any) -> tuple[Recorder, Agent[Any]]:
 
 
 async def test_what_is_written_fits_the_schema(tmp_path: Path) -> None:
-    """Each line of a real log is what the JSON Schema in the documentation says, and that is the one of this code."""
+    """Each line of a real log fits the JSON Schema in the documentation, which is that of this code."""
     schema = json.loads((ROOT / "docs" / "run-log.schema.json").read_text("utf-8"))
     assert schema == json_schema(), "docs/run-log.schema.json is out of date: write json_schema() into it"
     validator = jsonschema.Draft202012Validator(schema)
@@ -129,7 +129,7 @@ async def test_what_is_written_fits_the_schema(tmp_path: Path) -> None:
 
 
 async def test_everything_stands_once_and_is_read_back(tmp_path: Path) -> None:
-    """Events, messages and facts are read back as they were; no message is written twice."""
+    """Events, messages and facts are read back unchanged; no message is written twice."""
     events: list[Any] = []
 
     class Watches(Hook):
@@ -176,7 +176,7 @@ def _flat(values: list[Any]) -> list[Any]:
 
 
 async def test_what_was_laid_over_a_request_is_told(tmp_path: Path) -> None:
-    """A request is told by what it shares with the one before it; an attempt that failed stands beside the next one."""
+    """A request is recorded by what it shares with the one before it; a failed attempt is listed before the next one."""
     recorder, _ = await record(tmp_path / "runs")
     log = load(only(tmp_path / "runs"))
     requests = [
@@ -197,7 +197,7 @@ async def test_what_was_laid_over_a_request_is_told(tmp_path: Path) -> None:
 
 
 async def test_sub_agents_stand_in_the_log_of_who_called_them(tmp_path: Path) -> None:
-    """One file for a run at the top; a sub-agent's call names the call and the tool call behind which it runs."""
+    """One file for a top run; a sub-agent's call names the call and the tool call that started it."""
     await record(tmp_path / "runs")
     path = only(tmp_path / "runs")
     log = load(path)
@@ -211,7 +211,7 @@ async def test_sub_agents_stand_in_the_log_of_who_called_them(tmp_path: Path) ->
 
 @pytest.mark.parametrize("keep", [1.0, 0.97, 0.5])
 async def test_a_torn_line_is_read_over(tmp_path: Path, keep: float) -> None:
-    """However much of the end a crash has cut off, what is whole is read; whoever writes next does not lose a line by it."""
+    """However much of the end a crash has cut off, complete lines are read; the next writer loses no line by it."""
     await record(tmp_path / "runs.jsonl")
     path = tmp_path / "runs.jsonl"
     data = path.read_bytes()
@@ -224,7 +224,7 @@ async def test_a_torn_line_is_read_over(tmp_path: Path, keep: float) -> None:
 
 
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
-    """Each refusal says what it is, and what to do."""
+    """Each refusal names the problem and the remedy."""
     with pytest.raises(RunLogError, match="No such file"):
         load(tmp_path / "none.jsonl")
     for text, said in (
@@ -244,7 +244,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
 
 
 def test_how_long_a_run_waits_for_its_reader_is_recorded() -> None:
-    """After each chunk, in milliseconds; zeros at the end are left out."""
+    """They are recorded after each chunk, in milliseconds; zeros at the end are left out."""
     recorder = Recorder()
     agent = Agent("a", ScriptedModel([["a", "b", "c", "d"]]), hooks=[recorder], clock=LoopClock())
 
@@ -267,7 +267,7 @@ def test_how_long_a_run_waits_for_its_reader_is_recorded() -> None:
 
 
 async def test_secrets_are_taken_out_by_the_rules_of_a_redaction(tmp_path: Path) -> None:
-    """With `redaction=` no secret stands in the log: not where pieces cut it in two, not in what a hook has changed."""
+    """With `redaction=` no secret is in the log, even if it is split over chunks or comes from a hook's change."""
     secret = "ada@example.com"
     recorder = Recorder(tmp_path / "runs", redaction=Redaction())
     model = ScriptedModel(
@@ -283,7 +283,7 @@ async def test_secrets_are_taken_out_by_the_rules_of_a_redaction(tmp_path: Path)
 
 
 async def test_secrets_are_taken_out_of_options_and_descriptions(tmp_path: Path) -> None:
-    """A key in a header, and an address in what describes a tool or an agent."""
+    """Such as a key in a header, or an address in the description of a tool or an agent."""
 
     async def answers(arguments: Any, context: Any) -> str:
         return ""
@@ -303,7 +303,9 @@ async def test_secrets_are_taken_out_of_options_and_descriptions(tmp_path: Path)
 
 
 async def test_what_is_a_secret_in_its_session_is_one_in_every_chunk(tmp_path: Path) -> None:
-    """A word that only its context made a secret is taken out of streamed texts too, also when they are written at the end."""
+    """A text that only its context made a secret is removed from streamed texts too, also if they are written at the
+    end.
+    """
     redaction = Redaction()
     recorder = Recorder(tmp_path / "runs.jsonl", redaction=redaction, interval=1000.0)
     model = ScriptedModel([["You said hun", "ter22, ", "I think."]])
@@ -338,7 +340,7 @@ async def test_secrets_are_taken_out_of_what_an_exception_carries(tmp_path: Path
 
 
 async def test_without_content_no_word_is_kept(tmp_path: Path) -> None:
-    """`short=0` keeps who did what when, and no text of anybody."""
+    """`short=0` records who did what and when, and no text."""
     await record(tmp_path / "runs", short=0)
     text = only(tmp_path / "runs").read_text("utf-8")
     assert not [
@@ -348,7 +350,7 @@ async def test_without_content_no_word_is_kept(tmp_path: Path) -> None:
 
 
 def test_no_field_is_lost_in_reading() -> None:
-    """Every field of an event or a fact that is recorded is one that the reader of a log knows: others are left out."""
+    """Every recorded field of an event or a fact is known to the reader of a log; unknown ones are left out."""
     streamed = {"ActingChunk", "ReasoningChunk"}  # recorded as pieces, not as fields
     for kind in EVENT_TYPES:
         if kind.__name__ not in streamed:
@@ -365,7 +367,9 @@ def test_no_field_is_lost_in_reading() -> None:
 
 
 def test_what_a_line_leaves_out() -> None:
-    """A field that a line leaves out is empty, with these exceptions, on which existing logs rely. No entry can be changed."""
+    """A field that a line lacks is empty, with these exceptions, on which existing logs rely. No entry can be
+    changed.
+    """
     found: dict[str, object] = {}
     kind: Any
     for kind in (*get_args(entries.Entry), entries.ParentCall, entries.HookChange, entries.Injection):
@@ -401,7 +405,7 @@ FACTS: list[Fact] = [
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
 def test_a_fact_is_written_but_for_its_defaults(fact: Fact) -> None:
-    """All fields that differ from their defaults are there, also those after one that does not."""
+    """All fields that differ from their defaults are written, also those after one that does not."""
     written = Encoder().fact(fact)["fields"]
     defaults = fact._field_defaults
     assert set(written) == {

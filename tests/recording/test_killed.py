@@ -1,4 +1,4 @@
-"""A process that is killed in the midst of recorded runs: what was flushed is there, reads, replays and can be looked at."""
+"""A process that is killed during recorded runs: flushed lines are there, can be read, replayed and inspected."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def look(x: int) -> str:
 async def test_a_killed_process_loses_what_came_since_the_last_flush(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Fifty times, at any moment: the log holds what was flushed, breaks off anywhere behind it, and says no secret."""
+    """Fifty times, at any moment: the log has what was flushed, breaks off anywhere after it, and holds no secret."""
     times = 10 if kind == "postgresql" else 20
     where = f"{tmp_path}/runs/" if kind == "folder" else f"sqlite:///{tmp_path}/runs.db"
     if kind == "postgresql":
@@ -111,7 +111,9 @@ async def test_a_killed_process_loses_what_came_since_the_last_flush(
 
 
 async def test_a_run_that_was_cut_is_not_the_same_as_a_whole_one() -> None:
-    """Wherever its log ends, a comparison says behind what, and counts what its rounds consumed; two cut alike are the same."""
+    """Wherever its log ends, a comparison reports after what, and counts the usage of its rounds; two runs cut alike
+    are equal.
+    """
 
     @tool
     async def look(x: int) -> str:

@@ -1,4 +1,6 @@
-"""Where a `Recorder` keeps run logs: a folder, SQLite, PostgreSQL: the same promises, and the same ways to read them."""
+"""The destinations of a `Recorder`: a folder, SQLite, PostgreSQL. They make the same promises and are read in the
+same ways.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,14 @@ from agentflow.testing import ScriptedModel
 
 
 class Place:
-    """A folder or a database, and what its logs are called."""
+    """A folder or a database, with the names of its logs."""
 
     def __init__(self, where: str) -> None:
         self.where = where
         self.stores: list[SqlStore] = []
 
     def open(self) -> Any:
-        """It, as a `Recorder` takes it; each time as another process would."""
+        """Open it as a `Recorder` takes it, each time as another process would."""
         if "://" not in self.where:
             return self.where
         self.stores.append(SqlStore(self.where))
@@ -76,7 +78,7 @@ class Place:
 
 @pytest.fixture(params=["folder", "sqlite", "postgresql"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    """Each kind, empty."""
+    """An empty place of each kind."""
     made = Place(f"{tmp_path}/runs/" if request.param == "folder" else f"sqlite:///{tmp_path}/runs.db")
     if request.param == "postgresql":
         with request.getfixturevalue("postgres").database() as url:
@@ -109,7 +111,9 @@ def agent_with(*hooks: Hook, script: Any = None, **options: Any) -> Agent:
 
 
 async def test_a_run_is_read_back_as_it_was_seen(place: Place) -> None:
-    """By name: what memory holds, for records, comparisons, replays, the list of runs and the page; the input is no Unicode."""
+    """By name, it equals the log in memory, for records, comparisons, replays, the list of runs and the page; the
+    input is not valid Unicode.
+    """
     recorder = Recorder(place.open())
     reply = await agent_with(recorder).call("go \ud800")
     log = await place.load(reply.run_id)
@@ -129,7 +133,7 @@ async def test_a_run_is_read_back_as_it_was_seen(place: Place) -> None:
 
 
 async def test_each_run_has_a_log_of_its_own(place: Place) -> None:
-    """Also where one recorder sees several at once; sub-agents stand in the log of their caller."""
+    """This holds also if one recorder has several runs at once; sub-agents are in the log of their caller."""
     recorder = Recorder(place.open())
     helper = Agent("helper", ScriptedModel(["Yes."]), description="Helps.")
     asking = ScriptedModel([ToolUseBlock("t1", "helper", {"message": "help"}), "Done."])
@@ -145,7 +149,9 @@ async def test_each_run_has_a_log_of_its_own(place: Place) -> None:
 
 
 async def test_sub_agents_alone_share_the_log_of_their_run(place: Place) -> None:
-    """Where only they are recorded: one log, with the name of the outermost run, which waits for no end of theirs."""
+    """If only sub-agents are recorded: one log, with the name of the outermost run, which does not wait for their
+    end.
+    """
     recorder = Recorder(place.open())
     helpers = [Agent(name, ScriptedModel(["Yes."]), hooks=[recorder]) for name in ("one", "two")]
     uses = [ToolUseBlock(f"t{n}", helper.name, {"message": "help"}) for n, helper in enumerate(helpers)]
@@ -158,7 +164,7 @@ async def test_sub_agents_alone_share_the_log_of_their_run(place: Place) -> None
 
 
 async def test_a_run_goes_on_in_its_log(place: Place) -> None:
-    """What another process resumes is written behind the rest, and read as one run; who looks on sees what is new."""
+    """What another process resumes is written after the rest, and read as one run; a follower sees the new lines."""
     agent = agent_with(Asks(), Recorder(place.open()))
     reply = await agent.call("go", session="s")
     logs = Logs([place.where])
@@ -204,7 +210,7 @@ asyncio.run(main())
 
 
 async def test_several_processes_write_at_once(place: Place) -> None:
-    """Into one folder or database, which is made by whoever comes first: every run is whole."""
+    """They write to one folder or database, which the first one creates: every run is complete."""
     command = [sys.executable, "-c", PROCESS, place.where, "6"]
     processes = [await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE) for _ in range(2)]
     told = [(await process.communicate())[0].decode().split() for process in processes]
@@ -222,7 +228,7 @@ async def test_several_processes_write_at_once(place: Place) -> None:
 
 
 async def test_the_oldest_logs_go(place: Place) -> None:
-    """By size and by age, when a run has ended; what was written to within a minute stays."""
+    """They are deleted by size and by age, when a run has ended; logs written to within the last minute are kept."""
     recorder = Recorder(place.open(), max_age=timedelta(days=2))
     agent = agent_with(recorder, script=lambda request: "Done.")
     old, new, newest = [(await agent.call("go", session=Session.fresh())).run_id for _ in range(3)]
@@ -237,7 +243,9 @@ async def test_the_oldest_logs_go(place: Place) -> None:
 
 
 async def test_a_log_that_cannot_be_deleted_stays(tmp_path: Path, warned: list[str]) -> None:
-    """It is said where it is, the other old ones go, and the run ends as always; vanished files are passed over."""
+    """The failure is reported with the file's path, the other old logs are deleted, and the run ends as usual;
+    vanished files are skipped.
+    """
     recorder = Recorder(f"{tmp_path}/", max_bytes=1)
     stuck, old = tmp_path / "stuck.jsonl", tmp_path / "old.jsonl"
     stuck.mkdir()
@@ -254,7 +262,7 @@ async def test_a_log_that_cannot_be_deleted_stays(tmp_path: Path, warned: list[s
 
 
 def test_a_log_is_a_plain_file(tmp_path: Path) -> None:
-    """With the mode of any file that a program creates, also when it is opened again: nobody can execute it."""
+    """It has the mode of any file that a program creates, also when it is opened again: it is not executable."""
     plain = tmp_path / "plain"
     plain.touch(0o644)
     for _ in range(2):
@@ -265,7 +273,7 @@ def test_a_log_is_a_plain_file(tmp_path: Path) -> None:
 
 
 def test_too_many_takes_the_oldest_first() -> None:
-    """Until what is left fits; a log in use is never taken, however much is kept."""
+    """The oldest are deleted until the rest fits; a log in use is never deleted, however large the rest is."""
     logs = [
         KeptLog(name, 0, updated, 100) for name, updated in (("c", 300.0), ("a", 100.0), ("b", 200.0), ("d", 990.0))
     ]
@@ -276,7 +284,7 @@ def test_too_many_takes_the_oldest_first() -> None:
 
 
 def test_a_log_counts_as_in_use_for_a_minute() -> None:
-    """After its last write; then it is deleted if the limits say so."""
+    """It counts for a minute after its last write; then it is deleted if the limits require it."""
     logs = [KeptLog(f"{age} s", 0, 1000 - age, 100) for age in (59, 60, 61)]
     assert [log.run_id for log in too_many(logs, 1000, 1, None)] == ["61 s", "60 s"]
 
@@ -286,13 +294,13 @@ def test_a_log_counts_as_in_use_for_a_minute() -> None:
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[SqlStore]:
-    """A database of each kind."""
+    """An empty database of each kind."""
     async with SqlStore(url) as made:
         yield made
 
 
 async def test_what_is_given_twice_is_kept_once(store: SqlStore) -> None:
-    """Parts come back in the order in which they were kept, from a place on; writers are told apart."""
+    """Parts are returned in the order in which they were stored, from a position on; writers are distinguished."""
     for writer, number, lines in (("w", 1, "one\ntwo"), ("w", 2, "three"), ("w", 2, "three"), ("v", 1, "four")):
         await asyncio.wrap_future(store.keep_log("run", writer, number, lines))
     kept = await asyncio.wrap_future(store.log_lines("run"))
@@ -304,7 +312,7 @@ async def test_what_is_given_twice_is_kept_once(store: SqlStore) -> None:
 
 
 async def test_a_log_that_was_deleted_stays_so(store: SqlStore) -> None:
-    """A later part without its beginning could not be read; a new writer begins anew."""
+    """A later part without its beginning could not be read; a new writer starts a new log."""
     await asyncio.wrap_future(store.keep_log("run", "w", 1, "one"))
     assert [log.run_id for log in await asyncio.wrap_future(store.prune_logs(max_bytes=1))] == []
     Place(store.url).age("run", 100)
@@ -316,7 +324,7 @@ async def test_a_log_that_was_deleted_stays_so(store: SqlStore) -> None:
 
 
 async def test_ids_that_no_index_takes(store: SqlStore) -> None:
-    """However long, and whatever is in them; who stops waiting does not stop the work."""
+    """Ids of any length and content work; a cancelled caller does not stop the work."""
     for run in ("", "x" * 5000, "nul\x00", "☂"):
         store.keep_log(run, "w", 1, "one").cancel()
         assert (await asyncio.wrap_future(store.log_lines(run))).lines == ["one"]
@@ -324,7 +332,7 @@ async def test_ids_that_no_index_takes(store: SqlStore) -> None:
 
 
 async def test_what_is_not_there_is_said(store: SqlStore, tmp_path: Path) -> None:
-    """No such run, none named, no database: nothing is made by looking."""
+    """No such run, no run named, no database: the error says so, and reading creates nothing."""
     with pytest.raises(RunLogError, match="has no log of run 'run_9'"):
         await load_from(store, "run_9")
     name = store.url
@@ -350,7 +358,7 @@ async def test_what_is_not_there_is_said(store: SqlStore, tmp_path: Path) -> Non
 
 
 class Comes(LogStore):
-    """A store of one's own, in memory, which can be away."""
+    """A custom store in memory, which can be unavailable."""
 
     def __init__(self) -> None:
         self.away: StoreError | None = None
@@ -384,7 +392,7 @@ class Comes(LogStore):
 
 @pytest.fixture
 def warned() -> Iterator[list[str]]:
-    """What is logged."""
+    """The logged warnings."""
     told: list[str] = []
     logger.remove()
     sink = logger.add(lambda message: told.append(message.record["message"]), level="WARNING")
@@ -394,7 +402,7 @@ def warned() -> Iterator[list[str]]:
 
 
 async def test_a_store_that_comes_back_gets_what_it_missed(warned: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs go on while it is away; their lines wait, in order, and nothing is lost; it is said once."""
+    """Runs continue while it is unavailable; their lines wait, in order, and none is lost; one warning is logged."""
     monkeypatch.setattr(files, "_PAUSE", 1e-9)  # until the next attempt
     store = Comes()
     agent = agent_with(Recorder(store), script=lambda request: "Done.")
@@ -410,7 +418,7 @@ async def test_a_store_that_comes_back_gets_what_it_missed(warned: list[str], mo
 
 
 async def test_a_store_that_refuses_is_left_alone(warned: list[str]) -> None:
-    """What will not pass is said once; runs go on. A store that cannot delete old logs keeps what is new."""
+    """A permanent failure is reported once; runs continue. A store that cannot delete old logs stores new ones."""
     store = Comes()
     recorder = Recorder(store, max_bytes=1)
     agent = agent_with(recorder, script=lambda request: "Done.")

@@ -1,4 +1,4 @@
-"""`Recorder`: every change is known, and what shaped a message can be asked for."""
+"""`Recorder`: every change is recorded, and the changes that shaped a message can be listed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 
 class Still:
-    """A clock that goes on by a millisecond each time it is asked for a duration."""
+    """A clock that advances by a millisecond each time a duration is read."""
 
     def __init__(self) -> None:
         self.ticks = 0
@@ -91,7 +91,7 @@ class Still:
 
 
 def numbered() -> Callable[[str], str]:
-    """Ids that can be written down beforehand."""
+    """Predictable ids."""
     counts: Counter[str] = Counter()
 
     def new_id(prefix: str) -> str:
@@ -113,7 +113,7 @@ def agent_with(*hooks: Hook, script: Any = SCRIPT, **options: Any) -> Agent:
 
 
 class EditsAll(Hook):
-    """Changes each writable field of each event, in every way that a hook can answer."""
+    """Changes each writable field of each event, in every form of answer."""
 
     def on_event(self, event: Any) -> Any:
         match event:
@@ -142,12 +142,12 @@ class EditsAll(Hook):
 
 @on(PreReasoning, priority=900)
 def calls_add(event: PreReasoning) -> Answer | None:
-    """Answers in the place of the model that `EditsAll` names, which does not exist."""
+    """Answers instead of the model that `EditsAll` names, which does not exist."""
     return Answer(Msg.assistant([SCRIPT[0]])) if event.iteration == 1 else None
 
 
 async def test_each_writable_field_of_each_event_is_recorded() -> None:
-    """Event, hook, field, before and after, with nothing in between: one record for each call that changed something."""
+    """Event, hook, field, before and after: one record for each hook call that changed something."""
     recorder = Recorder()
     agent = agent_with(EditsAll(), calls_add, recorder, script=SCRIPT[1:], system="Be brief.")
     await agent.call("1 + 2?")
@@ -196,7 +196,7 @@ async def test_a_record_says_where_when_and_how_long() -> None:
 
 
 async def test_verdicts_and_failures_are_recorded() -> None:
-    """Guards and editing hooks alike; `raise Veto` is a Deny."""
+    """They are recorded for guards and editing hooks alike; `raise Veto` is a Deny."""
     recorder = Recorder()
 
     @on(PreActing, guard=True)
@@ -231,7 +231,7 @@ async def test_verdicts_and_failures_are_recorded() -> None:
 
 
 async def test_shadows_are_recorded_as_what_would_have_been() -> None:
-    """A hook in the shadow changes nothing, and what it would have done stands in the records."""
+    """A shadow hook changes nothing, and what it would have done is in the records."""
     recorder = Recorder()
 
     class Strict(Hook):
@@ -253,7 +253,7 @@ async def test_shadows_are_recorded_as_what_would_have_been() -> None:
 
 
 class Shouts(Hook):
-    """Changes chunks, results and replies in passing."""
+    """Changes chunks, results and replies in a wrapper."""
 
     priority = 50
 
@@ -286,7 +286,9 @@ class Signs(Hook):
 
 @pytest.mark.parametrize("path", ["call", "stream"])
 async def test_explain_tells_of_edits_and_of_chunk_transforms(path: str) -> None:
-    """A reply that two hooks edited and whose chunks a third one changed: all three, in order, and what was asked."""
+    """A reply that two hooks edited and whose chunks a third one changed: all three, in order, and the changes of its
+    request.
+    """
     recorder = Recorder()
     agent = agent_with(Signs("B", 200), Signs("A", 100), Shouts(), recorder)
     if path == "call":
@@ -319,7 +321,7 @@ async def test_explain_tells_of_edits_and_of_chunk_transforms(path: str) -> None
 
 
 async def test_explain_tells_of_verdicts_that_stand_for_the_work() -> None:
-    """An Answer in the model's place, and a Recover after its failure, are what made the reply."""
+    """An Answer instead of the model, and a Recover after its failure, made the reply."""
 
     @on(PreReasoning)
     def answers(event: PreReasoning) -> Answer:
@@ -340,7 +342,7 @@ async def test_explain_tells_of_verdicts_that_stand_for_the_work() -> None:
 
 
 async def test_explain_tells_what_became_of_a_tool_call() -> None:
-    """A verdict, an edit and a failure each shape the result alone; a hook in the shadow only would have."""
+    """A verdict, an edit and a failure each shape the result; a shadow hook only would have."""
 
     @on(PreActing, tools=["add"])
     def refuses(event: PreActing) -> Deny | None:
@@ -371,7 +373,7 @@ async def test_explain_tells_what_became_of_a_tool_call() -> None:
 
 @pytest.mark.parametrize("priority", [50, 150, 250])
 async def test_explain_follows_a_reply_past_a_shadow(priority: int) -> None:
-    """Whether a hook in the shadow comes before, between or after the edits: all of them are named."""
+    """Whether a shadow hook comes before, between or after the edits, all of them are listed."""
 
     @on(PostReasoning, shadow=True, priority=priority)
     def would(event: PostReasoning) -> None:
@@ -384,7 +386,7 @@ async def test_explain_follows_a_reply_past_a_shadow(priority: int) -> None:
 
 
 async def test_injected_messages_are_known_by_who_injects_them() -> None:
-    """What a hook injects is stored by no event of its own; the record says which hook it was, and the source that it named."""
+    """No event of its own stores an injected message; the record has the hook, and the source that it named."""
     recorder = Recorder()
 
     @on(PostActing)
@@ -464,7 +466,7 @@ def _adding() -> list[tuple[str, Hook | None, bool]]:
 
 @pytest.mark.parametrize(("by", "hook", "keep"), _adding())
 async def test_who_has_injected_a_message_is_known(by: str, hook: Hook | None, keep: bool) -> None:
-    """A hook in any role, a layer of `around`, or a tool; also what was for one request only, and it is replayed once."""
+    """A hook in any role, a wrapper, or a tool; also for a message of one request only. It is replayed once."""
     recorder = Recorder()
     own = [] if hook is None else [hook]
     uses = ToolUseBlock("t1", "adds", {"keep": keep}) if hook is None else ToolUseBlock("t1", "says", {})
@@ -493,7 +495,7 @@ async def test_who_has_injected_a_message_is_known(by: str, hook: Hook | None, k
 
 
 async def test_a_message_is_written_once(tmp_path: Path) -> None:
-    """Over many rounds and calls, each message has one record; later it is named by id and digest."""
+    """Over many rounds and calls, each message has one record; later it is referred to by id and digest."""
     recorder = Recorder(tmp_path / "log" / "run.jsonl")
     agent = agent_with(Signs("A", 100), recorder, script=[*SCRIPT, "Two.", "Three."])
     for text in ("one", "two", "three"):
@@ -504,7 +506,7 @@ async def test_a_message_is_written_once(tmp_path: Path) -> None:
 
 
 async def test_a_file_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    """What is written is what memory holds; a line that a crash has cut off is left out; explanations are the same."""
+    """The file has what memory has; a line that a crash has truncated is left out; explanations are the same."""
     path = tmp_path / "run.jsonl"
     recorder = Recorder(path)
     reply = await agent_with(Signs("A", 100), Shouts(), recorder).call("1 + 2? ☂")
@@ -524,13 +526,13 @@ async def test_a_file_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 async def test_the_file_grows_while_the_call_runs(tmp_path: Path) -> None:
-    """Nobody has to wait for the end of a call: a thread writes what was seen every `interval` seconds."""
+    """A reader need not wait for the end of a call: a thread writes every `interval` seconds."""
     path = tmp_path / "run.jsonl"
     seen: list[str] = []
 
     @tool(type="read")
     async def waits() -> str:
-        """Wait until this very tool's start is written."""
+        """Wait until the start of this tool call is written."""
         while not (path.exists() and '"started"' in path.read_text("utf-8")):  # noqa: ASYNC110 - another thread writes it
             await asyncio.sleep(0.005)
         seen.extend(json.loads(line)["kind"] for line in path.read_text("utf-8").splitlines())
@@ -568,7 +570,7 @@ asyncio.run(agent.call("go").resolve())
 
 
 def test_a_killed_process_loses_nothing_from_before_the_last_write(tmp_path: Path) -> None:
-    """What was seen up to the last write is read back after `kill -9`: the input, and the reply that asks for the tool."""
+    """Entries up to the last write are read back after `kill -9`: the input, and the reply that requests the tool."""
     path = tmp_path / "run.jsonl"
     ended = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60, check=False)
     assert ended.returncode == -signal.SIGKILL
@@ -580,7 +582,7 @@ def test_a_killed_process_loses_nothing_from_before_the_last_write(tmp_path: Pat
 
 
 async def test_without_a_file_the_oldest_is_forgotten() -> None:
-    """However much is seen and never read, what waits is bounded, and memory holds the newest records."""
+    """However much is recorded and never read, the waiting entries are bounded, and memory holds the newest records."""
     recorder = Recorder(max_records=12)
     agent = Agent("a", ScriptedModel(lambda request: "Done."), hooks=[recorder])
     for number in range(1_200):
@@ -591,7 +593,7 @@ async def test_without_a_file_the_oldest_is_forgotten() -> None:
 
 
 async def test_a_full_disk_does_not_break_the_run(tmp_path: Path) -> None:
-    """The failure is logged once; runs go on, and memory goes on recording."""
+    """The failure is logged once; runs continue, and recording continues in memory."""
     logged: list[str] = []
     (tmp_path / "file").touch()
     sink = logger.add(lambda message: logged.append(message.record["message"]), level="ERROR")
@@ -608,7 +610,9 @@ async def test_a_full_disk_does_not_break_the_run(tmp_path: Path) -> None:
 
 
 async def test_a_file_changes_no_order(tmp_path: Path) -> None:
-    """A sub-agent's end waits for no write, so what runs beside it does not overtake it; nor does a call by hand in a tool."""
+    """A sub-agent's end waits for no write, so concurrent work does not overtake it; nor does a direct call in a
+    tool.
+    """
     recorders = [Recorder(), Recorder(tmp_path / "run.jsonl"), Recorder(tmp_path / "runs/")]
 
     def helper(*hooks: Hook) -> Agent[Any]:
@@ -647,7 +651,7 @@ async def test_a_file_changes_no_order(tmp_path: Path) -> None:
 
 
 class Stuck:
-    """A store that keeps no line until it may."""
+    """A store that writes no line until it is released."""
 
     def __init__(self) -> None:
         self.may = threading.Event()
@@ -671,7 +675,9 @@ class Stuck:
 
 
 async def test_a_store_that_hangs_delays_nothing_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The queue is bounded, and what finds no room is dropped: said once, and in the log, which is not replayed then."""
+    """The queue is bounded, and entries without a place are dropped. That is reported once, and in the log, which is
+    not replayed then.
+    """
     monkeypatch.setattr("agentflow.recording.recorder.writer._ROOM_BESIDE_A_THREAD", 50)
     store = Stuck()
     recorder = Recorder(store, max_records=10, interval=0.001)
@@ -698,7 +704,7 @@ async def test_a_store_that_hangs_delays_nothing_before_the_end(monkeypatch: pyt
 
 
 async def test_a_log_that_cannot_be_written_says_so() -> None:
-    """By a warning, and for good in `failure`; the run knows nothing of it."""
+    """There is a warning, and the error stays in `failure`; the run is not affected."""
     store = Stuck()
     store.may.set()
     store.error = StoreError("no such table")
@@ -711,7 +717,7 @@ async def test_a_log_that_cannot_be_written_says_so() -> None:
 
 
 async def test_memory_is_bounded() -> None:
-    """Older records go."""
+    """The oldest records are dropped."""
     recorder = Recorder(max_records=5)
     await agent_with(Signs("A", 100), recorder).call("1 + 2?")
     kinds = [entry.kind for entry in recorder.log.entries]
@@ -722,7 +728,7 @@ async def test_memory_is_bounded() -> None:
 
 
 async def test_digests_only_keep_no_word(tmp_path: Path) -> None:
-    """With `short=0` neither memory nor the file holds anything that was said."""
+    """With `short=0` neither memory nor the file has any text of the conversation."""
     path = tmp_path / "run.jsonl"
     recorder = Recorder(path, short=0)
 
@@ -738,7 +744,7 @@ async def test_digests_only_keep_no_word(tmp_path: Path) -> None:
 
 
 async def test_every_call_is_recorded_if_asked() -> None:
-    """Calls that change nothing are left out, unless their durations are wanted."""
+    """Calls that change nothing are left out, unless their durations are requested."""
 
     @on(PreReasoning)
     def looks(event: PreReasoning) -> None:
@@ -755,7 +761,7 @@ async def test_every_call_is_recorded_if_asked() -> None:
 
 
 def test_without_a_recorder_the_calls_are_the_hooks_own() -> None:
-    """The compiled calls are bound methods, nothing around them; with a recorder they are not."""
+    """The compiled calls are bound methods, without a wrapper; with a recorder they are wrapped."""
     edits, guard = EditsAll(), EditsAll()
     guard.guard = True
     shouts = Shouts()
@@ -771,7 +777,7 @@ def test_without_a_recorder_the_calls_are_the_hooks_own() -> None:
 
 
 async def test_a_layer_keeps_what_only_sources_can_do() -> None:
-    """`source.using(...)` and `source.chunks(...)` work behind a recorder, also through a layer that changed nothing."""
+    """`source.using(...)` and `source.chunks(...)` work with a recorder, also through a wrapper that changed nothing."""
 
     class FallsBack(Hook):
         def around(self, event: Any, source: Any) -> Any:
@@ -798,7 +804,7 @@ async def test_a_layer_keeps_what_only_sources_can_do() -> None:
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("path", PATHS)
 def test_a_recorder_changes_nothing(seed: int, path: Any) -> None:
-    """Runs with random hooks, of which some wrap and some fail, come to the same with a recorder and without one."""
+    """Runs with random hooks, of which some wrap and some fail, have the same result with and without a recorder."""
     scene = Random(seed).choice([*SCENES.values()])
 
     def played(*more: Hook) -> Any:
@@ -812,7 +818,7 @@ def test_a_recorder_changes_nothing(seed: int, path: Any) -> None:
 
 
 async def test_a_listener_that_fails_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A defect of the recorder is logged, and the run is as it would be without it."""
+    """An error in the recorder is logged, and the run continues as it would without it."""
     recorder = Recorder()
 
     def broken(*_: object) -> None:
@@ -824,7 +830,7 @@ async def test_a_listener_that_fails_harms_nothing(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_a_record_leaves_out_is_empty() -> None:
-    """With these exceptions."""
+    """It is empty, with these exceptions."""
     found = {
         f"{kind.__name__}.{one.name}": one.default
         for kind in (RunRecord, HookRecord, MessageRecord, AddedRecord, InjectedRecord)
@@ -835,7 +841,7 @@ def test_what_a_record_leaves_out_is_empty() -> None:
 
 
 def test_tools_are_shown_by_name() -> None:
-    """A short form of tools is their names; what they say counts in the digest."""
+    """A short form of tools is their names; their descriptions count in the digest."""
     one, other = ToolSpec("add", "Add."), ToolSpec("add", "Add two.")
     assert show((one,), 80).short == show((other,), 80).short == "add"
     assert show((one,), 80).digest != show((other,), 80).digest

@@ -1,4 +1,4 @@
-"""A recorded run runs again by the real driver: nothing is sent, nothing is done, and what differs is found."""
+"""A recorded run is replayed by the real driver: no request is sent, no tool runs, and differences are found."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ SCRIPT: list[Any] = [
 
 
 class Unreachable:
-    """A model that must not be asked."""
+    """A model that must not be called."""
 
     name = "scripted"
 
@@ -133,7 +133,9 @@ def record(path: Path, script: Any = None, **options: Any) -> Path:
 
 
 def test_a_run_runs_again_without_a_network_and_without_effects(tmp_path: Path) -> None:
-    """Retries, parallel tools, a denied call, a failing and a timed-out tool, a sub-agent: the same events, and nothing ran."""
+    """Retries, parallel tools, a denied call, a failing and a timed-out tool, a sub-agent: the same events, and
+    nothing ran.
+    """
     path = record(tmp_path / "run.jsonl")
     done = Replay(path).run(make())
     assert done.divergence is None, str(done)
@@ -144,7 +146,7 @@ def test_a_run_runs_again_without_a_network_and_without_effects(tmp_path: Path) 
 
 
 def test_time_in_the_replay_is_that_of_the_recording(tmp_path: Path) -> None:
-    """Events have the durations that they had, however fast the replay is."""
+    """Events have their recorded durations, however fast the replay is."""
     path = record(tmp_path / "run.jsonl")
     done = Replay(path).run(make())
 
@@ -157,7 +159,7 @@ def test_time_in_the_replay_is_that_of_the_recording(tmp_path: Path) -> None:
 
 
 def test_a_new_guard_departs_where_it_first_decides(tmp_path: Path) -> None:
-    """What would have happened: the first divergence is named exactly, and the run stops there."""
+    """The first divergence is reported exactly, and the run stops there."""
     path = record(tmp_path / "run.jsonl")
     done = Replay(path).run(make(), hooks=[NewGuard()])
     found = done.divergence
@@ -179,14 +181,14 @@ def test_a_new_guard_departs_where_it_first_decides(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_changed_departs_where_it_shows(tmp_path: Path, options: Any, event: str, field: str, now: Any) -> None:
-    """A hook that is left out, or another prompt: the event, the field, what was and what is."""
+    """For a hook that is left out, or another prompt: the event, the field, the recorded and the new value."""
     done = Replay(record(tmp_path / "run.jsonl")).run(make(), **options)
     assert done.divergence is not None
     assert (done.divergence.event, done.divergence.field, done.divergence.now) == (event, field, now)
 
 
 def test_a_request_that_was_not_recorded_is_a_difference() -> None:
-    """The recording has nothing with which the run could continue, so the call is interrupted."""
+    """The recording has no answer with which the run could continue, so the call is interrupted."""
     recorder = Recorder()
     run_virtual(Agent("a", ScriptedModel(["Hello."]), hooks=[recorder]).call("Hi").resolve())
 
@@ -202,7 +204,7 @@ def test_a_request_that_was_not_recorded_is_a_difference() -> None:
 
 
 def test_from_the_departure_it_goes_on_with_a_live_model(tmp_path: Path) -> None:
-    """With `model=` the run goes on; tools run only where they are allowed by name."""
+    """With `model=` the run continues; only tools that are allowed by name run."""
     path = record(tmp_path / "run.jsonl")
     live = ScriptedModel(
         [ToolUseBlock("n1", "delete", {"path": "x"}), ToolUseBlock("n2", "look", {"place": "x"}), "Fine."]
@@ -215,7 +217,7 @@ def test_from_the_departure_it_goes_on_with_a_live_model(tmp_path: Path) -> None
 
 
 def test_tools_that_may_run_are_the_agents(tmp_path: Path) -> None:
-    """A name that neither it nor an agent below it has is refused, before anything runs."""
+    """A name that neither the agent nor a sub-agent has is refused, before anything runs."""
     path = record(tmp_path / "run.jsonl")
     below = Agent("below", Unreachable(), tools=[Agent("lower", Unreachable(), tools=[slow])])
     assert Replay(path).run(below, tools=["slow", "lower"], diverged=lambda _: "stop").divergence is not None
@@ -254,7 +256,7 @@ def test_a_suspended_run_goes_on_as_it_was_decided(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("edited", [{"message": "y"}, {"data": "y"}, {"messages": ["y"]}, {"tool_result": "y"}])
 def test_edited_arguments_that_look_like_references_are_replayed(tmp_path: Path, edited: dict[str, Any]) -> None:
-    """A log writes messages and results as references; arguments of such a form are told apart from them."""
+    """A log writes messages and results as references; arguments of such a form are distinguished from them."""
 
     @tool(requires_approval=True)
     async def send(message: str = "", data: str = "", messages: Sequence[str] = (), tool_result: str = "") -> str:
@@ -320,7 +322,7 @@ class _SlowAtFirst(Hook):
 
 @pytest.mark.parametrize("how", ["interrupt", "timeout", "cancel"])
 def test_a_run_that_was_cut_at_its_first_event_is_cut_at_the_same_place(how: str) -> None:
-    """An end that comes while hooks have the very first event meets them there again."""
+    """An end that arrives while hooks have the first event is repeated there."""
     recorder = Recorder()
     agent = Agent("a", ScriptedModel(["Hi."]), hooks=[_SlowAtFirst(), recorder])
 
@@ -341,7 +343,7 @@ def test_a_run_that_was_cut_at_its_first_event_is_cut_at_the_same_place(how: str
 
 @pytest.mark.parametrize("keep", [0.2, 0.4, 0.6, 0.8, 0.95])
 def test_a_log_that_breaks_off_is_replayed_to_its_end(tmp_path: Path, keep: float) -> None:
-    """What a killed process has left is run again as far as it goes: no divergence, and no waiting for what never comes."""
+    """The log of a killed process is replayed to its end: without a divergence, and without waiting indefinitely."""
     path = record(tmp_path / "run.jsonl")
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep)])
@@ -351,7 +353,7 @@ def test_a_log_that_breaks_off_is_replayed_to_its_end(tmp_path: Path, keep: floa
 
 
 def test_a_recorded_run_is_a_test(tmp_path: Path) -> None:
-    """`assert_replays` passes while nothing has changed, says what has, and renews the file where that is meant."""
+    """`assert_replays` passes if nothing has changed, reports what has, and updates the file on request."""
     path = record(tmp_path / "run.jsonl")
     assert_replays(path, make)
     with pytest.raises(
@@ -376,7 +378,7 @@ def test_a_recorded_run_is_a_test(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_replayed_says_so(tmp_path: Path) -> None:
-    """A log of digests, one of several runs, a hook that is not there, a loop that runs."""
+    """A log of digests, one of several runs, a missing hook, a running event loop."""
     path = record(tmp_path / "run.jsonl")
     with pytest.raises(UsageError, match="Did you mean 'Guard'"):
         Replay(path).run(make(), without=["Gaurd"])
@@ -403,7 +405,7 @@ def test_what_cannot_be_replayed_says_so(tmp_path: Path) -> None:
     "error", [ToolArgumentError("broken"), TurnTimeoutError("t", 1.0), OSError("gone"), KeyError("k")]
 )
 def test_a_failure_is_raised_again_as_it_was(error: Exception) -> None:
-    """Its class, its text and what `repr` shows, whatever its constructor takes."""
+    """Its class, its text and its `repr` are the same, whatever its constructor takes."""
     made = rebuild_error({"type": type(error).__name__, "module": type(error).__module__, "message": str(error)})
     assert isinstance(made, type(error))
     assert (type(made) is type(error)) != isinstance(error, KeyError)  # whose text is not its argument
@@ -411,7 +413,7 @@ def test_a_failure_is_raised_again_as_it_was(error: Exception) -> None:
 
 
 async def test_a_call_that_is_refused_is_no_replay() -> None:
-    """It has fired no event, as no recorded call: the refusal is raised instead of a result."""
+    """A refused call has fired no event, so there is no recorded call: the refusal is raised instead of a result."""
     recorder = Recorder()
     await Agent("a", ScriptedModel(["Hello."]), hooks=[recorder]).call("Hi")
     with pytest.raises(UsageError, match="output=3: pydantic cannot create a JSON schema for it"):

@@ -1,4 +1,4 @@
-"""A log that has lost a line is refused, or departs where that shows; nothing waits for what never comes."""
+"""A log that has lost a line is refused, or diverges where that shows; nothing waits indefinitely."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = ("sub-agents in parallel", "a hand-off")
 
 @cache
 def lines_of(name: str) -> tuple[dict[str, Any], ...]:
-    """What a recorder writes of a program."""
+    """Return the lines that a recorder writes of a program."""
     with TemporaryDirectory() as folder:
         recorder = Recorder(path := Path(folder, "run.jsonl"))
         run_virtual(PROGRAMS[name].record(recorder))
@@ -34,14 +34,14 @@ def lines_of(name: str) -> tuple[dict[str, Any], ...]:
 
 
 def replayed(name: str, lines: Sequence[dict[str, Any]]) -> bool:
-    """Whether lines are replayed as the same; virtual time, so that what waits for good would be seen at once."""
+    """Whether lines replay as the same run, in virtual time, so that an endless wait fails at once."""
     log = read_lines([as_text(line) for line in lines], "the log")
     return Replay(log).run(PROGRAMS[name].make()).divergence is None
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_line_that_is_missing_is_missed(name: str) -> None:
-    """Whichever it is, but the last: a log may break off where its process was killed."""
+    """Any line except the last: a log may break off where its process was killed."""
     lines = lines_of(name)
     for n in range(len(lines) - 1):
         with pytest.raises(AgentFlowError):
@@ -51,7 +51,7 @@ def test_each_line_that_is_missing_is_missed(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_logs_of_before_had_no_numbers(name: str) -> None:
-    """There a missing line may go unseen, or is a divergence, or refused; the replay ends in any case."""
+    """A missing line may be unnoticed there, or a divergence, or refused; the replay ends in any case."""
     lines = [{key: value for key, value in line.items() if key != "number"} for line in lines_of(name)]
     assert replayed(name, lines)
     told = 0
@@ -64,7 +64,7 @@ def test_logs_of_before_had_no_numbers(name: str) -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    """By its number in its call."""
+    """The error has its number in its call."""
     lines = lines_of("a hand-off")
     place = next(n for n, line in enumerate(lines) if line["kind"] == "answered")
     with pytest.raises(StoreError, match=f"a line is missing, entry {lines[place]['number']} of call"):
@@ -82,7 +82,7 @@ def test_what_a_recorder_had_no_room_for_is_said() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("later", [4e7, 1.6e10])
 def test_a_line_of_another_century_holds_nothing_up(name: str, later: float) -> None:
-    """A time that was damaged is waited for in virtual time, and not for ever; the replay ends, whatever it finds."""
+    """A damaged time is waited for in virtual time; the replay ends, whatever it finds."""
     lines = lines_of(name)
     timed = [n for n, line in enumerate(lines) if "time" in line][::5]
     assert timed

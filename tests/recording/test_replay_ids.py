@@ -1,4 +1,4 @@
-"""Whoever makes the ids, however agents are nested and wherever it is recorded: the same run."""
+"""Whatever makes the ids, however agents are nested and wherever it is recorded: the same run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Place = tuple[Recorder, Callable[[], Any]]
 
 @asynccontextmanager
 async def _places(kind: str, folder: Path) -> AsyncIterator[Place]:
-    """A recorder that writes to a kind of place, and what reads it there."""
+    """A recorder that writes to a kind of destination, and its reader."""
     match kind:
         case "memory":
             recorder = Recorder()
@@ -74,7 +74,7 @@ class Renames(Hook):
 
 
 async def test_what_stands_beside_an_id_counts() -> None:
-    """Ids of calls do not, and the call that has one does."""
+    """Ids of calls are not compared, but the call that has one is."""
     program = PROGRAMS["no id"]
     recorder = Recorder()
     await program.record(recorder)
@@ -84,7 +84,7 @@ async def test_what_stands_beside_an_id_counts() -> None:
 
 
 def _python(version: str) -> str | None:
-    """A Python of this version that has the package's dependencies; None: there is none here."""
+    """Return a Python of this version with the package's dependencies, or None."""
     roots = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
     beside = Path(sys.prefix).parent.glob("*/bin/python")  # .ci/run makes an environment for each version
     named = os.environ.get(f"AGENTFLOW_PYTHON_{version.replace('.', '')}")
@@ -97,7 +97,7 @@ def _python(version: str) -> str | None:
 
 
 def test_recorded_on_one_python_and_replayed_on_another(tmp_path: Path) -> None:
-    """3.12 records, 3.13 replays; `AGENTFLOW_PYTHON_312` and `AGENTFLOW_PYTHON_313` name Pythons that stand elsewhere."""
+    """3.12 records, 3.13 replays; `AGENTFLOW_PYTHON_312` and `AGENTFLOW_PYTHON_313` name Pythons in other places."""
     older, newer = _python("3.12"), _python("3.13")
     if older is None or newer is None:
         pytest.skip("needs Python 3.12 and 3.13, each with agentflow installed")
@@ -115,6 +115,6 @@ RECORDED = Path(__file__).parent / "recorded_on_3_12"
 
 @pytest.mark.parametrize("name", PROGRAMS)
 async def test_a_log_of_an_earlier_day(name: str) -> None:
-    """Logs that Python 3.12 has written, in another process, are replayed by whichever Python runs this."""
+    """Logs that Python 3.12 wrote, in another process, are replayed by the Python of this test."""
     done = await PROGRAMS[name].replay(file_of(RECORDED, name))
     assert done.divergence is None, str(done)

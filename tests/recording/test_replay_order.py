@@ -1,4 +1,4 @@
-"""A replay keeps the order of what runs beside each other: injections, hooks of parallel tools, races."""
+"""A replay keeps the order of concurrent work: injections, hooks of parallel tools, races."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentflow.vocabulary.events import HookEvent, PostActing
 
 
 class Times(Hook):
-    """Notes when each event happens."""
+    """Records the time of each event."""
 
     observer = True
 
@@ -32,7 +32,7 @@ class Times(Hook):
 
 
 def recorded_and_replayed(make: Any) -> tuple[Recorder, ReplayResult]:
-    """A run of the agent that `make` gives for hooks, and its replay, both in virtual time: each event at the same one.
+    """Record a run of the agent of `make`, and replay it, both in virtual time: each event has the same time.
 
     In real time it does not wait, so that the recorded order alone decides; the events are the same there.
     """
@@ -61,7 +61,7 @@ def marks(recorder: Recorder) -> list[str]:
 
 
 def test_each_chunk_comes_when_it_came() -> None:
-    """Those of a model and of a tool, between whole seconds too."""
+    """The chunks of a model and of a tool, between whole seconds too."""
 
     def waits(seconds: float) -> Any:
         return lambda: asyncio.sleep(seconds)
@@ -82,7 +82,7 @@ def test_each_chunk_comes_when_it_came() -> None:
 
 
 def test_tools_and_hooks_that_inject_beside_each_other_do_so_in_the_same_order() -> None:
-    """Two parallel tools inject at one moment, and a hook that has the result of the first one comes between them."""
+    """Two parallel tools inject at the same moment, and a hook of the first result runs between them."""
 
     @tool(type="read")
     async def note(name: str, context: RunContext) -> str:
@@ -108,7 +108,9 @@ def test_tools_and_hooks_that_inject_beside_each_other_do_so_in_the_same_order()
 
 @pytest.mark.parametrize("ticks", range(1, 6))
 def test_hooks_of_parallel_tools_begin_in_the_same_order(ticks: int) -> None:
-    """A hook that counts its calls after another hook took a few steps of the loop: the log says in which order it began."""
+    """A hook counts its calls after another hook took a few steps of the loop: the log has the order in which it
+    began.
+    """
 
     @tool(type="read")
     async def look(name: str) -> str:
@@ -149,7 +151,9 @@ def test_hooks_of_parallel_tools_begin_in_the_same_order(ticks: int) -> None:
 
 
 def test_an_observer_after_the_recorder_has_no_place_in_the_order() -> None:
-    """The recorder has written its event already; in a replay it runs before the event is compared, and must not wait."""
+    """The recorder has written its event already; in a replay the observer runs before the event is compared, and
+    must not wait.
+    """
 
     class Last(Hook):
         observer = True
@@ -167,7 +171,7 @@ def test_an_observer_after_the_recorder_has_no_place_in_the_order() -> None:
 
 
 def test_a_race_is_decided_in_its_turn() -> None:
-    """What happens to a loser between the winner's answer and the end of the race happens in the replay, too."""
+    """The events of a loser between the winner's answer and the end of the race occur in the replay, too."""
 
     @tool(type="write")
     async def save() -> str:
@@ -195,7 +199,7 @@ def test_a_race_is_decided_in_its_turn() -> None:
 
 
 def test_a_tool_that_interrupts_the_run_does_so_in_its_turn() -> None:
-    """The result that came before is there in the replay too."""
+    """The result that came before the interrupt is in the replay too."""
 
     @tool(type="read")
     async def look() -> str:
@@ -218,7 +222,7 @@ def test_a_tool_that_interrupts_the_run_does_so_in_its_turn() -> None:
 
 
 def test_the_clock_jumps_forward_only_and_wakes_what_waits_for_its_time() -> None:
-    """No time passes meanwhile; a jump to an earlier time changes nothing."""
+    """No time passes meanwhile; a jump to an earlier time has no effect."""
 
     async def main() -> tuple[float, float, float]:
         clock, loop = ReplayClock(100), asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A run waits for its reader; a recording says how long, and a replay waits as long, however fast it is read."""
+"""A run waits for its reader; a recording has the duration, and a replay waits as long, however fast it is read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def agent_of(*hooks: Hook, calls: int = 1) -> Agent:
 
 
 def read_slowly(make: Any, pause: float, buffer: int) -> tuple[Recorder, ReplayResult]:
-    """A recorded run whose reader pauses after each event, and its replay."""
+    """Return a recorded run whose reader pauses after each event, and its replay."""
     recorder = Recorder()
 
     async def live() -> None:
@@ -74,7 +74,7 @@ def read_slowly(make: Any, pause: float, buffer: int) -> tuple[Recorder, ReplayR
 
 
 def times(entries: Any) -> list[tuple[str, float]]:
-    """The events, each with its time since the first."""
+    """Return the events, each with its time since the first."""
     events = [entry for entry in entries if isinstance(entry, EventEntry)]
     return [(entry.type, round(entry.time - events[0].time, 6)) for entry in events]
 

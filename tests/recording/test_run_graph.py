@@ -29,7 +29,9 @@ def agent(name: str, *replies: Any) -> Agent[Any]:
 
 
 async def test_what_ran(tmp_path: Path) -> None:
-    """Each agent and tool below its caller, with calls, failures and model calls; a step that did not run is not drawn."""
+    """Each agent and tool is listed below its caller, with calls, failures and model calls; a step that did not run
+    is not drawn.
+    """
     counting = agent("counting", [ToolUseBlock("t1", "add", {"a": 1}), ToolUseBlock("t2", "add", {"a": 2})], "Done.")
     other, unused = agent("other", "One.", "Two."), agent("unused")
 

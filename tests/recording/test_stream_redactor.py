@@ -1,4 +1,4 @@
-"""Pieces without secrets: whatever cuts them, what is written says no secret, and all the rest."""
+"""Chunks without secrets: wherever a secret is split, the log does not have it, and has everything else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def text_of(piece: Any, name: str = "text") -> str:
 
 @pytest.mark.parametrize("settles", [True, False], ids=["in pieces", "when it is whole"])
 def test_a_text_is_written_without_its_secrets_wherever_it_is_cut(settles: bool) -> None:
-    """By pieces, by flushes, by other things that happen in between: the same as the whole text; pieces keep their numbers."""
+    """By chunks, by flushes, by entries in between: the same as the whole text; chunks keep their numbers."""
     for seed in range(200):
         random = Random(seed)
         text = "".join(random.choice(WORDS) for _ in range(random.randint(1, 12)))
@@ -61,7 +61,7 @@ def test_a_text_is_written_without_its_secrets_wherever_it_is_cut(settles: bool)
 
 
 def test_a_flush_writes_all_but_what_may_become_a_secret() -> None:
-    """So a process that is killed loses the last words, and not the whole reply."""
+    """So a killed process loses the last word, and not the whole reply."""
     redactor = StreamRedactor(REDACTION.outside, REDACTION.finds)
     pieces = [*[f"word{n} " for n in range(50)], "and ", "ada@exam"]
     batch = {
@@ -79,7 +79,7 @@ def test_a_flush_writes_all_but_what_may_become_a_secret() -> None:
 
 
 def test_arguments_are_looked_through_when_the_call_is_whole() -> None:
-    """Also a secret that is written with JSON's escapes; arguments without one stay in their pieces."""
+    """Also a secret with JSON escapes is found; arguments without one stay in their chunks."""
 
     def deltas(*texts: str) -> dict[str, Any]:
         pieces = [{"tool_uses": [{"index": 0, "arguments": text}]} for text in texts]

@@ -1,4 +1,4 @@
-"""A run log as calls, rounds and tool calls, and two of them compared: each value, whole."""
+"""A run log as calls, rounds and tool calls, and the comparison of two: each value, whole."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def look(x: int) -> str:
 
 @tool
 async def price(x: int) -> str:
-    """Tell a price."""
+    """Report a price."""
     return f"{x} cents"
 
 
@@ -114,7 +114,7 @@ def looks(*numbers: int) -> list[ToolUseBlock]:
 
 
 def test_a_run_as_calls_rounds_and_tool_calls() -> None:
-    """What was asked, said, done and decided, by which hooks, and at what cost."""
+    """What was requested, answered, done and decided, by which hooks, and at what cost."""
     (call,) = calls_of(recorded(looks(1, 5), "done", greets, terse, doubles, bounds, shouts))
     first, second = call.parts
     asked = '[look {"x":1}] [look {"x":5}]'
@@ -142,7 +142,7 @@ def test_a_run_as_calls_rounds_and_tool_calls() -> None:
 
 
 def test_two_runs_compared() -> None:
-    """All that differs, in the order in which it shows, with the hooks of both; the other way round it is the same mirrored."""
+    """All differences, in order of appearance, with the hooks of both; the reverse comparison is the mirror image."""
     one, other = recorded(looks(1, 5), "done", greets, doubles, bounds), recorded(looks(2, 3, 1), "Done.", terse)
     call, first, second = "call of clerk", "call of clerk, round 1", "call of clerk, round 2"
     hooks, acting, third = ("terse",), ("doubles", "bounds"), f"{first}, look"
@@ -172,7 +172,7 @@ def test_two_runs_compared() -> None:
 
 
 def test_what_hooks_decide() -> None:
-    """A decision stands with what it is about, with its reason if that is a text, and stays there until the end."""
+    """A decision is listed with its subject, and with its reason if that is a text, and stays there until the end."""
     denied, answered = recorded([], "done", closes), recorded([], "done", answers)
     (deny,), (answer,) = calls_of(denied), calls_of(answered)
     assert (deny.facts["decided"], deny.facts["end"], deny.parts) == ("closes said Deny (closed)", "denied", [])
@@ -183,7 +183,9 @@ def test_what_hooks_decide() -> None:
 
 
 def test_the_events_of_two_runs_side_by_side() -> None:
-    """Each with its counterpart; those of a tool call that only one run has stand alone. No event is lost or comes twice."""
+    """Each event with its counterpart; those of a tool call that only one run has are alone. No event is lost or
+    repeated.
+    """
     one = recorded(looks(1), "done")
     other = recorded([*looks(1), ToolUseBlock("p", "price", {"x": 1})], "done")
     pairs = paired_events(one, other)

@@ -18,7 +18,7 @@ OpenStore: TypeAlias = Callable[..., SqlStore]
 
 @pytest.fixture
 async def open_store(url: str) -> AsyncIterator[OpenStore]:
-    """Opens stores on one database, as several processes would; they are closed at the end."""
+    """Opens stores on one database, as several processes would, and closes them at the end."""
     async with AsyncExitStack() as opened:
         stores: list[SqlStore] = []
 

@@ -1,4 +1,4 @@
-"""Agents on a store: conversations that go on elsewhere, writers that meet, state that stays."""
+"""Agents on a store: conversations that continue elsewhere, concurrent writers, and state that is kept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OpenStore: TypeAlias = Callable[..., SqlStore]
 
 
 def echo(store: SessionStore | None, name: str = "a", **options: Any) -> Agent:
-    """An agent that says how many messages it was sent."""
+    """An agent that answers with the number of messages in its request."""
     return Agent(name, ScriptedModel(lambda request: f"{len(request.messages)}"), store=store, **options)
 
 
@@ -59,8 +59,9 @@ async def test_a_conversation_goes_on_elsewhere(store: SessionStore) -> None:
 
 
 async def test_two_agents_that_write_one_session(store: SessionStore) -> None:
-    """Who has not seen what the other wrote gets a SessionConflictError, and nothing of that call is stored; its next call
-    has loaded the session anew."""
+    """An agent that has not seen what the other wrote gets a SessionConflictError, and nothing of that call is
+    stored; its next call has loaded the session again.
+    """
     one, two = echo(store, "one"), echo(store, "two")
     await one.call("1", session="s")
     await two.call("2", session="s")
@@ -72,7 +73,7 @@ async def test_two_agents_that_write_one_session(store: SessionStore) -> None:
 
 
 async def test_a_reader_that_leaves_a_suspended_call_takes_nothing_from_who_resumes_it(store: SessionStore) -> None:
-    """What waits is stored when `PostCall` is shown: a cut behind that leaves it to `resume`."""
+    """The pending calls are stored when `PostCall` is delivered: after a cancellation then, `resume` continues."""
 
     @tool(requires_approval=True)
     async def delete(path: str) -> str:
@@ -96,7 +97,7 @@ async def stored(store: SessionStore, session_id: str) -> list[str]:
 
 
 async def test_a_conflict_in_the_middle_of_a_call(store: SessionStore) -> None:
-    """A writer that comes in between is found at the next fact: the call fails, and the other one's words stand alone."""
+    """A concurrent writer is noticed at the next fact: the call fails, and only the other one's messages are stored."""
     other = echo(store, "other")
 
     @on(PreReasoning)
@@ -115,14 +116,16 @@ async def test_a_conflict_in_the_middle_of_a_call(store: SessionStore) -> None:
 
 
 async def test_sessions_of_two_stores_are_two(tmp_path: Path) -> None:
-    """A session's id means something within its store only."""
+    """A session's id has a meaning within its store only."""
     async with SqlStore(f"sqlite:///{tmp_path / 'a.db'}") as a, SqlStore(f"sqlite:///{tmp_path / 'b.db'}") as b:
         await echo(a).call("1", session="s")
         assert (await echo(b).call("2", session="s")).text == "1"
 
 
 async def test_calls_that_wait_for_each_other(open_store: OpenStore) -> None:
-    """With on_conflict="wait" calls of several agents on one session come one after the other; none fails, none is lost."""
+    """With on_conflict="wait" calls of several agents on one session run one after the other; none fails, and none is
+    lost.
+    """
     agents = [echo(open_store(on_conflict="wait"), f"a{n}") for n in range(3)]
     replies = await asyncio.gather(*[agent.call(f"{n}", session="s") for n in range(4) for agent in agents])
     assert sorted(int(reply.text) for reply in replies) == list(range(1, 25, 2))
@@ -155,7 +158,9 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def test_processes_that_write_one_session(url: str, open_store: OpenStore) -> None:
-    """Three processes with on_conflict="wait": every call is answered once, whole, and nothing of two calls is mixed."""
+    """Three processes with on_conflict="wait": every call is answered once, completely, and the facts of two calls
+    are never mixed.
+    """
     writers = [
         await asyncio.create_subprocess_exec(
             sys.executable, "-c", WRITER, url, name, "wait", "4", stdout=asyncio.subprocess.PIPE
@@ -171,7 +176,9 @@ async def test_processes_that_write_one_session(url: str, open_store: OpenStore)
 
 
 async def test_parallel_tools_write_one_after_the_other(store: SessionStore) -> None:
-    """Facts of tools that run at once are written in turn; where another writer comes in between, none of them follows."""
+    """Facts of parallel tools are written one after another; if another writer comes in between, the later ones are
+    not written.
+    """
 
     @tool(type="read")
     async def look(n: int) -> str:
@@ -199,7 +206,7 @@ async def test_parallel_tools_write_one_after_the_other(store: SessionStore) -> 
 
 
 async def test_an_approval_is_given_in_another_process(open_store: OpenStore) -> None:
-    """A suspended session is resumed by another agent on another store object: finished tools do not run again."""
+    """A suspended session is resumed by another agent with another store object: finished tools do not run again."""
     ran: list[str] = []
 
     @tool(requires_approval=True)
@@ -228,7 +235,9 @@ async def test_an_approval_is_given_in_another_process(open_store: OpenStore) ->
 
 
 async def test_a_fork_within_a_round_is_resumed(store: SessionStore) -> None:
-    """A fork that was cut behind a model's reply is a legal session: resume runs the round, and the original stays."""
+    """A fork that ends after a model's reply is a legal session: resume runs the round, and the original is
+    unchanged.
+    """
 
     @tool(type="read")
     async def look() -> str:
@@ -258,7 +267,7 @@ class Profile(BaseModel):
 
 
 class Handle:
-    """Nothing that JSON knows."""
+    """A value that JSON cannot hold."""
 
 
 @on(PreReasoning)
@@ -268,7 +277,7 @@ def shopping(event: PreReasoning) -> None:
 
 
 async def test_state_stays_with_its_session(store: SessionStore) -> None:
-    """Dataclasses and pydantic models in `session_state` are there when another process goes on."""
+    """Dataclasses and pydantic models in `session_state` are there when another process continues."""
     await echo(store, hooks=[shopping]).call("1", session="s")
     agent = echo(store, hooks=[shopping])
     await agent.call("2", session="s")
@@ -277,7 +286,7 @@ async def test_state_stays_with_its_session(store: SessionStore) -> None:
 
 
 async def test_a_fork_has_the_state_of_its_point(store: SessionStore) -> None:
-    """State is kept with the facts: a fork has what was true there."""
+    """State is stored with the facts: a fork has the state of its last fact."""
     agent = echo(store, hooks=[shopping])
     reply = await agent.call("1", session="s")
     await agent.call("2", session="s")
@@ -288,7 +297,7 @@ async def test_a_fork_has_the_state_of_its_point(store: SessionStore) -> None:
 
 
 async def test_state_that_does_not_change_is_written_once(store: SessionStore) -> None:
-    """State is written when it has changed, not with each call."""
+    """State is written if it has changed, not with each call."""
     agent = echo(store)
     agent.session("s").state[Profile] = Profile(name="Ada")
     await agent.call("1", session="s")
@@ -298,7 +307,7 @@ async def test_state_that_does_not_change_is_written_once(store: SessionStore) -
 
 
 async def test_state_that_cannot_be_written(store: SessionStore) -> None:
-    """It is named in a warning, once; the rest is stored and the call goes on."""
+    """A warning names it, once; the rest is stored and the call continues."""
     said: list[str] = []
     sink = logger.add(lambda message: said.append(message.record["message"]), level="WARNING")
     logger.enable("agentflow")
@@ -321,7 +330,7 @@ async def test_state_that_cannot_be_written(store: SessionStore) -> None:
 
 
 async def test_state_whose_class_has_changed(store: SessionStore) -> None:
-    """State that does not fit its class any more is a StoreError when it is asked for."""
+    """Stored state that does not fit its class is a StoreError when it is read."""
     agent = echo(store)
     agent.session("s").state[Profile] = Profile(name="Ada")
     await agent.call("1", session="s")
@@ -346,7 +355,7 @@ async def test_a_session_there_and_back() -> None:
 
 
 async def test_a_compacted_session_there_and_back() -> None:
-    """What stands for the first messages stands for them after loading too."""
+    """The replacement of the first messages is used after loading too."""
 
     @on(PostCall)
     def compact(event: PostCall) -> None:
@@ -366,7 +375,9 @@ class Seen:
 
 
 async def test_a_suspended_session_is_resumed_from_a_file(tmp_path: Path) -> None:
-    """Saved in one process, resumed in another: finished tools are not run again, budget, trace and run state go on."""
+    """Saved in one process, resumed in another: finished tools do not run again, and budget, trace and run state
+    continue.
+    """
     ran: list[str] = []
 
     @tool(requires_approval=True)
@@ -408,7 +419,7 @@ async def test_a_suspended_session_is_resumed_from_a_file(tmp_path: Path) -> Non
 
 
 async def test_a_saved_session_moves_into_a_store(store: SessionStore) -> None:
-    """`store.import_(session.to_dict())`: an agent with that store goes on, suspended or not."""
+    """`store.import_(session.to_dict())`: an agent with that store continues, suspended or not."""
 
     @tool(requires_approval=True)
     async def pay() -> str:
@@ -426,7 +437,7 @@ async def test_a_saved_session_moves_into_a_store(store: SessionStore) -> None:
 
 
 async def test_what_cannot_be_saved() -> None:
-    """A running session, and state that JSON does not know, are refused with what to do."""
+    """A running session, and state that JSON cannot hold, are refused with the remedy."""
     gate = asyncio.Event()
 
     async def wait() -> None:
@@ -453,7 +464,7 @@ async def _text(agent: Agent, session: str) -> str:
 
 
 def test_what_is_no_saved_session() -> None:
-    """Text that is no JSON, and facts that do not fit together, are StoreErrors."""
+    """Text that is not JSON, and facts that do not fit together, are StoreErrors."""
     with pytest.raises(StoreError, match="it is not JSON"):
         Session.from_json("{")
     data = Session.fresh(id="s").to_dict()
@@ -464,7 +475,7 @@ def test_what_is_no_saved_session() -> None:
 
 
 async def test_stored_facts_that_do_not_fit_together(store: SessionStore) -> None:
-    """The session is refused, and says how to save what is good of it; the store's other sessions work."""
+    """The session is refused, with how to save its valid part; the store's other sessions work."""
     kept = store.append("s", [CallOpened("r", "c", (Msg.user("q"),), 1), CallOpened("r", "d", (Msg.user("q"),), 1)])
     if kept is not None:
         await kept
@@ -475,7 +486,7 @@ async def test_stored_facts_that_do_not_fit_together(store: SessionStore) -> Non
 
 
 async def test_a_sub_agent_that_waits_comes_along(store: SessionStore) -> None:
-    """Fork, export and import take the session of a sub-agent that waits inside with them: resumed, it goes on where it was."""
+    """Fork, export and import include the session of a waiting sub-agent: resumed, it continues where it was."""
     paid: list[int] = []
 
     @tool(requires_approval=True)
@@ -503,7 +514,9 @@ async def test_a_sub_agent_that_waits_comes_along(store: SessionStore) -> None:
 
 
 async def test_a_stored_history_is_read(store: SessionStore) -> None:
-    """`history` gives what is stored, also what others wrote since; a session that is not loaded does not seem empty."""
+    """`history` returns the stored messages, also those that others wrote since; a session that is not loaded does
+    not seem empty.
+    """
     first, second = echo(store), echo(store)
     await first.call("a", session="s")
     for read in (lambda: second.session("s").messages, lambda: second.session("s").pending):
@@ -522,7 +535,7 @@ async def test_a_stored_history_is_read(store: SessionStore) -> None:
 
 
 async def test_a_history_while_a_call_runs(store: SessionStore) -> None:
-    """It is what the call knows of; and a call that comes while the implicit conversation is read waits for that."""
+    """It returns what the call knows; a call that begins while the implicit conversation is read waits for that."""
     seen: list[list[str]] = []
 
     @tool
@@ -540,7 +553,7 @@ async def test_a_history_while_a_call_runs(store: SessionStore) -> None:
 
 
 async def test_what_a_stored_session_waits_for(store: SessionStore) -> None:
-    """In the next process `history` makes it known, and it can be answered."""
+    """In the next process `history` loads it, and it can be answered."""
 
     @tool(requires_approval=True)
     async def pay() -> str:
@@ -555,7 +568,7 @@ async def test_what_a_stored_session_waits_for(store: SessionStore) -> None:
 
 
 async def test_state_of_a_waiting_run_outlives_reading(store: SessionStore) -> None:
-    """What no store keeps (the run's own state) is still there when the history of a waiting session was read."""
+    """The run's own state, which no store has, is still there after the history of a waiting session was read."""
 
     @dataclass
     class Seen:
@@ -578,7 +591,9 @@ async def test_state_of_a_waiting_run_outlives_reading(store: SessionStore) -> N
 
 
 async def test_idle_sessions_are_let_go(store: SessionStore) -> None:
-    """An agent with a store holds the sessions that were used last; others go on from the store; without one none is lost."""
+    """An agent with a store holds the sessions that were used last; others continue from the store; without a store
+    none is dropped.
+    """
     agent, alone = echo(store), echo(None)
     for n in range(HELD + 20):
         await agent.call("hi", session=f"s{n}")
@@ -594,7 +609,7 @@ async def test_idle_sessions_are_let_go(store: SessionStore) -> None:
 
 
 async def test_sessions_that_somebody_needs_are_not_let_go(store: SessionStore) -> None:
-    """One that runs a call, one that waits for a decision, and one that somebody holds stay the same object."""
+    """A session that runs a call, one that waits for a decision, and one with other references stay the same object."""
     begun, go = asyncio.Event(), asyncio.Event()
 
     @tool(requires_approval=True)

@@ -21,7 +21,7 @@ END = [REPLY, "CallClosed"]
 
 
 class Writes(MemoryStore):
-    """Remembers what was written together.
+    """Records what was written together.
 
     Args:
         fails_at: The number of the write that fails.
@@ -33,7 +33,7 @@ class Writes(MemoryStore):
         self.fails_at = fails_at
 
     def append(self, session_id: str, facts: Sequence[Fact], **known: Any) -> Awaitable[None] | None:
-        """Note the kinds, and add the facts."""
+        """Record the kinds, and append the facts."""
         if len(self.written) == self.fails_at:
             self.fails_at = None
             raise StoreError("The disk is full.")
@@ -88,7 +88,7 @@ async def test_a_round_is_written_twice() -> None:
 
 
 async def test_nothing_that_waits_is_held() -> None:
-    """A tool that waits for its lock, a tool that does not exist, and calls beside each other."""
+    """A tool that waits for its lock, an unknown tool, and parallel calls."""
     assert await Program("lock").call() == [BEGIN, [REPLY], [DECISION], [START], [RESULT, ROUND], END]
     assert await Program("none").call() == [BEGIN, [REPLY], [DECISION], [RESULT, ROUND], END]
     both = [[REPLY], [DECISION, START], [RESULT], [DECISION, START], [RESULT], [ROUND]]
@@ -96,7 +96,7 @@ async def test_nothing_that_waits_is_held() -> None:
 
 
 async def test_arguments_that_do_not_fit() -> None:
-    """The decision is stored before hooks see the error."""
+    """The decision is stored before hooks get the error."""
     assert await Program("look", input="{}").call() == [BEGIN, [REPLY, DECISION], [RESULT, ROUND], END]
 
 
@@ -109,7 +109,7 @@ class Checks(Hook):
         self.check: Callable[[], None] = lambda: None
 
     def on_event(self, event: HookEvent) -> HookEvent:
-        """Check, unless a fact is being decided on."""
+        """Check, unless a fact is being decided."""
         self.seen += 1
         self.check()
         return event
@@ -129,7 +129,7 @@ async def test_hooks_see_what_is_stored(name: str, tool_input: str) -> None:
 
 
 async def test_the_reader_sees_what_is_stored() -> None:
-    """A reader is shown no decision that a crash could undo."""
+    """A reader gets no decision that a crash could undo."""
     program = Program("look")
     async with program.agent.stream("go", session="s", buffer=0) as events:
         async for _ in events:
@@ -160,7 +160,7 @@ async def test_a_wrapped_tool() -> None:
 
 @pytest.mark.parametrize("at", range(4))
 async def test_a_write_that_fails(at: int) -> None:
-    """The call fails, nothing runs that is not stored, and the next call continues from the store."""
+    """The call fails, no tool runs whose start is not stored, and the next call continues from the store."""
     program = Program("look", fails_at=at)
     with pytest.raises(StoreError, match="disk is full"):
         await program.agent.call("go", session="s")

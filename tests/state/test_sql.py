@@ -1,4 +1,4 @@
-"""`SqlStore`: what a database adds, and what happens when it cannot."""
+"""`SqlStore`: what a database adds, and its failures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def facts(count: int) -> list[Fact]:
 
 
 def run_sql(url: str, *statements: str) -> None:
-    """Change the database behind the store's back."""
+    """Change the database without the store."""
     engine = create_engine(url)
     with engine.begin() as connection:
         for statement in statements:
@@ -57,7 +57,9 @@ async def count_of(store: SqlStore, session_id: str = "s") -> int:
 
 
 async def test_a_transaction_that_writes_has_sqlites_lock_from_its_start(tmp_path: Path) -> None:
-    """One that read first would fail if another process wrote in between; one that only reads takes no lock."""
+    """A transaction that read first would fail if another process wrote in between; one that only reads takes no
+    lock.
+    """
     transactions: list[list[str]] = []
 
     def seen(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
@@ -93,7 +95,7 @@ async def test_a_transaction_that_writes_has_sqlites_lock_from_its_start(tmp_pat
 
 
 async def test_another_process_finds_what_was_kept(open_store: OpenStore) -> None:
-    """What one store has written, a store that is opened later reads."""
+    """A store that is opened later reads what another one has written."""
     first = open_store()
     await first.append("s", facts(3))
     await first.close()
@@ -101,7 +103,7 @@ async def test_another_process_finds_what_was_kept(open_store: OpenStore) -> Non
 
 
 async def test_writes_that_nobody_waits_for_are_written_in_order(open_store: OpenStore) -> None:
-    """Appends may be asked for without waiting: they are written in the order in which they were asked for."""
+    """Appends may be started without awaiting them: they are written in the order in which they were started."""
     store = open_store()
     for n, fact in enumerate(facts(50)):
         store.append("s", [fact], expected=n)
@@ -109,7 +111,7 @@ async def test_writes_that_nobody_waits_for_are_written_in_order(open_store: Ope
 
 
 async def test_closing_writes_what_was_asked_for(open_store: OpenStore) -> None:
-    """`close` ends after the writes before it; what comes after it is refused."""
+    """`close` returns after the earlier writes; later ones are refused."""
     store = open_store()
     store.append("s", facts(1))
     await store.close()
@@ -120,7 +122,7 @@ async def test_closing_writes_what_was_asked_for(open_store: OpenStore) -> None:
 
 
 async def test_who_stops_waiting_does_not_stop_the_write(open_store: OpenStore) -> None:
-    """A cancelled call leaves the store's work alone."""
+    """A cancelled call does not stop the store's work."""
     store = open_store()
 
     async def write() -> None:
@@ -135,7 +137,7 @@ async def test_who_stops_waiting_does_not_stop_the_write(open_store: OpenStore) 
 
 
 async def test_an_append_is_all_or_nothing(open_store: OpenStore) -> None:
-    """Where one fact of an append is refused, none is kept."""
+    """If one fact of an append is refused, none is stored."""
     store = open_store()
     await store.append("s", facts(2))
     with pytest.raises(SessionConflictError, match="'r:c1:resumed'"):
@@ -144,7 +146,7 @@ async def test_an_append_is_all_or_nothing(open_store: OpenStore) -> None:
 
 
 async def test_ids_that_no_index_takes(open_store: OpenStore) -> None:
-    """Providers' ids of any length and content are kept (some hold kilobytes of signature)."""
+    """Providers' ids of any length and content are stored (some hold kilobytes of signature)."""
     store = open_store()
     odd = [CallOpened(f"run\x00{n}" + "x" * n, "c\ud800", (Msg.user("q"),), 1) for n in (0, 5_000, 5_001)]
     await store.append("s", odd)
@@ -162,7 +164,7 @@ async def test_session_ids_that_no_database_takes(open_store: OpenStore, bad: st
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(writers=st.lists(st.integers(0, 2), min_size=1, max_size=12))
 def test_writers_never_interleave(tmp_path: Path, writers: list[int]) -> None:
-    """Of several stores that append at the version that they know, each append is whole and at its place, or refused."""
+    """Of several stores that append at the version they know, each append is complete and in its place, or refused."""
     path = tmp_path / f"{time.monotonic_ns()}.db"
 
     async def main() -> None:
@@ -201,7 +203,7 @@ async def test_two_at_the_same_moment(open_store: OpenStore) -> None:
 
 
 async def test_claims_wait_for_each_other(open_store: OpenStore) -> None:
-    """With on_conflict="wait" the second claim comes when the first one is released, and knows the new version."""
+    """With on_conflict="wait" the second claim waits until the first one is released, and has the new version."""
     one, two = open_store(on_conflict="wait"), open_store(on_conflict="wait")
     first = one.claim("s")
     assert first is not None
@@ -227,7 +229,7 @@ async def test_leases_of_other_sessions_do_not_wait(open_store: OpenStore) -> No
 
 
 async def test_a_cancelled_claim_leaves_the_lease_free(open_store: OpenStore) -> None:
-    """Who stops waiting for a lease does not take it later."""
+    """A cancelled wait for a lease does not take it later."""
     one, two = open_store(on_conflict="wait"), open_store(on_conflict="wait")
     held = await _claimed(one)
     waiting = asyncio.ensure_future(_claimed(two))
@@ -241,7 +243,7 @@ async def test_a_cancelled_claim_leaves_the_lease_free(open_store: OpenStore) ->
 
 
 async def test_leases_by_hand(open_store: OpenStore) -> None:
-    """A lease is its owner's until it is released; its owner may renew it, nobody else may give it back."""
+    """A lease belongs to its owner until it is released; only its owner may renew or release it."""
     one, two = open_store(), open_store()
     assert await one.lease("s", "me", 60)
     assert await one.lease("s", "me", 60)
@@ -252,7 +254,7 @@ async def test_leases_by_hand(open_store: OpenStore) -> None:
 
 
 async def test_a_lease_that_ran_out_is_free(open_store: OpenStore) -> None:
-    """A process that died leaves a lease that nobody renews: by the database's clock it runs out."""
+    """A process that died leaves a lease that is not renewed: it expires by the database's clock."""
     one, two = open_store(), open_store()
     assert await one.lease("s", "dead", 0.001)
     taken = await _until(lambda: two.lease("s", "alive", 60))
@@ -268,7 +270,7 @@ async def _until(attempt: Callable[[], Awaitable[bool]]) -> bool:
 
 
 async def test_a_living_process_keeps_its_lease(open_store: OpenStore, url: str) -> None:
-    """A lease that is held is renewed, also while its process is busy with other work."""
+    """A held lease is renewed, even while its process is busy with other work."""
     holder = open_store(on_conflict="wait", lease_seconds=0.3)
     held = await _claimed(holder)
     other = open_store()
@@ -285,7 +287,7 @@ async def test_a_living_process_keeps_its_lease(open_store: OpenStore, url: str)
 
 
 async def test_a_lease_is_renewed_twice_before_it_could_run_out(open_store: OpenStore) -> None:
-    """The shortest one that is held says how often; where none is held, nothing is renewed."""
+    """The shortest held lease determines the interval; without one, nothing is renewed."""
     holder = open_store(on_conflict="wait", lease_seconds=30)
     assert holder._until_renewal() is None
     held = await _claimed(holder)
@@ -304,7 +306,7 @@ def expiry(url: str) -> float:
 
 
 async def test_closing_gives_leases_back(open_store: OpenStore) -> None:
-    """A store that is closed leaves no lease behind."""
+    """A closed store leaves no lease."""
     one = open_store(on_conflict="wait")
     await _claimed(one)
     await one.close()
@@ -312,8 +314,9 @@ async def test_closing_gives_leases_back(open_store: OpenStore) -> None:
 
 
 async def test_who_has_lost_the_lease_writes_nothing(open_store: OpenStore, url: str) -> None:
-    """A process that was frozen for longer than its lease finds that the session is another one's: it writes nothing, at
-    whatever version, there and in sessions inside; the owner writes, and so does who comes after it."""
+    """A process that was frozen for longer than its lease finds that another one has the session: it writes nothing,
+    at any version, there and in sessions inside; the owner writes, and so does the next owner.
+    """
     frozen, other = open_store(on_conflict="wait"), open_store(on_conflict="wait")
     old = await _claimed(frozen)
     await frozen.append("s", facts(1), expected=0, claim=old)
@@ -338,7 +341,7 @@ async def test_who_has_lost_the_lease_writes_nothing(open_store: OpenStore, url:
 
 
 async def test_an_expired_lease_that_nobody_took_is_still_good(open_store: OpenStore, url: str) -> None:
-    """Who was frozen, and finds that nobody has missed it, goes on."""
+    """A process that was frozen continues if no other one has taken the lease."""
     store = open_store(on_conflict="wait")
     held = await _claimed(store)
     run_sql(url, "UPDATE agentflow_leases SET expires = 1")
@@ -347,7 +350,7 @@ async def test_an_expired_lease_that_nobody_took_is_still_good(open_store: OpenS
 
 
 async def test_a_lost_lease_is_noticed(open_store: OpenStore, url: str) -> None:
-    """A holder learns that its lease has passed on when it renews it, without having to write."""
+    """A holder notices that its lease has passed on when it renews it, without a write."""
     store = open_store()
     claim = store.claim("s", lease=0.3)  # also where the store does not make calls wait
     assert claim is not None
@@ -362,12 +365,13 @@ async def test_a_lost_lease_is_noticed(open_store: OpenStore, url: str) -> None:
 
 
 async def test_a_frozen_call_does_not_write_into_another_ones_session(open_store: OpenStore, url: str) -> None:
-    """A call whose session another process has taken meanwhile, and not yet written to, fails with a conflict when it goes
-    on: the store holds nothing of it from then on."""
+    """A call whose session another process has taken meanwhile, and not yet written to, fails with a conflict when it
+    continues: the store has nothing of it from then on.
+    """
 
     @tool
     async def freeze() -> str:
-        """Be away for so long that another process takes the session."""
+        """Pause for so long that another process takes the session."""
         run_sql(url, "UPDATE agentflow_leases SET expires = 1")
         await _claimed(open_store(on_conflict="wait"))
         return "back"
@@ -381,7 +385,7 @@ async def test_a_frozen_call_does_not_write_into_another_ones_session(open_store
 
 
 async def test_pruning_leaves_what_somebody_holds(open_store: OpenStore) -> None:
-    """A session whose lease is held is not pruned, however long ago it was written to."""
+    """A session whose lease is held is not pruned, however old its last write is."""
     store = open_store()
     for session_id in ("held", "free"):
         await store.append(session_id, [CallClosed("r", "c", "completed", None)])
@@ -395,14 +399,14 @@ async def test_pruning_leaves_what_somebody_holds(open_store: OpenStore) -> None
 
 
 async def test_stores_that_start_at_once(open_store: OpenStore) -> None:
-    """Eight stores on a database without tables: one makes them, all work."""
+    """Eight stores on a database without tables: one creates them, and all work."""
     stores = [open_store() for _ in range(8)]
     await asyncio.gather(*[store.append(f"s{n}", facts(1)) for n, store in enumerate(stores)])
     assert len(await stores[0].sessions()) == 8
 
 
 async def test_an_older_schema_is_migrated(open_store: OpenStore, url: str) -> None:
-    """A database of the first schema is brought up to date when it is opened; what it holds stays."""
+    """A database of the first schema is migrated when it is opened; its content is kept."""
     engine = create_engine(url)
     with engine.begin() as connection:
         migrate(connection, upto=1)
@@ -423,7 +427,7 @@ async def test_an_older_schema_is_migrated(open_store: OpenStore, url: str) -> N
 
 
 async def test_a_newer_schema_is_left_alone(open_store: OpenStore, url: str) -> None:
-    """A database that a newer agentflow has migrated is refused, and not touched."""
+    """A database that a newer agentflow has migrated is refused, and not changed."""
     await open_store().append("s", facts(1))
     run_sql(url, "UPDATE agentflow_schema SET version = 99")
     with pytest.raises(StoreError) as caught:
@@ -445,7 +449,7 @@ async def test_a_schema_table_that_is_not_ours(open_store: OpenStore, url: str) 
 
 
 async def test_a_migration_that_dies_leaves_nothing(url: str, open_store: OpenStore) -> None:
-    """Steps that do not reach their end leave no trace: the next process begins anew."""
+    """An incomplete migration leaves no trace: the next process starts from the beginning."""
     engine = create_engine(url)
     with engine.connect() as connection:
         if connection.dialect.name == "sqlite":  # as SqlStore does: DDL inside the transaction
@@ -463,7 +467,7 @@ async def test_a_migration_that_dies_leaves_nothing(url: str, open_store: OpenSt
 
 
 async def test_text_that_sqlite_cannot_read_is_not_shown(tmp_path: Path) -> None:
-    """SQLite's own error quotes what is stored; ours says what to do."""
+    """SQLite's own error quotes stored text; ours names the remedy."""
     path = tmp_path / "a.db"
     async with SqlStore(f"sqlite:///{path}") as store:
         await store.append("s", [CallOpened("r", "c", (Msg.user("a secret"),), 10)])
@@ -474,7 +478,9 @@ async def test_text_that_sqlite_cannot_read_is_not_shown(tmp_path: Path) -> None
 
 
 async def test_a_damaged_fact_names_itself(open_store: OpenStore, url: str) -> None:
-    """A row that is no fact makes its session unreadable, and says up to where it is fine; the others are as they were."""
+    """A row that is no fact makes its session unreadable, and the error has the last valid position; other sessions
+    are unaffected.
+    """
     store = open_store()
     await store.append("s", facts(3))
     await store.append("other", facts(2))
@@ -490,7 +496,7 @@ async def test_a_damaged_fact_names_itself(open_store: OpenStore, url: str) -> N
 
 
 async def test_a_missing_fact_names_itself(open_store: OpenStore, url: str) -> None:
-    """A gap is not read over."""
+    """A gap is not skipped."""
     store = open_store()
     await store.append("s", facts(3))
     run_sql(url, "DELETE FROM agentflow_facts WHERE version = 1")
@@ -525,7 +531,7 @@ async def test_a_fact_of_a_newer_agentflow(open_store: OpenStore, url: str) -> N
     ],
 )
 def test_wrong_urls(url: str, says: str) -> None:
-    """A URL that cannot work is refused when the store is made, with those that can; passwords are not shown."""
+    """A URL that cannot work is refused when the store is created, with the valid forms; passwords are not shown."""
     with pytest.raises(StoreError) as caught:
         SqlStore(url)
     assert says in str(caught.value)
@@ -533,7 +539,7 @@ def test_wrong_urls(url: str, says: str) -> None:
 
 
 async def test_a_password_is_shown_nowhere() -> None:
-    """A store that cannot be reached says where it looked, without the password, wherever in the URL that stands."""
+    """The error of an unreachable store has the address without the password, wherever in the URL it is."""
     for url in ("postgresql://ann:secret@127.0.0.1:1/db", "postgresql://ann@127.0.0.1:1/db?password=secret"):
         store = SqlStore(url)
         assert "secret" not in f"{store!r} {store.url}"
@@ -544,7 +550,7 @@ async def test_a_password_is_shown_nowhere() -> None:
 
 
 def test_wrong_options() -> None:
-    """Options that mean nothing are refused."""
+    """Options without an effect are refused."""
     with pytest.raises(UsageError, match="on_conflict='retry' is not supported"):
         SqlStore("sqlite://", on_conflict="retry")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="must be above 0"):
@@ -552,7 +558,7 @@ def test_wrong_options() -> None:
 
 
 async def failing(url: str, work: Callable[[SqlStore], Awaitable[Any]]) -> str:
-    """The error of a store that cannot do it."""
+    """Return the error of a failing store."""
     async with SqlStore(url, timeout=0.2) as store:
         with pytest.raises(StoreError) as caught:
             await work(store)
@@ -565,13 +571,13 @@ async def write(store: SqlStore) -> None:
 
 
 async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    """SQLite makes a file, not its folder."""
+    """SQLite creates a file, not its folder."""
     said = await failing(f"sqlite:///{tmp_path / 'none' / 'x.db'}", write)
     assert "unable to open database file. The folder must exist, and this process must be allowed to write" in said
 
 
 async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
-    """Another program's file is not overwritten."""
+    """A file of another program is not overwritten."""
     path = tmp_path / "x.db"
     path.write_bytes(b"not a database at all" * 100)
     assert "is not a SQLite database" in await failing(f"sqlite:///{path}", write)
@@ -579,7 +585,7 @@ async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 
 
 async def test_a_database_that_may_only_be_read(tmp_path: Path) -> None:
-    """Reading works, writing says what to do."""
+    """Reading works, and writing raises an error with the remedy."""
     path = tmp_path / "x.db"
     async with SqlStore(f"sqlite:///{path}") as store:
         await store.append("s", facts(2))
@@ -625,7 +631,7 @@ asyncio.run(read())
 
 @pytest.mark.parametrize("mode", [0o555, 0o755])
 def test_a_file_in_a_folder_that_may_only_be_read(mode: int) -> None:
-    """A backup, or somebody else's database: a process that may write neither file nor folder reads it."""
+    """A backup, or a database of another user: a process that may write neither file nor folder reads it."""
     with tempfile.TemporaryDirectory() as folder:
 
         async def write() -> None:
@@ -643,7 +649,9 @@ def test_a_file_in_a_folder_that_may_only_be_read(mode: int) -> None:
 
 
 async def test_a_disk_that_is_full(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """A write that finds no room is taken back whole; the rest stays readable, and works again when there is room."""
+    """A write without space is undone completely; the rest stays readable, and writing works again when there is
+    space.
+    """
 
     def limit(connection: sqlite3.Connection, _record: object) -> None:
         connection.execute("PRAGMA max_page_count = 40")
@@ -677,7 +685,7 @@ except Exception as error:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits of file sizes")
 def test_a_disk_that_is_full_from_the_beginning(tmp_path: Path) -> None:
-    """Where SQLite calls it an I/O error, it is told as what it is, and not as a damaged file."""
+    """SQLite calls it an I/O error; it is reported as a full disk, not as a damaged file."""
     url = f"sqlite:///{tmp_path / 'x.db'}"
     found = subprocess.run([sys.executable, "-c", OPENS, url], capture_output=True, text=True, check=False)
     assert found.stdout.startswith("StoreError True Opening the database failed on")
@@ -685,7 +693,7 @@ def test_a_disk_that_is_full_from_the_beginning(tmp_path: Path) -> None:
 
 
 async def test_a_database_that_is_held_by_another(tmp_path: Path) -> None:
-    """Waiting for a lock ends after timeout=; reading is not held up."""
+    """Waiting for a lock ends after timeout=; reading is not delayed."""
     path = tmp_path / "x.db"
     async with SqlStore(f"sqlite:///{path}") as store:
         await store.append("s", facts(2))
@@ -698,7 +706,7 @@ async def test_a_database_that_is_held_by_another(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_is_not_there() -> None:
-    """A server that cannot be reached is named, without the password."""
+    """An unreachable server is named, without the password."""
     said = await failing("postgresql+psycopg://me:secret@127.0.0.1:1/db", write)
     assert said.startswith("Opening the database failed on postgresql+psycopg://me:***@127.0.0.1:1/db")
     assert said.endswith(
@@ -707,12 +715,14 @@ async def test_a_server_that_is_not_there() -> None:
 
 
 async def test_a_database_that_the_server_does_not_have(postgres: Postgres) -> None:
-    """Neither is it made."""
+    """It is not created either."""
     assert "Create the database first" in await failing(postgres.url_of("nowhere"), write)
 
 
 async def test_a_connection_that_is_cut(postgres: Postgres) -> None:
-    """A server that drops the connection (a restart, an administrator) is connected to again; nothing is written twice."""
+    """If a server drops the connection (a restart, an administrator), the store connects again; nothing is written
+    twice.
+    """
     with postgres.database() as url:
         async with SqlStore(url) as store:
             await store.append("s", facts(1), expected=0)
@@ -750,7 +760,7 @@ asyncio.run(main())
 
 
 async def test_a_process_that_ends_gives_back_what_it_was_asked_to(tmp_path: Path) -> None:
-    """A lease that was let go just before the end does not keep others waiting, though nobody closed the store."""
+    """A lease that was released just before the exit does not delay others, although the store was not closed."""
     url = f"sqlite:///{tmp_path / 'agentflow.db'}"
     ended = await asyncio.to_thread(
         subprocess.run,
@@ -788,5 +798,5 @@ def test_an_error_of_several_lines_is_reported_by_its_first() -> None:
     ],
 )
 def test_what_may_pass_is_retryable(said: str, retryable: bool) -> None:
-    """`StoreError.retryable` says whether the same call may succeed later."""
+    """`StoreError.retryable` is True if the same call may succeed later."""
     assert explain(OperationalError("SELECT", {}, Exception(said)), "a.db", "Loading").retryable is retryable

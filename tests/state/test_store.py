@@ -1,4 +1,4 @@
-"""The contract of every session store: versions, one writer at a time, and looking after sessions."""
+"""The contract of every session store: versions, one writer at a time, and the management of sessions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def listed(store: SessionStore) -> list[tuple[str, int, str]]:
 
 
 async def test_facts_come_back_in_order(store: SessionStore) -> None:
-    """What was appended is loaded, oldest first; a session that nobody made has no facts."""
+    """Appended facts are loaded, oldest first; an unknown session has no facts."""
     assert isinstance(store, SessionStore)
     await append(store, "s", call(1))
     await append(store, "s", call(2))
@@ -81,7 +81,9 @@ async def test_facts_come_back_in_order(store: SessionStore) -> None:
 
 
 async def test_a_writer_that_knows_another_version_writes_nothing(store: SessionStore) -> None:
-    """Of two writers at one version the second gets a SessionConflictError; the session holds the first one's facts alone."""
+    """Of two writers at one version the second gets a SessionConflictError; the session has the first one's facts
+    only.
+    """
     await append(store, "s", call(1), expected=0)
     await append(store, "s", call(2), expected=3)
     with pytest.raises(SessionConflictError) as caught:
@@ -95,14 +97,14 @@ async def test_a_writer_that_knows_another_version_writes_nothing(store: Session
 
 
 async def test_a_new_session_is_made_once(store: SessionStore) -> None:
-    """Two writers that both think the session is new: the second one conflicts."""
+    """Two writers that both assume a new session: the second one gets a conflict."""
     await append(store, "s", call(1), expected=0)
     with pytest.raises(SessionConflictError, match="0 facts were known here, it has 3"):
         await append(store, "s", call(2), expected=0)
 
 
 async def test_a_session_that_was_deleted_meanwhile(store: SessionStore) -> None:
-    """A writer to a session that is gone is told so, and does not make half a session."""
+    """A writer to a deleted session gets a conflict, and does not create half a session."""
     await append(store, "s", call(1))
     assert await store.delete("s")
     with pytest.raises(SessionConflictError, match="it no longer exists"):
@@ -111,7 +113,7 @@ async def test_a_session_that_was_deleted_meanwhile(store: SessionStore) -> None
 
 
 async def test_delivered_twice_is_stored_once(store: SessionStore) -> None:
-    """The same facts at the same place are taken for what they are: a delivery that was repeated."""
+    """The same facts at the same position are recognised as a repeated delivery."""
     for _ in range(2):
         await append(store, "s", call(1), expected=0)
         await append(store, "s", [ToolStarted("r", "t", 1)], expected=3)
@@ -119,7 +121,7 @@ async def test_delivered_twice_is_stored_once(store: SessionStore) -> None:
 
 
 async def test_without_a_version_known_facts_are_left_out(store: SessionStore) -> None:
-    """A writer that names no version adds what is not there yet, by natural key."""
+    """A writer without a version adds the facts that are missing, by natural key."""
     await append(store, "s", call(1)[:2])
     await append(store, "s", [*call(1), *call(2)])
     await append(store, "s", call(2))
@@ -144,8 +146,9 @@ KEYED = [
 
 
 async def test_every_fact_has_a_natural_key(store: SessionStore) -> None:
-    """Each kind is known when it is delivered again; what rightly happens again (another attempt, another call of the run, the
-    same words once more) is another fact."""
+    """Each kind is recognised when it is delivered again; a legitimate repetition (another attempt, another call of
+    the run, the same text again) is another fact.
+    """
     facts = [*call(1)[:1], *KEYED]
     assert {type(fact) for fact in [*facts, *call(1), SessionBegan(())]} == set(get_args(Fact)) - {StateKept}
     await append(store, "s", facts)
@@ -156,7 +159,7 @@ async def test_every_fact_has_a_natural_key(store: SessionStore) -> None:
 
 
 async def test_one_key_with_two_contents_is_a_conflict(store: SessionStore) -> None:
-    """A fact whose natural key is taken by another content is refused, with all that came with it."""
+    """A fact whose natural key exists with another content is refused, with its whole append."""
     await append(store, "s", call(1))
     other = call(1)[1]._replace(message=Msg.assistant("something else"))
     with pytest.raises(SessionConflictError, match="'run_1:1:reasoned': two writers work on the same call"):
@@ -165,7 +168,7 @@ async def test_one_key_with_two_contents_is_a_conflict(store: SessionStore) -> N
 
 
 async def test_the_list_of_sessions(store: SessionStore) -> None:
-    """The list tells id, version and status, the last used first."""
+    """The list has id, version and status, the last used first."""
     await append(store, "done", call(1))
     await append(store, "open", call(2)[:1])
     waits = CallClosed("run_3", "call_3", "suspended", None)
@@ -183,7 +186,9 @@ async def test_the_list_of_sessions(store: SessionStore) -> None:
 
 
 async def test_fork_at_any_point(store: SessionStore) -> None:
-    """A fork holds the first facts; cut behind a call it is idle, cut within one it is unfinished. Both go their own ways."""
+    """A fork has the first facts; at the end of a call it is idle, within one it is unfinished. Both continue
+    independently.
+    """
     await append(store, "s", [*call(1), *call(2)])
     await store.fork("s", "all")
     await store.fork("s", "first", at="run_1")
@@ -201,7 +206,7 @@ async def test_fork_at_any_point(store: SessionStore) -> None:
 
 @pytest.mark.parametrize("at", [0, -1, 4, "run_9"])
 async def test_fork_where_there_is_nothing(store: SessionStore, at: int | str) -> None:
-    """A point that does not exist is named, with those that do."""
+    """The error names a position that does not exist, and the existing ones."""
     await append(store, "s", call(1))
     with pytest.raises(StoreError, match=r"a number of facts from 1 to 3, or the run_id of one of its calls"):
         await store.fork("s", "new", at=at)
@@ -209,8 +214,9 @@ async def test_fork_where_there_is_nothing(store: SessionStore, at: int | str) -
 
 
 async def test_a_stored_session_is_checked_without_loading_it(store: SessionStore) -> None:
-    """`Session.check` says what a stored session holds, and where its facts stop fitting together; what stands before
-    that place is saved by a fork, and nothing is written."""
+    """`Session.check` reports the content of a stored session, and where its facts stop fitting together. A fork
+    saves the part before that place, and nothing else is written.
+    """
     waits = ToolUseBlock("t1", "pay", {})
     asks = Reasoned("run_2", 1, Msg.assistant([waits], id="m2"), Usage(), 1.0)
     opened = CallOpened("run_2", "call_2", (Msg.user("q2", id="u2"),), 5)
@@ -245,7 +251,7 @@ async def test_rename(store: SessionStore) -> None:
 
 
 async def test_delete(store: SessionStore) -> None:
-    """A deleted session is gone with its facts; others stay; deleting it again says that it was not there."""
+    """A deleted session is gone with its facts; others stay; deleting it again raises an error."""
     await append(store, "s", call(1))
     await append(store, "other", call(2))
     assert [await store.delete("s"), await store.delete("s")] == [True, False]
@@ -255,7 +261,7 @@ async def test_delete(store: SessionStore) -> None:
 
 
 async def test_there_and_back_as_json(store: SessionStore) -> None:
-    """What is exported and imported under another id is the same session."""
+    """A session that is exported and imported under another id is the same."""
     await append(store, "s", [SessionBegan((Msg.user("before", id="u0"),)), *call(1)])
     data = json.loads(json.dumps(await store.export("s")))
     assert await store.import_(data, "copy") == "copy"
@@ -276,7 +282,7 @@ async def test_ids_that_are_taken(store: SessionStore) -> None:
 
 
 async def test_sessions_that_are_not_there(store: SessionStore) -> None:
-    """Fork, rename and export of a session that does not exist say so."""
+    """Fork, rename and export of a missing session raise an error."""
     for attempt in (store.fork("x", "y"), store.rename("x", "y"), store.export("x")):
         with pytest.raises(StoreError, match="There is no session 'x' in this store"):
             await attempt
@@ -303,7 +309,9 @@ def on_day(monkeypatch: pytest.MonkeyPatch, day: float) -> None:
 
 
 async def test_prune(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was not written to for that long is deleted; an open call and what is inside it stays, unless asked for."""
+    """Sessions without a write for that long are deleted; an open call and its sub-agents' sessions are kept, unless
+    requested.
+    """
     begun, waits = call(1)[:1], [*call(2)[:1], RoundSuspended("run_2", ())]
     old = {"old": call(4), "old/t1": call(7), "old/t2": begun, "cut": begun, "cut/t1": call(6), "waits": waits}
     on_day(monkeypatch, 1)
@@ -324,7 +332,7 @@ async def test_prune(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_prune_beside_a_long_id(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sub-agent's session stays with its caller also where the caller's id is too long to stand in its own."""
+    """A sub-agent's session stays with its caller, even if the caller's id is too long to be a part of its own."""
     caller = "c" * 250
     on_day(monkeypatch, 1)
     await append(store, caller, call(1)[:1])
@@ -338,7 +346,7 @@ async def test_prune_beside_a_long_id(store: SessionStore, monkeypatch: pytest.M
 
 
 async def test_a_writer_whose_session_was_pruned(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who still knows a session that was pruned is refused once, and then begins anew."""
+    """A writer that knows a pruned session is refused once, and then begins a new one."""
     agent = Agent("a", ScriptedModel(["1", "2", "3"]), store=store)
     on_day(monkeypatch, 1)
     await agent.call("x", session="s")
@@ -360,7 +368,7 @@ async def test_a_writer_whose_session_was_pruned(store: SessionStore, monkeypatc
     ],
 )
 async def test_what_prune_does_not_take(store: SessionStore, given: Any, says: str) -> None:
-    """A length of time without a unit, or a status that does not exist, deletes nothing."""
+    """A duration without a unit, or an unknown status, deletes nothing."""
     await append(store, "s", call(1))
     with pytest.raises(UsageError, match=says):
         await store.prune(**given)
@@ -368,7 +376,7 @@ async def test_what_prune_does_not_take(store: SessionStore, given: Any, says: s
 
 
 def test_a_session_that_is_missing_is_reported_with_ten_others() -> None:
-    """In their order, and no more."""
+    """In their order, and no others."""
     known = [f"s{n:02}" for n in range(12)]
     names = ", ".join(repr(name) for name in known[:10])
     assert str(no_session("x", reversed(known))) == (
@@ -377,7 +385,7 @@ def test_a_session_that_is_missing_is_reported_with_ten_others() -> None:
 
 
 def test_a_fork_at_a_suspension_takes_the_sub_agent_up_to_its_own() -> None:
-    """What its call was told later is not part of the fork; without a suspension in the fork it is."""
+    """Decisions after the suspension are not part of the fork; without a suspension in the fork they are."""
     facts = [
         CallOpened("r", "c", (Msg.user("go"),), 1),
         ToolStarted("r", "t1", 1),

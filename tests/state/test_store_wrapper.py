@@ -1,4 +1,4 @@
-"""`StoreWrapper` is the store that it stands around, but for what a subclass says."""
+"""`StoreWrapper` behaves as the wrapped store, except for the methods of a subclass."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PORT = {
 
 
 def told(name: str, got: list[tuple[str, dict[str, Any]]]) -> Callable[..., Any]:
-    """A method of the inner store: writes down what it is given, in the port's own words."""
+    """A method of the inner store: records its arguments, by the port's names."""
     signature = inspect.signature(PORT[name])
 
     def method(self: object, *args: object, **kwargs: object) -> object:
@@ -51,7 +51,7 @@ def told(name: str, got: list[tuple[str, dict[str, Any]]]) -> Callable[..., Any]
 
 @pytest.mark.parametrize("name", sorted(PORT))
 async def test_every_method_of_the_port_is_handed_on(name: str) -> None:
-    """The inner store's method of that name gets the same arguments, given or left out; its answer comes back."""
+    """The inner store's method of that name gets the same arguments, passed or omitted; its answer is returned."""
     got: list[tuple[str, dict[str, Any]]] = []
     inner: Any = type("Inner", (), {each: told(each, got) for each in PORT})()
     parameters = [one for one in inspect.signature(PORT[name]).parameters.values() if one.name != "self"]
@@ -68,7 +68,7 @@ async def test_every_method_of_the_port_is_handed_on(name: str) -> None:
 
 
 async def test_a_failure_comes_through_as_it_is() -> None:
-    """An error of the inner store is the wrapper's error, the same object."""
+    """An error of the inner store is raised by the wrapper, as the same object."""
     error = StoreError("the disk")
 
     class Broken(StoreWrapper):
@@ -81,7 +81,7 @@ async def test_a_failure_comes_through_as_it_is() -> None:
 
 
 async def test_a_subclass_says_what_differs_and_nothing_else(store: SessionStore) -> None:
-    """A wrapper with one method of its own is a store of the same port; the rest is the inner one's."""
+    """A wrapper with one method of its own is a store of the same port; the other methods are the inner store's."""
 
     class Nameless(StoreWrapper):
         async def rename(self, session_id: str, new_id: str) -> None:
