@@ -153,7 +153,13 @@ class OpenAIWire(DirectWire):
             params = self._extra_fields(self._params)
             server_tools = request.options.server_tools or ()
             return responses_body(
-                self._model, prepared, options, params, reasons=self._reasons(), server_tools=server_tools
+                self._model,
+                prepared,
+                options,
+                params,
+                reasons=self._reasons(),
+                server_tools=server_tools,
+                searches=self._searches(),
             )
         if refused := shown(request.options.server_tools or ()):
             raise UsageError(
@@ -172,6 +178,10 @@ class OpenAIWire(DirectWire):
             **options,
             **prepared.fields,
         }
+
+    def _searches(self) -> bool:
+        """Return whether the model has OpenAI's search for hidden tools, which not every server of `/responses` has."""
+        return self._converter().profile.family == "openai" and _since_5_4(self._model)
 
     def _reasons(self) -> bool:
         """Return whether it is a reasoning model of OpenAI's, which have another name for the token limit."""
@@ -276,8 +286,12 @@ def wants_responses(model: str, row: Mapping[str, object], *, at_home: bool) -> 
     endpoints = row.get("supported_endpoints")
     if row.get("mode") == "responses" or (isinstance(endpoints, list) and "/v1/chat/completions" not in endpoints):
         return True
+    return at_home and _since_5_4(model)
+
+
+def _since_5_4(model: str) -> bool:
     found = _SERIES.match(model)
-    return at_home and found is not None and (int(found[1]), int(found[2] or 0)) >= (5, 4)
+    return found is not None and (int(found[1]), int(found[2] or 0)) >= (5, 4)
 
 
 def over_http(rest: str) -> OpenAIWire:

@@ -40,8 +40,10 @@ _SERVER_TOOLS = {
     "file_search_call": "file_search",
     "code_interpreter_call": "code_execution",
     "mcp_call": "mcp",
+    "tool_search_call": "tool_search",
+    "tool_search_output": "tool_search",
 }
-_RUN_BY_VENDOR = frozenset({"image_generation_call", "mcp_list_tools", "tool_search_call"})
+_RUN_BY_VENDOR = frozenset({"image_generation_call", "mcp_list_tools"})
 _FOR_THE_CLIENT = frozenset(
     {"computer_call", "shell_call", "local_shell_call", "apply_patch_call", "mcp_approval_request"}
 )

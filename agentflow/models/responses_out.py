@@ -7,6 +7,8 @@ Rules:
    them.
 3. Only thoughts are sent back with the vendor's ids: an id makes the vendor expect the adjacent items, which a hook may have
    removed.
+4. A tool that the vendor's search has loaded is called in a namespace of its own name, as recorded replies of OpenAI show. A
+   search is sent back only while all tools that it found are still hidden.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from agentflow.errors import UsageError
 from agentflow.models.adapter import PreparedRequest
 from agentflow.models.conversion import Json, WireMessage
 from agentflow.models.profiles import WireProfile
-from agentflow.models.server_tools_out import included, responses_server_tools
+from agentflow.models.server_tools_out import hidden_names, included, responses_server_tools
 from agentflow.vocabulary.server_tools import ServerTool
 
 __all__ = ["over_responses", "responses_body", "seal"]
@@ -59,6 +61,7 @@ def responses_body(
     *,
     reasons: bool,
     server_tools: Sequence[ServerTool] = (),
+    searches: bool = False,
 ) -> Item:
     """Build a whole request.
 
@@ -69,6 +72,7 @@ def responses_body(
         params: Further fields of each request, in the format of this endpoint.
         reasons: Whether it is a reasoning model with sealed thoughts.
         server_tools: The tools that OpenAI runs.
+        searches: Whether the model searches hidden tools; if not, it sees all tools.
 
     Raises:
         UsageError: This endpoint does not support a part of the request.
@@ -94,6 +98,7 @@ def responses_body(
         form: Any = prepared.form
         body["text"] = {**body.get("text", {}), "format": {"type": "json_schema", **form["json_schema"]}}
     body |= _tool_fields(prepared.tools)
+    _hide(body, hidden_names(server_tools) if searches else frozenset())
     if server_tools:
         body["tools"] = [*body.get("tools", ()), *responses_server_tools(server_tools, f"openai/{model}")]
     return {**body, **prepared.cache}
@@ -125,6 +130,32 @@ def _items(messages: Iterable[WireMessage], model: str) -> tuple[str, list[Item]
     if not items:  # some input is required
         return "", [{"role": "system", "content": "\n\n".join(instructions)}]
     return "\n\n".join(instructions), items
+
+
+def _hide(body: Item, names: frozenset[str]) -> None:
+    """Mark the tools that the vendor should hide, and put the calls of found ones into their namespaces, in place."""
+    tools: list[Item] = body.get("tools", [])
+    hidden = names.intersection(tool["name"] for tool in tools)
+    if hidden:
+        marked = [{**tool, "defer_loading": True} if tool["name"] in hidden else tool for tool in tools]
+        body["tools"] = [*marked, {"type": "tool_search"}]
+    kept: list[Item] = []
+    found: set[str] = set()
+    for item in body["input"]:
+        match item.get("type"):
+            case "tool_search_output":
+                loaded = {tool["name"] for tool in item["tools"]}
+                if not hidden or not hidden.issuperset(loaded):
+                    if kept and kept[-1].get("type") == "tool_search_call":
+                        kept.pop()
+                    continue
+                found |= loaded
+            case "function_call" if item["name"] in found:
+                item = {**item, "namespace": item["name"]}
+            case _:
+                pass
+        kept.append(item)
+    body["input"] = kept
 
 
 def _said(part: Item) -> Item:

@@ -15,6 +15,7 @@ __all__ = [
     "anthropic_server_tools",
     "computer_version",
     "deferring",
+    "hidden_names",
     "included",
     "litellm_search",
     "responses_server_tools",
@@ -89,7 +90,7 @@ def deferring(entries: Sequence[Entry], tools: Sequence[ServerTool]) -> list[Ent
         >>> deferring([{"name": "add"}], [ServerTool.tool_search("add")])[0]
         {'name': 'add', 'defer_loading': True}
     """
-    hidden = {name for tool in tools if tool.name == "tool_search" for name in tool.settings["tools"]}
+    hidden = hidden_names(tools)
     if hidden.isdisjoint(entry["name"] for entry in entries):
         return [*entries]
     search: Entry = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
@@ -101,6 +102,16 @@ def deferring(entries: Sequence[Entry], tools: Sequence[ServerTool]) -> list[Ent
                 search["cache_control"] = mark
         marked.append(entry)
     return [*marked, search]
+
+
+def hidden_names(tools: Sequence[ServerTool]) -> frozenset[str]:
+    """Return the names of the tools that the provider should hide and search.
+
+    Example:
+        >>> hidden_names([ServerTool.tool_search("add")])
+        frozenset({'add'})
+    """
+    return frozenset([name for tool in tools if tool.name == "tool_search" for name in tool.settings["tools"]])
 
 
 def responses_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entry]:

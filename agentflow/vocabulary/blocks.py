@@ -365,7 +365,7 @@ class ServerToolBlock:
     def input(self) -> Mapping[str, Any]:
         """The arguments of the call: a query, code, an address."""
         for item in self.raw:
-            for key in ("input", "action"):
+            for key in ("input", "action", "arguments"):
                 if isinstance(value := item.get(key), Mapping):
                     return cast("Mapping[str, Any]", value)
             found = {key: item[key] for key in ("queries", "code", "server_label", "arguments") if item.get(key)}

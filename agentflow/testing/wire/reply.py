@@ -113,10 +113,11 @@ class ServerCall:
     """A call of a tool that the scripted vendor runs, before the text.
 
     Args:
-        name: The tool: on the Anthropic wire its own name, on `/responses` `web_search`, `file_search` or
-            `code_interpreter`.
+        name: The tool: on the Anthropic wire its own name, on `/responses` `web_search`, `file_search`,
+            `code_interpreter` or `tool_search`.
         arguments: The input (Anthropic) or further fields of the item (`/responses`).
-        result: The content of the result (Anthropic); None for a call without a result, as in a paused reply.
+        result: The content of the result (Anthropic), or the tools that `tool_search` has found (`/responses`); None for
+            a call without a result, as in a paused reply.
 
     Example:
         >>> ServerCall("web_search", {"query": "rx"}, []).name

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from agentflow.testing.wire.frames import FrameKind, WireFrame
-from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, merged
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, merged, objects
 from agentflow.testing.wire.openai import CREATED, ERRORS, call_id
 from agentflow.testing.wire.reply import ReplyPlan, ScriptedCall, WireReply, WireUsage
 from agentflow.testing.wire.request import WireRequest
@@ -92,6 +92,14 @@ def _output(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[_Made
     for n, work in enumerate(reply.server):
         item: JsonObject = {"id": f"ws_wire_{request.index}_{n}", "type": f"{work.name}_call", "status": "completed"}
         said.append(_Made(item | work.input, item | {"status": "in_progress"}, []))
+        if work.name == "tool_search":
+            found: JsonObject = {
+                "id": f"tso_wire_{request.index}_{n}",
+                "type": "tool_search_output",
+                "execution": "server",
+            }
+            found |= {"call_id": None, "status": "completed", "tools": work.content}
+            said.append(_Made(found, found | {"status": "in_progress"}, []))
     if reply.text or reply.cites or not reply.calls:
         said.append(_words(reply, reply.text, f"msg_wire_{request.index}_0{after}", refused=False))
     said += [_image(url, f"ig_wire_{request.index}_{n}") for n, url in enumerate(reply.images)]
@@ -160,6 +168,8 @@ def _image(url: str, ident: str) -> _Made:
 
 def _call(plan: ReplyPlan, request: WireRequest, call: ScriptedCall, place: int, ident: str) -> _Made:
     item: JsonObject = {"id": ident, "type": "function_call", "status": "completed", "name": call.name}
+    if call.name in _loaded(plan, request):
+        item["namespace"] = call.name
     if plan.call_ids != "none":
         item["call_id"] = call_id(request, place, call)
     name = "response.function_call_arguments"
@@ -167,6 +177,15 @@ def _call(plan: ReplyPlan, request: WireRequest, call: ScriptedCall, place: int,
     pieces.append(_event("block", f"{name}.done", {"name": call.name, "arguments": call.raw}))
     begin = merged(item, {"status": "in_progress", "arguments": ""})
     return _Made(merged(item, {"arguments": call.raw}), begin, pieces)
+
+
+def _loaded(plan: ReplyPlan, request: WireRequest) -> set[str]:
+    """Return the names of the tools that a search has found in this reply or before."""
+    before = [
+        item.get("tools") for item in objects(request.body.get("input")) if item.get("type") == "tool_search_output"
+    ]
+    found = [*before, *(work.content for work in plan.reply.server if work.name == "tool_search")]
+    return {as_text(tool.get("name")) for tools in found for tool in objects(tools)}
 
 
 def _runs(output: list[_Made], *, interleave: bool) -> Iterator[list[tuple[int, _Made]]]:
