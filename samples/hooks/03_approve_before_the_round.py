@@ -22,7 +22,7 @@ ANSWERS = iter(["n", "y"])
 
 
 def ask(question: str) -> str:
-    """Stand in for `input`."""
+    """Replace `input`."""
     answer = next(ANSWERS)
     print(question, answer)
     return answer
