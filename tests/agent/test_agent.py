@@ -1,4 +1,6 @@
-"""An agent as an object: it is immutable, its subclasses are not; names that it does not have are answered with ours."""
+"""An agent as an object: it is immutable, its subclasses are not, and unknown attributes raise an error that names
+ours.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def scripted(**options: Any) -> Agent:
     ],
 )
 def test_an_attribute_of_an_agent_cannot_be_assigned(name: str, fix: str) -> None:
-    """It would do nothing: it is refused, with the way that does."""
+    """The assignment would have no effect: it is refused, with the way that works."""
     agent = scripted()
     with pytest.raises(AttributeError) as caught:
         setattr(agent, name, 1)
@@ -44,7 +46,7 @@ def test_an_attribute_of_an_agent_cannot_be_assigned(name: str, fix: str) -> Non
 
 
 async def test_a_subclass_has_attributes_of_its_own() -> None:
-    """Before and behind the constructor of `Agent`."""
+    """They can be set before and after the constructor of `Agent`."""
 
     class Clerk(Agent):
         def __init__(self) -> None:
@@ -58,7 +60,7 @@ async def test_a_subclass_has_attributes_of_its_own() -> None:
 
 
 def test_run_is_no_call() -> None:
-    """`agent.run` runs the queue; an input is refused with what asks the model."""
+    """`agent.run` runs the queue; an input is refused with the method that calls the model."""
     with pytest.raises(UsageError) as caught:
         scripted().run("Hi")  # pyright: ignore[reportArgumentType]
     assert str(caught.value) == (
@@ -78,7 +80,7 @@ def test_run_is_no_call() -> None:
     ],
 )
 def test_a_method_of_another_library_names_ours(name: str, right: str) -> None:
-    """It stays an AttributeError, so `hasattr` and `getattr` with a default are as ever."""
+    """It stays an AttributeError, so `hasattr` and `getattr` with a default work as usual."""
     agent = scripted()
     with pytest.raises(AttributeError) as caught:
         getattr(agent, name)
@@ -87,7 +89,7 @@ def test_a_method_of_another_library_names_ours(name: str, right: str) -> None:
 
 
 def test_tools_that_are_none() -> None:
-    """One tool alone may stand for a list of one; None is refused as what it is."""
+    """One tool alone is accepted as a list of one; None is refused."""
     assert [made.name for made in scripted(tools=look).tools] == ["look"]
     with pytest.raises(UsageError, match=r"^tools= takes tools and agents, not NoneType"):
         scripted(tools=None)

@@ -17,13 +17,13 @@ from agentflow.testing.virtual_time import run_virtual
 
 @dataclass
 class Settings:
-    """What a tool depends on."""
+    """A dependency of a tool."""
 
     region: str
 
 
 class Client:
-    """Something no JSON schema can describe."""
+    """A class that no JSON schema can describe."""
 
 
 @tool
@@ -33,7 +33,7 @@ async def where(settings: Dep[Settings]) -> str:
 
 
 async def test_options_merge_and_the_nearer_one_wins() -> None:
-    """Options of the hook win over the call's, the call's over the agent's; what is unset stays."""
+    """Options of the hook override the call's, and those the agent's; unset ones stay."""
 
     class Sets(Hook):
         def on_event(self, event: Any) -> Any:
@@ -52,7 +52,7 @@ async def test_options_merge_and_the_nearer_one_wins() -> None:
 
 @pytest.mark.parametrize("deps", [Settings("eu"), [Client(), Settings("eu")], {Settings: Settings("eu")}])
 async def test_deps_fill_tool_parameters(deps: Any) -> None:
-    """deps= fills parameters by type: an object, a list of objects, or a mapping by type; hooks read it too."""
+    """deps= fills parameters by type: an object, a list of objects, or a mapping by type; hooks read them too."""
     read: list[str] = []
 
     class Reads(Hook):
@@ -130,7 +130,7 @@ async def test_forms_of_input(given: Any, stored: list[str]) -> None:
     ["", "  ", [], 3, None, Msg.system("s"), Msg.assistant([ToolUseBlock("t", "x")]), [Msg.user("a"), 4], b"bytes"],
 )
 async def test_what_is_no_input(given: Any) -> None:
-    """Empty input and anything that is no message is a UsageError; nothing is fired, the session stays usable."""
+    """Empty input, and input that is no message, is a UsageError; nothing is fired, and the session stays usable."""
     recorder = Recorder()
     agent = Agent("a", ScriptedModel(["x"]), hooks=[recorder])
     with pytest.raises(UsageError):
@@ -141,7 +141,7 @@ async def test_what_is_no_input(given: Any) -> None:
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "x", True, [2]])
 async def test_what_is_no_timeout(timeout: Any) -> None:
-    """timeout= is seconds above 0, for a call, a stream and a tool; else nothing has happened."""
+    """timeout= is seconds above 0, for a call, a stream and a tool; other values raise before anything happens."""
     recorder = Recorder()
     agent = Agent("a", ScriptedModel(["x"]), hooks=[recorder])
     for refused in (
@@ -169,7 +169,7 @@ async def _nothing() -> None:
     ],
 )
 def test_options_that_no_request_could_hold(options: dict[str, Any], wrong: str) -> None:
-    """JSON knows finite numbers only: refused where they are written, not by the provider's client."""
+    """JSON has finite numbers only: others are refused where they are set, not by the provider's client."""
     with pytest.raises(UsageError) as caught:
         ModelOptions(**options)
     assert str(caught.value) == (
@@ -187,7 +187,7 @@ def test_options_that_no_request_could_hold(options: dict[str, Any], wrong: str)
     ],
 )
 async def test_what_are_no_options(given: Any, fix: str) -> None:
-    """options= is ModelOptions, wherever it is given; the text says how to write it, and nothing has happened."""
+    """options= is ModelOptions everywhere; the error shows how to write it, and nothing has happened."""
     recorder = Recorder()
     model = ScriptedModel(["x"])
     agent = Agent("a", model, hooks=[recorder])
@@ -255,7 +255,7 @@ def test_the_timeout_of_a_call() -> None:
 
 
 def test_a_timeout_of_a_stream() -> None:
-    """timeout= of a stream raises CallTimeoutError to the reader after it has got CallEnded."""
+    """timeout= of a stream raises CallTimeoutError to the reader after CallEnded was delivered."""
 
     async def hang() -> None:
         await asyncio.sleep(3600)
@@ -276,7 +276,7 @@ def test_a_timeout_of_a_stream() -> None:
 
 
 def test_a_deadline_does_not_strike_an_ended_call() -> None:
-    """A call that ends in time leaves no timer behind that cancels what comes after it."""
+    """A call that ends in time leaves no timer that cancels later work."""
 
     async def main() -> str:
         agent = Agent("a", ScriptedModel(["x"]))
@@ -291,7 +291,7 @@ SCRIPT = [[use("t1", "add", a=1, b=2), use("t2", "add", a=3, b=4)], ["e", "nd"]]
 
 
 def test_the_same_events_whoever_asks() -> None:
-    """call, stream, block, subscribe and a stream that nobody reads to the end of its events: the same log, the same seq."""
+    """call, stream, block, subscribe and an abandoned stream: the same log, the same seq."""
     logs: dict[str, tuple[list[str], list[int]]] = {}
 
     def made(name: str) -> tuple[Recorder, Agent]:
@@ -323,7 +323,7 @@ def test_the_same_events_whoever_asks() -> None:
 
 
 async def test_unbuilt_events_are_counted() -> None:
-    """seq counts emission points whether or not anybody listened: one listener sees the numbers of a full log."""
+    """seq counts emission points with and without listeners: a single listener sees the numbers of a full log."""
 
     class Last(Hook):
         def __init__(self) -> None:
@@ -356,13 +356,13 @@ async def test_a_call_that_was_disposed_at_once_was_still_used() -> None:
 
 
 def test_a_dropped_call_warns() -> None:
-    """A call that nobody awaits or subscribes to warns."""
+    """A call that is neither awaited nor subscribed to logs a warning."""
     with pytest.warns(RuntimeWarning, match="was never awaited"):
         Agent("a", ScriptedModel(["x"])).call("go")
 
 
 async def test_the_reply() -> None:
-    """A reply is a message that knows how the call ended; str() is its text."""
+    """A reply is a message with the outcome of its call; str() is its text."""
     reply = await Agent("a", ScriptedModel(["x"])).call("go")
     assert isinstance(reply, Reply)
     assert isinstance(reply, Msg)
@@ -370,7 +370,7 @@ async def test_the_reply() -> None:
 
 
 def test_the_builder_makes_the_same_agent() -> None:
-    """Builder methods are named like the constructor's arguments; what is missing is named."""
+    """Builder methods are named like the constructor's arguments; a missing one is named in the error."""
     model = ScriptedModel(["x"])
     agent = Agent.builder().name("a").model(model).system("s").tools([add]).hook(Recorder()).max_iterations(3).build()
     assert (agent.name, [t.name for t in agent.tools], agent.config.max_iterations) == ("a", ["add"], 3)
@@ -380,6 +380,6 @@ def test_the_builder_makes_the_same_agent() -> None:
 
 @pytest.mark.parametrize("bad", ["", None])
 def test_an_agent_needs_a_name(bad: Any) -> None:
-    """A name that is missing or no text is refused."""
+    """A name that is missing or not text is refused."""
     with pytest.raises(UsageError):
         Agent(bad, "m/x")

@@ -1,4 +1,4 @@
-"""The hooks that an agent has unless told otherwise."""
+"""The default hooks of an agent."""
 
 from itertools import count
 from typing import Any
@@ -18,7 +18,7 @@ def cut(text: str) -> list[ModelChunk]:
 
 
 async def test_an_empty_answer_is_asked_for_once_more() -> None:
-    """An empty answer is not stored; the model is reminded once."""
+    """An empty answer is not stored; the model is called once more, with a reminder."""
     agent = Agent("a", ScriptedModel(["", "words"]))
     assert (await agent.call("go")).text == "words"
     reminder = "user: Your answer was empty. Answer with text, or call a tool."
@@ -37,7 +37,7 @@ async def test_two_empty_answers_are_an_error(empty: Any) -> None:
 
 
 async def test_a_truncated_answer_is_asked_for_twice() -> None:
-    """An answer that was cut off is asked for again, twice."""
+    """A truncated answer is requested again, twice."""
     agent = Agent("a", ScriptedModel([cut("too lo"), cut("still too"), "short"]))
     assert (await agent.call("go")).text == "short"
 
@@ -54,7 +54,7 @@ async def test_a_third_truncated_answer_is_an_error() -> None:
 
 
 async def test_a_truncated_answer_with_calls_does_not_run_them() -> None:
-    """Calls of a truncated answer may be half: they are superseded, not run."""
+    """Calls of a truncated answer may be incomplete: they are superseded, not run."""
     ran: list[int] = []
 
     @tool
@@ -75,7 +75,7 @@ async def test_the_counts_are_per_run() -> None:
 
 
 async def test_ids_of_what_they_say_come_from_the_run() -> None:
-    """Whoever gives `new_id` chooses the ids of all messages that the run stores, those of the default hooks included."""
+    """A custom `new_id` makes the ids of all messages that the run stores, those of the default hooks included."""
     numbers = count(1)
     script = ["", cut("a"), use("t1", "nope"), "end"]
     agent = Agent("a", ScriptedModel(script), new_id=lambda kind: f"{kind}mine-{next(numbers)}")
@@ -90,7 +90,7 @@ async def test_ids_of_what_they_say_come_from_the_run() -> None:
 
 @pytest.mark.parametrize("first", ["", cut("too lo")], ids=["empty", "cut off"])
 async def test_a_run_that_waits_is_saved_with_its_counts(first: Any) -> None:
-    """A session that waits for an approval after an answer was asked for again is saved, and goes on counting."""
+    """A session that waits for an approval after an answer was requested again is saved, and continues the count."""
 
     @tool(requires_approval=True)
     async def pay(cents: int) -> str:
@@ -109,7 +109,7 @@ async def test_a_run_that_waits_is_saved_with_its_counts(first: Any) -> None:
 
 
 async def test_left_out() -> None:
-    """`default_hooks=()` leaves them out, in the constructor and the builder: an empty answer is an answer."""
+    """`default_hooks=()` removes them, in the constructor and the builder: an empty answer is an answer."""
     reply = await Agent("a", ScriptedModel([""]), default_hooks=()).call("go")
     assert (reply.text, reply.outcome) == ("", "completed")
     built = Agent.builder().name("a").model(ScriptedModel([cut("cut of")])).default_hooks().build()
@@ -117,7 +117,9 @@ async def test_left_out() -> None:
 
 
 async def test_a_reply_that_concerns_nobody_is_not_made_an_event() -> None:
-    """`concerns` says which replies a hook of PostReasoning looks at; the others are counted, and not built."""
+    """`concerns` selects the replies that a hook of PostReasoning handles; the events of others are counted, and not
+    built.
+    """
 
     class Shouting(Hook):
         events = (PostReasoning,)

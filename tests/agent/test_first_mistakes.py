@@ -1,4 +1,4 @@
-"""What people write at first, and the one line that each gets: it says what to write."""
+"""Frequent first mistakes, and the one line of the error, which says what to write."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ MODEL = ScriptedModel(lambda request: "ok")
 
 
 class Words:
-    """A model whose stream gives texts."""
+    """A model whose stream yields texts."""
 
     name = "words"
 
     async def stream(self, request: object) -> AsyncIterator[Any]:
-        """Give a text."""
+        """Yield a text."""
         yield "Hello."
 
 
 class Misspelt(Hook):
-    """A hook with an option that is none."""
+    """A hook with a misspelt option."""
 
     priorty = 3
 
@@ -52,7 +52,7 @@ class Misspelt(Hook):
 
 
 class Nameless(Hook):
-    """A hook whose method nothing calls."""
+    """A hook whose method is never called."""
 
     def on_evnt(self, event: Any) -> None: ...
 
@@ -71,7 +71,7 @@ def agent_of(*hooks: Any) -> Agent:
 
 
 def told(change: Callable[[Any], object]) -> Any:
-    """A hook that does something with its event."""
+    """A hook function."""
 
     def hook(event: Any) -> None:
         change(event)
@@ -220,7 +220,7 @@ FROZEN: dict[str, tuple[Any, Any, Callable[[Any], object], str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_gets_one_line_that_says_what_to_write(mistake: str) -> None:
-    """The first line of the error holds the cure."""
+    """The first line of the error has the correction."""
     make, cure = MISTAKES[mistake]
     with pytest.raises((AgentFlowError, AttributeError)) as caught:
         make()
@@ -228,7 +228,7 @@ def test_a_mistake_gets_one_line_that_says_what_to_write(mistake: str) -> None:
 
 
 async def test_a_call_that_was_not_awaited_is_no_reply() -> None:
-    """Asked for what a reply has, or shown like a stream, it says what it is."""
+    """Reading an attribute of the reply, or iterating it, raises an error with the correct use."""
     call = agent_of().call("Hi")
     with pytest.raises(AttributeError, match="it is a call that has not run"):
         _ = call.text  # type: ignore
@@ -239,7 +239,7 @@ async def test_a_call_that_was_not_awaited_is_no_reply() -> None:
 
 @pytest.mark.parametrize("value", FROZEN)
 async def test_a_frozen_value_says_how_to_change_it(value: str) -> None:
-    """Fields, what is worked out from them, and what is no field at all."""
+    """Fields, computed properties, and unknown attributes."""
     name, event, change, cure = FROZEN[value]
     with pytest.raises((AttributeError, TypeError)) as caught:
         await fire(name(told(change)), event)
@@ -249,7 +249,7 @@ async def test_a_frozen_value_says_how_to_change_it(value: str) -> None:
 
 
 async def test_a_url_is_a_store(tmp_path: Path) -> None:
-    """`store="sqlite:///…"` keeps sessions in that file: another agent goes on with the conversation."""
+    """`store="sqlite:///…"` keeps sessions in that file: another agent continues the conversation."""
     url = f"sqlite:///{tmp_path / 'agent.db'}"
     await Agent("a", ScriptedModel(["Hello Ada."]), store=url).call("I am Ada.", session="ada")
     other = Agent("a", ScriptedModel([]), store=url)
@@ -259,7 +259,9 @@ async def test_a_url_is_a_store(tmp_path: Path) -> None:
 
 
 def test_a_method_of_another_library_is_named_as_here() -> None:
-    """Whatever hooks are registered on says how, and how they are removed; an unknown name is just unknown."""
+    """Every object on which hooks are registered names the way to add and to remove them; an unknown name is only
+    unknown.
+    """
 
     @tool
     async def price(article: str) -> float:
@@ -277,7 +279,7 @@ def test_a_method_of_another_library_is_named_as_here() -> None:
 
 
 async def test_a_stream_is_not_awaited() -> None:
-    """It says how a stream is read, and where the reply is; nothing runs."""
+    """The error says how a stream is read, and how to get the reply; nothing runs."""
     with pytest.raises(AgentFlowError, match=r"it is a stream of events.*agent\.stream\(\.\.\.\)\.reply\(\)"):
         await agent_of().stream("Hi")
     assert (await agent_of().stream("Hi").reply()).text == "ok"

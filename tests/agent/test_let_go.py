@@ -1,4 +1,4 @@
-"""What a program lets go of is collected: nothing of the package's own holds it."""
+"""Objects that a program has released are collected: nothing of the package holds them."""
 
 import asyncio
 import gc
@@ -15,13 +15,13 @@ from agentflow.vocabulary.events import Event, PreActing
 
 
 class Knows(Hook):
-    """Knows the agent on top, as a hook that reports to it might."""
+    """Refers to the outermost agent, as a hook that reports to it might."""
 
     def __init__(self) -> None:
         self.top: Any = None
 
     def on_event(self, event: Event) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
 
 def as_tool(below: Agent) -> Any:
@@ -38,7 +38,7 @@ def in_a_workflow(below: Agent) -> Any:
 
 @pytest.mark.parametrize("compose", [as_tool, in_a_workflow])
 def test_an_agent_whose_sub_agent_knows_it_is_collected(compose: Callable[[Agent], Any]) -> None:
-    """A sub-agent's hook holds the agent on top: a cycle like any other."""
+    """A sub-agent's hook refers to the outermost agent: a cycle like any other."""
     knows = Knows()
     knows.top = compose(Agent("below", ScriptedModel([]), hooks=[knows]))
     top = ref(knows.top)
@@ -48,7 +48,7 @@ def test_an_agent_whose_sub_agent_knows_it_is_collected(compose: Callable[[Agent
 
 
 def test_a_serial_hook_keeps_no_event_loop() -> None:
-    """Calls have waited for each other in it; when their loop is closed and let go of, it is collected."""
+    """Calls have waited for each other in it; when their loop is closed and released, it is collected."""
 
     class Slow(Hook):
         serial = True

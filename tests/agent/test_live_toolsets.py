@@ -30,7 +30,7 @@ async def listen(to: str) -> str:
 
 
 class Desk(LiveToolset):
-    """Opens in a moment; may be used in the event loop that it was opened in first."""
+    """Opens after a moment; usable only in the event loop in which it was opened first."""
 
     def __init__(self, *tools: Tool[..., Any], name: str = "desk", fails: bool = False) -> None:
         self.name = name
@@ -75,7 +75,7 @@ LISTEN = ToolUseBlock("t2", "listen", {"to": "rain"})
 
 
 async def test_it_is_opened_by_the_first_call_and_closed_with_the_agent() -> None:
-    """Building an agent opens nothing; the first call does, later ones find it open; the end of the block closes it."""
+    """Building an agent opens nothing; the first call does, later ones find it open; leaving the block closes it."""
     desk = Desk(look)
     agent = Agent("a", ScriptedModel([LOOK, "Stars.", "Still."]), tools=[desk])
     assert (desk.log, agent.tools) == ([], ())
@@ -101,7 +101,7 @@ async def test_parallel_calls_wait_for_one_opening() -> None:
 
 
 async def test_what_changes_is_seen_by_the_next_round() -> None:
-    """A tool that comes while a call runs is in the next request, and can be called; one that goes is not found."""
+    """A tool that is added during a call is in the next request, and can be called; a removed one is not found."""
     desk = Desk(look)
     seen: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
 
@@ -123,7 +123,7 @@ async def test_what_changes_is_seen_by_the_next_round() -> None:
 
 
 async def test_a_typed_call_sees_what_changes_too(quiet: None) -> None:
-    """Its final tool stays; a tool that takes the final tool's name is not taken while it runs."""
+    """Its final tool stays; a new tool with the final tool's name is ignored while it runs."""
     desk = Desk(look)
     final = Output(int, via="tool").tool.name
 
@@ -165,7 +165,7 @@ async def test_what_cannot_be_opened_refuses_the_call_before_its_first_event() -
 
 
 async def test_agents_share_one_and_the_last_closes_it() -> None:
-    """It is closed when all agents that have opened it are closed."""
+    """It is closed when all agents that opened it are closed."""
     desk = Desk(look)
     one, two = (Agent(name, ScriptedModel(["Hi."]), tools=[desk]) for name in ("one", "two"))
     async with one:
@@ -176,7 +176,7 @@ async def test_agents_share_one_and_the_last_closes_it() -> None:
 
 
 async def test_own_tools_keep_their_names(quiet: None) -> None:
-    """A toolset's tool of a name that the agent has already is left out; so is that of a second toolset."""
+    """A toolset's tool with a name that the agent has already is left out; so is one of a second toolset."""
 
     @tool(name="look")
     async def other(at: str) -> str:
@@ -190,7 +190,7 @@ async def test_own_tools_keep_their_names(quiet: None) -> None:
 
 
 def test_another_event_loop_is_refused_with_its_reason() -> None:
-    """What cannot be open in two event loops says so; the call is refused."""
+    """A toolset that cannot be open in two event loops raises an error; the call is refused."""
     desk = Desk(look)
     agent = Agent("a", ScriptedModel(["Hi.", "Hi."]), tools=[desk])
     with asyncio.Runner() as first, asyncio.Runner() as second:
@@ -203,7 +203,7 @@ def test_another_event_loop_is_refused_with_its_reason() -> None:
 
 
 async def test_a_shutdown_closes_it_behind_the_last_call() -> None:
-    """The call that runs stops first."""
+    """The running call stops first."""
     desk = Desk(look)
     agent = Agent("a", ScriptedModel(["Hi."]), tools=[desk])
     await agent.call("Hi")
@@ -212,7 +212,7 @@ async def test_a_shutdown_closes_it_behind_the_last_call() -> None:
 
 
 async def test_copies_and_sub_agents() -> None:
-    """A branch has the same toolsets; as a tool the agent counts as one that writes; as data it is refused."""
+    """A branch has the same toolsets; used as a tool, the agent counts as a write; saving it is refused."""
     desk = Desk(look)
     agent = Agent("a", ScriptedModel([LOOK, "Stars."]), tools=[desk, listen])
     other = agent.branch("b")
@@ -225,7 +225,7 @@ async def test_copies_and_sub_agents() -> None:
 
 
 async def test_every_watcher_is_notified_and_none_is_kept_alive() -> None:
-    """Of those that registered, in any order, until they are gone; one that fails does not stop the others."""
+    """All registered watchers, in any order, until they are removed; a failing one does not stop the others."""
 
     class Watcher:
         def __init__(self, name: str, fails: bool = False) -> None:

@@ -1,4 +1,6 @@
-"""A tool or a hook that calls its own agent on its own session would wait for itself: it is told so, and nothing hangs."""
+"""A tool or a hook that calls its own agent on its own session would wait for itself: it gets an error, and nothing
+hangs.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ async def read(agent: Agent, session: str | Session) -> None:
 @pytest.mark.parametrize("how", ["called", "streamed"])
 @pytest.mark.parametrize("count", [1, 2], ids=["alone", "in a parallel round"])
 async def test_a_tool_that_calls_its_own_session(how: str, count: int) -> None:
-    """The model reads why, and goes on."""
+    """The model reads the reason, and continues."""
 
     @tool(type="read", timeout=None)
     async def ask() -> str:
@@ -68,7 +70,7 @@ async def test_a_tool_that_calls_its_own_session(how: str, count: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 2], ids=["alone", "in a parallel round"])
 async def test_a_tool_that_calls_its_agent_again(count: int) -> None:
-    """The same holds for the implicit session; a call in a conversation of its own answers."""
+    """The same holds for the implicit session; a call in a session of its own works."""
 
     @tool(type="read", timeout=None)
     async def ask() -> str:
@@ -88,7 +90,7 @@ async def test_a_tool_that_calls_its_agent_again(count: int) -> None:
 
 @pytest.mark.parametrize("kind", [PreCall, PreToolRound, PreActing])
 async def test_a_tool_that_an_operator_runs_in_a_task_of_its_own(kind: type[Any]) -> None:
-    """The task is the call's all the same: nothing that is made in it outlives the call."""
+    """The task belongs to the call: nothing created in it outlives the call."""
 
     class Races(Hook):
         def around(self, event: Any, source: Any) -> Any:
@@ -104,7 +106,7 @@ async def test_a_tool_that_an_operator_runs_in_a_task_of_its_own(kind: type[Any]
 
 
 async def test_a_hook_within_a_task_of_an_operator() -> None:
-    """It is told as a hook in the call's own task is."""
+    """It gets the same error as a hook in the call's own task."""
 
     class Races(Hook):
         def around(self, event: Any, source: Any) -> Any:
@@ -118,7 +120,7 @@ async def test_a_hook_within_a_task_of_an_operator() -> None:
 
 
 async def test_a_hook_of_the_last_event_that_calls_its_own_session() -> None:
-    """The session is free when that event is over, and not before."""
+    """The session is free after that event, and not before."""
     told: list[str] = []
 
     @on(CallEnded)
@@ -133,7 +135,7 @@ async def test_a_hook_of_the_last_event_that_calls_its_own_session() -> None:
 
 
 async def test_a_tool_that_resumes_or_streams_its_own_session() -> None:
-    """Each way into the session is guarded."""
+    """Each entry point of the session is guarded."""
     told: list[str] = []
 
     @tool(timeout=None)
@@ -149,7 +151,7 @@ async def test_a_tool_that_resumes_or_streams_its_own_session() -> None:
 
 
 async def test_a_tool_in_a_thread_that_calls_its_own_session() -> None:
-    """With `block()`: the call waits for the thread, and so for itself."""
+    """With `block()` the call waits for the thread, and so for itself."""
 
     @tool(in_thread=True, timeout=None)
     def ask() -> str:
@@ -161,7 +163,7 @@ async def test_a_tool_in_a_thread_that_calls_its_own_session() -> None:
 
 
 async def test_a_sub_agents_tool_that_calls_the_callers_session() -> None:
-    """Whoever waits above is seen, however far up."""
+    """A waiting caller is found at any depth."""
 
     @tool(timeout=None)
     async def ask() -> str:
@@ -176,7 +178,7 @@ async def test_a_sub_agents_tool_that_calls_the_callers_session() -> None:
 
 
 async def test_another_agent_on_the_same_stored_session() -> None:
-    """A session is the store's: who holds it there would have to end first."""
+    """A session belongs to the store: its holder there would have to end first."""
 
     class Waits(MemoryStore):
         pass
@@ -208,7 +210,7 @@ def asking_hook(in_thread: bool, agents: list[Agent]) -> Hook:
 @pytest.mark.parametrize("how", ["called", "streamed"])
 @pytest.mark.parametrize("in_thread", [False, True], ids=["in the loop", "in a thread"])
 async def test_a_hook_that_calls_its_own_session(how: str, in_thread: bool) -> None:
-    """The call fails with the reason, like with any error of a hook that decides."""
+    """The call fails with the reason, as with any error of a decision hook."""
     agents: list[Agent] = []
     agents.append(Agent("a", ScriptedModel(["end"]), hooks=[asking_hook(in_thread, agents)]))
     with pytest.raises(UsageError) as caught:
@@ -218,7 +220,9 @@ async def test_a_hook_that_calls_its_own_session(how: str, in_thread: bool) -> N
 
 
 async def test_a_call_that_a_tool_leaves_behind_waits_its_turn() -> None:
-    """In a task of its own nobody can see whether the tool waits for it: it is said, and it is run when the session is free."""
+    """In a task of its own it is unknown whether the tool waits for it: a warning is logged, and it runs when the
+    session is free.
+    """
     lines: list[str] = []
     later: list[asyncio.Task[Any]] = []
 
@@ -243,7 +247,7 @@ async def test_a_call_that_a_tool_leaves_behind_waits_its_turn() -> None:
 
 
 async def test_other_sessions_and_later_calls_are_free() -> None:
-    """From a tool: a fresh one, another id; from a hook: the same. A call behind the call has the session."""
+    """From a tool: a fresh session, another id; from a hook: the same. A call after the call has the session."""
     texts: list[str] = []
 
     @tool
@@ -263,7 +267,7 @@ async def test_other_sessions_and_later_calls_are_free() -> None:
 
 
 async def test_a_hook_that_calls_its_own_agent_is_told_so() -> None:
-    """Calling the agent again on the session that is busy is refused, with the way out; in a session of its own it works."""
+    """Calling the agent again on the busy session is refused, with the alternative; a session of its own works."""
     replies: list[str] = []
 
     @on_complete

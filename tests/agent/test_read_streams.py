@@ -1,4 +1,4 @@
-"""What a stream of a call can be read as: events of one type, the words, the reply."""
+"""What can be read from the stream of a call: events of one type, the text, the reply."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def agent_of(*replies: Any, **options: Any) -> Agent:
 
 
 async def test_events_of_one_type() -> None:
-    """`of_type` gives the events of a class, or of a base class, and a checker knows which they are."""
+    """`of_type` yields the events of a class, or of a base class, with the right type for checkers."""
     agent = agent_of(asks(), ["It ", "is 3."])
     pieces = [event.incremental_chunk.text async for event in agent.stream("1 + 2?").of_type(ReasoningChunk)]
     assert [piece for piece in pieces if piece] == ["Let me see.", "It ", "is 3."]
@@ -86,7 +86,7 @@ WORDS: dict[str, tuple[Callable[[], Agent], list[str]]] = {
 
 @pytest.mark.parametrize("way", WORDS)
 async def test_the_words_that_a_person_should_see(way: str) -> None:
-    """What the model says as it says it, and what was not streamed as one piece; read from the flux and inside `async with`."""
+    """The model's text as it streams, and in one chunk what was not streamed; from the flux and inside `async with`."""
     make, said = WORDS[way]
     assert [piece async for piece in make().stream("Hi").text()] == said
     async with make().stream("Hi") as events:
@@ -94,7 +94,7 @@ async def test_the_words_that_a_person_should_see(way: str) -> None:
 
 
 async def test_words_of_sub_agents_are_not_the_callers() -> None:
-    """With `children=True` their events are in the stream; their words are not said to the person."""
+    """With `children=True` their events are in the stream; their text is not in `text()`."""
     inner = Agent("inner", ScriptedModel(["Inner words."]))
     outer = Agent(
         "outer",
@@ -105,7 +105,7 @@ async def test_words_of_sub_agents_are_not_the_callers() -> None:
 
 
 async def test_a_reader_who_leaves_ends_the_call() -> None:
-    """Closing the words closes the call they are of: its session is free."""
+    """Closing the text stream closes its call: the session is free."""
     agent = agent_of(["One ", "two ", "three."], "Again.")
     async with agent.stream("Hi").text() as pieces:
         async for piece in pieces:
@@ -129,7 +129,7 @@ async def test_the_reply_of_a_stream() -> None:
 
 
 async def test_a_stream_without_a_reply_says_so() -> None:
-    """A call that failed raises; one that was closed has no reply."""
+    """A failed call raises; a closed one has no reply."""
     agent = agent_of(RuntimeError("down"), "Hello.")
     with pytest.raises(RuntimeError, match="down"):
         await agent.stream("Hi").reply()

@@ -1,4 +1,4 @@
-"""Sessions: the implicit conversation, named queues, fresh ones, and many at a time."""
+"""Sessions: the implicit conversation, named sessions that queue, fresh ones, and many at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -52,7 +52,7 @@ async def test_an_overlapping_call_is_refused() -> None:
 
 
 async def test_a_branch_goes_on_with_the_conversation() -> None:
-    """It has a copy of it, which is its own: calls on it do not overlap either. It has the agent's hooks, as they are now."""
+    """It has a copy of its own, so calls on both do not overlap. It has the agent's current hooks."""
     gate, recorder = asyncio.Event(), Recorder()
     agent = Agent("a", ScriptedModel(["one", "two", [opened(gate), "three"]]))
     await agent.call("1")
@@ -92,7 +92,7 @@ async def test_a_named_session_queues_first_come() -> None:
 
 
 async def test_a_cancelled_waiter_lets_the_next_one_in() -> None:
-    """A call that is cancelled while it waits for its session is skipped; those behind it run."""
+    """A call that is cancelled while it waits for its session is skipped; later ones run."""
     gate = asyncio.Event()
     script: list[Any] = [[opened(gate), "first"], "third"]
     agent = Agent("a", ScriptedModel(script))
@@ -107,7 +107,7 @@ async def test_a_cancelled_waiter_lets_the_next_one_in() -> None:
 
 
 async def test_sessions_run_in_parallel() -> None:
-    """Two sessions of one agent are under way at the same time."""
+    """Calls in two sessions of one agent run at the same time."""
     inside: set[str] = set()
     both = asyncio.Event()
 
@@ -129,7 +129,7 @@ async def test_sessions_run_in_parallel() -> None:
 
 
 async def test_fresh_sessions() -> None:
-    """`Session.fresh()` shares nothing; `messages=` is what it starts from."""
+    """`Session.fresh()` shares nothing; `messages=` is its beginning."""
     model = ScriptedModel(["one", "two"])
     agent = Agent("a", model)
     await agent.call("1", session=Session.fresh())
@@ -139,7 +139,7 @@ async def test_fresh_sessions() -> None:
 
 
 async def test_no_cross_talk() -> None:
-    """50 concurrent streams on one agent, with tools and chunks: each sees its own events only."""
+    """50 concurrent streams on one agent, with tools and chunks: each has its own events only."""
 
     @tool(type="read")
     async def echo(text: str) -> str:
@@ -207,7 +207,7 @@ async def test_a_stream_that_is_never_iterated_does_nothing() -> None:
 
 
 async def test_a_second_reader_is_refused() -> None:
-    """Two tasks that read one stream at a time: the second one gets a UsageError, the first goes on."""
+    """Two tasks read one stream at the same time: the second one gets a UsageError, the first continues."""
     gate = asyncio.Event()
     agent = Agent("a", ScriptedModel([[opened(gate), "x"]]))
     stream = aiter(agent.stream("go"))
@@ -240,7 +240,7 @@ async def test_what_is_no_session(bad: Any) -> None:
 
 
 async def test_a_forgotten_session_begins_anew() -> None:
-    """`forget` lets go of a session's memory; a store's sessions are loaded again."""
+    """`forget` removes a session from memory; a store's sessions are loaded again."""
     agent = Agent("a", ScriptedModel(["one", "two", "three"]))
     await agent.call("hi", session="s")
     assert agent.forget("s")
@@ -254,7 +254,7 @@ async def test_a_forgotten_session_begins_anew() -> None:
 
 
 class SlowStore(MemoryStore):
-    """Loads when it is told to."""
+    """Loads when it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -272,8 +272,9 @@ class SlowStore(MemoryStore):
 
 @pytest.mark.parametrize("read", [False, True], ids=["call", "stream"])
 async def test_an_interrupt_that_comes_before_the_call_has_begun_is_kept_for_it(read: bool) -> None:
-    """While its session is being loaded a call can be interrupted: it begins, tells its hooks, asks no model and ends; the
-    user's words are kept, and the next call is not interrupted."""
+    """A call can be interrupted while its session is loaded: it begins, fires its events, calls no model and ends.
+    The user's input is stored, and the next call is not interrupted.
+    """
     store, recorder, model = SlowStore(), Recorder(), ScriptedModel(["answer"])
     agent = Agent("a", model, store=store, hooks=[recorder])
     call = agent.stream("go", session="s").to_list() if read else agent.call("go", session="s")
@@ -290,8 +291,9 @@ async def test_an_interrupt_that_comes_before_the_call_has_begun_is_kept_for_it(
 
 
 async def test_an_interrupt_that_nobody_waits_for_is_not_kept() -> None:
-    """Where no call runs or comes, nothing is interrupted, now or later; nor is the next call when the one that waited has
-    failed to begin."""
+    """Without a running or waiting call nothing is interrupted, now or later; nor is the next call if the waiting one
+    has failed to begin.
+    """
     store = SlowStore()
     agent = Agent("a", ScriptedModel(["one", "two"]), store=store)
     assert not agent.interrupt("s")
@@ -310,7 +312,7 @@ async def test_an_interrupt_that_nobody_waits_for_is_not_kept() -> None:
 
 
 async def test_a_call_that_is_cancelled_before_its_first_step_takes_no_session() -> None:
-    """Nothing has begun, so nothing is held, and nobody is warned of a call that was dropped: the next call has its turn."""
+    """Nothing has begun, so nothing is held, and there is no warning of a dropped call: the next call runs."""
     agent = Agent("a", ScriptedModel(["hello"]))
     task = asyncio.create_task(agent.call("never", session="s"))
     task.cancel()
@@ -322,7 +324,7 @@ async def test_a_call_that_is_cancelled_before_its_first_step_takes_no_session()
 
 
 async def test_a_session_says_where_it_is() -> None:
-    """Ready, running, suspended until somebody decides, and unfinished where a crash has cut its call."""
+    """Ready, running, suspended until a decision, and unfinished after a crash during its call."""
     seen: list[str] = []
 
     @on

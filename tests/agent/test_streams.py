@@ -1,4 +1,4 @@
-"""What the reader of a stream gets: each word once, events that fold to the history, and a clean end when it leaves."""
+"""What the reader of a stream gets: each text once, events that fold to the history, and a clean end when it leaves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from agentflow.vocabulary.transcript import Transcript
 
 
 async def test_a_reader_prints_each_word_once() -> None:
-    """Printing every chunk of a run with two rounds gives each word once; no event repeats them as chunks."""
+    """Printing every chunk of a run with two rounds prints each word once; no event repeats them as chunks."""
     script = [[ModelChunk("Let me "), ModelChunk("see. "), *ONE], ["It is ", "3."]]
     printed: list[str] = []
     wholes: list[str] = []
@@ -44,7 +44,7 @@ async def test_a_reader_prints_each_word_once() -> None:
 
 
 class Chaos(Hook):
-    """Gives legal verdicts and injects, at random."""
+    """Returns legal verdicts and injects messages, at random."""
 
     def __init__(self, dice: random.Random, verdicts: float, injects: float) -> None:
         self.dice, self.verdicts, self.injects = dice, verdicts, injects
@@ -62,12 +62,12 @@ class Chaos(Hook):
 
 
 async def test_cleanup_has_run_when_aclose_returns() -> None:
-    """Leaving `async with` in the middle of a tool: its finally blocks and those around it ran before it is left."""
+    """When `async with` is left during a tool, its finally blocks and those around it have run."""
     cleaned: list[str] = []
 
     @tool
     async def pieces() -> Any:
-        """Streams forever."""
+        """Stream chunks forever."""
         try:
             while True:
                 yield "piece"
@@ -91,7 +91,7 @@ async def test_cleanup_has_run_when_aclose_returns() -> None:
 
 @asynccontextmanager
 async def beating() -> AsyncIterator[None]:
-    """A task beside the work, ended as tasks are: cancelled, and awaited."""
+    """A concurrent task, ended as tasks are: cancelled, and awaited."""
     beat = asyncio.ensure_future(asyncio.Event().wait())
     try:
         yield
@@ -103,7 +103,7 @@ async def beating() -> AsyncIterator[None]:
 
 @pytest.mark.parametrize("place", ["model", "layer", "tool"])
 async def test_a_reader_that_leaves_is_not_cancelled_by_what_is_cleaned_up(place: str) -> None:
-    """The end of a task that somebody's cleanup awaits is no cancellation of the reader."""
+    """The cancellation of a task that a cleanup awaits does not cancel the reader."""
 
     class Beats:
         name = "beats"
@@ -139,7 +139,7 @@ async def test_a_reader_that_leaves_is_not_cancelled_by_what_is_cleaned_up(place
 
 @pytest.mark.parametrize("gone", [False, True], ids=["both stay", "the first is cancelled"])
 async def test_two_that_close_a_stream_at_once_both_return_when_it_is_over(gone: bool) -> None:
-    """Another task closes while the first one still waits for the cleanup of a read; either may go away."""
+    """Another task closes while the first one still waits for the cleanup of a read; either may be cancelled."""
     reading, cleaned, let_go = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     class Slow:
@@ -181,7 +181,7 @@ async def test_two_that_close_a_stream_at_once_both_return_when_it_is_over(gone:
     ids=["calm", "verdicts", "injects", "both"],
 )
 async def test_fold_of_events_equals_history(verdicts: float, injects: float) -> None:
-    """For random scripts and random hooks: what the events fold to is the history, and ends in the returned message."""
+    """For random scripts and random hooks: the fold of the events is the history, and ends in the returned message."""
     for seed in range(40):
         dice = random.Random(seed)
 
@@ -208,7 +208,7 @@ async def test_fold_of_events_equals_history(verdicts: float, injects: float) ->
     "kind", [PreCall, PreReasoning, PostReasoning, PreActing, PostActing], ids=lambda kind: kind.__name__
 )
 async def test_fold_with_a_message_injected_on(kind: type) -> None:
-    """Wherever a hook injects, reader and history agree on the place; the model's reply is not torn from its request."""
+    """Wherever a hook injects, reader and history agree on the place; the model's reply stays with its request."""
 
     class Injects(Hook):
         done = False
@@ -226,7 +226,7 @@ async def test_fold_with_a_message_injected_on(kind: type) -> None:
 
 
 async def test_fold_with_a_stopped_reply() -> None:
-    """The results of calls that a Stop on PostReasoning left unrun are carried by an event."""
+    """An event carries the results of calls that a Stop on PostReasoning prevented."""
 
     class Stops(Hook):
         def on_event(self, event: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Threads that share hooks, tools and a store, each with a loop of its own: nothing is lost, with the GIL or without it."""
+"""Threads that share hooks, tools and a store, each with its own event loop: nothing is lost, with or without the
+GIL.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ THREADS, CALLS = 8, 20
 
 @pytest.fixture(autouse=True)
 def often() -> Iterator[None]:
-    """Threads change places a thousand times as often as usual."""
+    """Switch threads a thousand times as often as usual."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(5e-6)
     yield
@@ -28,7 +30,7 @@ def often() -> Iterator[None]:
 
 
 def test_threads_share_a_hook_a_tool_and_a_store() -> None:
-    """Each runs its own agent and conversation; what is shared sees all of it, once."""
+    """Each runs its own agent and conversation; shared objects see everything, once."""
     lock, seen = threading.Lock(), Counter[str]()
 
     def count(name: str) -> None:
@@ -76,7 +78,7 @@ def test_threads_share_a_hook_a_tool_and_a_store() -> None:
 
 
 def test_hooks_come_and_go_while_threads_call_the_agent() -> None:
-    """A call has the hooks that were there when it began; none is left behind."""
+    """A call has the hooks that existed when it began; none is left."""
     lock, heard = threading.Lock(), Counter[str]()
 
     def hears(event: CallEnded) -> None:

@@ -1,4 +1,6 @@
-"""The way from `agent.call` to the run: how many functions of ours it enters. Counters do not wobble with the machine."""
+"""The path from `agent.call` to the run: how many of our functions it enters. The counts do not depend on the
+machine.
+"""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -16,7 +18,7 @@ PACKAGE = str(Path(agentflow.__file__).parent)
 
 
 async def entered(work: Callable[[], Awaitable[Any]]) -> list[str]:
-    """The functions of ours that are entered before the run's `_execute`."""
+    """Return our functions that are entered before the run's `_execute`."""
     seen: list[str] = []
     there = False
 
@@ -51,7 +53,7 @@ WAYS: dict[str, tuple[Callable[[Agent], Awaitable[Any]], int]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_way_in_is_short(way: str) -> None:
-    """A second call enters no more functions than these; each way goes through one `_open`."""
+    """A second call enters no more functions than these; each path uses one `_open`."""
     work, most = WAYS[way]
     agent = Agent("a", ScriptedModel(["1", "2"]))
     await work(agent)
