@@ -1,4 +1,4 @@
-"""What the tests of turns share, made for each test: registries and process-wide hooks of its own, and a log."""
+"""Fixtures of the tests of turns, created for each test: registries, process-wide hooks, and a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Human in the loop: calls that wait for somebody outside, and what that somebody may say."""
+"""Human in the loop: calls that wait for a decision from outside, and the possible decisions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ask_user = external_tool(
 
 
 class Office:
-    """Tools that note what they did."""
+    """Tools that record their effects."""
 
     def __init__(self) -> None:
         self.did: list[str] = []
@@ -73,7 +73,9 @@ ROUND = [
 
 
 async def test_a_round_in_which_approvals_and_answers_are_missing_together() -> None:
-    """A write waits for those before it, so decisions are asked for one write at a time; a finished tool never runs again."""
+    """A write waits for those before it, so decisions are requested for one write at a time; a finished tool never
+    runs again.
+    """
     office = Office()
     agent = office.agent(ROUND, "done")
     asked: list[list[tuple[str, str]]] = []
@@ -91,7 +93,7 @@ async def test_a_round_in_which_approvals_and_answers_are_missing_together() -> 
 
 
 async def test_read_tools_wait_together() -> None:
-    """Calls that may run in parallel are asked about in one reply, in call order."""
+    """Calls that may run in parallel are pending in one reply, in call order."""
     look = tool(requires_approval=True, type="read", name="look")(Office().tools[0].function)
     question = external_tool("question", "Ask.", {"type": "object", "properties": {}}, type="read")
     script = [[use("t1", "look", at="x"), use("t2", "question"), use("t3", "look", at="y")], "done"]
@@ -108,7 +110,7 @@ async def test_read_tools_wait_together() -> None:
 
 
 async def test_pending_is_typed_and_json() -> None:
-    """What a call waits for, and the whole reply, go through JSON and come back equal."""
+    """The pending entries, and the whole reply, survive JSON and are equal."""
     agent = Office().agent(use("t2", "delete", path="a"))
     reply = await agent.call("go")
     [waits] = reply.pending
@@ -120,7 +122,7 @@ async def test_pending_is_typed_and_json() -> None:
 
 
 async def test_arguments_that_do_not_fit_are_asked_about_by_nobody() -> None:
-    """The model is told at once, and may try again; nobody has to look at it."""
+    """The model reads the error at once, and may try again; no person is asked."""
     office = Office()
     agent = office.agent([use("t1", "delete"), use("t2", "ask_user", question=7)], "sorry")
     reply = await agent.call("go")
@@ -157,7 +159,7 @@ async def test_each_decision(decision: Any, did: list[str], result: str, as_json
 
 
 async def test_edited_arguments_pass_the_whole_chain_again() -> None:
-    """Hooks see what the person made of the call, may edit it further, and may still refuse it."""
+    """Hooks get the call with the person's changes, may edit it further, and may still deny it."""
     seen: list[Any] = []
 
     @on(PreActing)
@@ -181,7 +183,7 @@ async def test_edited_arguments_pass_the_whole_chain_again() -> None:
 
 
 async def test_a_suspended_external_call_that_is_approved_still_waits_for_its_answer() -> None:
-    """A hook asked whether it may be asked: yes; then it is asked."""
+    """A hook suspends it for approval; once approved, the external call itself waits."""
 
     @on(PreActing)
     def asks(event: PreActing) -> Suspend:
@@ -259,7 +261,7 @@ def pair_agent() -> tuple[list[str], Agent]:
     ids=["none", "partial", "unknown", "duplicate", "no decision", "wrong verdict", "approved external", "wrong edit"],
 )
 async def test_decisions_that_do_not_fit(decisions: Any, says: str) -> None:
-    """Each is refused with the exact reason; nothing has run, and the session still waits for the same."""
+    """Each is refused with the exact reason; nothing has run, and the session still waits for the same decisions."""
     did, agent = pair_agent()
     reply = await agent.call("go", session="s")
     with pytest.raises(UsageError) as caught:
@@ -270,7 +272,7 @@ async def test_decisions_that_do_not_fit(decisions: Any, says: str) -> None:
 
 
 async def test_resuming_twice() -> None:
-    """The second time there is nothing to resume, and nothing runs again."""
+    """The second time nothing can be resumed, and nothing runs again."""
     office = Office()
     agent = office.agent(use("t1", "delete", path="a"), "done")
     await agent.call("go")
@@ -281,7 +283,7 @@ async def test_resuming_twice() -> None:
 
 
 async def test_the_iteration_budget_goes_on() -> None:
-    """Resumes spend the budget of their run: with two rounds of reasoning, the third reply is the summary."""
+    """Resumes use the budget of their run: with two rounds of reasoning, the third reply is the summary."""
     office = Office()
     agent = office.agent(use("t1", "delete", path="a"), use("t2", "delete", path="b"), "sum", max_iterations=2)
     session = Session.fresh()
@@ -327,7 +329,7 @@ class Company:
     ids=["approve", "edited", "deny", "answer"],
 )
 async def test_two_levels_of_sub_agents(as_json: bool, decision: Any, did: list[str]) -> None:
-    """The clerk's wait suspends the boss, is answered through it, and every level goes on where it was, once."""
+    """The clerk's suspension suspends the boss, is answered through it, and every level continues where it was, once."""
     company = Company()
     boss = company.boss()
     session = Session.fresh()
@@ -382,7 +384,7 @@ async def test_a_sub_agent_that_suspends_twice() -> None:
 
 
 async def test_two_sub_agents_wait_in_one_round() -> None:
-    """Their keys do not meet, although both call their own call `c1`."""
+    """Their keys differ, although both call their own call `c1`."""
     office = Office()
     clerks = [office.agent(use("c1", "delete", path=name), f"{name} done", name=name) for name in ("ann", "bob")]
     made = [tool(type="read", name=c.name, timeout=None)(c.as_tool().function) for c in clerks]
@@ -396,7 +398,7 @@ async def test_two_sub_agents_wait_in_one_round() -> None:
 
 
 async def test_the_cost_of_a_suspended_sub_agent_is_the_callers() -> None:
-    """What it used before and after the suspension is billed to the calls that it was used in."""
+    """The usage before and after the suspension is billed to the calls that caused it."""
     company = Company()
     boss = company.boss()
     first = await boss.call("go")
@@ -413,7 +415,7 @@ async def pay(euros: int) -> str:
 
 
 async def test_a_question_without_a_session_can_be_answered(agents: AgentRegistry) -> None:
-    """The reply names its conversation, and the agent that was asked keeps it until it has its answer."""
+    """The reply has the conversation's id, and the agent keeps the conversation until it has the answer."""
     model = ScriptedModel([ToolUseBlock("t1", "pay", {"euros": 4}), "Paid.", "Hello."])
     treasurer = agents.register(Agent("treasurer", model, tools=[pay], agents=agents))
     clerk = Agent("clerk", ScriptedModel([]), agents=agents)
@@ -428,7 +430,7 @@ async def test_a_question_without_a_session_can_be_answered(agents: AgentRegistr
 @pytest.mark.parametrize("kind", ["implicit", "named", "fresh"])
 @pytest.mark.parametrize("way", ["call", "stream"])
 async def test_every_suspended_reply_is_resumed_by_its_session_id(kind: str, way: str) -> None:
-    """Whoever made the session."""
+    """Whatever created the session."""
     agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "pay", {"euros": 4}), "Paid."]), tools=[pay])
     session = {"implicit": None, "named": "s", "fresh": Session.fresh()}[kind]
     if way == "call":
@@ -439,7 +441,7 @@ async def test_every_suspended_reply_is_resumed_by_its_session_id(kind: str, way
 
 
 async def test_a_suspended_conversation_can_be_forgotten() -> None:
-    """Then it waits no more."""
+    """It no longer waits then."""
     agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "pay", {"euros": 4})]), tools=[pay])
     reply = await agent.call("Pay", session=Session.fresh())
     assert (agent.forget(reply.session_id), agent.forget(reply.session_id)) == (True, False)
@@ -448,7 +450,7 @@ async def test_a_suspended_conversation_can_be_forgotten() -> None:
 
 
 async def test_what_waits_is_json_by_itself() -> None:
-    """`Pending.to_dict` and `from_dict`; what is none of it is refused."""
+    """`Pending.to_dict` and `from_dict`; other data is refused."""
     agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "pay", {"euros": 4})]), tools=[pay])
     [waits] = (await agent.call("Pay")).pending
     assert Pending.from_dict(json.loads(json.dumps(waits.to_dict()))) == waits
@@ -460,7 +462,7 @@ async def test_what_waits_is_json_by_itself() -> None:
 @pytest.mark.parametrize("use_id", ["t" * 5000, "a\x00b", "\ud800", "", "t1"])
 @pytest.mark.parametrize("session_id", ["s", "s" * 255])
 def test_the_id_of_an_inner_session_fits_every_store(use_id: str, session_id: str) -> None:
-    """A provider's ids may be long, or not printable; different ones stay different."""
+    """A provider's ids may be long, or not printable; different ids stay different."""
     made = inner_session_id(session_id, use_id)
     assert (0 < len(made) <= 255, made.isprintable()) == (True, True)
     assert made == inner_session_id(session_id, use_id) != inner_session_id(session_id, use_id + "x")
@@ -468,7 +470,7 @@ def test_the_id_of_an_inner_session_fits_every_store(use_id: str, session_id: st
 
 
 async def test_a_sub_agent_of_a_session_with_a_long_id_suspends_and_goes_on_from_another_store() -> None:
-    """Whoever names the inner session, names it alike: the agent, the store that exports it, and the one that takes it in."""
+    """The agent, the store that exports it and the one that imports it give the inner session the same id."""
     long, call = "s" * 250, "t" * 40
 
     def build(store: MemoryStore, *replies: Any) -> Agent:

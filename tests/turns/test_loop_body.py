@@ -1,4 +1,6 @@
-"""What the body of `async for turn, value in agent.run()` holds, and what it may do there: its turn is over."""
+"""The state of a turn in the body of `async for turn, value in agent.run()`, and what the body may do: the turn has
+finished.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def warnings() -> Any:
 
 
 async def test_a_turn_that_is_handed_out_is_finished(log: Log) -> None:
-    """Output, reason and times are set, `PostTurn` has fired, its receipt is settled, and the queue holds it no more."""
+    """Output, reason and times are set, `PostTurn` has fired, its receipt is settled, and the queue no longer has it."""
     agent = worker(say, hooks=[log])
     receipt = await agent.put(saying("a"))
     async for turn, value in agent.run():
@@ -49,7 +51,7 @@ async def test_a_turn_that_is_handed_out_is_finished(log: Log) -> None:
 
 
 async def test_a_turn_may_be_put_again_from_the_loop_that_got_it() -> None:
-    """It is free: it is put, changed and run by hand there."""
+    """It is free: it can be put, changed and run by hand there."""
     agent = worker(say)
     await agent.put(saying("a"))
     got: list[str] = []
@@ -64,7 +66,7 @@ async def test_a_turn_may_be_put_again_from_the_loop_that_got_it() -> None:
 
 
 async def test_the_readers_time_is_not_the_turns() -> None:
-    """A turn of a single value ends before the reader has it."""
+    """A turn of a single value ends before the reader gets the value."""
     agent = worker(say)
     await agent.put(saying("a"))
     async for turn, _ in agent.run():
@@ -74,7 +76,7 @@ async def test_the_readers_time_is_not_the_turns() -> None:
 
 
 async def test_a_generators_turn_is_over_with_its_loop() -> None:
-    """Its values come as they are made: meanwhile it runs, and is the queue's current one."""
+    """Its values arrive as they are produced: until the last one it is running, and the queue's current turn."""
     agent = worker(spell, say)
     receipt = await agent.put(Turn(spell, {"word": "ab"}))
     await agent.put(saying("c"))
@@ -83,7 +85,7 @@ async def test_a_generators_turn_is_over_with_its_loop() -> None:
 
 
 async def test_a_hook_of_post_turn_that_fails_comes_before_the_value() -> None:
-    """What is handed out has gone well to its end."""
+    """The run raises before it delivers the value: only values of successful turns are delivered."""
 
     @on(PostTurn)
     def fails(event: PostTurn) -> None:
@@ -114,7 +116,7 @@ async def hang(word: str) -> str:
 
 @tool
 async def drip(word: str) -> AsyncIterator[str]:
-    """Give one value, then hang."""
+    """Yield one value, then hang."""
     yield word
     await asyncio.Event().wait()
 
@@ -130,7 +132,7 @@ async def stubborn(word: str) -> str:
 
 @pytest.mark.parametrize("waits", [hang, stubborn], ids=["is cut", "fails in its cleanup"])
 async def test_a_running_turn_that_is_taken_back_is_skipped(waits: Any) -> None:
-    """The loop goes on with the next one; the receipt tells what became of it."""
+    """The loop continues with the next one; the receipt has the outcome."""
     begun = asyncio.Event()
 
     @on(PreTurn)
@@ -156,7 +158,7 @@ async def test_a_running_turn_that_is_taken_back_is_skipped(waits: Any) -> None:
 
 @pytest.mark.parametrize("which", [say, drip], ids=["single", "stream"])
 async def test_a_turn_whose_value_is_held_is_taken_back(which: Any) -> None:
-    """A finished one stays what it is; a stream ends where it is. The loop gets what comes behind it."""
+    """A finished turn is unchanged; a stream ends where it is. The loop gets the following turns."""
     agent = worker(which, *([] if which is say else [say]))
     receipt: Receipt[Any] = await agent.put(Turn(which, {"word": "a"}))
     await agent.put(saying("b"))
@@ -175,7 +177,7 @@ async def test_a_turn_whose_value_is_held_is_taken_back(which: Any) -> None:
 
 
 async def test_a_turn_that_is_taken_back_by_its_own_first_hook_does_not_run() -> None:
-    """The interrupt is noticed before the tool."""
+    """The interrupt is noticed before the tool runs."""
     ran: list[str] = []
 
     @tool
@@ -231,7 +233,7 @@ async def test_the_task_that_runs_a_queue_does_not_wait_for_a_place_in_it() -> N
 
 
 async def test_a_put_that_waits_for_nobody_warns_once(warnings: list[str]) -> None:
-    """Somebody may come to run the queue, so it waits; but it says so."""
+    """The queue may be run later, so it waits; but it logs a warning."""
     agent = worker(say, queue_limit=1)
     await agent.put(saying("a"))
     puts = [asyncio.create_task(agent.put(saying(word))) for word in "bc"]
@@ -248,7 +250,7 @@ async def test_a_put_that_waits_for_nobody_warns_once(warnings: list[str]) -> No
 
 
 async def test_a_put_that_the_body_has_begun_warns_once(warnings: list[str]) -> None:
-    """In a task of its own it may wait for the loop to go on; should the loop wait for it, the reason has been told."""
+    """In a task of its own it may wait until the loop continues; if the loop waits for it, the log has the reason."""
     agent = worker(say, queue_limit=1)
     await agent.put(saying("a"))
     puts: list[asyncio.Task[Any]] = []
@@ -266,7 +268,7 @@ async def test_a_put_that_the_body_has_begun_warns_once(warnings: list[str]) -> 
 
 
 async def test_the_loop_does_not_wait_for_a_receipt_of_its_own_queue() -> None:
-    """It is refused, in the body and in a hook; behind the loop the value is there."""
+    """It is refused, in the body and in a hook; after the loop the value is available."""
     agent = worker(say)
     await agent.put(saying("a"))
     later = await agent.put(saying("b"))
@@ -313,7 +315,7 @@ async def test_a_run_that_waits_is_closed_while_it_waits() -> None:
 
 
 async def test_a_hook_of_pre_turn_puts_turns_and_chooses_what_comes_next() -> None:
-    """What is preferred comes next, before all others that wait."""
+    """A preferred turn comes next, before all others that wait."""
 
     @on(PreTurn)
     async def choose(event: PreTurn) -> None:
@@ -334,7 +336,7 @@ async def test_a_hook_of_pre_turn_puts_turns_and_chooses_what_comes_next() -> No
 
 
 async def test_a_hook_knows_what_became_of_a_turn() -> None:
-    """Its output, times and metadata; before it has begun and while it runs they are empty."""
+    """Its output, times and metadata; they are empty before it has begun and while it runs."""
     seen: list[tuple[Any, ...]] = []
 
     @on(PreTurn, PostTurn)
@@ -356,7 +358,7 @@ async def test_a_hook_knows_what_became_of_a_turn() -> None:
 
 
 async def test_an_error_names_its_turn() -> None:
-    """From the queue and by hand; in a call of a model there is none."""
+    """From the queue and by hand; in a call of a model there is no turn."""
     seen: list[Any] = []
 
     @on(Error)

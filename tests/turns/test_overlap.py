@@ -1,4 +1,4 @@
-"""What runs at the same time, shown by recorded intervals of a logical clock: begin and end each take one tick."""
+"""What runs at the same time, shown by recorded intervals of a logical clock: start and end each take one tick."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentflow.tools import Tool
 
 
 class Recording:
-    """Makes tools that note when they begin and end."""
+    """Makes tools that record their start and end."""
 
     def __init__(self) -> None:
         self.ticks: Iterator[int] = count()
@@ -75,7 +75,7 @@ pytestmark = pytest.mark.parametrize("streamed", [False, True], ids=["called", "
 
 
 async def test_eight_reads_all_overlap(streamed: bool) -> None:
-    """Each with each."""
+    """Each overlaps with each."""
     recording = Recording()
     names = [f"r{i}" for i in range(8)]
     await run_round(recording, [use(name, "read", who=name) for name in names], streamed)
@@ -102,7 +102,7 @@ MIXED = [
 
 
 async def test_research_before_reads_before_writes(streamed: bool) -> None:
-    """Whatever the order of the calls; results stand in call order."""
+    """This holds for any order of the calls; results are in call order."""
     recording = Recording()
     agent = await run_round(recording, MIXED, streamed)
     assert recording.before(["s1", "s2"], ["r1", "r2"])
@@ -125,7 +125,7 @@ async def test_research_before_reads_before_writes(streamed: bool) -> None:
     ids=lambda value: value.policy if isinstance(value, ToolSchedule) else "",
 )
 async def test_each_policy(schedule: ToolSchedule, together: set[tuple[str, str]], streamed: bool) -> None:
-    """By type; in call order, where nothing here has a neighbour of its kind; one by one; all at once."""
+    """By type; in call order, where nothing here is adjacent to a call of its kind; one by one; all at once."""
     recording = Recording()
     await run_round(recording, MIXED, streamed, schedule=schedule)
     pairs = {pair for pair in combinations(sorted(recording.spans), 2) if recording.overlap(*pair)}
@@ -135,7 +135,7 @@ async def test_each_policy(schedule: ToolSchedule, together: set[tuple[str, str]
 
 
 async def test_neighbours_in_call_order(streamed: bool) -> None:
-    """Reads that stand next to each other overlap; a write between them parts them."""
+    """Adjacent reads overlap; a write between them separates them."""
     recording = Recording()
     kinds = {"r1": "read", "r2": "read", "w1": "write", "r3": "read", "r4": "read"}
     calls = [use(name, kind, who=name) for name, kind in kinds.items()]
@@ -148,7 +148,7 @@ async def test_neighbours_in_call_order(streamed: bool) -> None:
 
 @pytest.mark.parametrize("cap", [1, 3])
 async def test_the_cap_on_concurrency(cap: int, streamed: bool) -> None:
-    """Never more than that at a time, and as many as that; they begin in call order."""
+    """At most that many at a time, and as many as that; they begin in call order."""
     recording = Recording()
     names = [f"r{i}" for i in range(10)]
     calls = [use(name, "read", who=name) for name in names]
@@ -174,7 +174,7 @@ async def test_results_are_delivered_as_they_finish_and_stand_in_call_order(stre
 
 @pytest.mark.parametrize("type_", ["read", "write"])
 async def test_one_that_fails_loses_none_of_the_others(type_: str, streamed: bool) -> None:
-    """All calls have their results; one of them says error."""
+    """All calls have their results; one of them is an error."""
     recording = Recording()
 
     @tool(type=type_, name="fails")
@@ -188,7 +188,7 @@ async def test_one_that_fails_loses_none_of_the_others(type_: str, streamed: boo
 
 
 async def test_a_locked_read_tool_never_overlaps_with_itself(streamed: bool) -> None:
-    """The others of its type go on meanwhile."""
+    """The others of its type continue meanwhile."""
     recording = Recording()
     locked = recording.tool("locked", type="read", lock=True)
     calls = [use("l1", "locked", who="l1"), use("l2", "locked", who="l2"), use("r1", "read", who="r1", steps=9)]
@@ -199,7 +199,7 @@ async def test_a_locked_read_tool_never_overlaps_with_itself(streamed: bool) -> 
 
 
 async def test_a_locked_tool_that_agents_and_turns_share(streamed: bool) -> None:
-    """Of 100 runs at once, by calls of several agents, queues and by hand, no two overlap."""
+    """Of 100 concurrent runs, by calls of several agents, queues and by hand, no two overlap."""
     recording = Recording()
     locked = recording.tool("locked", type="read", lock=True)
     work: list[Any] = []
@@ -224,7 +224,7 @@ async def test_a_locked_tool_that_agents_and_turns_share(streamed: bool) -> None
 
 
 async def test_a_call_that_a_hook_renames_runs_as_its_new_type(streamed: bool) -> None:
-    """A read that becomes a write waits for the writes, and does not overlap with them."""
+    """A read that is turned into a write waits for the writes, and does not overlap with them."""
     recording = Recording()
 
     @on(PreActing)
@@ -240,7 +240,7 @@ async def test_a_call_that_a_hook_renames_runs_as_its_new_type(streamed: bool) -
 
 
 async def run_agents(recording: Recording, streamed: bool, *tools: Tool[..., Any], **options: Any) -> None:
-    """Two agents with these tools of their own are asked for in one reply; each notes when it begins and ends."""
+    """One reply calls two agents with these tools of their own; each records its start and end."""
 
     def sub(name: str) -> Agent:
         async def think() -> None:
@@ -267,14 +267,14 @@ async def run_agents(recording: Recording, streamed: bool, *tools: Tool[..., Any
 async def test_agents_as_tools_are_as_strict_as_their_tools(
     kinds: list[str], options: dict[str, Any], together: bool, streamed: bool
 ) -> None:
-    """Those that only look things up run side by side; `as_tool(type=...)` says otherwise."""
+    """Agents that only read run in parallel; `as_tool(type=...)` overrides that."""
     recording = Recording()
     await run_agents(recording, streamed, *(recording.tool(kind, type=kind) for kind in kinds), **options)
     assert recording.overlap("a", "b") is together
 
 
 async def test_an_agent_of_agents_is_as_strict_as_they_are(streamed: bool) -> None:
-    """However deep the one that writes is."""
+    """This holds however deep the writing one is."""
 
     def over(*tools: Any) -> Agent:
         return Agent("over", ScriptedModel([]), tools=tools)

@@ -1,4 +1,4 @@
-"""Agents that talk: turns that are sent, questions that are asked, and who owns and pays for them."""
+"""Agents that communicate: turns that are sent, questions, and their owners and costs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def saying(word: str) -> Turn[str]:
 
 
 def talker(agents: AgentRegistry, name: str, *script: Any, tools: Any = (), **more: Any) -> Agent:
-    """A registered agent that can be asked."""
+    """Return a registered agent that can be asked."""
     return agents.register(Agent(name, ScriptedModel(script), tools=tools, agents=agents, **more))
 
 
@@ -37,7 +37,7 @@ async def settle(times: int = 20) -> None:
 
 
 async def test_a_sent_turn_wakes_an_idle_agent(agents: AgentRegistry) -> None:
-    """Nobody runs the other agent's queue: it runs the turn itself."""
+    """The other agent's queue is not being run: it runs the turn itself."""
     talker(agents, "worker", tools=[say])
     boss = talker(agents, "boss")
     receipt = await boss.send("worker", saying("hello"))
@@ -45,7 +45,7 @@ async def test_a_sent_turn_wakes_an_idle_agent(agents: AgentRegistry) -> None:
 
 
 async def test_a_turn_that_is_put_by_hand_waits_for_a_run(agents: AgentRegistry) -> None:
-    """What was sent is run by the queue itself, what was put by hand by whoever runs it."""
+    """A sent turn is run by the queue itself, a turn that was only put is run by `run()`."""
     other = talker(agents, "worker", tools=[say])
     boss = talker(agents, "boss")
     by_hand = await other.put(saying("by hand"))
@@ -56,7 +56,7 @@ async def test_a_turn_that_is_put_by_hand_waits_for_a_run(agents: AgentRegistry)
 
 
 async def test_sent_turns_go_to_whoever_iterates_a_run(agents: AgentRegistry) -> None:
-    """While somebody reads the queue, turns that are sent come out there, in order."""
+    """While the queue is iterated, sent turns are yielded there, in order."""
     other = talker(agents, "worker", tools=[say])
     boss = talker(agents, "boss")
     await other.put(saying("first"))
@@ -74,7 +74,7 @@ async def test_sent_turns_go_to_whoever_iterates_a_run(agents: AgentRegistry) ->
 
 
 async def test_what_was_sent_is_run_though_the_reader_leaves(agents: AgentRegistry) -> None:
-    """The queue wakes itself up for it; what was put by hand stays."""
+    """The queue starts for it; turns that were put stay."""
     other = talker(agents, "worker", tools=[say])
     boss = talker(agents, "boss")
     await other.put(saying("first"))
@@ -87,7 +87,7 @@ async def test_what_was_sent_is_run_though_the_reader_leaves(agents: AgentRegist
 
 
 async def test_a_run_takes_over_from_the_task_that_was_woken(agents: AgentRegistry) -> None:
-    """The turn that runs is finished first; the rest comes out of the run."""
+    """The running turn is finished first; the run yields the rest."""
     go = asyncio.Event()
 
     @tool
@@ -111,7 +111,7 @@ async def test_a_run_takes_over_from_the_task_that_was_woken(agents: AgentRegist
 
 
 async def test_the_task_survives_errors(agents: AgentRegistry) -> None:
-    """The sender is told of each; the next turn runs all the same."""
+    """Each sender gets its error; the next turn runs."""
     talker(agents, "worker", tools=[say, broken])
     boss = talker(agents, "boss")
     failed = await boss.send("worker", Turn(broken))
@@ -122,7 +122,7 @@ async def test_the_task_survives_errors(agents: AgentRegistry) -> None:
 
 
 async def test_who_sent_a_turn_is_on_its_events(agents: AgentRegistry) -> None:
-    """Sender and run are part of the turn, and the hooks of the receiver see them."""
+    """Sender and run are part of the turn, and the receiver's hooks get them."""
     log = Log()
     talker(agents, "worker", tools=[say], hooks=[log])
 
@@ -140,7 +140,7 @@ async def test_who_sent_a_turn_is_on_its_events(agents: AgentRegistry) -> None:
 
 
 async def test_a_receiver_may_refuse_by_the_sender(agents: AgentRegistry) -> None:
-    """`PrePut` sees who sends."""
+    """`PrePut` has the sender."""
 
     @on(PrePut)
     def friends(event: PrePut) -> Deny | None:
@@ -154,7 +154,7 @@ async def test_a_receiver_may_refuse_by_the_sender(agents: AgentRegistry) -> Non
 
 
 async def test_an_unknown_agent(agents: AgentRegistry) -> None:
-    """Sending and asking name those who are there; nothing has happened to the turn."""
+    """The errors of sending and asking list the existing names; the turn is unchanged."""
     boss = talker(agents, "boss")
     turn = saying("a")
     with pytest.raises(NotRegisteredError, match=r"No agent is registered as 'bos'. Did you mean 'boss'\?"):
@@ -165,14 +165,14 @@ async def test_an_unknown_agent(agents: AgentRegistry) -> None:
 
 
 async def test_two_agents_of_one_name(agents: AgentRegistry) -> None:
-    """The second is refused; both places are named."""
+    """The second is refused; the error has both places."""
     talker(agents, "boss")
     with pytest.raises(DuplicateNameError, match=r"test_peers\.py:\d+.*test_peers\.py:\d+"):
         talker(agents, "boss")
 
 
 async def test_a_full_mailbox(agents: AgentRegistry) -> None:
-    """Senders wait for a place, or are told at once."""
+    """Senders wait for a place, or get an error at once."""
     go = asyncio.Event()
 
     @tool
@@ -197,7 +197,7 @@ async def test_a_full_mailbox(agents: AgentRegistry) -> None:
 
 
 async def test_sent_errors_that_nobody_awaits_are_logged_once(agents: AgentRegistry) -> None:
-    """When the receipt is dropped; a receipt that was awaited logs nothing."""
+    """They are logged when the receipt is dropped; an awaited receipt logs nothing."""
     lines: list[str] = []
     sink = logger.add(lines.append, level="WARNING", format="{message}")
     try:
@@ -218,7 +218,7 @@ async def test_sent_errors_that_nobody_awaits_are_logged_once(agents: AgentRegis
 
 
 async def test_the_woken_task_carries_nothing_of_its_first_sender(agents: AgentRegistry) -> None:
-    """A locked tool that sends a turn of itself elsewhere does not make the other agent hold its lock."""
+    """If a locked tool sends a turn of itself to another agent, that agent does not hold the tool's lock."""
 
     @tool(lock=True)
     async def shared(deep: bool) -> str:
@@ -234,7 +234,7 @@ async def test_the_woken_task_carries_nothing_of_its_first_sender(agents: AgentR
 
 
 async def test_the_woken_task_waits_for_a_lock_that_its_sender_holds() -> None:
-    """It is not the sender that runs there, so the lock is not its own: the turn waits, and is not refused."""
+    """The sender does not run there, so the lock is not its own: the turn waits, and is not refused."""
     agents, begun = AgentRegistry(), asyncio.Event()
 
     @on(PreActing)
@@ -261,7 +261,7 @@ async def test_the_woken_task_waits_for_a_lock_that_its_sender_holds() -> None:
 
 
 async def test_ask(agents: AgentRegistry) -> None:
-    """The other agent's reply comes back."""
+    """The other agent's reply is returned."""
     other = talker(agents, "worker", "hello yourself")
     boss = talker(agents, "boss")
     reply = await boss.ask("worker", "hello")
@@ -280,7 +280,7 @@ async def test_questions_are_lazy(agents: AgentRegistry) -> None:
 
 
 async def test_asking_in_a_session(agents: AgentRegistry) -> None:
-    """With a session the conversation goes on there; without, each question is alone."""
+    """With a session the conversation continues; without one, each question is independent."""
     other = talker(agents, "worker", "one", "two", "three")
     boss = talker(agents, "boss")
     await boss.ask("worker", "first", session="talk")
@@ -298,7 +298,7 @@ async def test_asking_with_messages(agents: AgentRegistry) -> None:
 
 
 async def test_questions_are_answered_one_at_a_time_in_order(agents: AgentRegistry) -> None:
-    """A busy agent answers when it is through with those before."""
+    """A busy agent answers after the questions before."""
     order: list[str] = []
 
     def answer(request: Any) -> str:
@@ -312,7 +312,7 @@ async def test_questions_are_answered_one_at_a_time_in_order(agents: AgentRegist
 
 
 async def test_an_error_of_the_other_agents_call_comes_back(agents: AgentRegistry) -> None:
-    """As itself."""
+    """It is raised unchanged."""
     talker(agents, "worker", LookupError("model down"))
     boss = talker(agents, "boss")
     with pytest.raises(LookupError, match="model down"):
@@ -320,7 +320,7 @@ async def test_an_error_of_the_other_agents_call_comes_back(agents: AgentRegistr
 
 
 async def test_cancelling_a_question_takes_it_back(agents: AgentRegistry) -> None:
-    """One that waits is not asked any more; one that is being answered is interrupted."""
+    """A waiting question is withdrawn; one that is being answered is interrupted."""
     begun, ended = asyncio.Event(), list[str]()
 
     async def think() -> None:
@@ -362,7 +362,7 @@ async def test_the_cost_of_an_answer_is_billed_to_whoever_asked(agents: AgentReg
 
 
 async def test_a_circle_of_questions_is_refused_with_the_way(agents: AgentRegistry) -> None:
-    """Whoever closes the circle is told at once who waits for whom; nobody hangs."""
+    """The question that closes the circle raises at once, with the names in order; nothing hangs."""
     for name, asks in (("ann", "bob"), ("bob", "cid"), ("cid", "ann")):
 
         @tool(name=f"ask_{asks}", timeout=None)
@@ -379,7 +379,7 @@ async def test_a_circle_of_questions_is_refused_with_the_way(agents: AgentRegist
 
 
 async def test_asking_oneself_is_refused(agents: AgentRegistry) -> None:
-    """From within a question to oneself."""
+    """Within a question to the agent itself."""
 
     @tool(timeout=None)
     async def muse() -> str:
@@ -392,7 +392,7 @@ async def test_asking_oneself_is_refused(agents: AgentRegistry) -> None:
 
 
 async def test_asking_back_is_fine_where_nobody_waits(agents: AgentRegistry) -> None:
-    """A turn that was sent without waiting may ask its sender: the sender's turn ends, and then it answers."""
+    """A turn that was sent without waiting may ask its sender: the sender's turn ends, and then the sender answers."""
     receipts: list[Any] = []
 
     @tool
@@ -425,7 +425,9 @@ async def test_a_call_may_ask_an_agent_that_asks_back(agents: AgentRegistry) -> 
 
 
 async def test_two_full_queues_that_fill_each_other(agents: AgentRegistry) -> None:
-    """Turns of two agents that wait for a place with the other: the second is refused instead of waiting forever."""
+    """Turns of two agents wait for a place in the other's queue: the second is refused instead of waiting
+    indefinitely.
+    """
     outcomes: list[str] = []
     begun: list[str] = []
     go = asyncio.Event()
@@ -456,7 +458,7 @@ async def test_two_full_queues_that_fill_each_other(agents: AgentRegistry) -> No
 
 
 async def test_an_agent_with_a_tool_named_ask(agents: AgentRegistry) -> None:
-    """Questions and turns of its own tool do not get mixed up, saved queues included."""
+    """Questions and turns of its own tool are distinguished, also in saved queues."""
 
     @tool
     async def ask(message: str, session: str | None = None) -> str:
@@ -474,7 +476,7 @@ async def test_an_agent_with_a_tool_named_ask(agents: AgentRegistry) -> None:
 
 
 def test_agents_on_two_event_loops() -> None:
-    """Turns are sent from one thread to an agent that lives in another one; no wake-up is lost."""
+    """Turns are sent from one thread to an agent in another one; no wake-up is lost."""
     agents = AgentRegistry()
     talker(agents, "worker", tools=[say])
     boss = talker(agents, "boss")
@@ -502,21 +504,21 @@ def test_agents_on_two_event_loops() -> None:
 
 
 async def test_sending_what_is_no_turn(agents: AgentRegistry) -> None:
-    """It is refused with an example."""
+    """It is refused, with an example."""
     boss = talker(agents, "boss")
     with pytest.raises(UsageError, match=r"send\('other', Turn\("):
         await boss.send("boss", "hello")  # type: ignore[arg-type]
 
 
 async def test_a_worker_without_a_registry_is_not_found() -> None:
-    """Agents are found where they were registered, and nowhere else."""
+    """Agents are found in their registry, and nowhere else."""
     lonely = worker(say, agents=AgentRegistry())
     with pytest.raises(NotRegisteredError, match="nothing"):
         await lonely.send("worker", saying("a"))
 
 
 async def test_agents_are_found_by_name_and_sent_turns(agents: AgentRegistry) -> None:
-    """A turn that is sent runs in the other agent's queue, and says who sent it."""
+    """A sent turn runs in the other agent's queue, and has its sender."""
     log = Log()
     agents.register(worker(add, hooks=[log], agents=agents))
     boss = Agent("boss", ScriptedModel([]), agents=agents)

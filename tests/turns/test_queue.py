@@ -1,4 +1,4 @@
-"""An agent's own queue: putting, running, pausing, and what is left when something goes wrong."""
+"""An agent's own queue: putting, running, pausing, and the remaining turns after a failure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_what_was_put_runs_in_order_once() -> None:
 
 
 async def test_put_fires_its_events(log: Log) -> None:
-    """`PrePut` before the turn is in the queue, `PostPut` when it is."""
+    """`PrePut` before the turn is in the queue, `PostPut` afterwards."""
     lengths: list[tuple[str, int]] = []
 
     @on(PrePut, PostPut)
@@ -68,7 +68,7 @@ async def test_a_veto_keeps_a_turn_out() -> None:
 
 
 async def test_a_hook_that_fails_keeps_a_turn_out() -> None:
-    """The turn is as if it had never been put."""
+    """The turn is unchanged, as if it had never been put."""
 
     @on(PrePut)
     def fail(event: PrePut) -> None:
@@ -82,7 +82,7 @@ async def test_a_hook_that_fails_keeps_a_turn_out() -> None:
 
 
 async def test_a_turn_is_in_one_queue_at_a_time() -> None:
-    """Put twice, it is refused with where it is; a copy is another turn."""
+    """Put twice, it is refused with its place; a copy is another turn."""
     agent, other, turn = worker(say), worker(say, name="other"), saying("a")
     await agent.put(turn)
     for queue in (agent, other):
@@ -109,7 +109,7 @@ async def test_what_a_queue_does_not_take(turn: Any, says: str) -> None:
 
 
 async def test_a_hook_of_put_may_put_another_turn() -> None:
-    """What a hook puts comes before what it looks at."""
+    """A turn put by a hook comes before the one that the hook handles."""
 
     @on(PrePut)
     async def first(event: PrePut) -> None:
@@ -125,7 +125,7 @@ async def test_a_hook_of_put_may_put_another_turn() -> None:
 
 
 async def test_a_full_queue_makes_those_who_put_wait_in_order() -> None:
-    """Each gets its place in the order of asking, when a turn has begun."""
+    """Each gets a place in the order of arrival, when a turn has begun."""
     agent = worker(say, queue_limit=1)
     await agent.put(saying("0"))
     puts = [asyncio.create_task(agent.put(saying(str(i)))) for i in (1, 2, 3)]
@@ -141,7 +141,7 @@ async def test_a_full_queue_makes_those_who_put_wait_in_order() -> None:
 
 
 async def test_a_higher_limit_lets_those_in_who_wait() -> None:
-    """`queue.limit` may be changed at any time; what is no limit is refused."""
+    """`queue.limit` may be changed at any time; an invalid limit is refused."""
     agent = worker(say, queue_limit=1)
     await agent.put(saying("0"))
     puts = [asyncio.create_task(agent.put(saying(str(i)))) for i in (1, 2)]
@@ -168,7 +168,7 @@ async def test_a_queue_holds_a_thousand_turns_by_default() -> None:
 
 
 async def test_a_full_queue_without_waiting() -> None:
-    """`wait=False` raises, and says what helps."""
+    """`wait=False` raises, with the remedy."""
     agent = worker(say, queue_limit=1)
     await agent.put(saying("a"), wait=False)
     with pytest.raises(QueueFullError, match=r"1 turns wait.*larger queue_limit"):
@@ -176,7 +176,7 @@ async def test_a_full_queue_without_waiting() -> None:
 
 
 async def test_a_queue_is_not_full_while_a_hook_looks_at_a_turn() -> None:
-    """A slow `PrePut` hook takes one place and not all of them."""
+    """A slow `PrePut` hook takes one place, not all of them."""
     go = asyncio.Event()
 
     @on(PrePut)
@@ -196,7 +196,7 @@ async def test_a_queue_is_not_full_while_a_hook_looks_at_a_turn() -> None:
 
 
 async def test_a_put_that_is_cancelled_while_it_waits() -> None:
-    """Its turn is in no queue, and the next one in the line gets the place."""
+    """Its turn is in no queue, and the next one in line gets the place."""
     agent = worker(say, queue_limit=1)
     await agent.put(saying("0"))
     lost = saying("lost")
@@ -209,7 +209,7 @@ async def test_a_put_that_is_cancelled_while_it_waits() -> None:
 
 
 async def test_what_a_running_turn_puts_into_its_own_full_queue_is_refused() -> None:
-    """It would wait for itself; where there is a place it is taken."""
+    """It would wait for itself; if there is a place, it is taken."""
     outcomes: list[str] = []
 
     @tool
@@ -250,7 +250,7 @@ async def test_run_is_iterated_by_one_at_a_time() -> None:
 
 
 async def test_an_error_comes_out_after_its_events_and_the_rest_survives() -> None:
-    """The turn that failed is over; the next run goes on behind it."""
+    """The failed turn has finished; the next run continues after it."""
     log = Log()
     agent = worker(say, broken, hooks=[log])
     await put_all(agent, saying("a"), Turn(broken), saying("b"))
@@ -267,7 +267,7 @@ async def test_an_error_comes_out_after_its_events_and_the_rest_survives() -> No
 
 
 async def test_a_denied_turn_is_an_error_of_the_run() -> None:
-    """It has not run, is over, and what is behind it stays."""
+    """It has not run, has finished, and the turns after it stay."""
 
     @on(PreActing)
     def never(event: PreActing) -> Deny | None:
@@ -282,7 +282,7 @@ async def test_a_denied_turn_is_an_error_of_the_run() -> None:
 
 
 async def test_a_turn_that_times_out_is_an_error_of_the_run() -> None:
-    """Like any other."""
+    """It is an error like any other."""
 
     @tool
     async def hang() -> str:
@@ -297,14 +297,14 @@ async def test_a_turn_that_times_out_is_an_error_of_the_run() -> None:
 
 
 async def test_a_completion_check_ends_a_run_when_it_is_true() -> None:
-    """Its value is handed out first; the rest waits for the next run."""
+    """Its value is delivered first; the rest waits for the next run."""
     agent = worker(say, finished)
     await put_all(agent, Turn(finished, {"yes": False}), Turn(finished, {"yes": True}), saying("rest"))
     assert [await values(agent), await values(agent)] == [[False, True], ["rest"]]
 
 
 async def test_a_stop_on_post_acting_ends_a_run() -> None:
-    """The turn completes, its value is handed out, and the rest waits."""
+    """The turn completes, its value is delivered, and the rest waits."""
 
     @on(PostActing)
     def enough(event: PostActing) -> Stop | None:
@@ -330,7 +330,7 @@ async def test_breaking_behind_a_value_has_cut_nothing() -> None:
 
 
 async def test_breaking_within_a_stream_cancels_that_turn() -> None:
-    """It is over and said so; whoever awaits its receipt is told."""
+    """It has finished and its reason is set; awaiting its receipt raises."""
     agent = worker(spell, say)
     turn = Turn(spell, {"word": "abc"})
     receipt = await agent.put(turn)
@@ -345,7 +345,7 @@ async def test_breaking_within_a_stream_cancels_that_turn() -> None:
 
 
 async def test_a_tool_that_returns_a_turn_puts_it() -> None:
-    """It goes to the end of the queue, through `PrePut`, and is not handed out itself."""
+    """It goes to the end of the queue, through `PrePut`, and is not delivered itself."""
 
     @tool
     async def plan(words: list[str]) -> Turn[str]:
@@ -367,7 +367,7 @@ async def test_a_tool_that_returns_a_turn_puts_it() -> None:
 
 
 async def test_a_turn_that_a_tool_returns_needs_no_place() -> None:
-    """A full queue takes it all the same: the tool cannot wait for itself."""
+    """A full queue accepts it: the tool cannot wait for itself."""
 
     @tool
     async def plan() -> Turn[str]:
@@ -386,7 +386,7 @@ async def test_a_turn_that_a_tool_returns_needs_no_place() -> None:
 
 
 async def test_a_tool_that_returns_a_turn_of_a_strange_tool() -> None:
-    """The turn that gave it fails, with the reason; nothing is put."""
+    """The turn that returned it fails, with the reason; nothing is put."""
 
     @tool
     async def plan() -> Turn[str]:
@@ -401,7 +401,7 @@ async def test_a_tool_that_returns_a_turn_of_a_strange_tool() -> None:
 
 
 async def test_a_value_is_an_event_before_it_is_handed_out() -> None:
-    """Hooks of `TurnValue` see each value first."""
+    """Hooks of `TurnValue` get each value first."""
     order: list[str] = []
 
     @on(TurnValue)
@@ -416,7 +416,7 @@ async def test_a_value_is_an_event_before_it_is_handed_out() -> None:
 
 
 async def test_deps_of_the_run_reach_turns_that_bring_none() -> None:
-    """A turn's own deps are nearer."""
+    """A turn's own deps take precedence."""
 
     class Name:
         def __init__(self, name: str) -> None:
@@ -435,7 +435,7 @@ async def test_deps_of_the_run_reach_turns_that_bring_none() -> None:
 
 
 async def test_pause_and_resume_act_between_turns() -> None:
-    """The turn that runs goes on; the next one waits; both events fire once."""
+    """The running turn continues; the next one waits; both events fire once."""
     log = Log()
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -470,7 +470,7 @@ async def test_pause_and_resume_act_between_turns() -> None:
 
 
 async def test_a_queue_that_is_paused_and_resumed_while_nobody_runs_it_says_nothing() -> None:
-    """Events tell what happened to a run."""
+    """Events report what happened to a run."""
     log = Log()
     agent = worker(say, hooks=[log])
     agent.queue.pause()
@@ -481,7 +481,7 @@ async def test_a_queue_that_is_paused_and_resumed_while_nobody_runs_it_says_noth
 
 
 async def test_a_hook_that_pauses_again_on_resumed() -> None:
-    """No turn slips through."""
+    """No turn is started in between."""
     pauses = 1
 
     @on(Resumed)
@@ -506,7 +506,7 @@ async def test_a_hook_that_pauses_again_on_resumed() -> None:
 
 
 async def test_putting_while_it_is_paused() -> None:
-    """The queue fills, up to its limit."""
+    """The queue takes turns, up to its limit."""
     agent = worker(say, queue_limit=2)
     agent.queue.pause()
     await put_all(agent, saying("a"), saying("b"))
@@ -520,7 +520,7 @@ async def test_putting_while_it_is_paused() -> None:
 
 
 async def test_a_turn_that_is_taken_out() -> None:
-    """It does not run, is in no queue, makes place, and its receipt says so."""
+    """It does not run, is in no queue, frees its place, and its receipt raises."""
     agent = worker(say, queue_limit=2)
     turn = saying("a")
     receipt = await agent.put(turn)
@@ -545,7 +545,7 @@ async def test_clearing_returns_the_turns() -> None:
 
 
 async def test_a_receipt_has_the_value() -> None:
-    """Awaited before, while or after the turn runs, as often as one likes."""
+    """It can be awaited before, while or after the turn runs, any number of times."""
     agent = worker(say)
     receipt = await agent.put(saying("a"))
     waiting = asyncio.create_task(asyncio.wait_for(receipt, 5))
@@ -556,7 +556,7 @@ async def test_a_receipt_has_the_value() -> None:
 
 
 async def test_cancelling_a_receipt() -> None:
-    """In the queue the turn is taken out; while it runs it is interrupted; afterwards nothing happens."""
+    """In the queue the turn is removed; while it runs it is interrupted; afterwards nothing happens."""
     begun = asyncio.Event()
     cleaned: list[bool] = []
 
@@ -588,7 +588,7 @@ async def test_cancelling_a_receipt() -> None:
 
 
 async def test_awaiting_a_receipt_within_the_same_queue_is_refused() -> None:
-    """The turn behind it cannot begin before this one has ended: the error says so, and nothing hangs."""
+    """The later turn cannot begin before this one has ended: the error says so, and nothing hangs."""
 
     @tool(timeout=None)
     async def impatient() -> str:
@@ -602,7 +602,7 @@ async def test_awaiting_a_receipt_within_the_same_queue_is_refused() -> None:
 
 
 async def test_dropped_turns_are_logged_by_nobody() -> None:
-    """Whoever clears a queue knows that the turns have not run."""
+    """A cleared queue logs nothing: its caller has the turns."""
     lines: list[str] = []
     sink = logger.add(lines.append, level="WARNING")
     try:
@@ -619,7 +619,7 @@ async def test_dropped_turns_are_logged_by_nobody() -> None:
 
 
 async def test_a_branch_shares_nothing() -> None:
-    """It has copies of the waiting turns; what one of them does the other does not see."""
+    """It has copies of the waiting turns; changes of one are not visible in the other."""
     agent = worker(say, hooks=[])
     agent.queue.pause()
     turn = saying("a", metadata={"n": 1})
@@ -667,7 +667,7 @@ async def test_a_run_hands_out_each_value_with_its_turn() -> None:
 
 
 async def test_a_turn_in_a_queue_is_not_run_by_hand() -> None:
-    """It would run twice: it is refused when asked for and when awaited, until it was taken out."""
+    """It would run twice: it is refused when it is requested and when it is awaited, until it is removed."""
     agent = worker(add, count)
     turn, stream = Turn(add, {"a": 1, "b": 2}), Turn(count, {"n": 1})
     early = turn.returning()
@@ -690,7 +690,7 @@ async def test_a_turn_in_a_queue_is_not_run_by_hand() -> None:
 
 
 async def test_a_paused_queue_ends_where_nothing_is_left_to_run() -> None:
-    """It waits for `resume` only as long as there are turns that it could run then."""
+    """It waits for `resume` only while there are turns that it could run then."""
     agent = worker(add)
     agent.queue.pause()
     assert [value async for _, value in agent.run()] == []
@@ -719,13 +719,13 @@ async def test_a_paused_queue_ends_where_nothing_is_left_to_run() -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
 def test_a_queue_without_a_place_is_refused_when_the_agent_is_built(wrong: Any) -> None:
-    """Not at its first use."""
+    """It is refused when it is created, not at its first use."""
     with pytest.raises(UsageError, match=r"Agent 'worker': queue_limit=.*at least one turn"):
         worker(add, queue_limit=wrong)
 
 
 async def test_waiting_for_ones_own_queue_is_told_in_words_for_one_agent() -> None:
-    """There is no circle of agents to be shown."""
+    """There is no circle of agents to show."""
     told: list[str] = []
 
     @tool
@@ -747,7 +747,7 @@ async def test_waiting_for_ones_own_queue_is_told_in_words_for_one_agent() -> No
 
 
 def test_turns_beyond_the_limit_take_no_slot_from_others() -> None:
-    """A turn can be added beyond the limit; no slot is free then, until fewer wait than the limit allows."""
+    """A turn can be added beyond the limit; no place is free then, until fewer wait than the limit allows."""
     entries = Entries(2)
     waiting: Any = [SimpleNamespace(turn=SimpleNamespace(leave=lambda: None)) for _ in range(3)]
     for entry in waiting:

@@ -1,6 +1,7 @@
-"""Random programs over queues: whatever is done, each turn that was put runs once, or waits in one queue, or was dropped.
+"""Random programs over queues: each turn that was put runs once, or waits in one queue, or was dropped.
 
-A turn that fails has run. A turn that was denied, removed, or taken back before its tool began was dropped. A branch puts
+A turn that fails has run. A turn that was denied, removed, or cancelled before its tool began was dropped. A branch
+puts
 copies.
 """
 
@@ -27,7 +28,7 @@ never_began: Counter[int] = Counter()
 
 
 class FailsError(Exception):
-    """What every fifth turn does."""
+    """The error of every fifth turn."""
 
 
 def begin(n: int, context: ToolContext) -> None:
@@ -37,7 +38,7 @@ def begin(n: int, context: ToolContext) -> None:
 
 @on(PostTurn)
 def ended(event: PostTurn) -> None:
-    """Note a turn that was taken back between its start and its tool's."""
+    """Record a turn that was cancelled between its start and its tool's start."""
     use = event.turn.tool_use
     if use.id in began:
         began.discard(use.id)
@@ -66,13 +67,13 @@ async def stream(n: int, context: ToolContext) -> AsyncIterator[int]:
 
 @on(PrePut)
 async def picky(event: PrePut) -> Deny | None:
-    """Refuse every seventh."""
+    """Deny every seventh."""
     await asyncio.sleep(0)
     return Deny("no") if int(str(event.turn.tool_use.input["n"])) % 7 == 6 else None
 
 
 class World:
-    """Agents, and what is known of the turns that were put."""
+    """Agents, and the recorded history of the turns that were put."""
 
     def __init__(self, limit: int | None) -> None:
         self.registry = AgentRegistry()
@@ -227,7 +228,9 @@ programs = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3), st.inte
 @settings(max_examples=250, deadline=None)
 @given(programs, st.sampled_from([None, 1, 2, 5]))
 def test_no_turn_is_lost_or_doubled(program: list[tuple[str, int, int]], limit: int | None) -> None:
-    """After each step no turn has run or waits more often than it was put; at the end each has run or was dropped, once."""
+    """After each step no turn has run or waits more often than it was put; at the end each has run or was dropped,
+    once.
+    """
 
     async def main() -> None:
         ran.clear()

@@ -1,4 +1,4 @@
-"""What a hook puts in the place of a tool's own value looks like it."""
+"""A value with which a hook replaces a tool's own has the same type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def delete_file(path: str) -> str:
 
 
 async def test_a_replaced_result_is_read_back_as_what_the_tool_returns() -> None:
-    """A number that a hook has put in the result is a number; what is none stays text."""
+    """If a hook puts a number into the result, it is returned as a number; other text stays text."""
 
     def put(text: str) -> Hook:
         @on(PostActing)
@@ -39,14 +39,14 @@ async def test_a_replaced_result_is_read_back_as_what_the_tool_returns() -> None
      (list[int], [1, 2]), (dict[str, int], {"a": 1}), (Any, "3"), (tuple[int, str], (1, "a"))],
 )  # fmt: skip
 def test_a_value_is_read_back_from_the_text_that_it_was_rendered_to(hint: Any, value: object) -> None:
-    """`read_back` undoes `render`, where the annotation tells."""
+    """`read_back` inverts `render`, if the annotation allows it."""
     text = render(value)
     assert isinstance(text, str)
     assert read_back(text, hint) == value
 
 
 async def test_a_generators_turn_that_a_hook_sends_to_a_returning_tool_hands_out_its_value() -> None:
-    """One value, from the queue and by hand; the other way round it is one value too."""
+    """One value, from the queue and by hand; in the opposite case it is one value too."""
 
     def to(name: str, **given: int) -> Hook:
         @on(PreActing)

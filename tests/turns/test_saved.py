@@ -1,4 +1,4 @@
-"""Turns, queues, agents and sessions as data: what travels, what is refused, and what is restored."""
+"""Turns, queues, agents and sessions as data: what is saved, what is refused, and what is restored."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ async def delete(path: str) -> str:
 
 @on(PreTurn)
 def noted(event: PreTurn) -> None:
-    """A hook that a name carries."""
+    """A hook that can be found by its name."""
 
 
 class Strict(Hook):
-    """Another one."""
+    """Another such hook."""
 
     def on_event(self, event: Any) -> Any:
         return event
@@ -87,7 +87,7 @@ def turns(draw: st.DrawFn) -> Turn[Any]:
 
 
 def facts(turn: Turn[Any]) -> tuple[Any, ...]:
-    """All that a turn holds."""
+    """Return all data of a turn."""
     return (
         turn.id,
         turn.tool,
@@ -108,7 +108,7 @@ def facts(turn: Turn[Any]) -> tuple[Any, ...]:
 @settings(max_examples=60, deadline=None)
 @given(turns())
 def test_a_turn_comes_back_as_it_was(turn: Turn[Any]) -> None:
-    """Through a dict, through JSON, and saved again it is the same data."""
+    """Through a dict and through JSON; saved again it is the same data."""
     saved = turn.to_dict()
     assert json.loads(json.dumps(saved)) == saved
     assert facts(Turn.from_dict(saved, **FIND)) == facts(turn)
@@ -175,7 +175,7 @@ options = st.builds(
 def test_an_agents_definition_comes_back(
     name: str, system: Any, chosen: ModelOptions, most: int, policy: Any, tags: list[str], limit: int | None, tools: Any
 ) -> None:
-    """Everything that is data; what is code by its name."""
+    """Everything that is data; code is saved by its name."""
     agent = Agent(
         name,
         "openai/gpt-5",
@@ -202,7 +202,7 @@ def test_an_agents_definition_comes_back(
 
 
 async def test_an_agent_comes_back_with_its_queue() -> None:
-    """And works on where the other one stopped."""
+    """It continues where the other one stopped."""
     agent = worker(say, spell, tags=["x"])
     await agent.put(Turn(say, {"word": "a"}, metadata={"n": 1}))
     await agent.put(Turn(spell, {"word": "bc"}))
@@ -213,7 +213,7 @@ async def test_an_agent_comes_back_with_its_queue() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.text(min_size=1).filter(str.strip), st.text(min_size=1)), max_size=3))
 def test_a_session_comes_back_as_it_was(said: list[tuple[str, str]]) -> None:
-    """Its conversation, and it goes on."""
+    """Its conversation is restored, and continues."""
 
     async def main() -> None:
         agent = Agent("a", ScriptedModel([*[answer for _, answer in said], "more"]), default_hooks=())
@@ -228,7 +228,7 @@ def test_a_session_comes_back_as_it_was(said: list[tuple[str, str]]) -> None:
 
 
 async def test_a_suspended_session_with_a_suspended_sub_agent_comes_back() -> None:
-    """Saved and loaded after each step, the run goes on at both levels."""
+    """Saved and loaded after each step, the run continues at both levels."""
     sub = Agent("sub", ScriptedModel([use("s1", "delete", path="a"), "sub done"]), tools=[delete])
     boss = Agent("boss", ScriptedModel([use("b1", "sub", message="go"), "boss done"]), tools=[sub])
     session = Session.fresh()
@@ -255,7 +255,7 @@ async def test_an_agent_with_sub_agents_comes_back() -> None:
 
 
 async def test_a_turn_caught_in_flight_is_restored_first() -> None:
-    """As one that has not run; the others behind it, in order."""
+    """It counts as a turn that has not run; the others follow, in order."""
     begun = asyncio.Event()
     agent = worker(hold, say)
     await agent.put(Turn(hold, {}, deps=begun))
@@ -280,14 +280,14 @@ async def test_a_turn_caught_in_flight_is_restored_first() -> None:
 
 @tool
 async def hold(begun: asyncio.Event) -> str:
-    """Wait forever."""
+    """Wait indefinitely."""
     begun.set()
     await asyncio.Event().wait()
     return ""
 
 
 async def test_a_question_that_waits_comes_back_as_a_question() -> None:
-    """And is answered by the restored agent, also where it has a tool named `ask`."""
+    """The restored agent answers it, also if it has a tool named `ask`."""
 
     @tool
     async def ask(message: str) -> str:
@@ -326,7 +326,7 @@ def closing_over(value: int) -> Any:
 
 
 def test_a_tool_that_is_a_closure_is_refused() -> None:
-    """Its name would not carry what it closes over; the error says which variable."""
+    """Its name would not include the closure's values; the error names the variable."""
     with pytest.raises(UsageError, match=r"Tool 'closure' of turn .* closes over value"):
         Turn(closing_over(3)).to_dict()
     with pytest.raises(UsageError, match="Tool 'closure' of agent 'worker' cannot be saved"):
@@ -334,7 +334,7 @@ def test_a_tool_that_is_a_closure_is_refused() -> None:
 
 
 def test_hooks_that_a_name_does_not_carry_are_refused() -> None:
-    """A lambda has no name, a closure's values do not travel."""
+    """A lambda has no name, and a closure's values are not saved."""
     seen: list[Any] = []
 
     @on(PreTurn)
@@ -350,13 +350,13 @@ def test_hooks_that_a_name_does_not_carry_are_refused() -> None:
 
 
 def test_metadata_that_is_no_data_is_refused() -> None:
-    """The error says where it stands."""
+    """The error has its place."""
     with pytest.raises(UsageError, match="metadata of turn"):
         Turn(say, {}, metadata={"live": object()}).to_dict()
 
 
 async def test_numbers_that_json_does_not_know() -> None:
-    """NaN in an output or in metadata is saved as its text; as an argument it is damage."""
+    """NaN in an output or in metadata is saved as text; as an argument it is damage."""
     turn = Turn(ratio, metadata={"score": [float("inf")]})
     await turn.returning()
     again = Turn.from_json(json.dumps(json.loads(turn.to_json()), allow_nan=False), tools=[ratio])
@@ -366,7 +366,7 @@ async def test_numbers_that_json_does_not_know() -> None:
 
 
 async def test_an_output_that_is_no_data_is_left_out() -> None:
-    """The turn travels all the same, and can be run again."""
+    """The turn is saved without it, and can be run again."""
     turn = Turn(live)
     await turn.returning()
     again = Turn.from_json(turn.to_json(), tools=[live])
@@ -375,7 +375,7 @@ async def test_an_output_that_is_no_data_is_left_out() -> None:
 
 @tool
 async def ratio() -> float:
-    """Divide nothing by nothing."""
+    """Return NaN."""
     return float("nan")
 
 
@@ -386,7 +386,7 @@ async def live() -> object:
 
 
 def test_unknown_names() -> None:
-    """A tool or hook that nobody gives is an error that lists what there is; nothing is half restored."""
+    """A tool or hook that is not passed is an error that lists the known ones; nothing is half restored."""
     turn = Turn(say, {"word": "a"}, hooks=[noted])
     with pytest.raises(NotRegisteredError, match=r"No tool is registered as 'say'.*spell"):
         Turn.from_dict(turn.to_dict(), tools=[spell])
@@ -400,7 +400,7 @@ def test_unknown_names() -> None:
 
 
 async def test_a_queue_with_an_unknown_tool_is_not_half_restored() -> None:
-    """All or nothing."""
+    """It restores all turns or none."""
     agent = worker(say, spell)
     await agent.put(Turn(say, {"word": "a"}))
     await agent.put(Turn(spell, {"word": "b"}))
@@ -411,7 +411,7 @@ async def test_a_queue_with_an_unknown_tool_is_not_half_restored() -> None:
 
 
 def test_what_has_to_be_handed_in_again() -> None:
-    """A model object and a function as the system prompt are no data."""
+    """A model object and a function as the system prompt are not data."""
     agent = Agent("a", ScriptedModel([]), system=lambda context: "hi")
     with pytest.raises(UsageError, match="model="):
         Agent.from_dict(agent.to_dict())
@@ -434,7 +434,7 @@ def test_what_has_to_be_handed_in_again() -> None:
     ],
 )
 def test_damaged_data(what: str, damage: Any) -> None:
-    """It is a `StoreError` that says what is wrong."""
+    """It is a `StoreError` that names the damage."""
     agent = worker(say)
     saved = {"turn": Turn(say, {}).to_dict(), "queue": agent.queue.to_dict(), "agent": agent.to_dict()}[what]
     read: dict[str, Any] = {
@@ -448,7 +448,7 @@ def test_damaged_data(what: str, damage: Any) -> None:
 
 @pytest.mark.parametrize("options", [{"format": 1}, {"temperature": "warm"}, {"thinking": 0}, {"stop": 3}])
 def test_damaged_options(options: Any) -> None:
-    """Those of a saved agent are checked where it is loaded, by their names and their values."""
+    """Those of a saved agent are checked on loading, by their names and their values."""
     saved = worker(say).to_dict()
     with pytest.raises(StoreError, match="not a saved agent: options: "):
         Agent.from_dict({**saved, "options": options}, tools=TOOLS, model=ScriptedModel([]))
@@ -456,7 +456,7 @@ def test_damaged_options(options: Any) -> None:
 
 @pytest.mark.parametrize("what", ["turn", "queue", "agent"])
 def test_newer_data(what: str) -> None:
-    """It is refused untouched, and the error says what to do."""
+    """It is refused unchanged, and the error has the remedy."""
     agent = worker(say)
     saved = {"turn": Turn(say, {}).to_dict(), "queue": agent.queue.to_dict(), "agent": agent.to_dict()}[what]
     read: dict[str, Any] = {"turn": Turn.from_dict, "queue": worker(say).queue.restore, "agent": Agent.from_dict}
@@ -466,7 +466,7 @@ def test_newer_data(what: str) -> None:
 
 @pytest.mark.parametrize("field", ["timeout", "arguments", "approval", "tags"])
 def test_a_turn_that_was_changed_by_hand(field: str) -> None:
-    """Values that no turn can have are damage, and no mistake of the caller's."""
+    """Values that no turn can have are damage, and no mistake of the caller."""
     wrong = {"timeout": -1, "arguments": [1], "approval": {"verdict": "maybe", "value": 1}, "tags": 7}
     with pytest.raises(StoreError, match=field):
         Turn.from_dict({**Turn(say, {}).to_dict(), field: wrong[field]}, **FIND)
@@ -481,7 +481,7 @@ def test_text_that_is_no_json(text: Any) -> None:
 
 
 async def test_a_saved_session_holds_no_live_objects() -> None:
-    """A session with tool calls is JSON, detached from what the tool returned."""
+    """A session with tool calls is JSON, independent of the objects that the tool returned."""
     kept = {"list": [1]}
 
     @tool
@@ -496,7 +496,7 @@ async def test_a_saved_session_holds_no_live_objects() -> None:
 
 
 async def test_a_saved_queue_is_restored_once() -> None:
-    """Two turns of one id would be two runs of one turn; nothing is restored then."""
+    """Two turns with one id would be two runs of one turn; nothing is restored then."""
     agent = worker(add)
     await agent.put(Turn(add, {"a": 1, "b": 2}, id="one"))
     data = agent.queue.to_dict()
@@ -511,7 +511,7 @@ async def test_a_saved_queue_is_restored_once() -> None:
 
 
 def test_what_saved_data_says_cannot_be_given_besides_it() -> None:
-    """The error lists what can."""
+    """The error lists what can be passed."""
     text = Agent("clerk", "openai/gpt-5").to_json()
     with pytest.raises(UsageError) as caught:
         Agent.from_json(text, max_iterations=2)

@@ -31,7 +31,7 @@ from agentflow.vocabulary.events import ActingEvent, PostTurn, PreTurn, TurnEven
 
 
 def adder(**options: Any) -> Tool[..., Any]:
-    """A tool of the test's own."""
+    """Return a tool of the test's own."""
 
     async def add(a: int, b: int) -> int:
         """Add."""
@@ -50,7 +50,7 @@ def counter(**options: Any) -> Tool[..., Any]:
 
 
 class Names(Hook):
-    """Writes its name down for each event."""
+    """Records its name for each event."""
 
     def __init__(self, name: str, order: list[str], kind: type = PreActing, **options: Any) -> None:
         self.label = name
@@ -84,7 +84,7 @@ ADD = use("t1", "add", a=1, b=2)
 
 
 async def test_the_narrower_scope_comes_first_in_a_tie(process: ProcessHooks) -> None:
-    """Tool, turn, agent, process, whatever was registered first."""
+    """Tool, turn, agent, process, in any order of registration."""
     order: list[str] = []
     process.hook(Names("process", order))
     add = adder()
@@ -96,7 +96,7 @@ async def test_the_narrower_scope_comes_first_in_a_tie(process: ProcessHooks) ->
 
 
 async def test_priority_comes_before_scope(process: ProcessHooks) -> None:
-    """A process-wide hook of a lower number is earlier than a tool's."""
+    """A process-wide hook with a lower number is earlier than a tool's."""
     order: list[str] = []
     process.hook(Names("process", order, priority=1))
     add = adder()
@@ -121,7 +121,7 @@ async def test_class_comes_before_priority(process: ProcessHooks) -> None:
 
 
 async def test_the_same_hook_in_several_scopes_fires_once(process: ProcessHooks) -> None:
-    """Once per event, at its narrowest place."""
+    """It fires once per event, at its narrowest scope."""
     order: list[str] = []
     same = Names("same", order)
     process.hook(same)
@@ -136,7 +136,7 @@ async def test_the_same_hook_in_several_scopes_fires_once(process: ProcessHooks)
 
 
 async def test_the_same_hook_on_two_tools_fires_for_each(process: ProcessHooks) -> None:
-    """Once for each of their calls."""
+    """It fires once for each of their calls."""
     order: list[str] = []
     add, count = adder(), counter()
     for each in (add, count):
@@ -162,7 +162,9 @@ async def test_the_same_hook_on_two_tools_fires_for_each(process: ProcessHooks) 
     ],
 )
 async def test_tags(agent_tags: Any, turn_tags: Any, tool_tags: Any, fires: bool, process: ProcessHooks) -> None:
-    """One tag of the hook on agent, turn or tool is enough; what has none never matches a hook that has some."""
+    """One tag of the hook on agent, turn or tool is enough; an object without tags never matches a hook that has
+    some.
+    """
     order: list[str] = []
     process.hook([Names("tagged", order, tags=frozenset({"db", "web"})), Names("all", order)])
     add = adder(tags=tool_tags)
@@ -172,7 +174,7 @@ async def test_tags(agent_tags: Any, turn_tags: Any, tool_tags: Any, fires: bool
 
 
 async def test_tags_of_a_tool_concern_its_calls_alone(process: ProcessHooks) -> None:
-    """Other tools of the same agent are not seen."""
+    """Other tools of the same agent do not match."""
     seen: list[str] = []
 
     @process.on(PreActing, tags=["db"])
@@ -186,7 +188,7 @@ async def test_tags_of_a_tool_concern_its_calls_alone(process: ProcessHooks) -> 
 
 
 async def test_hooks_of_an_object_ignore_tags(process: ProcessHooks) -> None:
-    """They were registered on the very object."""
+    """They were registered on the object itself."""
     order: list[str] = []
     add = adder()
     add.hook(Names("tool", order, tags=frozenset({"x"})))
@@ -199,7 +201,7 @@ async def test_hooks_of_an_object_ignore_tags(process: ProcessHooks) -> None:
 
 
 async def test_process_hooks_concern_calls_that_begin_later(process: ProcessHooks) -> None:
-    """A call that runs keeps what it found; the next one has the new hook; taken off, it is gone."""
+    """A running call keeps the hooks with which it began; the next one has the new hook; removed, it is gone."""
     order: list[str] = []
     add = adder()
 
@@ -220,7 +222,7 @@ async def test_process_hooks_concern_calls_that_begin_later(process: ProcessHook
 
 
 async def test_a_registration_is_a_context_manager(process: ProcessHooks) -> None:
-    """At its end the hook is off."""
+    """At the end of the block the hook is removed."""
     order: list[str] = []
     add = adder()
     registered = process.hook(Names("within", order))
@@ -231,7 +233,7 @@ async def test_a_registration_is_a_context_manager(process: ProcessHooks) -> Non
 
 
 async def test_default_process_hooks_are_separate(process: ProcessHooks) -> None:
-    """A registry of one's own does not reach agents that use another one."""
+    """A separate registry does not apply to agents that use another one."""
     order: list[str] = []
     process.hook(Names("mine", order))
     await Turn(adder(), {"a": 1, "b": 2}).returning()
@@ -242,7 +244,7 @@ async def test_default_process_hooks_are_separate(process: ProcessHooks) -> None
 
 
 async def test_the_hooks_of_a_tool() -> None:
-    """Before, each piece, after; an error in between: for calls, queues and turns by hand."""
+    """Before, each chunk, after, and an error: for calls, queues and turns by hand."""
     order: list[str] = []
     count = counter()
     count.on(PreActing, lambda event: order.append(f"before {dict(event.tool_use.input)}"))
@@ -262,7 +264,7 @@ async def test_the_hooks_of_a_tool() -> None:
 
 
 async def test_hooks_of_a_tool_see_nothing_else() -> None:
-    """Neither other tools nor other events of the call."""
+    """They get neither other tools nor other events of the call."""
     log = Log()
     add, count = adder(), counter()
     add.hook(log)
@@ -271,7 +273,7 @@ async def test_hooks_of_a_tool_see_nothing_else() -> None:
 
 
 async def test_a_renamed_call_is_judged_by_the_new_tools_hooks() -> None:
-    """Sending a call elsewhere does not get around the guard there."""
+    """Renaming a call does not bypass the guard of the new tool."""
     denied: list[str] = []
 
     async def remove(a: int, b: int) -> str:
@@ -304,7 +306,7 @@ async def test_an_alias_shares_the_hooks() -> None:
 
 
 async def test_a_tool_that_is_a_method() -> None:
-    """Its hooks see the calls of every object that it is bound to."""
+    """Its hooks get the calls of every object to which it is bound."""
     order: list[str] = []
 
     class Desk:
@@ -324,14 +326,14 @@ async def test_a_tool_that_is_a_method() -> None:
 
 
 class Doubles(Hook):
-    """Wraps a tool: its text twice."""
+    """Wraps a tool and doubles its text."""
 
     def around(self, event: Any, source: Any) -> Any:
         return source.map(lambda result: f"{result.text}{result.text}") if isinstance(event, PreActing) else source
 
 
 async def test_a_hook_of_a_tool_may_wrap_it() -> None:
-    """In calls and turns of that tool alone; what it makes of the text is read back as what the tool returns, an int."""
+    """In calls and turns of that tool only; the text is converted to the tool's return type, an int."""
     add = adder()
     add.hook(Doubles())
     agent = Agent("a", ScriptedModel([[ADD, use("t2", "other")], "ok"]), tools=[add, tool(name="other")(_other)])
@@ -341,13 +343,13 @@ async def test_a_hook_of_a_tool_may_wrap_it() -> None:
 
 
 async def _other() -> str:
-    """Say other."""
+    """Return "other"."""
     return "other"
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["called", "streamed"])
 async def test_scopes_in_a_parallel_round(streamed: bool, process: ProcessHooks) -> None:
-    """Each call has the hooks of its own tool, streamed or not, and the same ones either way."""
+    """Each call has the hooks of its own tool, streamed or not."""
     seen: list[str] = []
 
     def note(event: Any) -> None:
@@ -375,7 +377,7 @@ async def test_scopes_in_a_parallel_round(streamed: bool, process: ProcessHooks)
 
 
 async def test_a_tools_hook_that_fails_on_a_notification_is_skipped_from_then_on() -> None:
-    """For the rest of the run; the tool is none the worse for it, and the failure is told once."""
+    """It is disabled for the rest of the run; the tool is unaffected, and the failure is reported once."""
     log, tries = Log(), list[int]()
     count = counter()
 
@@ -392,7 +394,7 @@ async def test_a_tools_hook_that_fails_on_a_notification_is_skipped_from_then_on
 
 
 async def test_a_tools_hook_that_fails_on_a_decision_fails_the_call() -> None:
-    """Like any hook that judges; `on_failure` chooses otherwise."""
+    """The call fails, as with any decision hook; `on_failure` overrides that."""
     add = adder()
 
     @add.on(PreActing)
@@ -416,7 +418,7 @@ async def test_a_tools_hook_that_fails_on_a_decision_fails_the_call() -> None:
 
 
 async def test_hooks_of_a_turn_travel_with_its_copies() -> None:
-    """And registering on the copy leaves the first one alone."""
+    """Registering on the copy does not change the original."""
     order: list[str] = []
     turn = Turn(adder(), {"a": 1, "b": 2}, hooks=[Names("first", order, PreTurn)])
     copy = turn.copy()
@@ -427,7 +429,7 @@ async def test_hooks_of_a_turn_travel_with_its_copies() -> None:
 
 
 async def test_a_hook_cannot_be_registered_on_a_turn_that_runs() -> None:
-    """It would see half of it."""
+    """It would miss the earlier events."""
     errors: list[str] = []
 
     async def meddle() -> None:
@@ -443,7 +445,7 @@ async def test_a_hook_cannot_be_registered_on_a_turn_that_runs() -> None:
 
 @pytest.mark.parametrize("scope", ["tool", "turn", "process"])
 def test_what_is_no_hook_is_refused_at_every_scope(scope: str, process: ProcessHooks) -> None:
-    """When it is registered, and not when it would first be called."""
+    """It is refused at registration, and not at its first call."""
     add = adder()
     register: dict[str, Any] = {"tool": add.hook, "turn": Turn(add, {}).hook, "process": process.hook}
     with pytest.raises(UsageError):
@@ -459,7 +461,7 @@ async def delete_file(path: str) -> str:
 
 
 def test_the_scopes_take_hooks_as_an_agent_does(process: ProcessHooks) -> None:
-    """One, a list of lists, functions by name; a plain function and a class get the agent's errors."""
+    """One hook, nested lists, functions by name; a plain function and a class get the agent's errors."""
     log = Log()
     turn = Turn(add, {"a": 1, "b": 2}, hooks=log)
     more = turn.hook([[Log()], {"before_each_tool": print}])
@@ -484,7 +486,7 @@ def test_the_scopes_take_hooks_as_an_agent_does(process: ProcessHooks) -> None:
 
 
 def test_a_hook_that_would_never_fire_is_refused() -> None:
-    """A tool and a turn are told their own events only; one of several is enough, and a hook of all events may come."""
+    """A tool and a turn have their own events only; one of several is enough, and a hook of all events is accepted."""
 
     @tool
     async def own() -> str:

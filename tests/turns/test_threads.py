@@ -1,6 +1,6 @@
-"""Agents that are asked and sent to from many threads: each sender has an event loop of its own, and loops come and go.
+"""Agents that get questions and turns from many threads: each sender has an event loop of its own, and loops come and go.
 
-What is awaited is answered, no turn runs twice, and nobody hangs on the event loop of somebody else.
+Awaited work is answered, no turn runs twice, and nothing depends on a foreign event loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATIENCE = 60.0
 
 
 class Threads:
-    """Threads whose failures, and whose hanging, are the test's."""
+    """Threads whose failures, and whose hanging, fail the test."""
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
@@ -53,7 +53,7 @@ class Threads:
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Turns that were cut with their sender, and that nobody asked for, are logged when their receipts go."""
+    """Turns that were cancelled with their sender, and are not awaited, are logged when their receipts are dropped."""
     logger.disable("agentflow")
     yield
     gc.collect()
@@ -67,7 +67,7 @@ def threads() -> Threads:
 
 @tool
 async def echo(number: int) -> int:
-    """Give it back."""
+    """Return the argument."""
     await asyncio.sleep(0.002)
     return number
 
@@ -78,14 +78,14 @@ async def answered(request: Any) -> str:
 
 
 def pair(agents: AgentRegistry, *tools: Any, answers: int = 0, **more: Any) -> tuple[Agent, Agent]:
-    """A clerk, and a librarian with tools."""
+    """Return a clerk, and a librarian with tools."""
     model = ScriptedModel([answered] * answers)
     librarian = agents.register(Agent("librarian", model, tools=tools, agents=agents, **more))
     return agents.register(Agent("clerk", ScriptedModel([]), agents=agents)), librarian
 
 
 def eight(threads: Threads, work: Callable[[int], object]) -> list[object]:
-    """What eight threads gave that began at once."""
+    """Return the results of eight threads that began together."""
     gate, got = threading.Barrier(8), [None] * 8
 
     def one(number: int) -> None:
@@ -100,7 +100,7 @@ def eight(threads: Threads, work: Callable[[int], object]) -> list[object]:
 
 @pytest.mark.parametrize("how", ["block", "asyncio.run"])
 def test_eight_threads_ask_one_agent(how: str, agents: AgentRegistry, threads: Threads) -> None:
-    """Each blocks in an event loop of its own, which ends with its answer; each is answered."""
+    """Each blocks in an event loop of its own, which ends with its answer."""
     clerk, librarian = pair(agents, answers=8)
 
     def ask(number: int) -> str:
@@ -125,7 +125,7 @@ def test_eight_threads_send_to_one_agent(agents: AgentRegistry, threads: Threads
 
 
 def test_a_turn_runs_in_the_event_loop_that_it_was_sent_from(agents: AgentRegistry, threads: Threads) -> None:
-    """So what its tool holds (a connection, a lock) may belong to the sender's loop."""
+    """So its tool may use a connection or lock of the sender's loop."""
     homes: dict[int, tuple[object, object]] = {}
 
     @tool
@@ -143,7 +143,7 @@ def test_a_turn_runs_in_the_event_loop_that_it_was_sent_from(agents: AgentRegist
 
 
 def test_turns_of_several_event_loops_run_in_the_order_of_sending(agents: AgentRegistry, threads: Threads) -> None:
-    """One at a time: what another loop sent first comes first, though it takes its time."""
+    """They run one at a time, in the order of sending, even if another loop's turn takes long."""
     log: list[str] = []
     first_runs, second_sent = threading.Event(), threading.Event()
 
@@ -176,7 +176,7 @@ def test_turns_of_several_event_loops_run_in_the_order_of_sending(agents: AgentR
 
 
 def dying(coroutine: Coroutine[Any, Any, Any], tidy: bool) -> Any:
-    """Run a coroutine in a loop that ends with it: tidily, its tasks cancelled, or closed under them."""
+    """Run a coroutine in a loop that ends with it: its tasks are cancelled, or the loop is closed under them."""
     if tidy:
         return asyncio.run(coroutine)
     loop = asyncio.new_event_loop()
@@ -188,7 +188,7 @@ def dying(coroutine: Coroutine[Any, Any, Any], tidy: bool) -> Any:
 
 @pytest.mark.parametrize("tidy", [True, False])
 def test_what_a_dead_sender_left_waiting_is_run_before_what_comes_behind_it(tidy: bool, agents: AgentRegistry) -> None:
-    """Nobody waits for it, so it needs somebody who does; then it is run in its place."""
+    """It is not awaited, so it stays until a new turn is sent or a receipt awaited; then it runs in order."""
     ran: list[int] = []
 
     @tool
@@ -214,7 +214,7 @@ def test_what_a_dead_sender_left_waiting_is_run_before_what_comes_behind_it(tidy
 
 @pytest.mark.parametrize("tidy", [True, False])
 def test_whoever_awaits_the_receipt_of_a_dead_sender_has_the_turn_run(tidy: bool, agents: AgentRegistry) -> None:
-    """In the event loop that waits."""
+    """It runs in the event loop of the await."""
     clerk, librarian = pair(agents, echo)
 
     async def leave() -> Receipt[int]:
@@ -230,7 +230,7 @@ def test_whoever_awaits_the_receipt_of_a_dead_sender_has_the_turn_run(tidy: bool
 
 
 def test_what_a_dead_sender_left_in_a_full_queue_makes_place(agents: AgentRegistry) -> None:
-    """A sender who waits for a place has it run."""
+    """A sender that waits for a place runs it."""
     clerk, librarian = pair(agents, echo, queue_limit=1)
 
     async def leave() -> None:
@@ -249,7 +249,7 @@ def test_what_a_dead_sender_left_in_a_full_queue_makes_place(agents: AgentRegist
 def test_a_sender_that_dies_while_its_turn_runs_keeps_nobody_waiting(
     tidy: bool, agents: AgentRegistry, threads: Threads
 ) -> None:
-    """Its turn is cut, and its receipt says so; the next one is run, though it has waited from before."""
+    """Its turn is cancelled, and its receipt raises; the next one runs, although it has waited since before."""
     running, waiting = threading.Event(), threading.Event()
 
     @tool
@@ -286,7 +286,7 @@ def test_a_sender_that_dies_while_its_turn_runs_keeps_nobody_waiting(
 
 
 class Hammer:
-    """What one thread does to an agent, step by step, and what it is owed."""
+    """The actions of one thread on an agent, and the results that it must get."""
 
     def __init__(self, clerk: Agent, number: int, ran: Counter[int]) -> None:
         self.clerk = clerk
@@ -334,7 +334,7 @@ class Hammer:
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_eight_threads_hammer_one_agent(agents: AgentRegistry, threads: Threads) -> None:
-    """They ask, send, give up and die; what was awaited ran once and was answered, and nothing else ran more than once."""
+    """They ask, send, give up and end; awaited work ran once and was answered, and nothing else ran more than once."""
     ran: Counter[int] = Counter()
 
     @tool
@@ -361,7 +361,7 @@ def test_eight_threads_hammer_one_agent(agents: AgentRegistry, threads: Threads)
 
 
 def test_a_turn_that_threads_put_at_once_is_in_one_queue(threads: Threads) -> None:
-    """One of them has it, the others are told where it is; the same holds for running it by hand."""
+    """One of them has it, and the others get its place; the same holds for running it by hand."""
     workers = [Agent(f"worker{number}", ScriptedModel([]), tools=[echo]) for number in range(8)]
     turn = Turn(echo, {"number": 1})
 

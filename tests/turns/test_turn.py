@@ -57,7 +57,7 @@ from agentflow.vocabulary.events import PostTurn, PreTurn, TurnValue
 
 
 async def ends(turn: Turn[Any]) -> tuple[str, StopReason | None]:
-    """What awaiting or reading a turn raises, and how it says that it ended; it has an end and is not running."""
+    """Check what awaiting or reading a turn raises, its stop reason, and that it has ended."""
     try:
         if turn.tool.streaming:
             async for _ in turn.yielding():
@@ -73,7 +73,7 @@ async def ends(turn: Turn[Any]) -> tuple[str, StopReason | None]:
 
 
 async def read(turn: Turn[Any], got: list[Any], wait: float = 0) -> None:
-    """Read a stream's values into a list, and take some time for each."""
+    """Read a stream's values into a list, with a delay for each."""
     async for value in turn.yielding():
         got.append(value)
         await asyncio.sleep(wait)
@@ -83,7 +83,7 @@ async def read(turn: Turn[Any], got: list[Any], wait: float = 0) -> None:
 
 
 async def test_the_tools_own_timeout_error_is_no_timeout() -> None:
-    """A `TimeoutError` that the tool raises is its own error, and comes out as it is."""
+    """A `TimeoutError` that the tool raises is its own error, and is raised unchanged."""
 
     @tool
     async def slow_server() -> str:
@@ -93,7 +93,7 @@ async def test_the_tools_own_timeout_error_is_no_timeout() -> None:
 
 
 def test_an_inner_turns_timeout_is_an_error_of_the_outer() -> None:
-    """Only the turn whose limit passed has timed out."""
+    """Only the turn that exceeded its limit has timed out."""
 
     @tool
     async def hang() -> str:
@@ -114,7 +114,7 @@ def test_an_inner_turns_timeout_is_an_error_of_the_outer() -> None:
 
 
 def test_an_inner_turns_timeout_in_a_call_is_an_error_too() -> None:
-    """In a call of the loop, the result of the outer tool says error and not timeout."""
+    """In a call, the result of the outer tool is an error and no timeout."""
 
     @tool
     async def hang() -> str:
@@ -134,7 +134,7 @@ def test_an_inner_turns_timeout_in_a_call_is_an_error_too() -> None:
 
 
 def test_waiting_for_the_lock_does_not_count() -> None:
-    """A turn with a limit of 5 s that waits 30 s for the lock and works 3 s has time enough."""
+    """A turn with a limit of 5 s that waits 30 s for the lock and works 3 s does not time out."""
 
     @tool(lock=True, timeout=5)
     async def locked(seconds: float) -> float:
@@ -171,7 +171,9 @@ def test_the_readers_time_does_not_count() -> None:
 
 
 def test_the_tools_time_counts_over_the_whole_stream() -> None:
-    """Steps of 2 s under a limit of 5 s: two values, and then the limit, whatever the reader takes; the stream is closed."""
+    """Steps of 2 s with a limit of 5 s: two values, and then the limit, however long the reader takes; the stream is
+    closed.
+    """
     closed: list[float] = []
 
     @tool(timeout=5)
@@ -193,7 +195,7 @@ def test_the_tools_time_counts_over_the_whole_stream() -> None:
 
 
 def test_hooks_that_see_pieces_do_not_count() -> None:
-    """A hook that takes 100 s for each emitted piece takes none of the tool's 5 s."""
+    """A hook that takes 100 s for each chunk uses none of the tool's 5 s."""
 
     @tool(timeout=5)
     async def emits(emitter: ToolEmitter) -> str:
@@ -213,7 +215,7 @@ def test_hooks_that_see_pieces_do_not_count() -> None:
 
 
 def test_a_tool_that_turns_its_cancellation_into_an_error() -> None:
-    """It has timed out all the same, and the task that ran it is not left half cancelled."""
+    """It has timed out, and the task that ran it has no pending cancellation."""
 
     @tool(timeout=1)
     async def stubborn() -> str:
@@ -242,7 +244,7 @@ LATE = (
 
 @tool(timeout=1)
 async def finishes(values: int) -> AsyncIterator[str]:
-    """Go on as if nothing had happened."""
+    """Continue as if nothing had happened."""
     for number in range(values):
         yield str(number)
     with suppress(asyncio.CancelledError):
@@ -250,7 +252,7 @@ async def finishes(values: int) -> AsyncIterator[str]:
 
 
 def test_a_tool_that_finishes_against_its_cancellation() -> None:
-    """It has timed out: what it returns then is dropped, and the error says so."""
+    """It has timed out: its return value is dropped, and the error says so."""
 
     @tool(timeout=1, name="finishes")
     async def returns() -> str:
@@ -272,7 +274,7 @@ def test_a_tool_that_finishes_against_its_cancellation() -> None:
 
 @pytest.mark.parametrize("values", [0, 2])
 def test_a_stream_that_ends_against_its_cancellation(values: int) -> None:
-    """It has timed out too; the values that came in time are the reader's."""
+    """It has timed out too; the reader has the values that came in time."""
 
     async def main() -> Any:
         turn, got = Turn(finishes, {"values": values}), list[str]()
@@ -284,7 +286,7 @@ def test_a_stream_that_ends_against_its_cancellation(values: int) -> None:
 
 
 def test_a_models_tool_that_finishes_against_its_cancellation() -> None:
-    """In a call it is the same: the model reads that it came too late."""
+    """The same holds in a call: the model reads that it came too late."""
 
     async def main() -> Any:
         agent = Agent("a", ScriptedModel([ToolUseBlock("t", "finishes", {"values": 1}), "end"]), tools=[finishes])
@@ -296,7 +298,7 @@ def test_a_models_tool_that_finishes_against_its_cancellation() -> None:
 
 
 def test_a_stream_that_ignores_its_cancellation() -> None:
-    """It is closed at its next value, which is dropped: no tool can work on past its limit."""
+    """It is closed at its next value, which is dropped: no tool works past its limit."""
 
     @tool(timeout=5)
     async def deaf() -> AsyncIterator[int]:
@@ -318,7 +320,7 @@ def test_a_stream_that_ignores_its_cancellation() -> None:
 
 @pytest.mark.parametrize("retries", [0, 3])
 def test_a_tool_that_ignores_a_cancellation_from_outside(retries: int) -> None:
-    """Whoever cancelled gets a cancelled turn; what the tool returns late counts for nothing."""
+    """The caller gets a cancelled turn; a late return value is dropped."""
 
     @tool(retries=retries)
     async def deaf() -> str:
@@ -341,7 +343,7 @@ def test_a_tool_that_ignores_a_cancellation_from_outside(retries: int) -> None:
 
 
 async def test_a_tool_with_time_limits_of_its_own() -> None:
-    """`asyncio.timeout` inside a tool is the tool's business, and no cancellation of the turn."""
+    """`asyncio.timeout` inside a tool is independent of the turn's cancellation."""
 
     @tool
     async def patient() -> str:
@@ -359,7 +361,7 @@ async def test_a_tool_with_time_limits_of_its_own() -> None:
 
 
 class Flaky:
-    """A tool's work that fails as scripted."""
+    """A tool's function that fails as scripted."""
 
     def __init__(self, *failures: BaseException | float) -> None:
         self.failures = list(failures)
@@ -395,7 +397,7 @@ def test_retries_cover_exceptions_and_timeouts() -> None:
 
 
 def test_retries_run_out() -> None:
-    """The last error comes out, and it is reported once."""
+    """The last error is raised, and reported once."""
 
     async def main() -> Any:
         flaky, log = Flaky(*[ValueError(str(i)) for i in range(9)]), Log()
@@ -409,8 +411,9 @@ def test_retries_run_out() -> None:
 
 
 def test_retries_wait_as_long_as_they_are_asked_to() -> None:
-    """A tool whose own model is busy is tried again after the wait that was asked for, on its clock; where that is longer
-    than a tool waits, its error comes out at once. Who gave up is said in a note."""
+    """A tool whose own model is busy is tried again after the requested wait, on its clock; if that is longer than a
+    tool waits, its error is raised at once. A note names the tool that gave up.
+    """
 
     def busy(seconds: float) -> ModelError:
         return ModelError("busy", retryable=True, retry_after=seconds)
@@ -432,7 +435,7 @@ def test_retries_wait_as_long_as_they_are_asked_to() -> None:
 
 
 def test_retries_never_cover_cancellation() -> None:
-    """A cancelled turn is over at once."""
+    """A cancelled turn has finished at once."""
 
     async def main() -> Any:
         flaky = Flaky(100.0, 100.0)
@@ -463,7 +466,7 @@ async def test_retries_never_cover_wrong_arguments() -> None:
 
 
 def test_retries_never_cover_a_stream_that_was_seen() -> None:
-    """A reader who has the first value gets the error; one who has none gets the second attempt."""
+    """A reader with the first value gets the error; a reader without one gets the second attempt."""
 
     @tool(retries=1)
     async def breaks(after: int, context: ToolContext) -> AsyncIterator[int]:
@@ -483,7 +486,7 @@ def test_retries_never_cover_a_stream_that_was_seen() -> None:
 
 
 def test_the_lock_is_free_between_attempts() -> None:
-    """While a locked tool waits to be tried again, others may have the lock."""
+    """While a locked tool waits for its next attempt, other calls may take the lock."""
 
     async def main() -> Any:
         order: list[str] = []
@@ -508,7 +511,7 @@ def test_the_lock_is_free_between_attempts() -> None:
 
 
 async def test_a_locked_tool_that_runs_itself_is_an_error_and_no_deadlock() -> None:
-    """The inner turn says why; the outer one fails with it, and the lock is free afterwards."""
+    """The inner turn raises the reason; the outer one fails with it, and the lock is free afterwards."""
 
     @tool(lock=True)
     async def again(deep: bool) -> str:
@@ -520,7 +523,7 @@ async def test_a_locked_tool_that_runs_itself_is_an_error_and_no_deadlock() -> N
 
 
 def test_a_locked_tool_with_retries_that_runs_itself() -> None:
-    """Trying again would not help, so nothing is tried again."""
+    """Another attempt would not help, so there is none."""
     runs: list[bool] = []
 
     @tool(lock=True, retries=3)
@@ -537,7 +540,7 @@ def test_a_locked_tool_with_retries_that_runs_itself() -> None:
 
 
 async def test_a_locked_tool_that_reaches_itself_through_a_sub_agent() -> None:
-    """The sub-agent's model is told; nobody waits forever."""
+    """The sub-agent's model reads the error; nothing waits indefinitely."""
 
     @tool(lock=True)
     async def shared(deep: bool) -> str:
@@ -552,7 +555,7 @@ async def test_a_locked_tool_that_reaches_itself_through_a_sub_agent() -> None:
 
 
 async def test_a_task_that_outlives_the_locked_tool_may_take_the_lock_later() -> None:
-    """What a tool has left behind does not hold its lock any more."""
+    """A task that a tool has started no longer holds its lock."""
     left: list[asyncio.Task[Any]] = []
     over = asyncio.Event()
 
@@ -572,7 +575,7 @@ async def test_a_task_that_outlives_the_locked_tool_may_take_the_lock_later() ->
 
 
 async def test_two_locked_tools_may_nest() -> None:
-    """Only the lock that one holds oneself is refused."""
+    """Only a lock that the task itself holds is refused."""
 
     @tool(lock=True)
     async def inner() -> str:
@@ -589,7 +592,7 @@ async def test_two_locked_tools_may_nest() -> None:
 
 
 async def test_deny() -> None:
-    """The tool does not run, and the turn says denied with the reason."""
+    """The tool does not run, and the turn is denied with the reason."""
 
     @on(PreActing)
     def never(event: PreActing) -> Deny:
@@ -602,7 +605,7 @@ async def test_deny() -> None:
 
 
 async def test_veto_equals_deny() -> None:
-    """Raising it is the same."""
+    """It has the same effect."""
 
     @on(PreActing)
     def never(event: PreActing) -> None:
@@ -612,7 +615,7 @@ async def test_veto_equals_deny() -> None:
 
 
 async def test_answer() -> None:
-    """The answer takes the place of the tool's value, as the object it is."""
+    """The answer replaces the tool's value, as the same object."""
     answer = {"from": "the cache"}
 
     @on(PreActing)
@@ -625,7 +628,7 @@ async def test_answer() -> None:
 
 
 async def test_answer_of_a_stream() -> None:
-    """A stream that a hook answers has one value: the answer."""
+    """An answered stream has one value: the answer."""
 
     @on(PreActing)
     def cached(event: PreActing) -> Answer:
@@ -637,7 +640,7 @@ async def test_answer_of_a_stream() -> None:
 
 
 async def test_a_suspend_is_a_denial_until_it_is_approved() -> None:
-    """A turn waits for nobody: it says that it needs an approval; with one it runs."""
+    """A turn cannot wait: it reports that it needs an approval, and runs with one."""
 
     @on(PreActing)
     def asks(event: PreActing) -> Suspend:
@@ -662,7 +665,7 @@ async def test_a_suspend_is_a_denial_until_it_is_approved() -> None:
     ],
 )
 async def test_a_tool_that_requires_approval(approval: Any, outcome: str) -> None:
-    """It runs with an approval alone; a denial and an answer count as in a call."""
+    """It runs with an approval only; a denial and an answer count as in a call."""
 
     @tool(requires_approval=True)
     async def delete(path: str) -> str:
@@ -677,7 +680,7 @@ async def test_a_tool_that_requires_approval(approval: Any, outcome: str) -> Non
 
 
 async def test_an_external_tool_takes_an_answer_alone() -> None:
-    """Nothing can run it: without an answer the turn is denied and says what would be legal; approving it too."""
+    """Nothing can run it: without an answer the turn is denied and names the legal values; with an approval too."""
     ask = external_tool("ask_user", "Ask.", {"type": "object", "properties": {}})
     for approval in (None, Approve()):
         turn = Turn(ask, {}, approval=approval)
@@ -688,7 +691,7 @@ async def test_an_external_tool_takes_an_answer_alone() -> None:
 
 
 async def test_a_turn_of_a_suspended_sub_agent_says_who_waits() -> None:
-    """Its approval cannot be given through a turn, so the error does not ask for one."""
+    """Its approval cannot be passed through a turn, so the error does not ask for one."""
 
     @tool(requires_approval=True)
     async def delete() -> str:
@@ -712,7 +715,7 @@ async def test_arguments_that_a_hook_edits() -> None:
 
 
 async def test_arguments_that_a_hook_spoils_are_checked() -> None:
-    """The tool does not run with what does not fit."""
+    """The tool does not run with invalid arguments."""
 
     @on(PreActing)
     def spoil(event: PreActing) -> None:
@@ -722,7 +725,7 @@ async def test_arguments_that_a_hook_spoils_are_checked() -> None:
 
 
 async def test_a_result_that_a_hook_edits() -> None:
-    """The caller gets the edited text in place of the value."""
+    """The caller gets the edited text instead of the value."""
 
     @on(PostActing)
     def mask(event: PostActing) -> None:
@@ -732,7 +735,7 @@ async def test_a_result_that_a_hook_edits() -> None:
 
 
 async def test_a_failure_that_a_hook_makes_good() -> None:
-    """A result that says success in place of an error is the turn's value."""
+    """A successful result instead of the error is the turn's value."""
 
     @tool
     async def broken() -> str:
@@ -748,21 +751,21 @@ async def test_a_failure_that_a_hook_makes_good() -> None:
 
 
 class Again(Hook):
-    """Tries the work behind a tool once more."""
+    """Repeats the work of a tool once."""
 
     def around(self, event: Any, source: Any) -> Any:
         return source.retry(2) if isinstance(event, PreActing) else source
 
 
 async def test_a_wrapping_hook_may_retry_a_turn() -> None:
-    """The work behind `PreActing` is what it wraps, as in a call."""
+    """It wraps the work that follows `PreActing`, as in a call."""
     flaky = Flaky(ValueError("once"))
     turn = Turn(flaky_tool(flaky), hooks=[Again()])
     assert (await turn.returning(), flaky.runs) == ("run 2", 2)
 
 
 class Transforms(Hook):
-    """Changes the pieces of a tool's work."""
+    """Changes the chunks of a tool."""
 
     def around(self, event: Any, source: Any) -> Any:
         return source.chunks(lambda pieces: pieces.map(lambda n: n * 10)) if isinstance(event, PreActing) else source
@@ -796,7 +799,7 @@ KINDS = [PreTurn, PreActing, ActingChunk, TurnValue, PostActing, Error, PostTurn
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, KeyboardInterrupt])
 @pytest.mark.parametrize("of", ["value", "stream", "failure"])
 async def test_a_hook_that_raises_never_leaves_a_turn_running(kind: type, error: type[BaseException], of: str) -> None:
-    """Whatever it raises, at whatever event, of a turn that works or fails: it is over, has an end, and may run again."""
+    """Whatever it raises, at whatever event, of a turn that works or fails: the turn has ended, and may run again."""
     armed = True
 
     @on(kind)
@@ -822,7 +825,7 @@ async def test_a_hook_that_raises_never_leaves_a_turn_running(kind: type, error:
 
 
 async def test_the_original_error_comes_out_when_post_turn_fails_too() -> None:
-    """What fails while the turn is closed is a note on it."""
+    """A failure while the turn is closed is a note on it."""
 
     @tool
     async def breaks() -> str:
@@ -841,7 +844,7 @@ async def test_the_original_error_comes_out_when_post_turn_fails_too() -> None:
 
 
 class Bench:
-    """A streaming and a returning tool that say where they are, and note their cleanup."""
+    """A streaming and a returning tool that report their position, and record their cleanup."""
 
     def __init__(self) -> None:
         self.at = ""
@@ -859,7 +862,7 @@ class Bench:
 
         @tool(lock=True, timeout=None)
         async def stream() -> AsyncIterator[int]:
-            """Give two values, and wait before each."""
+            """Yield two values, with a wait before each."""
             try:
                 for i in range(2):
                     await self.stay(f"step {i}")
@@ -889,7 +892,7 @@ STEPS = ["PreTurn", "PreActing", "tool", "PostActing", "TurnValue", "PostTurn"]
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_turn_whose_task_is_cancelled(step: str) -> None:
-    """At every step: cleaned up once if the tool has begun, the lock is free, the turn says cancelled."""
+    """At every step: the tool cleans up once if it has begun, the lock is free, and the turn is cancelled."""
     bench = Bench()
     bench.hold = step
     turn = Turn(bench.value, hooks=[bench.hook()])
@@ -912,7 +915,7 @@ STREAM_STEPS = ["PreTurn", "PreActing", "step 0", "ActingChunk", "TurnValue", "s
 @pytest.mark.parametrize("step", STREAM_STEPS)
 @pytest.mark.parametrize("way", ["cancel", "aclose"])
 async def test_a_stream_that_is_cut_while_it_works(step: str, way: str) -> None:
-    """Its reader cancelled, or the block left meanwhile, at every step: the generator is closed once, the lock is free."""
+    """Its reader is cancelled, or the block left, at every step: the generator is closed once, and the lock is free."""
     bench = Bench()
     bench.hold = step
     turn = Turn(bench.stream, hooks=[bench.hook()])
@@ -939,7 +942,7 @@ async def test_a_stream_that_is_cut_while_it_works(step: str, way: str) -> None:
 
 
 async def test_a_stream_that_its_reader_closes_between_two_values() -> None:
-    """`aclose()` returns when the cleanup is done, once."""
+    """`aclose()` returns when the cleanup has finished, once."""
     bench = Bench()
     turn = Turn(bench.stream)
     stream = aiter(turn.yielding())
@@ -951,7 +954,7 @@ async def test_a_stream_that_its_reader_closes_between_two_values() -> None:
 
 
 async def test_a_bare_break_is_cleaned_up_at_the_next_turn_of_the_loop() -> None:
-    """Nobody closes the stream: it closes itself when it is dropped."""
+    """The stream is not closed explicitly: it closes itself when it is dropped."""
     bench = Bench()
     turn = Turn(bench.stream)
     async for _ in turn.yielding():
@@ -1009,7 +1012,7 @@ async def test_a_waiter_for_the_lock_that_is_cancelled() -> None:
 
 
 async def test_a_tool_that_raises_cancelled_error_itself_has_failed() -> None:
-    """Nobody cancelled the turn."""
+    """There was no cancellation."""
 
     @tool
     async def odd() -> str:
@@ -1020,7 +1023,7 @@ async def test_a_tool_that_raises_cancelled_error_itself_has_failed() -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 async def test_a_signal_in_the_tool_goes_through(error: type[BaseException]) -> None:
-    """It is raised unwrapped; the turn was cut and is over, and `PostTurn` is told."""
+    """It is raised unwrapped; the turn was cancelled and has ended, and `PostTurn` fires."""
 
     @tool
     async def signalled() -> str:
@@ -1033,7 +1036,9 @@ async def test_a_signal_in_the_tool_goes_through(error: type[BaseException]) -> 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_control_c(streaming: bool) -> None:
-    """Ctrl-C while a tool works: cleaned up once, lock free, the turn says cancelled, the program gets its interrupt."""
+    """Ctrl-C while a tool works: one cleanup, the lock is free, the turn is cancelled, and the program gets its
+    interrupt.
+    """
     body = "yield 1" if streaming else "pass"
     run = "async for _ in turn.yielding(): pass" if streaming else "await turn.returning()"
     program = textwrap.dedent(f"""
@@ -1066,7 +1071,7 @@ def test_control_c(streaming: bool) -> None:
 
 
 class Piece:
-    """A value that can be counted."""
+    """A value whose instances are counted."""
 
     __slots__ = ("__weakref__", "n")
 
@@ -1098,7 +1103,7 @@ async def test_a_long_stream_into_a_slow_reader_holds_one_value_at_a_time() -> N
 
 
 async def test_a_second_reader_of_a_stream_is_refused() -> None:
-    """One stream, one reader at a time; another run of the turn meanwhile is refused as well."""
+    """A stream has one reader at a time; another run of the turn meanwhile is refused as well."""
     bench = Bench()
     bench.hold = "step 0"
     turn = Turn(bench.stream)
@@ -1128,7 +1133,7 @@ async def test_streams_that_were_made_before_the_turn_ran() -> None:
 
 
 def test_a_turn_in_a_tool_bills_the_call() -> None:
-    """A sub-agent that a turn asks inside a tool of a call costs that call."""
+    """A sub-agent that a turn calls inside a tool is billed to the tool's call."""
     sub = Agent("sub", ScriptedModel(["from sub"]))
 
     @tool
@@ -1169,7 +1174,7 @@ async def test_what_needs_a_conversation_is_refused_in_a_turn(use: Contextual, s
 
 
 async def test_complete_in_a_turn_of_an_agent_uses_its_model() -> None:
-    """In an agent's queue, the agent's model is there to be asked."""
+    """In an agent's queue, the agent's model is available."""
 
     @tool
     async def works(context: RunContext) -> str:
@@ -1181,7 +1186,7 @@ async def test_complete_in_a_turn_of_an_agent_uses_its_model() -> None:
 
 
 async def test_deps_reach_the_tool() -> None:
-    """A tool that asks for a class gets the turn's `deps`; without any the error names the class."""
+    """A tool with a parameter of a class gets the turn's `deps`; without any the error names the class."""
 
     class Database:
         name = "db"
@@ -1196,7 +1201,7 @@ async def test_deps_reach_the_tool() -> None:
 
 
 async def test_what_a_turn_says_after_each_end() -> None:
-    """Its times are set, its output is the value or nothing, and a new run begins anew."""
+    """Its times are set, its output is the value or nothing, and a new run resets them."""
     fails = True
 
     @tool
@@ -1232,13 +1237,13 @@ async def test_what_a_turn_says_after_each_end() -> None:
     ],
 )
 def test_what_is_no_turn(make: Callable[[], Any], says: str) -> None:
-    """It is refused when it is made, with what would be legal."""
+    """It is refused when it is created, with the legal form."""
     with pytest.raises(UsageError, match=says):
         make()
 
 
 async def test_a_turn_in_an_agents_queue_has_the_agents_source() -> None:
-    """Run by hand inside a call, a turn's events carry the path of whoever runs it."""
+    """In a call, the events of a turn that is run by hand have the path of the running agent."""
     log = Log()
     inner = worker(add, name="helper", hooks=[log])
 
@@ -1269,7 +1274,7 @@ async def test_locks_are_off_by_default() -> None:
 
 
 async def test_a_lock_runs_a_tool_once_at_a_time() -> None:
-    """`@tool(lock=True)` serialises it, whoever runs it."""
+    """`@tool(lock=True)` serialises it for every caller."""
     inside, most = 0, 0
 
     @tool(lock=True)

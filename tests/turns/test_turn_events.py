@@ -1,4 +1,4 @@
-"""The events of a turn: which hook of which scope is told of what, and in which order."""
+"""The events of a turn: which hook of which scope gets which, in which order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TOLD = {
 
 
 async def seen_by(name: str, made: Any, arguments: dict[str, Any], **options: Any) -> list[HookEvent]:
-    """What a hook at the scope of `name` sees of its event, in a run of one turn through an agent's queue."""
+    """Return what a hook at the scope of `name` gets of its event, in a run of one turn through an agent's queue."""
     kind, scope = TOLD[name]
     seen: list[HookEvent] = []
 
@@ -66,7 +66,7 @@ async def seen_by(name: str, made: Any, arguments: dict[str, Any], **options: An
     "name", ["TurnHook.BEFORE_RUN", "AgentHook.BEFORE_TURN", "AgentHook.BEFORE_PUT", "AgentHook.AFTER_PUT"]
 )
 async def test_table_before_a_turn(name: str) -> None:
-    """The hook gets the turn, which has not ended; the agent is on the event."""
+    """The hook gets the turn, which has not ended; the event has the agent."""
     [event] = await seen_by(name, add, {"a": 1, "b": 2})
     assert isinstance(event, PreTurn | PrePut | PostPut)
     assert (event.turn.tool_use.name, dict(event.turn.tool_use.input), event.turn.stop_reason) == (
@@ -79,7 +79,7 @@ async def test_table_before_a_turn(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["TurnHook.AFTER_RUN", "AgentHook.AFTER_TURN"])
 async def test_table_after_a_turn(name: str) -> None:
-    """The hook gets the turn and how it ended."""
+    """The hook gets the turn and its outcome."""
     [event] = await seen_by(name, add, {"a": 1, "b": 2})
     assert isinstance(event, PostTurn)
     assert (event.turn.stop_reason, event.error) == ("completed", None)
@@ -87,7 +87,7 @@ async def test_table_after_a_turn(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["TurnHook.ON_VALUE", "AgentHook.ON_TURN_VALUE"])
 async def test_table_each_value(name: str) -> None:
-    """The hook gets the turn and each value, before whoever iterates the run."""
+    """The hook gets the turn and each value, before the reader of the run."""
     events = await seen_by(name, count, {"n": 2})
     assert [(event.turn.tool_use.name, event.value) for event in events if isinstance(event, TurnValue)] == [
         ("count", 0),
@@ -106,7 +106,7 @@ async def test_table_an_error(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["TurnHook.ON_TIMEOUT", "AgentHook.ON_TURN_TIMEOUT"])
 async def test_table_a_timeout(name: str) -> None:
-    """The hook tells it from other errors by its type."""
+    """The hook recognises it by its type."""
     [event] = await seen_by(name, forever, {}, timeout=0.01)
     assert isinstance(event, Error)
     assert event.tool_use is not None
@@ -132,7 +132,7 @@ async def test_table_after_the_tool_was_invoked() -> None:
 
 
 async def test_the_order_of_the_events_of_a_turn(log: Log) -> None:
-    """Put, before the turn, before the tool, its pieces and values, after the tool, after the turn."""
+    """Put, before the turn, before the tool, its chunks and values, after the tool, after the turn."""
     agent = worker(count, hooks=[log])
     await agent.put(Turn(count, {"n": 2}))
     async for _ in agent.run():
@@ -146,7 +146,7 @@ async def test_the_order_of_the_events_of_a_turn(log: Log) -> None:
 
 
 async def test_a_hook_that_raises_propagates_and_leaves_nothing_running() -> None:
-    """Whatever the event, the error comes out and the turn is over."""
+    """Whatever the event, the error is raised and the turn has ended."""
     for kind in (PreTurn, PreActing, PostActing, PostTurn):
 
         @on(kind)

@@ -1,4 +1,4 @@
-"""What a turn is made of and what may be changed of it, how it is run, and how often; what is wrong says what is right."""
+"""The parts of a turn, their changes, and how it runs, and how often; each error names the correction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Settings:
     ],
 )
 def test_a_wrong_form_of_a_turn_says_the_right_one(make: Callable[[], Any], said: str) -> None:
-    """Positional options, names of other libraries, no tool at all, and bytes that are no text."""
+    """Positional options, names of other libraries, no tool at all, and bytes that are not text."""
     with pytest.raises(UsageError) as caught:
         make()
     assert said in str(caught.value)
@@ -55,7 +55,7 @@ def test_the_approval_of_a_turn_is_an_answer_and_no_truth_value(wrong: Any) -> N
 
 
 async def test_a_denied_approval_refuses_the_turn_of_any_tool() -> None:
-    """Of a tool that needs no approval too."""
+    """It holds for a tool that needs no approval too."""
     turn = Turn(add, {"a": 1, "b": 2}, approval=Deny("not today"))
     with pytest.raises(TurnDeniedError, match="not today"):
         await turn.returning()
@@ -64,7 +64,7 @@ async def test_a_denied_approval_refuses_the_turn_of_any_tool() -> None:
 
 @pytest.mark.parametrize("wrong", ["5", True, 0, float("nan")])
 def test_a_time_limit_is_a_number_above_zero(wrong: Any) -> None:
-    """A text that looks like one is none."""
+    """A text that looks like a number is refused."""
     with pytest.raises(UsageError, match=r"Turn of 'add': timeout=.*, but it must be seconds above 0, or None\."):
         Turn(add, {"a": 1, "b": 2}, timeout=wrong)
 
@@ -75,7 +75,7 @@ def test_a_time_limit_is_a_number_above_zero(wrong: Any) -> None:
      ("sender", "is read-only"), ("output", "is read-only"), ("running", "is read-only")],
 )  # fmt: skip
 def test_what_cannot_be_assigned_is_refused_with_what_can(name: str, state: str) -> None:
-    """A misspelt option does not vanish in silence."""
+    """A misspelt option is not ignored."""
     turn = Turn(add, {"a": 1, "b": 2})
     with pytest.raises(AttributeError) as caught:
         setattr(turn, name, 5)
@@ -84,7 +84,7 @@ def test_what_cannot_be_assigned_is_refused_with_what_can(name: str, state: str)
 
 
 def test_an_agent_is_no_tool_but_can_be_made_one() -> None:
-    """The error shows how."""
+    """The error shows the way."""
     agent = Agent("librarian", ScriptedModel([]))
     with pytest.raises(UsageError, match=r"not Agent .*For an agent, pass agent\.as_tool\(\)\."):
         Turn(agent, {"message": "Hi"})
@@ -92,7 +92,7 @@ def test_an_agent_is_no_tool_but_can_be_made_one() -> None:
 
 
 async def test_a_missing_dependency_says_how_a_turn_is_given_one() -> None:
-    """Not only how a call is."""
+    """It shows how to pass it to a turn, not only to a call."""
 
     @tool
     async def region(settings: Settings) -> str:
@@ -118,14 +118,14 @@ async def test_single_values_are_returned_and_streams_are_yielded() -> None:
 
 @pytest.mark.parametrize(("turn", "method"), [(Turn(count, {"n": 1}), "returning"), (Turn(add, {}), "yielding")])
 def test_the_wrong_run_method_is_an_error_before_anything_runs(turn: Turn[Any], method: str) -> None:
-    """The turn is as if nobody had touched it."""
+    """The turn is unchanged."""
     with pytest.raises(WrongRunMethodError, match="nothing was run"):
         getattr(turn, method)()
     assert (turn.running, turn.start_time, turn.stop_reason) == (False, None, None)
 
 
 async def test_a_turn_cannot_run_while_it_runs() -> None:
-    """The second call raises, and the first one is none the worse for it."""
+    """The second call raises, and the first one is unaffected."""
     begun, go = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -164,7 +164,7 @@ async def test_what_a_turn_is_cannot_change_while_it_runs(name: str) -> None:
 
 
 async def test_a_finished_turn_may_run_again() -> None:
-    """And may be changed before."""
+    """It may be changed before."""
     turn = Turn(add, {"a": 1, "b": 2})
     await turn.returning()
     turn.arguments = {"a": 5, "b": 5}
@@ -172,12 +172,12 @@ async def test_a_finished_turn_may_run_again() -> None:
 
 
 def test_a_turn_has_sixty_seconds_by_default() -> None:
-    """The tool's own limit, which is 60 s unless it says otherwise."""
+    """The tool's own limit, 60 s by default."""
     assert (Turn(add, {}).timeout, Turn(forever).timeout, Turn(add, {}, timeout=5).timeout) == (60, None, 5)
 
 
 async def test_a_turn_that_passes_its_limit() -> None:
-    """It raises, says so in `stop_reason`, and has an end."""
+    """It raises, its `stop_reason` is set, and it has ended."""
     turn = Turn(forever, timeout=0.01)
     with pytest.raises(TurnTimeoutError):
         await turn.returning()
@@ -186,7 +186,7 @@ async def test_a_turn_that_passes_its_limit() -> None:
 
 
 def test_a_turn_is_bound_by_name_when_it_is_made(tools: ToolRegistry) -> None:
-    """A name that nobody registered is an error then, and not when it runs."""
+    """An unregistered name is an error then, and not when it runs."""
     tools.register(add)
     assert Turn("add", {"a": 1, "b": 2}, tools=tools).tool is add
     with pytest.raises(LookupError, match=r"'ad'.*Did you mean 'add'"):
@@ -194,7 +194,7 @@ def test_a_turn_is_bound_by_name_when_it_is_made(tools: ToolRegistry) -> None:
 
 
 async def test_the_idempotency_key_of_a_turn_is_the_same_in_each_run() -> None:
-    """So a service can tell that a turn is run again; a copy is another turn."""
+    """So a service can recognise a repeated run; a copy is another turn."""
 
     @tool
     async def charge(context: ToolContext) -> str:
