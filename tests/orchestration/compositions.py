@@ -1,4 +1,4 @@
-"""The ways in which agents work together, each around workers that a test gives: what goes through one goes through all."""
+"""The ways in which agents work together, each around workers that a test provides: what holds for one holds for all."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ NAMES = ("ann", "bob")
 
 
 class Compose(Protocol):
-    """Makes the whole of two workers."""
+    """Makes the composition of two workers."""
 
     def __call__(self, ann: Agent[Any], bob: Agent[Any], **options: Any) -> Agent[Any]: ...
 
 
 def by_round(*rounds: Any) -> ScriptedModel:
-    """A model whose reply depends on the conversation alone, as a new process needs it: the nth since the user spoke."""
+    """A model whose reply depends on the conversation only, as a new process needs: the nth reply since the last
+    input.
+    """
 
     def brain(request: ModelRequest) -> Any:
         since = 0
@@ -35,7 +37,7 @@ def by_round(*rounds: Any) -> ScriptedModel:
 
 
 def said(messages: Sequence[Msg]) -> list[str]:
-    """Roles and words, one line for each message."""
+    """Return roles and texts, one line for each message."""
     return [f"{msg.role}: {msg.text}" for msg in messages]
 
 

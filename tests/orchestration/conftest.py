@@ -1,4 +1,4 @@
-"""What the tests of agents together share."""
+"""Fixtures of the tests of several agents."""
 
 from __future__ import annotations
 

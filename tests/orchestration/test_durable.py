@@ -18,13 +18,13 @@ from agentflow.state.sql import SqlStore
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that is closed waits until DBOS has looked whether its calls have ended; here it does not take a second."""
+    """Shorten the interval at which DBOS checks, on closing a worker, whether its calls have ended."""
     often = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
     monkeypatch.setattr(_dbos, "time", often)
 
 
 async def test_a_worker_runs_it(compose: Compose, tmp_path: Path) -> None:
-    """Two durable calls of one session come to the answers that the same calls come to without a worker."""
+    """Two durable calls of one session have the same answers as without a worker."""
     plain = compose(Agent("ann", by_round("ann says so.")), Agent("bob", by_round("bob says so.")))
     expected = [(await plain.call(text, session="s")).text for text in ("one", "two")]
     url = f"sqlite:///{tmp_path / 'runs.db'}"

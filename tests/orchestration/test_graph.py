@@ -53,7 +53,7 @@ flowchart TD
 
 
 def test_a_tree_with_hand_offs_in_a_circle() -> None:
-    """Agents, their tools, workflows below them, and who hands to whom; circles are shown and do not hang."""
+    """Agents, their tools, workflows below them, and hand-offs; circles are shown and do not hang."""
 
     @workflow(agent("writer", look), look)
     async def team(task: str) -> str:
@@ -68,7 +68,7 @@ def test_a_tree_with_hand_offs_in_a_circle() -> None:
 
 
 def test_what_is_reached_by_two_ways_is_drawn_once() -> None:
-    """One node for a shared agent, and two for two of one name; a tree does not unfold it again."""
+    """One node for a shared agent, and two for two agents of one name; a tree does not expand it again."""
     shared = agent("shared", look)
     other = agent("shared")
     graph = agent("top", agent("a", shared), agent("b", shared), agent("c", other)).graph()
@@ -94,7 +94,7 @@ def test_names_are_text() -> None:
 
 
 async def test_a_server_and_its_tools() -> None:
-    """A toolset that is opened is in it from the start; its tools when it is open."""
+    """A toolset is in it from the start, its tools when it is open."""
     shop = Server("shop")
 
     @shop.tool()

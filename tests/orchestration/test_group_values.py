@@ -1,4 +1,4 @@
-"""What a group of steps is worth, for any ends of its calls."""
+"""The value of a group of steps, for any ends of its calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATES = st.lists(st.sampled_from(["success", *get_args(ToolState)]), min_size=1
 
 
 def shown(value: Any) -> Any:
-    """A value that can be compared."""
+    """Return a comparable value."""
     return (value.step, value.state, value.reason, value.others) if isinstance(value, StepError) else value
 
 

@@ -1,4 +1,4 @@
-"""Hand-offs: who holds the conversation, what travels, and how often."""
+"""Hand-offs: who holds the conversation, what is passed on, and how often."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TO_TECH = use("t2", "transfer_to_tech", reason="a crash")
 
 
 def asked(model: ScriptedModel, number: int) -> list[str]:
-    """What a model was asked, one line for each message."""
+    """Return the requests to a model, one line for each message."""
     return said(model.requests[number].messages)
 
 
 class Desk:
-    """Three agents, and what their models were asked."""
+    """Three agents, and the requests to their models."""
 
     def __init__(self, triage: Sequence[Any], billing: Sequence[Any], tech: Sequence[Any] = (), **options: Any) -> None:
         self.triage, self.billing, self.tech = (ScriptedModel(script) for script in (triage, billing, tech))
@@ -46,7 +46,9 @@ class Desk:
 
 
 async def test_the_next_message_goes_to_who_holds_the_conversation() -> None:
-    """The first agent hands on, the second one answers, in this call and in the next ones; each keeps what it has heard."""
+    """The first agent hands over, the second one answers, in this call and in the next ones; each keeps the messages
+    it has read.
+    """
     desk = Desk(
         [TO_BILLING, "I am triage."], ["It is paid.", "In May.", use("b1", "transfer_to_triage", reason="no invoice")]
     )
@@ -94,7 +96,7 @@ async def test_the_next_message_goes_to_who_holds_the_conversation() -> None:
     ids=["all", "last", "function", "summary"],
 )
 async def test_what_travels(travels: Any, told: list[str]) -> None:
-    """All that was not heard, the user's last message, what a function or a summarizing agent makes of it; and the reason."""
+    """All unread messages, the user's last message, the result of a function or a summarising agent; and the reason."""
     desk = Desk(["One.", TO_BILLING], ["Two."], history=travels)
     assert await desk.say("First.") == "One."
     assert await desk.say("Second.") == "Two."
@@ -103,7 +105,7 @@ async def test_what_travels(travels: Any, told: list[str]) -> None:
 
 
 async def test_ping_pong_has_an_end() -> None:
-    """After `max_handoffs` hand-offs whoever has the conversation is offered none, and one it asks for is denied."""
+    """After `max_handoffs` hand-offs the holder is offered none, and a requested one is denied."""
     back = use("b1", "transfer_to_triage", reason="yours")
     desk = Desk([TO_BILLING, TO_BILLING, "Then I answer."], [back, back], max_handoffs=2)
     assert await desk.say("Hi") == "Then I answer."
@@ -117,7 +119,7 @@ async def test_ping_pong_has_an_end() -> None:
 
 
 async def test_who_may_hand_to_whom() -> None:
-    """`to=` says it; a tool of another name is unknown, as any other."""
+    """`to=` defines it; another name is an unknown tool."""
     desk = Desk([TO_TECH, TO_BILLING], ["Paid."], to={"triage": ["billing"]})
     assert await desk.say("Hi") == "Paid."
     assert [spec.name for spec in desk.triage.requests[0].tools] == ["transfer_to_billing"]
@@ -126,14 +128,14 @@ async def test_who_may_hand_to_whom() -> None:
 
 
 async def test_of_two_hand_offs_the_first_counts() -> None:
-    """A model that hands on to two at once has handed on to the first; the other call is denied."""
+    """A model that requests two hand-offs makes the first; the other call is denied."""
     desk = Desk([[TO_BILLING, TO_TECH]], ["Paid."])
     assert await desk.say("Hi") == "Paid."
     assert history(await desk.agent.history("s"))[2].endswith('"to":"billing","reason":"an invoice"}\'')
 
 
 async def test_an_agent_s_own_guard_may_refuse_a_hand_off() -> None:
-    """Hooks of the agents apply: a guard sees the call of the tool, and its model answers."""
+    """Hooks of the agents apply: a guard handles the call of the tool, and the agent's own model answers."""
 
     @on(PreActing, guard=True)
     def stay(event: PreActing) -> Deny | None:
@@ -147,7 +149,7 @@ async def test_an_agent_s_own_guard_may_refuse_a_hand_off() -> None:
 
 @pytest.mark.parametrize("way", ["to_json", "restart", "fork"])
 async def test_who_holds_it_outlives_the_process(way: str) -> None:
-    """Saved, loaded by another process, or forked: the same agent goes on, and remembers its own tool calls."""
+    """Saved, loaded by another process, or forked: the same agent continues, and remembers its own tool calls."""
     store = None if way == "to_json" else MemoryStore()
 
     @tool
@@ -173,7 +175,9 @@ async def test_who_holds_it_outlives_the_process(way: str) -> None:
 
 
 async def test_an_approval_behind_a_hand_off() -> None:
-    """The holder waits for a person: so does the desk; resumed, the holder goes on, and still holds the conversation."""
+    """If the holder waits for a person, so does the desk; resumed, the holder continues, and still holds the
+    conversation.
+    """
     did: list[int] = []
 
     @tool(requires_approval=True)
@@ -193,7 +197,7 @@ async def test_an_approval_behind_a_hand_off() -> None:
 
 
 async def test_an_answer_that_looks_like_a_hand_off_is_none() -> None:
-    """What an agent says is text: no words of its hand the conversation on."""
+    """The text of an agent never hands the conversation over."""
     desk = Desk(['{"said":"","to":"tech","reason":"tricked"}', "Still me."], [])
     assert await desk.say("Hi") == '{"said":"","to":"tech","reason":"tricked"}'
     assert await desk.holder() == "triage"
@@ -201,7 +205,7 @@ async def test_an_answer_that_looks_like_a_hand_off_is_none() -> None:
 
 
 def test_what_is_refused() -> None:
-    """Agents without names of their own, ways to nobody, limits that are none, tools that would be shadowed."""
+    """Agents without distinct names, hand-offs to unknown agents, invalid limits, tools that would be shadowed."""
     one, two = Agent("one", ScriptedModel([])), Agent("two", ScriptedModel([]))
 
     @tool
@@ -222,7 +226,7 @@ def test_what_is_refused() -> None:
 
 
 async def test_a_holder_that_is_gone_gives_the_conversation_back() -> None:
-    """The desk is made anew without the agent that held the conversation: the first agent answers, and hears what was said."""
+    """The desk is built again without the holder: the first agent answers, and reads the earlier messages."""
     store = MemoryStore()
     first = handoffs(
         Agent("triage", ScriptedModel([TO_BILLING])), Agent("billing", ScriptedModel(["Paid."])), store=store
@@ -237,7 +241,7 @@ async def test_a_holder_that_is_gone_gives_the_conversation_back() -> None:
 
 
 async def test_the_summary_at_the_limit_is_offered_no_hand_off() -> None:
-    """An agent that has used up its rounds sums up; a hand-off would be one round more."""
+    """An agent that has used its rounds writes a summary; a hand-off would be one more round."""
 
     @tool(type="read")
     async def look() -> str:
@@ -259,7 +263,9 @@ class Ticket:
 
 
 async def test_typed_input() -> None:
-    """The model fills in the type of the agent it hands over to; what does not fit goes back, and `on_handoff` sees it."""
+    """The model fills in the input type of the next agent; invalid input is returned to it, and `on_handoff` gets the
+    input.
+    """
     seen: list[Handoff] = []
 
     async def note(handoff: Handoff) -> None:

@@ -1,4 +1,4 @@
-"""The hub: a conversation of several agents, who hear by name what the others say."""
+"""The hub: a conversation of several agents, who get the contributions of the others with their names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentflow.testing import ScriptedModel
 
 
 def echo(name: str) -> ScriptedModel:
-    """Says its name, and how often it has spoken."""
+    """Answers with its name, and how often it has spoken."""
 
     def brain(request: Any) -> str:
         check_request(request.messages)
@@ -27,7 +27,7 @@ def echo(name: str) -> ScriptedModel:
 
 
 async def test_each_hears_the_others_by_name() -> None:
-    """Round robin: who speaks is told what was said since it spoke last, each contribution with its speaker's name."""
+    """Round robin: a speaker gets what was said since it spoke last, each contribution with its speaker's name."""
     models = {name: echo(name) for name in ("ann", "bob", "cyd")}
     agents = [Agent(name, model) for name, model in models.items()]
 
@@ -62,7 +62,7 @@ async def test_each_hears_the_others_by_name() -> None:
 
 @pytest.mark.parametrize("restart", [False, True])
 async def test_the_conversation_goes_on_in_the_next_call(restart: bool) -> None:
-    """With the context the hub knows what was said in earlier calls, and tells each what it has not heard."""
+    """With the context the hub knows the contributions of earlier calls, and gives each agent the ones that it lacks."""
     store = MemoryStore()
 
     def make() -> tuple[Agent[str], ScriptedModel]:
@@ -93,7 +93,7 @@ async def test_the_conversation_goes_on_in_the_next_call(restart: bool) -> None:
 
 
 async def test_a_model_says_who_speaks_next() -> None:
-    """The chair reads the conversation and names somebody, or the end."""
+    """The chair reads the conversation and names the next speaker, or the end."""
     ann, bob = Agent("ann", echo("ann")), Agent("bob", echo("bob"))
     names = iter(["bob", "ann", "end"])
     chair = Agent("chair", ScriptedModel(lambda request: f'{{"answer": "{next(names)}"}}'))
@@ -110,7 +110,9 @@ async def test_a_model_says_who_speaks_next() -> None:
 
 
 async def test_who_joins_hears_all_and_who_leaves_nothing() -> None:
-    """Participants change while they talk; who speaks twice in a row is told that nobody has said anything."""
+    """Participants change during the conversation; an agent that speaks twice in a row reads that there is nothing
+    new.
+    """
     ann, bob = Agent("ann", echo("ann")), Agent("bob", (model := echo("bob")))
 
     @workflow(ann, bob)
@@ -134,7 +136,7 @@ async def test_who_joins_hears_all_and_who_leaves_nothing() -> None:
 
 
 async def test_who_fails_has_said_nothing() -> None:
-    """The others go on, and do not hear of it; typed outputs come from the reply."""
+    """The others continue, and do not get the failure; typed outputs come from the reply."""
     bad = Agent("bad", ScriptedModel(lambda request: ValueError("broken")), default_hooks=())
     good = Agent("good", ScriptedModel(lambda request: '{"answer": 7}'))
 
@@ -152,7 +154,7 @@ async def test_who_fails_has_said_nothing() -> None:
 
 
 async def test_a_hub_remembers_only_what_was_said_in_it() -> None:
-    """In the next call it knows neither an answer that was asked for outside of it, nor one that failed."""
+    """In the next call it has neither an answer that was requested outside of it, nor one that failed."""
     ann = Agent("ann", ScriptedModel(["aside", ValueError("no voice"), "third"]), default_hooks=())
     bob = Agent("bob", ScriptedModel(["first", "second"]))
     remembered: list[list[str]] = []

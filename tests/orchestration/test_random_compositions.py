@@ -1,4 +1,6 @@
-"""Random compositions of agents, with faults: the laws hold, and without faults the whole is what its parts are."""
+"""Random compositions of agents, with faults: the laws hold, and without faults the composition answers as its parts
+do.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,13 @@ FAILS = "(fails)"
 
 @dataclass(frozen=True)
 class Tree:
-    """A worker, or several trees that work together in a way."""
+    """A worker, or several trees that work together in one of the ways."""
 
     what: Leaf | Way
     below: tuple[Tree, ...] = ()
 
     def may_give(self) -> set[str]:
-        """The answers that it may come to; `FAILS` is none."""
+        """Return the possible answers; `FAILS` is none."""
         if not self.below:
             return {FAILS} if self.what == "fails" else {self.what}
         parts = [one.may_give() for one in self.below]
@@ -67,7 +69,7 @@ async def pay(at: str) -> str:
 
 
 def make(tree: Tree, numbers: Any, **options: Any) -> Agent[Any]:
-    """The agent of a tree."""
+    """Return the agent of a tree."""
     name = f"{tree.what}{next(numbers)}"
     match tree.what:
         case "says" | "works" | "waits" | "fails":
@@ -105,7 +107,7 @@ def make(tree: Tree, numbers: Any, **options: Any) -> Agent[Any]:
 
 
 class Meddler(Hook):
-    """At one event of the tree it does something bad, and it counts who begins and who ends."""
+    """Injects a fault at one event of the tree, and counts calls that begin and end."""
 
     scope = "tree"
 
@@ -140,7 +142,7 @@ class Meddler(Hook):
 
 
 async def run(tree: Tree, meddler: Meddler) -> tuple[str, MemoryStore]:
-    """Call it, allow what waits, and give the answer."""
+    """Call it, approve what waits, and return the answer."""
     store = MemoryStore()
     agent = make(tree, count(), store=store, hooks=[meddler])
     try:
@@ -160,7 +162,7 @@ async def run(tree: Tree, meddler: Meddler) -> tuple[str, MemoryStore]:
 
 
 async def check(tree: Tree, meddler: Meddler) -> str:
-    """Run it; whatever happens, the laws hold."""
+    """Run it, and check the laws."""
     answer, store = await run(tree, meddler)
     assert meddler.opened == meddler.ended
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
@@ -185,7 +187,7 @@ def test_with_faults_the_laws_hold(tree: Tree, at: int, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["raise", "interrupt", "deny", "stop"])
 def test_the_meddler_meddles(how: str) -> None:
-    """The faults are real: what is composed does not come out."""
+    """The injected faults have an effect: the composition does not give its answer."""
     tree = Tree("sequence", (Tree("says"), Tree("works")))
     answers = {asyncio.run(check(tree, Meddler(at, how))) for at in range(1, 8)}
     assert answers - tree.may_give()

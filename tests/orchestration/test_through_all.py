@@ -1,5 +1,6 @@
-"""What goes through every composition: events and their sources, budgets, hooks and deps, cancellation, approvals, recordings,
-crashes."""
+"""What holds for every composition: events and their sources, budgets, hooks and deps, cancellation, approvals,
+recordings, crashes.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ async def read(agent: Agent[Any], **options: Any) -> list[Event]:
 
 
 def check_ended(events: Sequence[Event]) -> None:
-    """Every call has ended once, with its last event; every history is what its events say, and legal."""
+    """Every call has ended once, with its last event; every history equals the fold of its events, and is legal."""
     calls: dict[str, list[Event]] = {}
     for event in events:
         calls.setdefault(event.call_id, []).append(event)
@@ -75,7 +76,7 @@ def check_ended(events: Sequence[Event]) -> None:
 
 
 async def check_sessions(store: MemoryStore) -> list[str]:
-    """What is stored of the whole and of all workers is legal."""
+    """The stored sessions of the composition and of all workers are legal."""
     names: list[str] = []
     for info in await store.sessions():
         messages = tuple(fold_facts(store.load(info.id)))
@@ -90,7 +91,9 @@ def no_task_is_left() -> None:
 
 
 async def test_one_stream_has_the_events_of_all(compose: Compose, named: str) -> None:
-    """Each agent's events have its path as their source, every call ends once, and without a reader it is the same."""
+    """Each agent's events have its path as their source, every call ends once, and without a reader they are the
+    same.
+    """
     store = MemoryStore()
     whole = compose(worker("ann"), worker("bob"), store=store)
     events = await read(whole)
@@ -108,7 +111,7 @@ async def test_one_stream_has_the_events_of_all(compose: Compose, named: str) ->
 
 
 async def test_requests_are_legal(compose: Compose) -> None:
-    """What each worker's model is asked, in three calls of one session, every provider takes."""
+    """The requests to each worker's model, in three calls of one session, are legal for every provider."""
     ann, bob = worker("ann"), worker("bob")
     seen: list[tuple[Msg, ...]] = []
 
@@ -127,7 +130,7 @@ async def test_requests_are_legal(compose: Compose) -> None:
 
 
 async def test_a_budget_holds_for_the_whole_tree(compose: Compose, named: str) -> None:
-    """No more model calls are made than allowed, whoever makes them; the whole ends with the reason."""
+    """No more model calls are made than allowed, by any agent; the whole call ends with the reason."""
     made: list[str] = []
 
     @on(PreReasoning, observer=True, scope="tree")
@@ -145,7 +148,7 @@ async def test_a_budget_holds_for_the_whole_tree(compose: Compose, named: str) -
 
 
 async def test_hooks_of_the_tree_and_deps_reach_the_workers(compose: Compose, named: str) -> None:
-    """A hook with `scope="tree"` sees each worker's call, and what was passed as `deps=` its tools get."""
+    """A hook with `scope="tree"` handles each worker's call, and its tools get the objects passed as `deps=`."""
     seen: list[str] = []
 
     @tool
@@ -167,7 +170,7 @@ async def test_hooks_of_the_tree_and_deps_reach_the_workers(compose: Compose, na
 
 @pytest.mark.parametrize("how", ["timeout", "interrupt", "cancel", "leave"])
 def test_a_whole_that_is_ended_ends_all(compose: Compose, how: str) -> None:
-    """A time limit, an interrupt, a cancelled task, a stream that is left: every call has ended, and no task is left."""
+    """A time limit, an interrupt, a cancelled task, an abandoned stream: every call has ended, and no task is left."""
 
     @tool(timeout=None)
     async def hang() -> str:
@@ -220,7 +223,7 @@ async def _awaited(whole: Agent[Any], timeout: float | None = None) -> Any:
 
 @pytest.mark.parametrize("how", ["timeout", "interrupt", "fail"])
 def test_the_session_goes_on_behind_it(compose: Compose, how: str) -> None:
-    """Whatever has ended a call, the next one on its session comes to an answer, and what models are asked is legal."""
+    """However the call ended, the next one on its session completes, and requests to models are legal."""
 
     async def main() -> None:
         bad = [True]
@@ -252,7 +255,9 @@ def test_the_session_goes_on_behind_it(compose: Compose, how: str) -> None:
 
 @pytest.mark.parametrize("saved", [False, True])
 async def test_a_worker_that_waits_for_a_person_suspends_the_whole(compose: Compose, named: str, saved: bool) -> None:
-    """The whole is suspended with keys that are paths; resumed, also from a saved session, only what waited goes on."""
+    """The whole call suspends with paths as keys; resumed, also from a saved session, only the waiting calls
+    continue.
+    """
     did: list[str] = []
 
     def make() -> Agent[Any]:
@@ -285,7 +290,7 @@ async def test_a_worker_that_waits_for_a_person_suspends_the_whole(compose: Comp
 
 @pytest.mark.parametrize("error", [ValueError("ann is broken"), None])
 async def test_who_has_failed_is_said(compose: Compose, named: str, error: Exception | None) -> None:
-    """A worker that fails fails the whole with its name and its reason, unless a model or another worker makes up for it."""
+    """A failed worker fails the whole call with its name and reason, unless a model or another worker handles that."""
     whole = compose(Agent("ann", ScriptedModel(lambda request: error or "ann can."), default_hooks=()), worker("bob"))
     if error is None or named in ("race", "supervisor"):
         assert (await whole.call("go")).outcome == "completed"
@@ -299,7 +304,7 @@ async def test_who_has_failed_is_said(compose: Compose, named: str, error: Excep
 
 
 async def test_a_recording_tells_of_all(compose: Compose, named: str) -> None:
-    """What hooks did in each worker's call is recorded, with whose call it was."""
+    """The effects of hooks in each worker's call are recorded, with the call they belong to."""
     recorder = Recorder(every_call=True)
     recorder.scope = "tree"
 
@@ -314,19 +319,19 @@ async def test_a_recording_tells_of_all(compose: Compose, named: str) -> None:
 
 @pytest.mark.parametrize("stopped", [False, True])
 async def test_nothing_is_left_for_the_collector(compose: Compose, stopped: bool) -> None:
-    """A call that ended, by itself or by a budget, leaves no cyclic garbage."""
+    """A call that ended by itself or by a budget leaves no cyclic garbage."""
     whole = compose(worker("ann"), worker("bob"), hooks=[UsageLimits(model_calls=1)] if stopped else [])
     await whole.call("go")
     assert await garbage_of(lambda: whole.call("go")) == []
 
 
 def _nth(name: str, request: ModelRequest) -> str:
-    """What somebody says who remembers how often it has spoken."""
+    """Return the nth line of an agent that remembers how often it has spoken."""
     return f"{name} says {1 + sum(msg.role == 'assistant' for msg in request.messages)}"
 
 
 async def test_a_crash_at_any_point_is_recovered_from(compose: Compose, named: str) -> None:
-    """A process that dies before or after any commit or model call: the next one goes on, and comes to the same answer."""
+    """A process dies before or after any commit or model call: the next one continues, and has the same answer."""
 
     def make(crash: Crash, store: MemoryStore) -> Agent[Any]:
         def dying(name: str) -> Agent[Any]:

@@ -1,4 +1,4 @@
-"""What waits inside is what the whole waits for, however its call ends; resuming either resumes both."""
+"""The whole call waits for everything that waits inside it, however its call ends; resuming either one resumes both."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ Whole: TypeAlias = Agent[Any]
 
 
 class HookedError(Exception):
-    """What a hook fails with here."""
+    """The error of a hook."""
 
 
 class Places(Hook):
-    """Does something at the nth event of the whole's call and of all calls inside it."""
+    """Acts at the nth event of the whole call and of all calls inside it."""
 
     scope = "tree"
     on_failure = "abort"
@@ -131,7 +131,7 @@ def payer(did: list[str], name: str = "ann") -> Agent[Any]:
 
 
 async def resumed(whole: Whole, session: str = "s") -> Reply[Any]:
-    """Approve all that the whole waits for, until it has an answer."""
+    """Approve everything that waits, until there is an answer."""
     while True:
         pending = whole.session(session).pending
         reply = await whole.resume(session, {waits.id: Approve() for waits in pending if waits.kind != "parked"})
@@ -141,7 +141,7 @@ async def resumed(whole: Whole, session: str = "s") -> Reply[Any]:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_whatever_ends_the_call_the_conversation_goes_on(compose: Compose, named: str, way: str) -> None:
-    """At each event in turn: what a worker waits for the whole waits for, and it goes on when it is resumed."""
+    """At each event in turn: the whole call waits for what a worker waits for, and continues when it is resumed."""
     at, reached = 0, True
     while reached:
         at += 1
@@ -164,7 +164,7 @@ async def test_whatever_ends_the_call_the_conversation_goes_on(compose: Compose,
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_desk_waits_exactly_when_its_holder_does(way: str) -> None:
-    """Its session and the holder's are suspended together, at each event in turn; approved, the tool runs once."""
+    """Its session and the holder's are suspended together, at each event in turn; once approved, the tool runs once."""
     at, reached, waited = 0, True, 0
     while reached:
         at += 1
@@ -211,7 +211,7 @@ async def _resumed_with(desk: Whole, hook: Places) -> bool:
 
 @pytest.mark.parametrize("way", RESUMED)
 async def test_a_resume_that_is_ended_waits_again_or_is_over(way: str) -> None:
-    """The desk and its holder are suspended together, or neither is; the approved tool runs at most once for an approval."""
+    """The desk and its holder are both suspended, or neither is; the approved tool runs at most once per approval."""
     at, reached, waited = 0, True, 0
     while reached:
         at += 1
@@ -240,7 +240,7 @@ def asks_ann(ann: Agent[Any], **options: Any) -> Whole:
 
 @pytest.mark.parametrize("nested", [False, True])
 async def test_resuming_the_inner_session_resumes_the_whole(nested: bool) -> None:
-    """The holder's own `resume` gives the holder's reply, and the desk, and what the desk works for, goes on with it."""
+    """The holder's own `resume` returns the holder's reply; the desk, and the desk's caller, continue too."""
     did: list[str] = []
     ann = payer(did)
     desk = asks_ann(ann)
@@ -262,7 +262,7 @@ async def test_resuming_the_inner_session_resumes_the_whole(nested: bool) -> Non
 
 
 async def test_the_inner_resume_gives_the_typed_output() -> None:
-    """The reply of the inner `resume` holds the agent's own `output`."""
+    """The reply of the inner `resume` has the agent's own `output`."""
 
     @tool(requires_approval=True)
     async def pay() -> str:
@@ -279,7 +279,7 @@ async def test_the_inner_resume_gives_the_typed_output() -> None:
 
 
 async def test_the_inner_session_s_stream_has_the_events_of_the_whole() -> None:
-    """A reader of the inner `resume_stream` sees the whole's call to its end."""
+    """A reader of the inner `resume_stream` gets the whole call to its end."""
     ann = payer([])
     desk = asks_ann(ann)
     await desk.call("pay", session="s")
@@ -291,7 +291,9 @@ async def test_the_inner_session_s_stream_has_the_events_of_the_whole() -> None:
 
 
 async def test_the_inner_resume_says_what_else_the_whole_waits_for() -> None:
-    """Where the whole waits for two, one alone is not enough, and what cannot be passed on is refused; nothing has run."""
+    """If the whole call waits for two, one alone is not enough, and values that cannot be passed on are refused;
+    nothing has run.
+    """
     did: list[str] = []
     ann, cat = payer(did), payer(did, "cat")
 
@@ -311,7 +313,9 @@ async def test_the_inner_resume_says_what_else_the_whole_waits_for() -> None:
 
 @pytest.mark.parametrize("hook_of", ["step", "round"])
 async def test_a_wait_that_a_hook_of_the_desk_has_passed_over_is_waited_for_again(hook_of: str) -> None:
-    """A Stop ends the desk's call while the holder waits. The next message waits for the same; then it is answered."""
+    """A Stop ends the desk's call while the holder waits. The next message waits for the same decision, and is
+    answered then.
+    """
     did: list[str] = []
     stop = [True]
 
@@ -330,7 +334,7 @@ async def test_a_wait_that_a_hook_of_the_desk_has_passed_over_is_waited_for_agai
 
 @pytest.mark.parametrize("kind", [PostActing, PostToolRound])
 async def test_an_interrupted_reply_says_what_is_still_waited_for(kind: type[Event]) -> None:
-    """The interrupt came after the holder's suspension: the events and the reply say what to answer."""
+    """The interrupt came after the holder's suspension: the events and the reply have the pending calls."""
     desk = asks_ann(payer([]))
     rounds: list[list[str]] = []
 
@@ -350,7 +354,9 @@ async def test_an_interrupted_reply_says_what_is_still_waited_for(kind: type[Eve
 
 
 async def test_a_failure_in_the_middle_suspends_the_top() -> None:
-    """A hook fails on the desk's round, whose holder waits. The workflow around it waits too, and its events say so."""
+    """A hook fails on the desk's round, while the holder waits. The workflow around it waits too, and its events show
+    that.
+    """
     did: list[str] = []
     desk = asks_ann(payer(did))
     broken = [True]
@@ -378,7 +384,7 @@ async def test_a_failure_in_the_middle_suspends_the_top() -> None:
 
 @pytest.mark.parametrize("how", ["fail", "interrupt"])
 async def test_a_resume_that_ends_before_its_round_waits_again(how: str) -> None:
-    """While the system prompt of the asking agent is made, it ends: nothing has gone on, and the next resume does."""
+    """It ends while the system prompt of the asking agent is made: nothing has continued, and the next resume does."""
     did: list[str] = []
     broken: list[bool] = []
 
@@ -401,7 +407,7 @@ async def test_a_resume_that_ends_before_its_round_waits_again(how: str) -> None
 
 
 async def test_a_step_that_was_refused_on_resuming_is_not_waited_for() -> None:
-    """A hook of the asking agent denies the call on resuming, and the run is interrupted: it is over."""
+    """A hook of the asking agent denies the call on resuming, and the run is interrupted: it has ended."""
 
     @on(PreActing)
     def deny(event: PreActing) -> Deny:
@@ -419,7 +425,7 @@ async def test_a_step_that_was_refused_on_resuming_is_not_waited_for() -> None:
 
 
 async def test_an_earlier_question_is_finished_before_the_next_one() -> None:
-    """What was asked before, in text, gets its answer first; then the new question, which asks for a number, gets its own."""
+    """The earlier question, in text, is answered first; then the new question, which requests a number."""
     asked: list[str] = []
 
     @tool(requires_approval=True)
@@ -469,7 +475,7 @@ async def test_a_holder_that_hands_on_in_an_earlier_question_may_hand_on_again()
 
 
 async def test_an_interrupted_call_that_waits_is_found_by_its_id() -> None:
-    """An agent with a store keeps a call that waits in memory, with what it waits with, also where it was interrupted."""
+    """An agent with a store keeps a waiting call in memory, with the sessions inside it, even if it was interrupted."""
     did: list[str] = []
     desk = asks_ann(payer(did), store=MemoryStore())
 
@@ -485,7 +491,7 @@ async def test_an_interrupted_call_that_waits_is_found_by_its_id() -> None:
 
 
 async def test_an_agent_keeps_no_session_that_its_caller_has_dropped() -> None:
-    """What waits inside is held by its caller's session alone."""
+    """Waiting sessions inside are held by their caller's session only."""
     ann = payer([])
     desk = asks_ann(ann)
     await desk.call("pay", session="s")
@@ -496,7 +502,9 @@ async def test_an_agent_keeps_no_session_that_its_caller_has_dropped() -> None:
 
 
 async def test_what_has_a_result_is_not_waited_for() -> None:
-    """In every prefix of a run's facts, what waits inside are calls that have neither been entered again nor got a result."""
+    """In every prefix of a run's facts, the calls that wait inside are those that have neither been entered again nor
+    have a result.
+    """
 
     @on(PreActing)
     def deny(event: PreActing) -> Deny | None:

@@ -1,4 +1,4 @@
-"""Workflows: a function that says who does what, in the place of a model."""
+"""Workflows: a function, instead of a model, decides who does what."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ CallEnded completed
 
 
 def counted() -> Any:
-    """Ids that repeat: each kind with a number of its own."""
+    """Predictable ids: each kind has its own numbers."""
     counts: dict[str, int] = {}
 
     def new_id(kind: str) -> str:
@@ -76,7 +76,7 @@ async def double(n: int) -> int:
 
 
 async def test_the_events_of_a_workflow() -> None:
-    """A step is a tool call like any other, asked for by the function in the model's place; then it answers."""
+    """A step is a tool call like any other, requested by the function instead of a model; then the function answers."""
     seen = Recorder()
     writer = Agent("writer", ScriptedModel(["Bees hum."]))
 
@@ -89,7 +89,7 @@ async def test_the_events_of_a_workflow() -> None:
 
 
 def test_results_stand_in_the_order_of_the_steps() -> None:
-    """Whoever ends first, values stand where their steps do; they run at the same time, no more than may."""
+    """Values are in the order of their steps, whichever ends first; the steps run concurrently, up to the limit."""
     running = most = 0
 
     def slowly(name: str, seconds: float) -> Agent[Any]:
@@ -123,7 +123,9 @@ def test_results_stand_in_the_order_of_the_steps() -> None:
 
 
 async def test_a_partial_failure_is_typed() -> None:
-    """With `return_exceptions=True` a failed step's place holds its error: who, how, why, and what the others did."""
+    """With `return_exceptions=True` the value of a failed step is its error: the step, the reason, and the results of
+    the others.
+    """
     good = Agent("good", ScriptedModel(lambda request: "fine"))
     bad = Agent("bad", ScriptedModel(lambda request: ValueError("broken")), default_hooks=())
     found: list[Any] = []
@@ -141,7 +143,7 @@ async def test_a_partial_failure_is_typed() -> None:
 
 
 async def test_a_step_that_failed_can_be_made_up_for() -> None:
-    """A `StepError` is caught like any exception: another agent is asked."""
+    """A `StepError` is caught like any exception: another agent is called."""
     bad = Agent("bad", ScriptedModel(lambda request: ValueError("broken")), default_hooks=())
     spare = Agent("spare", ScriptedModel(["here I am"]))
 
@@ -156,7 +158,7 @@ async def test_a_step_that_failed_can_be_made_up_for() -> None:
 
 
 async def test_tools_are_steps_too() -> None:
-    """`use` gives what the tool returned, as its annotation says; hooks judge the call, a person may have to allow it."""
+    """`use` returns the tool's value, by its annotation; hooks handle the call, and it may need an approval."""
     did: list[str] = []
 
     @tool(requires_approval=True)
@@ -204,7 +206,7 @@ async def test_what_it_returns_is_the_typed_output() -> None:
 
 
 async def test_the_function_takes_messages_and_the_context() -> None:
-    """What the user says comes as messages where the annotation says so, and deps and history through the `RunContext`."""
+    """The user's input comes as messages if the annotation says so; deps and history come with the `RunContext`."""
 
     @workflow()
     async def echo(messages: Sequence[Msg], context: RunContext) -> str:
@@ -214,12 +216,12 @@ async def test_the_function_takes_messages_and_the_context() -> None:
 
 
 async def test_a_workflow_is_an_agent_like_any_other() -> None:
-    """It is a tool of a model's, a step of another workflow, and streams its words."""
+    """It can be a tool of a model and a step of another workflow, and it streams its text."""
     inner_writer = Agent("writer", ScriptedModel(lambda request: "words"))
 
     @workflow(inner_writer)
     async def inner(task: str) -> str:
-        """Writes."""
+        """Write."""
         return (await ask(inner_writer, task)).text
 
     boss = Agent("boss", ScriptedModel([use("t1", "inner", message="go"), "done"]), tools=[inner])
@@ -255,7 +257,9 @@ async def test_hooks_judge_steps() -> None:
 
 
 def test_the_first_answer_wins_and_the_others_have_ended() -> None:
-    """Losers are interrupted, their tools cancelled and cleaned up, before the value is given; who fails is out."""
+    """Losers are interrupted, and their tools cancelled and cleaned up, before the value is returned; failed steps
+    are ignored.
+    """
     cleaned: list[str] = []
 
     async def hang() -> None:
@@ -290,7 +294,7 @@ def test_the_first_answer_wins_and_the_others_have_ended() -> None:
 
 
 async def test_a_race_that_nobody_wins_fails_with_the_first_error() -> None:
-    """All fail: the error is that of the first one, and tells of the others."""
+    """If all fail, the error is that of the first one, and names the others."""
     agents = [Agent(name, ScriptedModel(lambda request: ValueError("no")), default_hooks=()) for name in ("a", "b")]
 
     @workflow(*agents)
@@ -304,7 +308,7 @@ async def test_a_race_that_nobody_wins_fails_with_the_first_error() -> None:
 
 @pytest.mark.parametrize("saved", [False, True])
 async def test_a_race_of_those_who_all_wait_for_a_person(saved: bool) -> None:
-    """Nobody answers without a person: the whole waits for all of them; resumed, the first one wins."""
+    """If every step needs a person, the whole call waits for all of them; resumed, the first answer wins."""
     did: list[str] = []
 
     def make() -> Agent[str]:
@@ -335,7 +339,7 @@ async def test_a_race_of_those_who_all_wait_for_a_person(saved: bool) -> None:
 @pytest.mark.parametrize("at_once", [1, 2, 3])
 @pytest.mark.parametrize("kinds", [*itertools.product(["waits", "answers", "fails"], repeat=3)], ids=" ".join)
 async def test_a_race_waits_for_a_person_only_if_nobody_answers(kinds: tuple[str, ...], at_once: int) -> None:
-    """In each order, with all models answering at once, and however many run at a time: the first answer counts."""
+    """In each order, with all models answering at once, and with any limit on concurrency: the first answer counts."""
 
     @tool(requires_approval=True)
     async def pay() -> str:
@@ -366,7 +370,7 @@ async def test_a_race_waits_for_a_person_only_if_nobody_answers(kinds: tuple[str
 
 
 def test_what_a_race_refuses() -> None:
-    """Tools have no call that could be interrupted, and a conversation would be broken off."""
+    """Tools have no call to interrupt, and a conversation would be interrupted."""
     one = Agent("one", ScriptedModel([]))
     for steps in ([], [use_tool(double, n=1)], [ask(one, "go", conversation=True)]):
         with pytest.raises(UsageError, match="steps that ask agents"):
@@ -377,7 +381,9 @@ def test_what_a_race_refuses() -> None:
 
 
 async def test_an_agent_remembers_where_it_is_asked_in_a_conversation() -> None:
-    """With `conversation=True` it goes on where it was, in this session of the workflow; without, each step is fresh."""
+    """With `conversation=True` it continues its conversation in this session of the workflow; otherwise each step is
+    new.
+    """
     model = ScriptedModel(lambda request: f"{len(request.messages)} messages")
     critic = Agent("critic", model)
 
@@ -438,8 +444,9 @@ async def loaded(store: MemoryStore | SqlStore, session_id: str) -> int:
 
 
 async def test_a_fork_at_an_earlier_point_knows_what_was_said_by_then(sessions: MemoryStore | SqlStore) -> None:
-    """An agent that keeps a conversation remembers, in the fork, what it had been told by that point, and no more; where it
-    had not been asked yet, nothing."""
+    """In the fork, an agent with a conversation remembers what it had read by that point, and no more; if it had not
+    been called yet, nothing.
+    """
     critic = Agent("critic", ScriptedModel(lambda request: f"{len(request.messages)} messages"))
 
     @workflow(critic, store=sessions)
@@ -461,7 +468,7 @@ async def test_a_fork_at_an_earlier_point_knows_what_was_said_by_then(sessions: 
 async def test_a_fork_where_a_person_was_asked_is_asked_again(
     sessions: MemoryStore | SqlStore, conversation: bool
 ) -> None:
-    """What was decided later is not known in it: the sub-agent waits as it did then, and does as it is told."""
+    """Later decisions are unknown in it: the sub-agent waits as it did then, and follows the new decision."""
     did: list[str] = []
 
     @tool(requires_approval=True)
@@ -489,7 +496,7 @@ async def test_a_fork_where_a_person_was_asked_is_asked_again(
 
 
 async def test_one_conversation_is_not_held_twice_at_a_time() -> None:
-    """Two steps at once in one conversation follow each other."""
+    """Two concurrent steps in one conversation run one after the other."""
     critic = Agent("critic", ScriptedModel(lambda request: f"{len(request.messages)}"))
 
     @workflow(critic)
@@ -504,7 +511,9 @@ async def test_one_conversation_is_not_held_twice_at_a_time() -> None:
 
 
 async def test_it_awaits_nothing_but_steps() -> None:
-    """The function runs again and again, so what takes time is a step; the error says so, also for asyncio's own gather."""
+    """The function runs again and again, so anything that takes time is a step; the error says so, also for asyncio's
+    own gather.
+    """
     one = Agent("one", ScriptedModel(lambda request: "1"))
 
     @workflow(one)
@@ -525,7 +534,7 @@ async def test_it_awaits_nothing_but_steps() -> None:
 
 
 async def test_a_step_with_a_stranger_is_refused() -> None:
-    """Who is asked was given to the workflow: so its graph is whole."""
+    """The agents of the steps are arguments of the workflow, so its graph is complete."""
     one, other = Agent("one", ScriptedModel([])), Agent("other", ScriptedModel([]))
 
     @workflow(one)
@@ -537,7 +546,7 @@ async def test_a_step_with_a_stranger_is_refused() -> None:
 
 
 async def test_chance_is_found_out() -> None:
-    """A function that takes another way than its history is told so."""
+    """A function that takes another path than its history gets an error."""
     one, other = Agent("one", ScriptedModel(lambda request: "1")), Agent("other", ScriptedModel(lambda request: "2"))
     flips = iter([one, other, one])
 
@@ -552,7 +561,9 @@ async def test_chance_is_found_out() -> None:
 
 
 async def test_a_step_counts_by_what_it_asks() -> None:
-    """The same agent that is asked something else is another step; the ids of messages, made anew each time, do not count."""
+    """The same agent with another question is another step; the ids of messages, which are new each time, do not
+    count.
+    """
     numbers = itertools.count()
     echo = Agent("echo", ScriptedModel(lambda request: f"you asked {request.messages[-1].text}"))
 
@@ -568,7 +579,7 @@ async def test_a_step_counts_by_what_it_asks() -> None:
 
 
 async def test_a_function_that_returns_early_is_told_which_step_is_left() -> None:
-    """The first of the recorded steps that it has not taken this time."""
+    """The error names the first recorded step that was not taken this time."""
     agents = [Agent(name, ScriptedModel(lambda request: "done")) for name in ("one", "two", "three")]
     most = 3
 
@@ -590,7 +601,7 @@ async def test_a_function_that_returns_early_is_told_which_step_is_left() -> Non
 
 
 async def test_a_step_is_the_same_whatever_the_order_of_its_arguments() -> None:
-    """They are named: a function that collects them in another order the next time takes the same way."""
+    """They are identified by name: a function that creates them in another order the next time takes the same path."""
 
     @tool(type="read")
     async def look(x: int, y: int) -> str:
@@ -606,7 +617,7 @@ async def test_a_step_is_the_same_whatever_the_order_of_its_arguments() -> None:
 
 
 async def test_a_step_that_was_edited_while_it_waits_is_found_out() -> None:
-    """A run that is gone on with by other code is told so, and not given the answer to another question."""
+    """A run that is continued by other code gets an error, and not the answer to another question."""
 
     @tool(requires_approval=True)
     async def pay(cents: int) -> str:
@@ -630,7 +641,7 @@ async def test_a_step_that_was_edited_while_it_waits_is_found_out() -> None:
 
 
 def test_what_a_workflow_is_made_of() -> None:
-    """A coroutine function of one argument, with annotations that can be read."""
+    """A coroutine function with one argument, and annotations that can be resolved."""
 
     def plain(task: str) -> str:
         return task
@@ -652,7 +663,7 @@ def test_what_a_workflow_is_made_of() -> None:
 
 
 async def test_what_does_not_fit_its_annotation_is_refused() -> None:
-    """What the function returns is checked like any other output."""
+    """The function's return value is validated like any other output."""
 
     @workflow()
     async def wrong(task: str) -> Report:
@@ -669,7 +680,7 @@ async def test_what_does_not_fit_its_annotation_is_refused() -> None:
 
 
 async def test_a_workflow_without_an_end_is_limited() -> None:
-    """After `max_rounds` rounds the outcome is `limited`, and nothing is asked any more."""
+    """After `max_rounds` rounds the outcome is `limited`, and no further step runs."""
     one = Agent("one", ScriptedModel(lambda request: "1"))
 
     @workflow(one, max_rounds=3)
@@ -683,7 +694,7 @@ async def test_a_workflow_without_an_end_is_limited() -> None:
 
 
 async def test_its_own_errors_are_raised_as_they_are() -> None:
-    """What the function raises, the caller gets; the session goes on."""
+    """The caller gets the function's exception; the session continues."""
     fails = [True, False]
 
     @workflow()
@@ -698,8 +709,9 @@ async def test_its_own_errors_are_raised_as_they_are() -> None:
 
 
 async def test_a_used_up_budget_stops_a_workflow() -> None:
-    """As it stops any agent: with a reply that says so, unless the function makes up for the step that got nothing; the next
-    call goes on."""
+    """It ends as any agent: with a reply that says so, unless the function handles the step without a result; the
+    next call continues.
+    """
     limits = UsageLimits(model_calls=1)
     one = Agent("one", ScriptedModel(lambda request: "1"))
 
@@ -728,7 +740,7 @@ async def test_a_used_up_budget_stops_a_workflow() -> None:
 
 
 async def test_an_agents_own_budget_is_its_step() -> None:
-    """What one of several may not spend any more is a `StepError`: the workflow may go on with another."""
+    """If one agent exceeds its own budget, the step raises a `StepError`: the workflow may use another one."""
     miser = Agent("miser", ScriptedModel([use("t1", "look"), "?"]), hooks=[UsageLimits(model_calls=1)])
 
     @workflow(miser)
@@ -740,7 +752,7 @@ async def test_an_agents_own_budget_is_its_step() -> None:
 
 
 async def test_a_failing_step_can_be_recovered_by_a_hook() -> None:
-    """An uncaught `StepError` is the failure of a model call: an `Error` event, and `Recover` answers in its place."""
+    """An uncaught `StepError` is the failure of a model call: an `Error` event, and `Recover` answers instead."""
     bad = Agent("bad", ScriptedModel(lambda request: ValueError("broken")), default_hooks=())
     told: list[ErrorPhase] = []
 
@@ -758,7 +770,7 @@ async def test_a_failing_step_can_be_recovered_by_a_hook() -> None:
 
 
 async def test_a_workflow_is_no_data() -> None:
-    """Its function is code: `to_dict` refuses, and says what is saved in its place. As a tool it goes by its name."""
+    """Its function is code: `to_dict` refuses, and names what to save instead. As a tool it is saved by its name."""
     one = Agent("one", ScriptedModel(lambda request: "1"))
 
     @workflow(one)
@@ -774,7 +786,7 @@ async def test_a_workflow_is_no_data() -> None:
 
 
 async def test_nothing_at_once_is_no_round() -> None:
-    """`gather()` of no steps gives nothing, at once."""
+    """`gather()` without steps returns an empty list at once."""
 
     @workflow()
     async def team(task: str) -> str:
@@ -785,7 +797,7 @@ async def test_nothing_at_once_is_no_round() -> None:
 
 
 async def test_a_slow_reader_slows_the_workers_down() -> None:
-    """The one stream has bounded buffers: models of parallel workers do not run away from who reads."""
+    """The stream has bounded buffers: models of parallel workers do not run ahead of the reader."""
     said_so_far = [0, 0]
 
     def chatty(place: int) -> Agent[Any]:

@@ -1,6 +1,7 @@
-"""A job dies at each of its effects in turn, before and after, and is resumed by new objects on the same file.
+"""A job dies before and after each of its effects, and is resumed by new objects on the same file.
 
-The job has what runs have: parallel tools, hooks that edit, deny, ask again and inject, two levels of sub-agents, an approval
+The job has what runs have: parallel tools, hooks that edit, deny, ask again and inject, two levels of sub-agents, an
+approval
 of its own and one inside a sub-agent.
 """
 
@@ -49,7 +50,7 @@ DIGGER = [[use("d1", "save", at="d")], [use("d2", "pay", at="bone"), use("d3", "
 
 
 def script(rounds: Sequence[Any], last: Sequence[str]) -> ScriptedModel:
-    """A model whose reply depends on the conversation alone, as a new process needs it; what it is asked must be legal."""
+    """A model whose reply depends on the conversation only, as a new process needs; each request must be legal."""
 
     def brain(request: Any) -> Any:
         check_request(request.messages)
@@ -64,7 +65,7 @@ def script(rounds: Sequence[Any], last: Sequence[str]) -> ScriptedModel:
 
 
 class Meddler(Hook):
-    """Edits, denies, asks again, injects."""
+    """Edits, denies, asks again, and injects."""
 
     def on_event(self, event: Any) -> Any:
         match event:
@@ -88,7 +89,7 @@ class Meddler(Hook):
 
 
 class Job:
-    """The world that outlives processes, and what a process is made of."""
+    """The world that outlives processes, and the parts of a process."""
 
     def __init__(self, folder: Path, idempotent: bool) -> None:
         self.url = f"sqlite:///{folder / 'job.db'}"
@@ -134,7 +135,7 @@ class Job:
         return Agent("boss", boss, tools=[*tools, helper.as_tool()], hooks=[Meddler()], store=crash.store(store), **ask)
 
     async def process(self, crash: Crash, **options: Any) -> None:
-        """One process: it goes on with whatever there is, until the job is done or it dies."""
+        """Run one process: it continues from the stored state, until the job is done or it dies."""
         async with SqlStore(self.url, power_safe=False) as store:
             agent = self.agent(crash, store, **options)
             while True:
@@ -156,14 +157,14 @@ class Job:
                     return
 
     async def dies(self, crash: Crash) -> None:
-        """One process that dies, unless the job is done before."""
+        """Run one process that dies, unless the job is done before."""
         try:
             await self.process(crash)
         except (ProcessDied, StoreError):  # of several tools that ran at once, one died, and the others could not store
             assert crash.dead
 
     async def check(self, store: SessionStore) -> None:
-        """Every stored history is legal."""
+        """Check that every stored history is legal."""
         for info in await store.sessions():
             messages = await self.messages(store, info)
             check_history(messages, open_round=bool(messages) and bool(messages[-1].tool_uses))
@@ -173,25 +174,25 @@ class Job:
         return fold_facts(await facts)
 
     async def histories(self) -> dict[str, list[str]]:
-        """What all sessions say at the end."""
+        """Return the final histories of all sessions."""
         async with SqlStore(self.url) as store:
             return {info.id: history(await self.messages(store, info)) for info in await store.sessions()}
 
 
 async def undisturbed(folder: Path, **options: Any) -> tuple[list[str], dict[str, list[str]], Counter[str]]:
-    """The points of the job, its histories, and its effects without their keys' run."""
+    """Return the points of the job, its histories, and its effects without the run ids in their keys."""
     job, crash = Job(folder, idempotent=True), Crash()
     await job.process(crash, **options)
     return crash.points, await job.histories(), effects_of(job)
 
 
 def effects_of(job: Job) -> Counter[str]:
-    """How often each effect took place."""
+    """Return how often each effect happened."""
     return Counter(" ".join((*effect.split()[:2], effect.rpartition(":")[2])) for effect in job.effects)
 
 
 async def test_the_job_without_a_crash(tmp_path: Path) -> None:
-    """What the job does, as a whole: the yardstick of the tests below."""
+    """The whole job: the reference of the tests below."""
     points, histories, effects = await undisturbed(tmp_path)
     assert sorted(histories) == ["s", "s/b1", "s/b1/h1"]
     assert list(effects.values()) == [1] * 10
@@ -209,7 +210,7 @@ async def test_the_job_without_a_crash(tmp_path: Path) -> None:
 async def test_idempotent_tools_die_at_every_point(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, again: int | None, step: int
 ) -> None:
-    """Wherever the process dies (and dies again): the same histories at the end, and every effect under one key."""
+    """Wherever the process dies (even twice): the same histories at the end, and every effect under one key."""
     points, expected, effects = await undisturbed(tmp_path)
     for at, name in list(enumerate(points, 1))[::step]:
         job = Job(tmp_path_factory.mktemp("job"), idempotent=True)
@@ -226,7 +227,7 @@ async def test_idempotent_tools_die_at_every_point(
 async def test_other_tools_die_at_every_point(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, step: int
 ) -> None:
-    """Without `idempotent=True` no effect takes place twice; of what was in flight the model is told "Outcome unknown"."""
+    """Without `idempotent=True` no effect happens twice; for an interrupted tool the model reads "Outcome unknown"."""
     points, expected, effects = await undisturbed(tmp_path)
     for at, name in list(enumerate(points, 1))[::step]:
         job = Job(tmp_path_factory.mktemp("job"), idempotent=False)

@@ -1,4 +1,4 @@
-"""Each fault of the kit does what it says, and nothing else."""
+"""Each fault of the kit does what it documents, and nothing else."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ POINTS = [
 
 
 async def test_the_points_of_a_crash() -> None:
-    """Each effect has a point before and one behind it; without `at=` nothing happens."""
+    """Each effect has a point before and one after it; without `at=` nothing happens."""
     crash = Crash()
     assert (await job(crash, MemoryStore()).call("go")).text == "done"
     assert (crash.points, crash.dead) == (POINTS, False)
@@ -93,7 +93,7 @@ async def test_the_points_of_a_crash() -> None:
 
 @pytest.mark.parametrize("at", range(1, len(POINTS) + 1, 5))
 async def test_dying_at_a_point(tmp_path: Path, at: int) -> None:
-    """The process dies there and nowhere else; nothing is written behind it, whatever is tried."""
+    """The process dies there and nowhere else; nothing is written after it, whatever is tried."""
     async with SqlStore(f"sqlite:///{tmp_path / 's.db'}") as store:
         crash = Crash(at)
         agent = job(crash, store)
@@ -109,7 +109,7 @@ async def test_dying_at_a_point(tmp_path: Path, at: int) -> None:
 
 
 def test_dying_for_real(tmp_path: Path) -> None:
-    """With `by="sigkill"` the process is gone; what was committed is there."""
+    """With `by="sigkill"` the process is killed; committed facts are there."""
     code = f"""
 import asyncio
 from agentflow import Agent
@@ -137,7 +137,9 @@ def test_a_point_that_cannot_be() -> None:
 
 @pytest.mark.parametrize("fault", [full_disk, lock_timeout])
 async def test_a_store_that_refuses(fault: Any) -> None:
-    """The commits that are named fail and write nothing; the call fails with that; later ones work, and reading always."""
+    """The named commits fail and write nothing; the call fails with that error; later commits work, and reading
+    always does.
+    """
     store = MemoryStore()
     agent = Agent("a", ScriptedModel(["hi", "hi again"]), store=fault(store, at=2, times=2))
     with pytest.raises(StoreError, match=r"Repeat the call|repeat the call"):
@@ -148,7 +150,7 @@ async def test_a_store_that_refuses(fault: Any) -> None:
 
 
 async def test_a_store_whose_answer_is_lost() -> None:
-    """It is written, and the writer is told that it failed; the session is loaded anew, and nothing is there twice."""
+    """It is written, and the writer gets an error; the session is loaded again, and no fact is there twice."""
     store = MemoryStore()
     agent = Agent("a", ScriptedModel(["hi", "hi again"]), store=lost_answer(store, at=2))
     with pytest.raises(StoreError, match="connection was lost"):
@@ -158,7 +160,7 @@ async def test_a_store_whose_answer_is_lost() -> None:
 
 
 def test_a_slow_store() -> None:
-    """Commits take their time, and keep their order."""
+    """Commits are slow, and keep their order."""
 
     async def main() -> float:
         agent = Agent("a", ScriptedModel(["hi"]), store=slow(MemoryStore(), 60))
@@ -169,7 +171,7 @@ def test_a_slow_store() -> None:
 
 
 async def test_everything_twice() -> None:
-    """Each write is delivered twice, and there once; a duplicate of something else is a conflict."""
+    """Each write is delivered twice, and stored once; a duplicate with another content is a conflict."""
     store = MemoryStore()
     agent = Agent("a", ScriptedModel([use("t1", "add", a=1, b=2), "3"]), tools=[add], store=delivered_twice(store))
     await agent.call("1 + 2?", session="s")
@@ -180,7 +182,9 @@ async def test_everything_twice() -> None:
 
 
 async def test_two_workers_at_once(tmp_path: Path) -> None:
-    """Two workers on one session write at the same moment: one of them wins, whole; the other is told, and calls again."""
+    """Two workers on one session write at the same moment: one of them succeeds completely; the other one gets a
+    conflict, and calls again.
+    """
     async with SqlStore(f"sqlite:///{tmp_path / 's.db'}") as store:
         meeting = Meeting(2)
         workers = [Agent("a", ScriptedModel([name, name]), store=meeting.store(store)) for name in "xy"]
@@ -192,7 +196,7 @@ async def test_two_workers_at_once(tmp_path: Path) -> None:
 
 
 async def test_one_crashed_session_is_resumed_by_two_workers() -> None:
-    """Both begin; one goes on, and the other gets a conflict before it has done anything that is stored."""
+    """Both begin; one continues, and the other gets a conflict before it has stored anything."""
     store = MemoryStore()
     with pytest.raises(ProcessDied):
         await job(Crash(9), store).call("go", session="s")
@@ -203,7 +207,7 @@ async def test_one_crashed_session_is_resumed_by_two_workers() -> None:
 
 
 async def test_the_same_call_twice() -> None:
-    """On the implicit session the second one is refused, in a named one it waits its turn."""
+    """On the implicit session the second one is refused; in a named one it waits."""
     wait = asyncio.Event()
 
     async def think() -> None:
@@ -219,7 +223,7 @@ async def test_the_same_call_twice() -> None:
 
 
 async def test_a_connection_that_is_cut() -> None:
-    """So many calls are cut behind so many chunks, retryably; the model's stream is closed."""
+    """The first calls are disconnected after so many chunks, with a retryable error; the model's stream is closed."""
     model = ScriptedModel([["a", "b", "c"], ["d", "e"]])
     agent = Agent("a", cut_connection(model, after=2), default_hooks=())
     with pytest.raises(ModelError, match="was cut after 2 chunks") as caught:
@@ -231,7 +235,7 @@ async def test_a_connection_that_is_cut() -> None:
 
 
 async def test_a_clock_that_jumps() -> None:
-    """Wall time jumps, forward and back; durations and waits do not notice."""
+    """Wall time jumps, forward and back; durations and waits are unaffected."""
     clock = JumpingClock()
     times: list[float] = []
 

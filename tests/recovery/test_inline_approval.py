@@ -1,4 +1,4 @@
-"""A person who approves while the call waits, and a process that dies: who is asked again, and what runs again."""
+"""A person approves while the call waits, and the process dies: who is asked again, and what runs again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ def play(request: ModelRequest) -> ToolUseBlock | str:
 
 
 async def died(at: int) -> tuple[str, int, int] | None:
-    """Where the process died, how often the person was asked, how often was paid, the resumed call included."""
+    """Return where the process died, how often the person was asked, and how often the tool paid, with the resumed
+    call.
+    """
     asked: list[str] = []
     paid: list[int] = []
 
@@ -42,7 +44,7 @@ async def died(at: int) -> tuple[str, int, int] | None:
 
 
 async def test_an_answer_that_is_stored_is_not_asked_for_again() -> None:
-    """Asked twice is only who has answered in the moment of the crash, before the answer was stored; nothing is paid twice."""
+    """A person is asked twice only if the crash came before the answer was stored; nothing is paid twice."""
     found = [outcome for at in range(2, 40) if (outcome := await died(at)) is not None]
     assert len(found) > 15
     assert [point for point, asked, _ in found if asked > 1] == ["before commit ToolDecided, ToolStarted"]
@@ -50,7 +52,7 @@ async def test_an_answer_that_is_stored_is_not_asked_for_again() -> None:
 
 
 async def test_before_the_call_is_stored_there_is_nothing_to_go_on_with() -> None:
-    """And nobody was asked."""
+    """No person was asked."""
     outcome = await died(1)
     assert outcome is not None
     assert outcome[1:] == (0, 0)

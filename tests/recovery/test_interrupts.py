@@ -1,4 +1,4 @@
-"""A call on a real store is cut in every way there is; what is stored is the same each time."""
+"""A call on a real store is cancelled in every way; the stored result is the same each time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentflow.vocabulary.events import ActingChunk, ReasoningChunk
 
 
 class Scene:
-    """An agent that hangs, in the model's words or in its tools; `hanging` says when."""
+    """An agent that hangs, in the model's text or in its tools; `hanging` selects which."""
 
     def __init__(self, store: SqlStore, where: str) -> None:
         self.hanging = asyncio.Event()
@@ -34,7 +34,7 @@ class Scene:
 
         @tool(type="read", timeout=None)
         async def stubborn(emitter: ToolEmitter) -> str:
-            """Does not want to end, and gives a result when it has to."""
+            """Ignores its end, and returns a result when it must."""
             await asyncio.sleep(0)
             await emitter.emit("begun")
             try:
@@ -123,8 +123,10 @@ async def _call(scene: Scene) -> Any:
 )
 @pytest.mark.parametrize("where", ["model", "tools"])
 async def test_every_way_takes_one_path(tmp_path: Path, cut: Cut, where: str) -> None:
-    """Model closed, tools cancelled, open calls answered `interrupted`, partial words kept and marked, one CallEnded; late
-    results are not stored; the user's words stay; another process reads the same, and goes on."""
+    """The model is closed, tools are cancelled, open calls answered `interrupted`, partial text stored and marked,
+    and CallEnded fires once. Late results are not stored; the user's input is; another process reads the same, and
+    continues.
+    """
     url = f"sqlite:///{tmp_path / 's.db'}"
     async with SqlStore(url) as store:
         scene = Scene(store, where)
@@ -156,7 +158,9 @@ async def test_every_way_takes_one_path(tmp_path: Path, cut: Cut, where: str) ->
 
 
 async def test_an_interrupt_by_a_hook(tmp_path: Path) -> None:
-    """A hook of the call itself may interrupt it, in mid-word and in mid-tool; the store has what was said until then."""
+    """A hook of the call itself may interrupt it, during the text and during a tool; the store has the text until
+    then.
+    """
     async with SqlStore(f"sqlite:///{tmp_path / 's.db'}") as store:
         for session, kind in (("words", ReasoningChunk), ("tools", ActingChunk)):
 

@@ -1,4 +1,4 @@
-"""Real processes, really killed: what one of them has begun another one ends."""
+"""Real processes that are killed: one completes what another one has begun."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python on something of this project."""
+    """Run Python on a module of this project."""
     return subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=ROOT,
@@ -85,7 +85,7 @@ asyncio.run(main())
 
 
 def test_an_approval_over_several_processes(tmp_path: Path) -> None:
-    """Asked for in one process, seen in a second one, answered in a third: each of them is new, and some are killed."""
+    """Requested in one process, read in a second one, answered in a third: each of them is new, and some are killed."""
     ledger = tmp_path / "ledger"
     place = ("-c", CASHIER, f"sqlite:///{tmp_path / 'till.db'}", str(ledger))
 
@@ -157,7 +157,7 @@ asyncio.run(main())
 
 
 def service(*arguments: str) -> subprocess.Popen[str]:
-    """Start it, and let it come to the tool that waits."""
+    """Start it, and wait until the tool waits."""
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", SERVICE, *arguments],
         cwd=ROOT,
@@ -183,7 +183,9 @@ REFUSED = (
 
 
 def test_a_signal_stops_behind_the_running_tool(tmp_path: Path) -> None:
-    """SIGTERM while a tool runs: it ends, its result is kept, the next process goes on with the next round."""
+    """SIGTERM while a tool runs: the tool finishes, its result is stored, and the next process continues with the
+    next round.
+    """
     place = (f"sqlite:///{tmp_path / 's.db'}", str(tmp_path / "marks"))
     process = service(*place, "begin", "60")
     process.send_signal(signal.SIGTERM)
@@ -198,7 +200,7 @@ def test_a_signal_stops_behind_the_running_tool(tmp_path: Path) -> None:
 
 
 def test_behind_the_limit_the_rest_is_cancelled(tmp_path: Path) -> None:
-    """A tool that does not end is cancelled behind the limit; the call is left as by a crash, and is resumed."""
+    """A tool that does not end is cancelled after the limit; the call is left as by a crash, and is resumed."""
     place = (f"sqlite:///{tmp_path / 's.db'}", str(tmp_path / "marks"))
     process = service(*place, "hang", "0.05")
     process.send_signal(signal.SIGINT)
@@ -212,7 +214,7 @@ def test_behind_the_limit_the_rest_is_cancelled(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
-    """Who signals twice does not want to wait for the limit."""
+    """A second signal does not wait for the limit."""
     process = service(f"sqlite:///{tmp_path / 's.db'}", str(tmp_path / "marks"), "hang", "3600")
     process.send_signal(signal.SIGTERM)
     while process.poll() is None:  # two that come at once count as one

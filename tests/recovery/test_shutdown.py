@@ -1,4 +1,4 @@
-"""Graceful shutdown within a process: where calls stop, what is stored, what their callers are told."""
+"""Graceful shutdown within a process: where calls stop, what is stored, and what their callers get."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentflow.testing.virtual_time import run_virtual
 
 
 class Gate:
-    """A tool that waits to be let through."""
+    """A tool that waits until it is released."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
@@ -45,7 +45,7 @@ class Gate:
 
 
 async def in_progress(agent: Agent, gate: Gate, **options: Any) -> asyncio.Task[Any]:
-    """A call that has come to the gate."""
+    """Return a call that has reached the gate."""
 
     async def call() -> Any:
         return await agent.call("go", session="s", **options)
@@ -56,7 +56,7 @@ async def in_progress(agent: Agent, gate: Gate, **options: Any) -> asyncio.Task[
 
 
 async def stopping(*agents: Agent, limit: float = 60.0) -> asyncio.Task[ShutdownReport]:
-    """A shutdown that has begun."""
+    """Return a shutdown that has begun."""
     task = asyncio.create_task(shutdown(agents, limit=limit))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -64,7 +64,9 @@ async def stopping(*agents: Agent, limit: float = 60.0) -> asyncio.Task[Shutdown
 
 
 async def test_a_round_stops_behind_what_runs() -> None:
-    """Parallel tools that run end and are stored, the write that waits does not begin; resumed, it is all that is left."""
+    """Running parallel tools finish and are stored, the waiting write does not begin; resumed, only the write is
+    left.
+    """
     gate, store, recorder = Gate(), MemoryStore(), Recorder()
     calls = [use("t1", "gate", name="a"), use("t2", "gate", name="b"), use("t3", "note", text="c")]
     agent = Agent("a", ScriptedModel([calls]), tools=gate.tools, hooks=[recorder], store=store)
@@ -89,7 +91,7 @@ async def test_a_round_stops_behind_what_runs() -> None:
 
 
 async def test_a_reply_that_is_being_said_is_finished() -> None:
-    """The model's reply becomes a fact before the call stops; a last reply ends the call as ever."""
+    """The model's reply becomes a fact before the call stops; a last reply completes the call."""
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def think() -> None:
@@ -126,8 +128,9 @@ async def test_a_reply_that_is_being_said_is_finished() -> None:
 
 @pytest.mark.parametrize("limit", [60.0, 0.0])
 async def test_a_sub_agent_stops_where_it_is(limit: float) -> None:
-    """Two levels down a tool runs: with time it ends and every level stops there, without it is cancelled; either way the
-    sub-agents' own sessions go on, and nothing is asked twice."""
+    """Two levels down a tool runs. With enough time it finishes and every level stops there; without it is cancelled.
+    In both cases the sub-agents' own sessions continue, and no request is repeated.
+    """
     gate, store = Gate(), MemoryStore()
 
     def family(top: list[Any], middle: list[Any], bottom: list[Any]) -> Agent:
@@ -179,7 +182,7 @@ async def test_a_stream_ends_with_its_error() -> None:
 
 
 async def test_calls_that_wait_for_the_session_do_not_begin() -> None:
-    """Who waits in line is told so, not that the call before is unfinished."""
+    """A waiting caller gets this error, not that the call before is unfinished."""
     gate = Gate()
     agent = Agent("a", ScriptedModel([use("t1", "gate", name="a")]), tools=gate.tools, store=MemoryStore())
     task = await in_progress(agent, gate)
@@ -195,7 +198,7 @@ async def test_calls_that_wait_for_the_session_do_not_begin() -> None:
 
 
 def test_the_limit_is_time() -> None:
-    """What still runs behind the limit is cancelled; hooks see one CallEnded."""
+    """Calls that still run after the limit are cancelled; hooks get one CallEnded."""
 
     async def main() -> None:
         ended: list[tuple[str, float]] = []
@@ -216,7 +219,7 @@ def test_the_limit_is_time() -> None:
 
 
 async def test_a_session_without_a_store_is_saved_by_hand() -> None:
-    """Stopped at a safe point it can be written as JSON, and goes on elsewhere."""
+    """Stopped at a safe point it can be saved as JSON, and continues elsewhere."""
     gate = Gate()
     agent = Agent("a", ScriptedModel([use("t1", "gate", name="a")]), tools=gate.tools)
     task = await in_progress(agent, gate)
@@ -232,7 +235,7 @@ async def test_a_session_without_a_store_is_saved_by_hand() -> None:
 
 
 async def test_a_block_ends_with_its_agents() -> None:
-    """A block that waits for something else is cancelled when the calls have stopped; its handlers are taken back."""
+    """A block that waits for something else is cancelled when the calls have stopped; its handlers are removed."""
     before = signal.getsignal(signal.SIGTERM)
     agent = Agent("a", ScriptedModel(["hi"]))
     listening = GracefulShutdown(agent, signals=[signal.SIGTERM])
@@ -255,7 +258,7 @@ async def test_a_block_ends_with_its_agents() -> None:
 
 
 async def test_a_block_that_ends_changes_nothing() -> None:
-    """Without a signal the agents go on behind the block."""
+    """Without a signal the agents continue after the block."""
     agent = Agent("a", ScriptedModel(["one", "two"]))
     async with GracefulShutdown(agent, signals=()) as listening:
         assert (await agent.call("hello")).text == "one"
@@ -264,7 +267,7 @@ async def test_a_block_that_ends_changes_nothing() -> None:
 
 
 async def test_the_report_says_what_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of calls that ran side by side: one ends by itself, one stops, one is cancelled, one does not let itself be cancelled."""
+    """Of concurrent calls: one completes, one stops, one is cancelled, and one cannot be cancelled."""
     monkeypatch.setattr(sys.modules["agentflow.agent.shutdown"], "GRACE", 0.05)
     steps = {name: asyncio.Event() for name in ("finished", "stopped", "cut", "running")}
     begun: dict[str, asyncio.Event] = {name: asyncio.Event() for name in steps}
@@ -307,7 +310,7 @@ async def test_the_report_says_what_is_true(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_in_a_server_the_block_is_left_alone() -> None:
-    """A handler that was there is called too, the block goes on, and where no signal came its end stops the agents."""
+    """An existing handler is called too, the block continues, and without a signal its end stops the agents."""
     said: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: said.append(number))
     mine = signal.getsignal(signal.SIGTERM)
@@ -330,7 +333,9 @@ async def test_in_a_server_the_block_is_left_alone() -> None:
 
 
 async def test_in_a_server_that_runs_in_a_thread() -> None:
-    """A test client's lifespan runs beside the main thread: no signal comes there, the block's end stops the agents."""
+    """A test client's lifespan does not run in the main thread: no signal arrives there, and the block's end stops
+    the agents.
+    """
 
     async def lifespan() -> ShutdownReport | None:
         async with GracefulShutdown(Agent("a", ScriptedModel([])), in_server=True) as ending:
@@ -341,7 +346,7 @@ async def test_in_a_server_that_runs_in_a_thread() -> None:
 
 
 async def test_wrong_use() -> None:
-    """No agents, a limit below zero, a start by hand outside of the block."""
+    """No agents, a limit below zero, and a manual start outside of the block."""
     with pytest.raises(UsageError, match="needs the agents"):
         await shutdown([])
     with pytest.raises(UsageError, match="seconds, 0 or more"):

@@ -1,4 +1,4 @@
-"""Shutdown under a real web server: uvicorn as a process, streams in flight, SIGTERM, and the process that comes after it."""
+"""Shutdown under a real web server: uvicorn as a process, open streams, SIGTERM, and the next process."""
 
 from __future__ import annotations
 
@@ -111,18 +111,18 @@ class Web:
         self.writers: list[asyncio.StreamWriter] = []
 
     async def stream(self, name: str) -> asyncio.StreamReader:
-        """Begin to read a stream."""
+        """Start reading a stream."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(f"GET /{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         self.writers.append(writer)
         return reader
 
     def let(self, name: str) -> None:
-        """Let what waits for it go on."""
+        """Release what waits for it."""
         (self.folder / f"{name}.go").touch()
 
     async def ended(self) -> tuple[int, dict[str, list[str]], str]:
-        """Wait for its end: the code, the report, and what the server said."""
+        """Wait for its end; return the exit code, the report, and the server's output."""
         out, err = await self.process.communicate()
         return self.process.returncode or 0, json.loads(out), err.decode()
 
@@ -157,7 +157,7 @@ def done(folder: Path) -> list[str]:
 
 
 def resumed(folder: Path) -> str:
-    """What the next process finishes."""
+    """Return what the next process finishes."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
     ran = subprocess.run(
         [sys.executable, "resume.py"],
@@ -172,8 +172,9 @@ def resumed(folder: Path) -> str:
 
 
 async def test_streams_in_flight_stop_where_nothing_is_lost(tmp_path: Path) -> None:
-    """SIGTERM: a reply that is being said is finished, a tool that runs ends; both streams end, then the server, at once; the
-    next process goes on behind the tool."""
+    """SIGTERM: a streaming reply is completed, a running tool finishes; both streams end, then the server, at once;
+    the next process continues after the tool.
+    """
     async with served(tmp_path, 60) as web:
         short = await web.stream("short")
         await short.readuntil(b"I am ")
@@ -213,7 +214,7 @@ async def test_what_runs_behind_the_limit_is_cut(tmp_path: Path, number: signal.
 
 
 async def test_a_server_that_ends_without_a_signal(tmp_path: Path) -> None:
-    """Where the server ends by itself (here: after so many requests), the end of the lifespan stops the agents."""
+    """If the server ends by itself (here: after so many requests), the end of the lifespan stops the agents."""
     (tmp_path / "short.go").touch()
     async with served(tmp_path, 60, "--limit-max-requests", "1") as web:
         short = await web.stream("short")

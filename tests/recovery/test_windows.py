@@ -1,4 +1,4 @@
-"""Single instants at which a process can die, each with what must not happen behind it."""
+"""Single instants at which a process can die, each with what must not happen afterwards."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SAVE = use("t1", "save", at="x")
 
 
 class Journal(MemoryStore):
-    """Keeps what was written at once apart: a process dies between two writes, not within one."""
+    """Stores facts that are written together one by one: a process dies between two writes, not within one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class World:
         return Agent("a", ScriptedModel(script), tools=tools, hooks=list(self.hooks), store=store, **self.options)
 
     async def first(self, *decisions: dict[str, Any]) -> Reply:
-        """Run undisturbed."""
+        """Run without a crash."""
         store = MemoryStore()
         agent = self.agent(store, self.script)
         reply = await agent.call("go", session="s")
@@ -96,19 +96,19 @@ class World:
         return reply
 
     def cut(self, behind: type, count: int = 1) -> MemoryStore:
-        """The store as it was behind the nth fact of a kind."""
+        """Return the store as it was after the nth fact of a kind."""
         places = [n for n, fact in enumerate(self.facts, 1) if isinstance(fact, behind)]
         store = MemoryStore()
         store.append("s", self.facts[: places[count - 1]])
         return store
 
     def again(self, behind: type, script: list[Any], count: int = 1, idempotent: bool = False) -> Agent:
-        """A new process that finds that."""
+        """Return a new process on that store."""
         return self.agent(self.cut(behind, count), script, idempotent)
 
 
 async def test_a_finished_session_has_nothing_to_resume() -> None:
-    """Behind the last fact the call is over, whether its caller has heard of it or not."""
+    """After the last fact the call has ended, whether its caller has got the reply or not."""
     world = World(["done"])
     await world.first()
     with pytest.raises(UsageError, match="there is nothing to resume"):
@@ -116,7 +116,9 @@ async def test_a_finished_session_has_nothing_to_resume() -> None:
 
 
 async def test_a_tool_in_flight() -> None:
-    """Started and not finished: run again if idempotent, as the next attempt; else the model is told."""
+    """Started and not finished: run again if idempotent, as the next attempt; otherwise the model reads the unknown
+    outcome.
+    """
     world = World([SAVE, "done"])
     await world.first()
     agent = world.again(ToolStarted, ["done"], idempotent=True)
@@ -159,7 +161,9 @@ async def test_a_person_is_asked(decision: Any, ran: list[str], result: str) -> 
 
 
 async def test_a_persons_word_is_for_one_time() -> None:
-    """Approved to run again, and the process died again: it is asked again; what ran may have taken effect."""
+    """Approved to run again, and the process died again: the person is asked again, because the tool may have had its
+    effect.
+    """
     world = World([SAVE, "done"], on_unknown_outcome="suspend")
     await world.first()
     agent = world.again(ToolStarted, ["done"])
@@ -174,7 +178,7 @@ async def test_a_persons_word_is_for_one_time() -> None:
 
 
 async def test_an_approval_that_was_given_is_not_asked_for_again() -> None:
-    """Decisions are facts: of two approved calls one ran before the crash, the other one runs behind it."""
+    """Decisions are facts: of two approved calls one ran before the crash, and the other one runs after it."""
 
     @on("before_each_tool")
     def ask(event: Any) -> Any:
@@ -212,7 +216,7 @@ async def test_no_crash_lets_a_round_pass_that_waits_for_approval(kind: type) ->
 
 
 async def test_a_parked_session_does_not_let_the_next_round_pass() -> None:
-    """Continuing a parked session answers nothing but that: an approval that the next round needs is asked for."""
+    """Continuing a parked session answers nothing else: an approval that the next round needs is requested."""
 
     @on(PostToolRound, PreToolRound)
     def ask(event: Any) -> Any:
@@ -230,7 +234,7 @@ async def test_a_parked_session_does_not_let_the_next_round_pass() -> None:
 
 
 async def test_a_park_is_a_part_of_the_fact() -> None:
-    """There is no instant at which a round is closed, or a reply accepted, and its Suspend is not."""
+    """There is no instant at which a round is closed, or a reply accepted, without its Suspend."""
 
     @on(PostToolRound)
     def park(event: Any) -> Any:
@@ -242,7 +246,7 @@ async def test_a_park_is_a_part_of_the_fact() -> None:
 
 
 async def test_an_answer_of_a_guard_stays_the_answer() -> None:
-    """`Answer` on PreCall is a part of the first fact: a crash behind it does not let the input reach the model."""
+    """`Answer` on PreCall is a part of the first fact: after a crash then the input does not reach the model."""
 
     @on(PreCall)
     def guard(event: PreCall) -> Any:
@@ -259,7 +263,7 @@ async def test_an_answer_of_a_guard_stays_the_answer() -> None:
 
 
 async def test_a_stop_stays_a_stop() -> None:
-    """A tool's Stop before the crash: what had begun is ended, nothing else begins, the outcome is `stopped`."""
+    """A tool's Stop before the crash: running tools are ended, nothing else begins, and the outcome is `stopped`."""
 
     @on(PostActing)
     def enough(event: PostActing) -> Any:
@@ -280,7 +284,7 @@ async def test_a_stop_stays_a_stop() -> None:
 
 
 async def test_hooks_of_a_tool_see_its_result_behind_a_crash() -> None:
-    """A decision that was made before the crash is not made again; the tool's own hooks still see what comes of it."""
+    """A decision from before the crash is not made again; the tool's own hooks still get its result."""
     seen: list[str] = []
 
     @on(PostActing)
@@ -297,7 +301,7 @@ async def test_hooks_of_a_tool_see_its_result_behind_a_crash() -> None:
 
 
 async def test_a_sub_agents_answer_is_not_asked_for_twice() -> None:
-    """A tool that asks two agents, one after the other, dies behind the first: only the second one is asked again."""
+    """A tool that asks two agents, one after the other, dies after the first: only the second one is asked again."""
     store = MemoryStore()
     asked: list[str] = []
 
@@ -331,7 +335,7 @@ async def test_a_sub_agents_answer_is_not_asked_for_twice() -> None:
 
 
 async def test_what_is_unfinished() -> None:
-    """Open calls are listed, finished and waiting ones are not, nor are those of sub-agents and those that run here."""
+    """Open calls are listed; finished and waiting ones are not, nor are those of sub-agents and those that run here."""
     world = World([SAVE, "done"])
     await world.first()
     store = world.cut(ToolStarted)
@@ -346,7 +350,7 @@ async def test_what_is_unfinished() -> None:
 
 
 async def test_a_wrong_option() -> None:
-    """What to do about unknown outcomes is one of two words; the builder has the same."""
+    """The option for unknown outcomes has two values; the builder has the same."""
     with pytest.raises(UsageError, match="'tell' or 'suspend'"):
         Agent("a", "m", on_unknown_outcome="ask")  # type: ignore[arg-type]
     made = Agent.builder().name("a").model("m").on_unknown_outcome("suspend").build()
