@@ -1,4 +1,4 @@
-"""Two plain HTTP servers: one keeps what it is sent and refuses it, one answers and keeps its connections open."""
+"""Two plain HTTP servers: one records and refuses every request, one answers and keeps its connections open."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from aiohttp import web
 
 
 class Catcher:
-    """Bodies of the POST requests that came, in `bodies`, and their paths in `paths`; each is answered with a 400."""
+    """Records the bodies of POST requests in `bodies` and their paths in `paths`, and answers each with a 400."""
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
@@ -53,9 +53,9 @@ _ANTHROPIC = [
 
 
 class KeepAlive:
-    """A server in a thread that answers both wires, and like the vendors' keeps a connection for the next request.
+    """A server in a thread that answers both wires, and like the vendors' servers keeps a connection for the next request.
 
-    (The wire servers close each one, so that a test can wait for it.) `together` is how many requests have to be in
+    (The wire servers close each one, so that a test can wait for it.) `together` is how many requests must have arrived
     before they are answered.
     """
 

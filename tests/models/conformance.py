@@ -1,7 +1,7 @@
-"""Streams as servers send them, and the reply that each stands for: one row a case, for each of the direct wires.
+"""Streams as servers send them, and the reply that each one contains: one row per case, for each direct wire.
 
-A row is a name, the stream, and the reply: a `Read`, or a text that stands in the error. `sdk` says what the vendor's own
-client makes of the same bytes, where that is something else.
+A row is a name, the stream, and the reply: a `Read`, or a text of the error. `sdk` is the result of the vendor's own
+client for the same bytes, if it differs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Read:
-    """What a stream says: its text, what was thought, and the calls as name and arguments (a text: they are no object)."""
+    """The content of a stream: its text, its thoughts, and its calls as name and arguments (a text if they are no
+    object).
+    """
 
     text: str = ""
     thinking: str = ""
@@ -43,7 +45,7 @@ FAILS = Read(calls=(("add", "no object"),))
 
 
 def sse(events: Iterable[Json | bytes], *, names: bool = False, end: bytes = b"", line: str = "\n") -> bytes:
-    """A stream of events; bytes stand as they are."""
+    """A stream of events; bytes are used unchanged."""
     out: list[bytes] = []
     for event in events:
         if isinstance(event, bytes):

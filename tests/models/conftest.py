@@ -1,4 +1,4 @@
-"""What the tests of the model adapters share: each adapter's model on a wire server, and a clean end for connections."""
+"""Fixtures of the model adapters' tests: each adapter's model on a wire server, and closed connections at the end."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ NAMES = {"openai": "openai/gpt-5", "anthropic": "anthropic/claude-sonnet-4-5"}
 
 @pytest.fixture(autouse=True)
 def _closed(closed_clients: None) -> None:
-    """Each test leaves no connection behind."""
+    """Each test leaves no open connection."""
 
 
 DIRECT: dict[str, Any] = {"openai": OpenAIWire, "anthropic": AnthropicWire}
@@ -27,12 +27,12 @@ ADAPTERS = ("direct", "litellm")
 
 
 def adapter_of(adapter: str, wire: str) -> Any:
-    """The adapter's class for a wire."""
+    """Return the adapter's class for a wire."""
     return DIRECT[wire] if adapter == "direct" else LiteLLMModel
 
 
 class Asker:
-    """A model on a server, with the sleeps that it asked for."""
+    """A model on a server, with the sleeps that it requested."""
 
     def __init__(self, server: WireServer, adapter: str, name: str, **options: Any) -> None:
         self.sleeps: list[float] = []
@@ -60,7 +60,7 @@ class Asker:
 
 @pytest.fixture(params=ADAPTERS)
 def asker(request: pytest.FixtureRequest) -> Callable[..., Asker]:
-    """Builds an `Asker` of each adapter for a server: the model's name follows the wire unless given."""
+    """Build an `Asker` of each adapter for a server; by default the model's name follows from the wire."""
 
     def build(server: WireServer, name: str = "", retries: int = 2, max_wait: float = 60.0, **options: Any) -> Asker:
         wire = server.rules[0].wire

@@ -54,7 +54,7 @@ def answered(reply: Msg, text: str = "3") -> Msg:
 
 @wires
 async def test_text_comes_in_pieces_and_folds_to_the_whole(wire: str, asker: Callable) -> None:
-    """Text is streamed piece by piece, the finish reason and one usage with a price follow."""
+    """Text is streamed chunk by chunk, followed by the finish reason and one usage with a price."""
     async with serve(wire, [Say("Hello there, world", chunk=5, usage=WireUsage(input=11, output=5))]) as server:
         chunks = await asker(server).chunks()
     assert [chunk.text for chunk in chunks if chunk.text] == ["Hello", " ther", "e, wo", "rld"]
@@ -68,7 +68,7 @@ async def test_text_comes_in_pieces_and_folds_to_the_whole(wire: str, asker: Cal
 
 @wires
 async def test_parallel_calls_are_put_together_by_index(wire: str, asker: Callable) -> None:
-    """Fragments of two calls that arrive interleaved make two whole calls, and their results go back legally."""
+    """Interleaved fragments of two calls make two complete calls, and their results are sent back legally."""
     async with serve(wire, [TWO_CALLS, "It is 3."]) as server:
         model = asker(server)
         first = await model.ask("add", [ADD])
@@ -80,7 +80,7 @@ async def test_parallel_calls_are_put_together_by_index(wire: str, asker: Callab
 
 
 async def test_cached_and_reasoning_tokens_are_counted(asker: Callable) -> None:
-    """Input includes what touched the cache; the parts are told apart."""
+    """The input includes cached tokens; the parts are counted separately."""
     usage = WireUsage(input=11, output=5, cache_read=4, cache_write=2)
     async with serve("anthropic", [Say("x", usage=usage)]) as server:
         reply = await asker(server).ask()
@@ -93,14 +93,14 @@ async def test_cached_and_reasoning_tokens_are_counted(asker: Callable) -> None:
 
 
 async def test_an_unknown_model_has_no_price(asker: Callable) -> None:
-    """Where LiteLLM knows no price the cost is None, not zero."""
+    """If LiteLLM has no price the cost is None, not zero."""
     async with serve("openai", [Say("x", usage=WireUsage(input=1, output=1))]) as server:
         reply = await asker(server, "openai/made-up-model").ask()
     assert reply.usage == Usage(input_tokens=1, output_tokens=1, model_calls=1)
 
 
 async def test_signed_thoughts_go_back_untouched_in_a_tool_loop(asker: Callable) -> None:
-    """Thoughts, an empty one and a redacted one included, survive the round trip to a server that checks its seals."""
+    """Thoughts, also empty and redacted ones, survive the round trip to a server that checks their signatures."""
     script = [
         WireReply(thinking=("I should add.", ""), redacted="secret", calls=(ScriptedCall("add", {"a": 1}),), chunk=4),
         WireReply("Three.", thinking="Easy."),
@@ -121,7 +121,7 @@ async def test_signed_thoughts_go_back_untouched_in_a_tool_loop(asker: Callable)
 
 
 async def test_thoughts_of_another_model_stay_at_home(asker: Callable) -> None:
-    """A thought of another model is left out, and the open loop it began goes on without thinking."""
+    """A thought of another model is left out, and the open loop that it began continues without thinking."""
     call = ToolUseBlock("t1", "add", {"a": 1})
     foreign = Msg.assistant([ThinkingBlock("Hm.", "seal", model="anthropic/claude-opus-4-1"), call])
     async with serve("anthropic", ["ok"]) as server:
@@ -145,13 +145,13 @@ async def test_thoughts_of_another_model_stay_at_home(asker: Callable) -> None:
     ],
 )
 async def test_options_that_rule_each_other_out_are_resolved(options: ModelOptions, asker: Callable) -> None:
-    """What Anthropic would refuse in one request is never sent in one."""
+    """A request never combines options that Anthropic refuses together."""
     async with serve("anthropic", ["ok"]) as server:
         assert (await asker(server).ask("hi", [ADD], options)).text == "ok"
 
 
 async def test_thoughts_are_dropped_when_a_forced_tool_bars_thinking(asker: Callable) -> None:
-    """Within an open loop, a forced tool switches thinking off; the loop's thoughts then do not go along."""
+    """Within an open loop, a forced tool turns thinking off; the loop's thoughts are not sent then."""
     async with serve("anthropic", [WireReply(thinking="Hm.", calls=(ScriptedCall("add", {}),)), "ok"]) as server:
         model = asker(server)
         first = await model.ask("add", [ADD], ModelOptions(thinking=1024))
@@ -162,7 +162,7 @@ async def test_thoughts_are_dropped_when_a_forced_tool_bars_thinking(asker: Call
 
 @wires
 async def test_options_reach_the_wire(wire: str, asker: Callable) -> None:
-    """Sampling, stop texts and a named tool arrive in the provider's words."""
+    """Sampling, stop texts and a named tool arrive in the provider's form."""
     options = ModelOptions(max_tokens=99, stop=("END",), tool_choice="add", extra={"user": "u1"})
     async with serve(wire, ["ok"]) as server:
         await asker(server, "openai/gpt-4o" if wire == "openai" else "").ask("hi", [ADD], options)
@@ -178,7 +178,7 @@ async def test_options_reach_the_wire(wire: str, asker: Callable) -> None:
 
 @wires
 async def test_a_request_without_tools_is_legal_after_calls(wire: str, asker: Callable) -> None:
-    """The closing request, which offers no tools, is accepted although the history holds calls."""
+    """The last request, which offers no tools, is accepted although the history has calls."""
     async with serve(wire, [TWO_CALLS, "Summary."]) as server:
         model = asker(server)
         first = await model.ask("add", [ADD])
@@ -190,7 +190,7 @@ async def test_a_request_without_tools_is_legal_after_calls(wire: str, asker: Ca
 
 @wires
 async def test_images_are_seen_in_messages_and_results(wire: str, asker: Callable) -> None:
-    """An image in a user message and one in a result reach the model, behind all results where results hold none."""
+    """An image in a user message and one in a result reach the model, after all results if results cannot hold one."""
     image = DataBlock("image/png", data=PIXEL)
     async with serve(wire, [TWO_CALLS, "A pixel."]) as server:
         model = asker(server)
@@ -239,7 +239,9 @@ CRUEL = [
     ids=["openai", "mistral", "deepseek", "template", "anthropic"],
 )
 async def test_whatever_a_conversation_holds_is_accepted(wire: str, dialect: Dialect, asker: Callable) -> None:
-    """Blank texts, neighbours of one role, odd ids and names, broken arguments and a trailing reply are made legal."""
+    """Blank texts, adjacent messages of one role, odd ids and names, malformed arguments and a trailing reply are
+    made legal.
+    """
     names = {"deepseek": "deepseek/deepseek-reasoner"}
     async with serve(wire, ["ok"], dialect) as server:
         model = asker(server, names.get(dialect.family or "", ""), retries=0)
@@ -273,7 +275,7 @@ REFUSALS = [
 async def test_every_refusal_is_a_model_error(
     wire: str, fault: Fault, retryable: bool, status: int, words: str, asker: Callable
 ) -> None:
-    """A provider's refusal says whether to try again, with status, model, cause, and one clear line."""
+    """The error of a refusal has `retryable`, status, model, cause, and one clear line."""
     async with serve(wire, [WireReply(faults=fault)]) as server:
         model = asker(server, retries=0)
         with pytest.raises(ModelError, match=words) as caught:
@@ -307,7 +309,7 @@ CURES = [
 @wires
 @pytest.mark.parametrize(("fault", "cure"), CURES)
 async def test_every_refusal_names_the_cure(wire: str, fault: Fault, cure: str, asker: Callable) -> None:
-    """The error of a refused request ends with what to do about it, on every wire and through LiteLLM."""
+    """The error of a refused request ends with the remedy, on every wire and through LiteLLM."""
     async with serve(wire, [WireReply(faults=fault)]) as server:
         with pytest.raises(ModelError) as caught:
             await asker(server, retries=0).ask()
@@ -318,7 +320,7 @@ async def test_every_refusal_names_the_cure(wire: str, fault: Fault, cure: str, 
 
 @wires
 async def test_a_server_that_is_not_there_names_the_cure(wire: str, asker: Callable) -> None:
-    """Where nobody listens, the error names `api_base=` and where the request went."""
+    """For an unused port, the error names `api_base=` and the address of the request."""
     async with serve(wire, ["ok"]) as server:
         model = asker(server, retries=0)
         base = server.base_url
@@ -355,7 +357,7 @@ TEMPLATES = [
 async def test_what_a_local_server_will_never_take_is_told_whole(
     status: int, said: str, words: str, asker: Callable
 ) -> None:
-    """A template's reason stands behind its first line: it reaches the reader, and nothing is tried again."""
+    """A template's reason follows its first line: it reaches the reader, and nothing is retried."""
     async with serve("openai", [Fault.status(status, message=said)]) as server:
         with pytest.raises(ModelError) as caught:
             await asker(server, "openai/local").ask()
@@ -376,7 +378,7 @@ async def test_an_overload_in_the_stream_is_retryable(wire: str, asker: Callable
 
 @wires
 async def test_a_server_that_is_not_there_is_retryable(wire: str, asker: Callable) -> None:
-    """A refused connection is told as such, without a status."""
+    """A refused connection is reported as such, without a status."""
     async with serve(wire, []) as server:
         model = asker(server, retries=1)
     with pytest.raises(ModelError, match="could not be reached") as caught:
@@ -386,7 +388,7 @@ async def test_a_server_that_is_not_there_is_retryable(wire: str, asker: Callabl
 
 @wires
 async def test_a_wait_that_the_provider_asks_for_is_kept(wire: str, asker: Callable) -> None:
-    """The sleep before the next attempt is exactly the wait asked for; without a wish it grows."""
+    """The sleep before the next attempt is exactly the requested wait; without a request it grows."""
     busy = [Fault.status(429, retry_after=2.5), Fault.status(429, retry_after_ms=1500), "ok"]
     async with serve(wire, busy) as server:
         model = asker(server)
@@ -399,7 +401,7 @@ async def test_a_wait_that_the_provider_asks_for_is_kept(wire: str, asker: Calla
 
 
 async def test_a_wait_beyond_the_cap_is_told_and_not_waited_for(asker: Callable) -> None:
-    """If the provider asks for more than max_wait, the error carries the wait and nothing is tried again."""
+    """If the provider requests more than max_wait, the error has the wait and nothing is retried."""
     async with serve("openai", [Fault.status(429, retry_after=90)]) as server:
         model = asker(server, max_wait=60.0)
         with pytest.raises(ModelError, match="wait 90 s") as caught:
@@ -408,7 +410,7 @@ async def test_a_wait_beyond_the_cap_is_told_and_not_waited_for(asker: Callable)
 
 
 async def test_the_last_error_is_raised_when_the_attempts_are_used_up(asker: Callable) -> None:
-    """retries=2 makes three requests; what is not retryable makes one."""
+    """retries=2 makes three requests; a permanent failure makes one."""
     async with serve("openai", [Fault.status(500), Fault.status(503), Fault.status(502)]) as server:
         with pytest.raises(ModelError) as caught:
             await asker(server).ask()
@@ -425,7 +427,7 @@ async def test_the_last_error_is_raised_when_the_attempts_are_used_up(asker: Cal
 async def test_a_key_that_the_provider_echoes_is_not_shown(
     wire: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys that were passed, in headers or in the environment are hidden in the error's text."""
+    """Keys from arguments, headers or the environment are masked in the error's text."""
     monkeypatch.setenv("SOME_API_KEY", "env-0123456789")
     said = "I got key-0123456789, env-0123456789 and Bearer hdr-0123456789, at postgres://ann:pw@x."
     async with serve(wire, [Fault.status(status, message=said)] * 2) as server:
@@ -450,7 +452,7 @@ async def test_a_key_that_the_provider_echoes_is_not_shown(
     ids=["torn", "ended without a reason", "error event"],
 )
 async def test_a_broken_stream_starts_over_and_says_so(wire: str, fault: Fault, asker: Callable) -> None:
-    """After pieces were delivered, the next attempt begins with restart, and the fold is the second reply."""
+    """After delivered chunks, the next attempt begins with restart, and the fold is the second reply."""
     async with serve(wire, [WireReply("half of it and more", faults=fault), "whole"]) as server:
         model = asker(server)
         chunks = await model.chunks()
@@ -470,7 +472,7 @@ async def test_a_broken_stream_counts_against_the_retries(asker: Callable) -> No
 
 @wires
 async def test_what_breaks_behind_the_finish_reason_costs_nothing_but_usage(wire: str, asker: Callable) -> None:
-    """A reply whose connection is cut after the finish reason is whole."""
+    """A reply whose connection breaks after the finish reason is complete."""
     async with serve(wire, [WireReply("whole", faults=Fault.cut("stop"))]) as server:
         reply = await asker(server, retries=0).ask()
     assert (reply.text, reply.finish_reason) == ("whole", "stop")
@@ -478,7 +480,7 @@ async def test_what_breaks_behind_the_finish_reason_costs_nothing_but_usage(wire
 
 @wires
 async def test_a_reader_that_stops_closes_the_connection(wire: str, asker: Callable) -> None:
-    """`aclose()` after the first piece ends the request at the server."""
+    """`aclose()` after the first chunk ends the request at the server."""
     async with serve(wire, [WireReply("a long reply", chunk=2, faults=Fault.hang("text"))]) as server:
         model = asker(server)
         stream = model.model.stream(model.request("hi", (), ModelOptions()))
@@ -492,7 +494,7 @@ async def test_a_reader_that_stops_closes_the_connection(wire: str, asker: Calla
 @wires
 @pytest.mark.parametrize("where", [None, "text"], ids=["before the headers", "between pieces"])
 async def test_cancelling_closes_the_connection(wire: str, where: str | None, asker: Callable) -> None:
-    """Cancelling the reader ends the request at once, is not answered with another attempt, and is not swallowed."""
+    """Cancelling the reader ends the request at once, without another attempt, and is not swallowed."""
     arrived = asyncio.Event()
 
     def brain(request: object) -> WireReply:
@@ -512,7 +514,7 @@ async def test_cancelling_closes_the_connection(wire: str, where: str | None, as
 
 @wires
 async def test_silence_beyond_the_timeout_is_an_error(wire: str) -> None:
-    """A provider that falls silent for longer than `timeout` is given up."""
+    """A provider that is silent for longer than `timeout` is abandoned."""
     async with serve(wire, [WireReply("a long reply", faults=Fault.hang("text"))]) as server:
         name = "openai/gpt-5" if wire == "openai" else "anthropic/claude-sonnet-4-5"
         model = LiteLLMModel(name, api_base=server.base_url, api_key="k", retries=0, timeout=0.2)
@@ -534,7 +536,7 @@ class Asking:
 
 
 async def test_a_name_without_a_provider_says_what_to_write() -> None:
-    """A model that LiteLLM cannot place is an error that names the form of a name."""
+    """A model that LiteLLM does not know is an error with the form of a name."""
     with pytest.raises(ModelError, match="'provider/model'") as caught:
         await Asking(LiteLLMModel("gpt-nonsense")).all()
     assert (caught.value.retryable, caught.value.status) == (False, None)
@@ -545,7 +547,7 @@ async def test_a_name_without_a_provider_says_what_to_write() -> None:
     ("name", "variable"), [("openai/gpt-5", "OPENAI_API_KEY"), ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY")]
 )
 async def test_a_missing_key_names_the_variable(name: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a key the error says which environment variable to set; nothing is sent."""
+    """Without a key the error names the environment variable; nothing is sent."""
     monkeypatch.delenv(variable, raising=False)
     with pytest.raises(ModelError, match=f"There is no API key for {name}: .*{variable}") as caught:
         await Asking(LiteLLMModel(name, api_base="http://127.0.0.1:9/v1")).all()
@@ -553,7 +555,7 @@ async def test_a_missing_key_names_the_variable(name: str, variable: str, monkey
 
 
 def test_building_is_checked_and_cheap() -> None:
-    """Wrong arguments are told at once; the name is kept; a name resolves to the adapter."""
+    """Wrong arguments are refused at once; the name is kept; a name resolves to the adapter."""
     assert isinstance(OFFLINE, Model)
     assert resolve_model("openai/gpt-5").name == "openai/gpt-5"
     with pytest.raises(UsageError, match="needs a model name"):
@@ -565,7 +567,7 @@ def test_building_is_checked_and_cheap() -> None:
 
 
 def test_importing_and_building_loads_no_litellm() -> None:
-    """The package that takes seconds to import is not touched before the first reply is asked for."""
+    """The package that takes seconds to import is not loaded before the first request."""
     code = (
         "import sys\nfrom agentflow.models.litellm import LiteLLMModel\nLiteLLMModel('openai/gpt-5')\n"
         "assert 'litellm' not in sys.modules and 'openai' not in sys.modules"
@@ -574,9 +576,9 @@ def test_importing_and_building_loads_no_litellm() -> None:
 
 
 def test_loading_is_quiet_and_offline() -> None:
-    """LiteLLM is loaded in a thread, without the network (its price list is the one it ships with), and says nothing.
+    """LiteLLM is loaded in a thread, without the network (it uses the price list that it ships with), and prints nothing.
 
-    What it has kept for a loop of the same id, before this one, is not this loop's.
+    Data that it has cached for an earlier loop with the same id are not used.
     """
     code = (
         "import asyncio, os, sys, threading\n"
@@ -604,7 +606,7 @@ def test_loading_is_quiet_and_offline() -> None:
 
 
 async def test_extra_cannot_take_over_what_the_adapter_sets() -> None:
-    """Options pass LiteLLM's other arguments only."""
+    """Options pass only LiteLLM's other arguments."""
     request = ModelRequest([Msg.user("hi")], (), ModelOptions(extra={"stream": False}), OFFLINE.name)
     with pytest.raises(UsageError, match="the model 'openai/gpt-5' contains"):
         await anext(OFFLINE.stream(request))
@@ -612,7 +614,7 @@ async def test_extra_cannot_take_over_what_the_adapter_sets() -> None:
 
 @wires
 async def test_nothing_is_printed(wire: str, asker: Callable, capfd: pytest.CaptureFixture[str]) -> None:
-    """Neither replies nor failures leave a trace on stdout or stderr."""
+    """Neither replies nor failures print anything to stdout or stderr."""
     async with serve(wire, ["ok", Fault.status(500), Fault.status(401)]) as server:
         model = asker(server, retries=0)
         await model.ask()
@@ -643,7 +645,7 @@ ODD = [
 @wires
 @pytest.mark.parametrize("fault", ODD, ids=lambda fault: fault.name)
 async def test_odd_but_common_streams_are_read(wire: str, fault: Fault, asker: Callable) -> None:
-    """Missing or repeated ids, names in pieces, noise and bytes cut anywhere change nothing in the reply."""
+    """Missing or repeated ids, split names, noise and bytes split anywhere do not change the reply."""
     calls = (ScriptedCall("add", {"a": 1}), ScriptedCall("add", {"word": "żółw"}))
     async with serve(wire, [WireReply("Ünï ", calls=calls, chunk=3, faults=fault)]) as server:
         reply = await asker(server, retries=0).ask("hi", [ADD])
@@ -654,7 +656,7 @@ async def test_odd_but_common_streams_are_read(wire: str, fault: Fault, asker: C
 
 
 async def test_a_refusal_of_the_model_is_told(asker: Callable) -> None:
-    """What the model says instead of an answer is not lost (OpenAI's `refusal` field is: LiteLLM drops it)."""
+    """The text of a refusal is not lost (OpenAI's `refusal` field is: LiteLLM drops it)."""
     async with serve("anthropic", [WireReply(faults=Fault.refusal("I cannot."))]) as server:
         assert (await asker(server, retries=0).ask()).text == "I cannot."
 
@@ -669,7 +671,7 @@ async def test_a_call_without_arguments_is_an_empty_object(asker: Callable) -> N
 def test_an_installed_package_is_reached_by_its_scheme_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_schemes: None
 ) -> None:
-    """An entry point named like a provider gets `gemini://` and nothing of `gemini/`; schemes of ours are not to be had."""
+    """An entry point named like a provider gets `gemini://` and not `gemini/`; our own schemes cannot be replaced."""
     (tmp_path / "acme-1.0.dist-info").mkdir()
     (tmp_path / "acme-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
     (tmp_path / "acme-1.0.dist-info" / "entry_points.txt").write_text(
@@ -692,14 +694,14 @@ def test_an_installed_package_is_reached_by_its_scheme_alone(
 
 @pytest.fixture
 def new_schemes() -> Iterator[None]:
-    """The schemes as they are installed now, before the test and after it."""
+    """Return the currently installed schemes, before and after the test."""
     model_port._schemes.cache_clear()
     yield
     model_port._schemes.cache_clear()
 
 
 async def test_a_model_that_does_not_describe_itself_calls_tools() -> None:
-    """It can be forced to call one, has no answers of its own, and nothing is known of its tokens."""
+    """It can be forced to call one, has no JSON-schema mode, and its tokens are not counted."""
     plain = ScriptedModel(["hi"])
     assert await answer_modes(plain) == AnswerModes(native=False, native_with_tools=False, tools=True, forced=True)
     assert await token_count(plain, ModelRequest([Msg.user("hi")], (), ModelOptions(), "m")) is None

@@ -1,4 +1,4 @@
-"""Batches of providers, over their wires: agents whose requests are submitted together, and every way in which that fails."""
+"""Batches of providers, over their wires: agents whose requests are submitted together, and every failure of that."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NAMES = {"openai": "gpt-5-mini", "responses": "responses/gpt-5-mini", "anthropic
 
 @pytest.fixture(autouse=True)
 def _closed(closed_clients: None) -> None:
-    """Each test leaves no connection behind."""
+    """Each test leaves no open connection."""
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -58,7 +58,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 class Desk:
-    """A provider, and models with batches there."""
+    """A provider, and models that use its batches."""
 
     def __init__(self, wire: str, folder: Path, script: Any, plan: BatchPlan | None = None) -> None:
         self.wire = wire
@@ -80,7 +80,9 @@ class Desk:
         return made(NAMES[self.wire], api_base=self.server.base_url, api_key="k", **(given | options))
 
     async def sleep(self, seconds: float) -> None:
-        """A window passes when all requests of this loop have joined; every other wait is noted and passes at once."""
+        """Sleep: a window passes when all requests of this loop have joined; every other wait is recorded and passes
+        at once.
+        """
         if seconds == FULL:
             await asyncio.Event().wait()  # the batch is submitted when it is full
         if seconds != WINDOW:
@@ -104,7 +106,7 @@ async def ready(model: Any) -> None:
 
 
 async def asked(model: Any, *texts: str) -> list[str]:
-    """The texts, or the failures, of one request for each text, at the same time."""
+    """Return the texts, or the failures, of one request for each text, at the same time."""
 
     async def ask(text: str) -> str:
         request = ModelRequest([Msg.user(text)], (), ModelOptions(), model.name)
@@ -119,8 +121,8 @@ async def asked(model: Any, *texts: str) -> list[str]:
 
 @wires
 async def test_agents_share_batches(wire: str, tmp_path: Path) -> None:
-    """All first rounds are one batch, all second ones the next; tools, typed answers and the history are as everywhere, and the
-    cost is that of a batch.
+    """All first rounds are one batch, and all second ones the next; tools, typed answers and the history work as
+    usual, and the cost is that of a batch.
     """
 
     @tool
@@ -147,7 +149,7 @@ async def test_agents_share_batches(wire: str, tmp_path: Path) -> None:
 
 @vendors
 async def test_every_outcome_of_a_request(wire: str, tmp_path: Path) -> None:
-    """Refused, failed, expired, cancelled, missing and repeated results are told apart, whatever their order."""
+    """Refused, failed, expired, cancelled, missing and repeated results are distinguished, in any order."""
 
     def answer(request: WireRequest) -> Any:
         faults = {"two": Fault.status(400, message="Bad."), "three": Fault.status(500, message="Oops.")}
@@ -174,7 +176,7 @@ async def test_every_outcome_of_a_request(wire: str, tmp_path: Path) -> None:
 
 @vendors
 async def test_a_failed_request_is_retried_in_the_next_batch(wire: str, tmp_path: Path) -> None:
-    """What expired is sent again; what was answered is not."""
+    """An expired request is sent again; an answered one is not."""
     async with Desk(wire, tmp_path, shout, BatchPlan(expired=[1])) as desk:
         said = await asked(desk.model(), "a", "b")
         model = desk.model(path=tmp_path / "other.db", retries=0)
@@ -185,7 +187,7 @@ async def test_a_failed_request_is_retried_in_the_next_batch(wire: str, tmp_path
 
 
 async def test_a_batch_that_is_not_accepted(tmp_path: Path) -> None:
-    """Its runs get the provider's reason; a full queue may be tried again."""
+    """Its runs get the provider's reason; a full queue is retryable."""
     found: list[str] = []
     for code in ("mismatched_model", "token_limit_exceeded"):
         async with Desk("openai", tmp_path, shout, BatchPlan(invalid=code)) as desk:
@@ -197,7 +199,9 @@ async def test_a_batch_that_is_not_accepted(tmp_path: Path) -> None:
 
 @vendors
 async def test_results_that_break_off(wire: str, tmp_path: Path) -> None:
-    """They are read again, also if they end properly; results that are always missing are failures after three downloads."""
+    """They are read again, also if they end properly; results that are still missing are failures after three
+    downloads.
+    """
     async with Desk(wire, tmp_path, shout, BatchPlan(cut=2, short=4)) as desk:
         said = await asked(desk.model(), *"abc")
     assert (said, desk.server.batches[0].downloads) == (["A", "B", "C"], 5)
@@ -268,7 +272,9 @@ async def test_a_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @vendors
 async def test_cancelled_runs(wire: str, tmp_path: Path) -> None:
-    """One that is cancelled leaves the others; the last one cancels the batch at the provider, unless it should be kept."""
+    """A cancelled one does not affect the others; the last one cancels the batch at the provider, unless it should be
+    kept.
+    """
     found: list[Any] = []
     for keep in (False, True):
         async with Desk(wire, tmp_path, shout, BatchPlan(looks=10**6)) as desk:
@@ -309,7 +315,7 @@ async def test_nothing_is_sent_if_all_are_cancelled_in_the_window(tmp_path: Path
 
 @vendors
 async def test_a_cost_limit_counts_the_price_of_batches(wire: str, tmp_path: Path) -> None:
-    """`UsageLimits(cost=)` ends the run after the round that passes it."""
+    """`UsageLimits(cost=)` ends the run after the round that exceeds it."""
 
     @tool
     async def more() -> str:
@@ -418,7 +424,9 @@ async def test_a_killed_process_is_continued_without_a_second_bill(wire: str, mo
 
 @wires
 async def test_a_reply_is_that_of_a_single_request(wire: str, tmp_path: Path) -> None:
-    """Text, thoughts, calls, citations and the work of the vendor's tools are read from a whole reply as from a stream."""
+    """Text, thoughts, calls, citations and the work of the vendor's tools are read from a complete reply as from a
+    stream.
+    """
     searched = wire != "openai"
     found = [{"type": "web_search_result", "url": "https://a.example", "title": "A", "encrypted_content": "x"}]
     reply = WireReply(
@@ -441,7 +449,7 @@ async def test_a_reply_is_that_of_a_single_request(wire: str, tmp_path: Path) ->
 
 
 def plain(message: Msg) -> str:
-    """A message without its price, and without the number that the server gives each request."""
+    """Return a message without its price, and without the number that the server gives each request."""
     fields = message.to_dict()
     fields["id"] = fields["usage"]["cost"] = None
     return re.sub(r"_wire_\d+", "_wire", str(fields))

@@ -38,7 +38,7 @@ def agent_on(server: WireServer, **settings: object) -> Agent:
 
 
 def thoughts(request: WireRequest) -> list[int]:
-    """How many thoughts each message of the assistant came back with."""
+    """Return how many thoughts each assistant message was sent back with."""
     said = [message["content"] for message in request.messages if message["role"] == "assistant"]
     return [sum(block["type"] == "thinking" for block in content) for content in said]  # pyright: ignore
 
@@ -48,7 +48,7 @@ def rules(server: WireServer) -> list[str | None]:
 
 
 async def test_what_is_only_added_to_keeps_its_thoughts() -> None:
-    """A conversation that grows at its end sends every thought back, and none is refused."""
+    """A conversation that only grows at its end sends every thought back, and none is refused."""
     async with WireServer.anthropic(brain, dialect=Dialect.claude_5_5()) as server:
         agent = agent_on(server)
         for _ in range(2):
@@ -58,7 +58,7 @@ async def test_what_is_only_added_to_keeps_its_thoughts() -> None:
 
 
 async def test_the_summary_keeps_the_tools_and_its_thoughts() -> None:
-    """At the limit the same tools go along with `tool_choice` none, so that what was thought over them stays valid."""
+    """At the limit the same tools are sent with `tool_choice` none, so that thoughts that depend on them stay valid."""
     async with WireServer.anthropic(brain, dialect=Dialect.claude_5_5()) as server:
         reply = await agent_on(server, max_iterations=1).call("add")
     assert (reply.outcome, reply.text, rules(server)) == ("limited", "Three.", [None, None])
@@ -68,7 +68,7 @@ async def test_the_summary_keeps_the_tools_and_its_thoughts() -> None:
 
 
 async def test_a_refused_thought_is_left_out_for_good() -> None:
-    """The summary's thought is bound to a prompt that is not stored: refused once, left out, and never sent again."""
+    """The summary's thought depends on a prompt that is not stored: refused once, left out, and never sent again."""
     async with WireServer.anthropic(brain, dialect=Dialect.claude_5_5()) as server:
         agent = agent_on(server, max_iterations=1)
         for _ in range(2):
@@ -79,7 +79,7 @@ async def test_a_refused_thought_is_left_out_for_good() -> None:
 
 @pytest.mark.parametrize("what", ["system", "tools", "message"])
 async def test_a_hook_may_rewrite_what_was_thought_over(what: str) -> None:
-    """A hook that changes the prompt, the tools or an earlier message costs one refusal, and the call goes on."""
+    """A hook that changes the prompt, the tools or an earlier message causes one refusal, and the call continues."""
     changed = False
 
     def rewrite(event: Event) -> None:
@@ -105,7 +105,7 @@ async def test_a_hook_may_rewrite_what_was_thought_over(what: str) -> None:
 
 
 async def test_a_provider_that_drops_them_is_not_asked_twice() -> None:
-    """Who asks the provider to drop such thoughts is not refused."""
+    """A request with the provider's option to drop such thoughts is not refused."""
     binding = {"prefix_mismatch_behavior": "drop_block"}
     headers = {"anthropic-beta": "thinking-binding-controls-2026-08-01"}
     async with WireServer.anthropic(brain, dialect=Dialect.claude_5_5()) as server:

@@ -1,4 +1,4 @@
-"""LiteLLM's chunks as recorded in two versions, and what is made of them."""
+"""LiteLLM's chunks as recorded in two versions, and their conversion."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ MODEL = "anthropic/claude-sonnet-4-5"
 
 
 def chunk(delta: dict | None = None, finish: str | None = None, **fields: object) -> SimpleNamespace:
-    """A chunk as objects, the way LiteLLM's classes look."""
+    """Return a chunk as objects like LiteLLM's classes."""
     choice = SimpleNamespace(index=0, delta=SimpleNamespace(**(delta or {})), finish_reason=finish)
     return SimpleNamespace(**{"choices": [choice], **fields})
 
@@ -40,7 +40,7 @@ def thought(text: str, signature: str | None = None) -> dict:
 
 
 def test_thoughts_of_both_versions_are_the_same() -> None:
-    """1.109 sends the seal with an empty thought, 1.105 with the whole text again; the text is taken once."""
+    """1.109 sends the signature with an empty thought, 1.105 with the whole text again; the text is taken once."""
     start = [
         chunk({"role": "assistant", "reasoning_content": "Let ", "thinking_blocks": [thought("Let ")]}),
         chunk({"reasoning_content": "me.", "thinking_blocks": [thought("me.")]}),
@@ -53,7 +53,7 @@ def test_thoughts_of_both_versions_are_the_same() -> None:
 
 
 def test_several_thoughts_a_hidden_and_an_empty_one() -> None:
-    """Each seal ends its thought; a redacted block and a sealed empty thought are kept."""
+    """Each signature ends its thought; a redacted block and a signed empty thought are kept."""
     chunks = [
         chunk({"reasoning_content": "a", "thinking_blocks": [thought("a")]}),
         chunk({"thinking_blocks": [thought("", "s1")]}),
@@ -71,7 +71,7 @@ def test_several_thoughts_a_hidden_and_an_empty_one() -> None:
 
 
 def test_the_usage_chunk_of_both_versions() -> None:
-    """Without choices (1.109) and with an empty one (1.105) it says the same, and no piece of the reply."""
+    """Without choices (1.109) and with an empty one (1.105) it has the same content, and no text of the reply."""
     for last in (SimpleNamespace(choices=[], usage=USAGE), chunk({"content": None}, usage=USAGE)):
         assert read([last]) == []
         usage = usage_of(last, 0.25)
@@ -83,7 +83,7 @@ def test_the_usage_chunk_of_both_versions() -> None:
 
 
 def test_interleaved_calls_keep_their_index() -> None:
-    """OpenAI's fragments may change places; Anthropic's empty ones are nothing."""
+    """OpenAI's fragments may be interleaved; Anthropic's empty ones are ignored."""
     chunks = [
         chunk(call(0, "c0", "add")),
         chunk(call(1, "c1", "mul")),
@@ -98,7 +98,7 @@ def test_interleaved_calls_keep_their_index() -> None:
 
 
 def test_calls_without_an_index_follow_each_other() -> None:
-    """Where a server numbers nothing, a head begins the next call."""
+    """If a server sends no indexes, a head begins the next call."""
     chunks = [
         chunk(call(None, "c0", "add")),
         chunk(call(None, None, None, "{}")),
@@ -108,7 +108,7 @@ def test_calls_without_an_index_follow_each_other() -> None:
 
 
 def test_geminis_ids_are_split_from_their_signature() -> None:
-    """LiteLLM writes the signature into the id; it becomes a seal before the call and the id stays short."""
+    """LiteLLM writes the signature into the id; it becomes a signature before the call and the id stays short."""
     signed = chunk(call(0, "call_1__thought__c2VhbA==", "add", "{}"), "tool_calls")
     plain = chunk(call(1, "call_2", "add", "{}"), "tool_calls")
     pieces = read([chunk({"reasoning_content": "Hm."}), signed, plain], sealed=False)
@@ -119,7 +119,7 @@ def test_geminis_ids_are_split_from_their_signature() -> None:
 
 
 def test_the_finish_reason_is_kept_for_the_stream() -> None:
-    """The reader knows when a reply said why it ended."""
+    """The last chunk has the reason."""
     reader = ChunkReader(MODEL, sealed=True)
     assert [*reader.read(chunk({"content": "x"}))] == [ModelChunk("x")]
     assert reader.finish_reason is None
@@ -128,7 +128,7 @@ def test_the_finish_reason_is_kept_for_the_stream() -> None:
 
 
 def test_nonsense_is_nothing() -> None:
-    """Chunks come from outside: what has no known shape yields no piece."""
+    """Chunks are foreign data: an unknown form yields no chunk."""
     odd = [
         SimpleNamespace(),
         {"choices": None},

@@ -1,4 +1,4 @@
-"""The direct wires read what servers send, as the vendors' own clients do or better; nothing that a model said is dropped."""
+"""The direct wires read what servers send, as the vendors' own clients do or better; no part of a reply is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MODELS: dict[str, Any] = {
 
 
 def read(wire: str, stream: bytes, size: int = 0) -> Msg:
-    """The reply in a stream, as the wire reads it from parts of `size` bytes.
+    """Return the reply in a stream, as the wire reads it from reads of `size` bytes.
 
     Raises:
         ModelError: There is none.
@@ -66,7 +66,7 @@ def what(reply: Msg) -> Read:
 @pytest.mark.parametrize("size", [0, 1], ids=["one part", "bytes"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.wire}: {case.name}")
 def test_a_stream_is_read(case: Case, size: int) -> None:
-    """Whatever form it has: the reply that it stands for, or an error that says what was not understood."""
+    """In any form: the reply that it contains, or an error that names what was not understood."""
     if isinstance(case.reply, str):
         with pytest.raises(ModelError) as caught:
             read(case.wire, case.stream, size)
@@ -79,7 +79,7 @@ def test_a_stream_is_read(case: Case, size: int) -> None:
 
 
 async def by_sdk(case: Case) -> Read | str:
-    """What the vendor's own client makes of the stream."""
+    """Return the result of the vendor's own client."""
 
     package: Any = httpx2 if case.wire == "messages" else httpx  # what each client is built on
 
@@ -181,7 +181,7 @@ async def _responses(http: Any) -> AsyncIterator[Piece]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.wire}: {case.name}")
 async def test_the_vendors_client_reads_the_same(case: Case) -> None:
-    """The same bytes give the same reply, but where the row says that the client loses or mixes something."""
+    """The same bytes give the same reply, except where the row says that the client loses or mixes something."""
     try:
         theirs = await by_sdk(case)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -205,7 +205,7 @@ values = st.recursive(
 
 
 def carrying(wire: str, value: Any, place: str) -> bytes:
-    """A stream in which a call's arguments are this value."""
+    """Return a stream in which a call's arguments are this value."""
     if wire == "chat":
         call = fragment(0, "c1", "add")
         return sse([calls({**call, "function": {"name": "add", "arguments": value}}), chunk(finish="tool_calls")])
@@ -225,7 +225,7 @@ def carrying(wire: str, value: Any, place: str) -> bytes:
 @given(wire=st.sampled_from(["chat", "messages", "responses"]), place=st.sampled_from(["start", "later"]), value=values)
 @example("chat", "start", {"path": "/tmp/x"})
 def test_arguments_are_what_was_said_or_the_call_fails(wire: str, place: str, value: Any) -> None:
-    """Arguments of every JSON value, in every place: the object that they are, the one that the text stands for, or no run."""
+    """Arguments of every JSON value, in every place: the same object, the one that the text contains, or no run."""
     try:
         reply = read(wire, carrying(wire, value, place))
     except ModelError:

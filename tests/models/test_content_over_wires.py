@@ -1,4 +1,4 @@
-"""Content over both wires: pictures in and out of tools, citations, pictures and sounds that models make."""
+"""Content over both wires: pictures in messages and tool results, citations, and generated pictures and sounds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ every = pytest.mark.parametrize(("wire", "adapter"), EVERY)
 
 @pytest.fixture(autouse=True)
 def _closed(closed_clients: None) -> None:
-    """Each test leaves no connection behind."""
+    """Each test leaves no open connection."""
 
 
 @tool(type="read")
@@ -55,7 +55,7 @@ def parts(request: WireRequest, place: int) -> list[Any]:
 
 @every
 async def test_a_picture_of_the_user_and_one_of_a_tool(wire: str, adapter: str) -> None:
-    """Both arrive; where results hold text alone, the picture follows in the next user's message, behind all results."""
+    """Both arrive; if results can hold text only, the picture follows in the next user message, after all results."""
     wired = Wired(wire, adapter)
     async with wired.serve([UseTool("shot", {"what": "page"}), "A dot, both times."]) as server:
         agent = Agent("eye", wired.model(server), tools=[shot])
@@ -78,7 +78,7 @@ async def test_a_picture_of_the_user_and_one_of_a_tool(wire: str, adapter: str) 
 
 @every
 async def test_citations_are_kept(wire: str, adapter: str) -> None:
-    """They stand on the words, in reply and history, come back from a store, and are told apart from the words."""
+    """They are at the text, in reply and history, come back from a store, and are separate from the text."""
     wired, store = Wired(wire, adapter), MemoryStore()
     cited = WireReply("Grass is green.", cites=(Cite("https://e.com/grass", "Grass", "it is green"),))
     async with wired.serve([cited, "Yes."]) as server:
@@ -103,7 +103,7 @@ async def test_citations_are_kept(wire: str, adapter: str) -> None:
 
 @pytest.mark.parametrize("adapter", ["direct", "litellm"])
 async def test_a_model_hands_out_pictures_and_sounds(adapter: str) -> None:
-    """Pictures are blocks of the reply; bare samples become a WAV file whose words are the text."""
+    """Pictures are blocks of the reply; raw samples become a WAV file whose transcript is the text."""
     wired = Wired("openai", adapter)
     sound = base64.b64encode(bytes(480)).decode()
     replies = [WireReply("A dot.", images=(URL,)), WireReply("Hello", audio=sound), WireReply(images=(URL,)), "Ok."]
@@ -122,7 +122,7 @@ async def test_a_model_hands_out_pictures_and_sounds(adapter: str) -> None:
 
 
 def test_words_behind_a_citation_begin_a_block() -> None:
-    """What a citation stands on is told exactly; one that comes first belongs to the words that follow."""
+    """The cited text is exact; a citation that comes first belongs to the following text."""
     one, two = Citation(url="https://e.com/1"), Citation(url="https://e.com/2")
     words = [ModelChunk("Grass "), ModelChunk("is green"), ModelChunk(citations=(one,)), ModelChunk(citations=(two,))]
     folded = fold([*words, ModelChunk(" and "), ModelChunk("wet.")])
@@ -149,7 +149,7 @@ def test_words_behind_a_citation_begin_a_block() -> None:
     ],
 )
 def test_nonsense_in_place_of_content_is_left_out(delta: dict[str, Any]) -> None:
-    """What cannot be read as content ends no reply."""
+    """Content that cannot be read does not end a reply."""
     reader = ChunkReader("openai/gpt-5", sealed=False)
     chunks = [*reader.read({"choices": [{"delta": {"content": "Hi", **delta}, "finish_reason": "stop"}]})]
     assert fold(chunks).content == (TextBlock("Hi"),)
@@ -157,7 +157,9 @@ def test_nonsense_in_place_of_content_is_left_out(delta: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(("wire", "adapter"), EVERY)
 async def test_what_a_model_does_not_take_is_refused_before_it_is_sent(wire: str, adapter: str) -> None:
-    """The error names model, content and what is taken; afterwards the conversation goes on, and says what was left out."""
+    """The error names model, content and the supported kinds; afterwards the conversation continues, with a note
+    about what was left out.
+    """
     wired = Wired(wire, adapter)
     async with wired.serve(["I hear nothing."]) as server:
         agent = Agent("ear", wired.model(server), store=MemoryStore())
@@ -176,7 +178,7 @@ async def test_what_a_model_does_not_take_is_refused_before_it_is_sent(wire: str
 
 @pytest.mark.parametrize(("wire", "adapter"), EVERY)
 async def test_what_a_tool_gives_and_no_model_takes_is_told_in_words(wire: str, adapter: str) -> None:
-    """A tool's recording ends no call: the model reads what it was."""
+    """A tool's recording does not end the call: the model reads what it was."""
 
     @tool
     async def record() -> Any:
@@ -205,14 +207,14 @@ async def test_what_a_tool_gives_and_no_model_takes_is_told_in_words(wire: str, 
     ],
 )
 def test_each_family_has_its_rows(family: Any, media_type: str, why: str | None) -> None:
-    """Rows say what is taken; a family without rows is sent everything."""
+    """Rows list the supported content; a family without rows is sent everything."""
     assert refusal(DataBlock(media_type, data="AAAA"), family) == why
     assert all(rule.source and rule.mark in "DIB" for rules in content_rules().values() for rule in rules.values())
 
 
 @pytest.mark.parametrize("wire", ["openai", "anthropic"])
 async def test_content_outlives_a_suspension_and_a_restart(wire: str, tmp_path: Path) -> None:
-    """A picture of the user and one of a tool that waits for a person: both arrive from the database, in another agent."""
+    """A picture of the user and one of a waiting tool: both arrive from the database, in another agent."""
 
     @tool(requires_approval=True)
     async def secret_shot() -> Any:

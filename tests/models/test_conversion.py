@@ -1,4 +1,4 @@
-"""Messages as LiteLLM takes them, family by family."""
+"""Messages in LiteLLM's form, family by family."""
 
 import base64
 import tracemalloc
@@ -38,7 +38,7 @@ def convert(messages: list[Msg], family: str = "openai") -> list[dict]:
     ],
 )
 def test_a_family_follows_from_provider_and_name(provider: str, model: str, family: str) -> None:
-    """Who serves the model decides what the wire wants."""
+    """The provider of the model decides the form of the wire."""
     assert profile_for(provider, model).family == family
 
 
@@ -49,7 +49,7 @@ def test_a_server_that_merely_speaks_openais_wire_is_told_apart() -> None:
 
 
 def test_a_conversation_in_openais_form() -> None:
-    """The plain case, whole."""
+    """The plain case, completely."""
     history = [
         Msg.system("Be brief."),
         Msg.user("hi", name="ann"),
@@ -69,7 +69,7 @@ def test_a_conversation_in_openais_form() -> None:
 
 
 def test_neighbours_of_one_role_are_one_message() -> None:
-    """Texts are joined as paragraphs, media goes into one list, voices with different names stay apart."""
+    """Texts are joined as paragraphs, media goes into one list, and messages with different names stay separate."""
     image = DataBlock("image/png", url="https://example.com/a.png")
     assert convert([Msg.user("a"), Msg.user(" "), Msg.user("b")], "compatible") == [
         {"role": "user", "content": "a\n\nb"}
@@ -81,7 +81,7 @@ def test_neighbours_of_one_role_are_one_message() -> None:
 
 
 def test_merging_leaves_what_is_remembered_alone() -> None:
-    """The same history gives the same dicts every time, whatever was done to the ones handed out before."""
+    """The same history gives the same dicts every time, even if those returned before were changed."""
     conversation = Conversation(MODEL, PROFILES["compatible"])
     history = [Msg.user("a"), Msg.user("b"), Msg.assistant("c"), Msg.assistant("d"), Msg.user("e")]
     first = conversation.convert(history)
@@ -93,14 +93,14 @@ def test_merging_leaves_what_is_remembered_alone() -> None:
 
 
 def test_a_changed_message_with_the_same_id_is_converted_anew() -> None:
-    """It is the object that is remembered, not its id."""
+    """The cache is by object, not by id."""
     conversation = Conversation(MODEL, OPENAI)
     assert conversation.convert([Msg.user("a", id="m1")])[0]["content"] == "a"
     assert conversation.convert([Msg.user("b", id="m1")])[0]["content"] == "b"
 
 
 def test_memory_is_bounded() -> None:
-    """Messages of finished sessions are let go, media at once."""
+    """Messages of finished sessions are released, media at once."""
     conversation = Conversation(MODEL, OPENAI, memory=10)
     tracemalloc.start()
     try:
@@ -115,7 +115,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_blank_content_gets_a_visible_word() -> None:
-    """No empty text goes over a wire; a failed result without words says its state."""
+    """No empty text is sent; a failed result without a text has its state."""
     call = ToolUseBlock("t1", "add")
     contents = [
         message["content"]
@@ -133,14 +133,14 @@ def test_blank_content_gets_a_visible_word() -> None:
 
 
 def test_a_trailing_reply_becomes_a_marked_note() -> None:
-    """A request never ends with the assistant."""
+    """A request never ends with an assistant message."""
     converted = convert([Msg.user("a"), Msg.assistant("I think so. ")], "anthropic")
     assert converted[-1] == {"role": "user", "content": "[assistant] I think so."}
 
 
 @pytest.mark.parametrize(("raw", "sent"), [('{"a": ', "{}"), ("", "{}"), ("[1]", "{}"), ('{"a": 1}', '{"a": 1}')])
 def test_arguments_are_always_an_object(raw: str, sent: str) -> None:
-    """What the model wrote goes back as it was if it is an object, else as an empty one."""
+    """The model's arguments are sent back unchanged if they are an object, else as an empty one."""
     message = convert([Msg.assistant(ToolUseBlock.from_json("t1", "add", raw)), Msg.user("x")])[0]
     assert message["tool_calls"][0]["function"]["arguments"] == sent
 
@@ -148,7 +148,7 @@ def test_arguments_are_always_an_object(raw: str, sent: str) -> None:
 @pytest.mark.parametrize("family", sorted(PROFILES))
 @pytest.mark.parametrize("id", ["t1", "functions.Bash:0", "x" * 64, "", "call_1__thought__" + "A+/=" * 30])
 def test_ids_are_legal_and_agree_on_both_sides(family: str, id: str) -> None:  # noqa: A002
-    """A call and its result carry the same legal id."""
+    """A call and its result have the same legal id."""
     history = [Msg.user("a"), Msg.assistant(ToolUseBlock(id, "add")), Msg.tool([ToolResultBlock(id, "add", "1")])]
     _, call, result = convert(history, family)[:3]
     sent = call["tool_calls"][0]["id"]
@@ -164,14 +164,14 @@ def test_ids_are_legal_and_agree_on_both_sides(family: str, id: str) -> None:  #
 
 
 def test_different_ids_stay_different() -> None:
-    """Mapping ids does not make two calls one."""
+    """Converting ids does not make two calls one."""
     ids = [f"toolu_{n:030d}" for n in range(2000)]
     assert len({wire_id(one, PROFILES["mistral"]) for one in ids}) == 2000
 
 
 @pytest.mark.parametrize("name", ["a.b", "", "1st", "ünï", "x" * 100, "ok-name_1", "/", "a b"])
 def test_names_are_cleaned(name: str) -> None:
-    """Whatever a model called a tool, a legal name is sent."""
+    """Whatever name a model used for a tool, a legal name is sent."""
     sent = wire_name(name)
     assert sent.isascii()
     assert 0 < len(sent) <= 64
@@ -180,7 +180,7 @@ def test_names_are_cleaned(name: str) -> None:
 
 
 def test_thoughts_go_where_they_belong() -> None:
-    """Sealed blocks to Anthropic, plain text beside calls to DeepSeek, nothing to OpenAI."""
+    """Signed blocks go to Anthropic, plain text beside calls to DeepSeek, and nothing to OpenAI."""
     thought = ThinkingBlock("Hm.", "seal", model=MODEL)
     hidden = ThinkingBlock("", None, "secret", MODEL)
     unsealed = ThinkingBlock("lost", None, model=MODEL)
@@ -198,7 +198,7 @@ def test_thoughts_go_where_they_belong() -> None:
 
 
 def test_thoughts_between_texts_keep_their_place() -> None:
-    """Where a thought follows text, the order is kept in the content itself."""
+    """If a thought follows text, the order is kept in the content itself."""
     first, second = ThinkingBlock("1", "s1", model=MODEL), ThinkingBlock("2", "s2", model=MODEL)
     reply = Msg.assistant([first, TextBlock("a"), second, TextBlock("b "), ToolUseBlock("t1", "add")])
     content = convert([reply, Msg.user("x")], "anthropic")[0]["content"]
@@ -208,7 +208,7 @@ def test_thoughts_between_texts_keep_their_place() -> None:
 
 
 def test_without_thoughts_the_rest_of_a_reply_stays() -> None:
-    """Of a reply that is only thoughts, the text that stands for nothing."""
+    """A reply that consists of thoughts is sent as the text for empty content."""
     first, second = ThinkingBlock("1", "s1", model=MODEL), ThinkingBlock("2", "s2", model=MODEL)
     conversation = Conversation(MODEL, ANTHROPIC)
     for content, left in (([first, "a", second, "b"], ["a", "b"]), ([first, "a"], ["a"]), ([first], [EMPTY])):
@@ -217,7 +217,7 @@ def test_without_thoughts_the_rest_of_a_reply_stays() -> None:
 
 
 def test_geminis_seal_goes_back_on_its_call() -> None:
-    """The thought directly before a call carries the call's signature."""
+    """The thought directly before a call has the call's signature."""
     sealed = ThinkingBlock("", "c2VhbA==", model=MODEL)
     calls = [sealed, ToolUseBlock("t1", "add"), ToolUseBlock("t2", "add")]
     one, two = convert([Msg.assistant(calls), Msg.user("x")], "gemini")[0]["tool_calls"]
@@ -226,7 +226,7 @@ def test_geminis_seal_goes_back_on_its_call() -> None:
 
 
 def test_media_of_every_kind() -> None:
-    """Images, sounds, files and texts each take the form that LiteLLM knows."""
+    """Images, sounds, files and texts each get LiteLLM's form."""
     text = base64.b64encode(b"a,b").decode()
     blocks = [
         DataBlock("image/png", data="AA=="),
@@ -245,7 +245,7 @@ def test_media_of_every_kind() -> None:
 
 
 def test_images_of_results_follow_all_results_where_results_hold_none() -> None:
-    """For OpenAI the images come in one user message behind the last result; Anthropic takes them inside."""
+    """For OpenAI the images come in one user message after the last result; Anthropic accepts them inside."""
     image = DataBlock("image/png", data="AA==")
     history = [
         Msg.user("a"),
@@ -261,7 +261,7 @@ def test_images_of_results_follow_all_results_where_results_hold_none() -> None:
 
 
 def test_mistral_gets_a_bridge_between_results_and_the_user() -> None:
-    """A user message never stands directly behind results there."""
+    """A user message never directly follows results there."""
     history = [
         Msg.user("a"),
         Msg.assistant(ToolUseBlock("t1", "add")),
@@ -294,7 +294,7 @@ def request(options: ModelOptions, tools: tuple[ToolSpec, ...] = (), messages: t
     ],
 )
 def test_thinking_is_asked_for_in_the_familys_words(thinking: object, family: str, expected: dict) -> None:
-    """A switch, an effort and a budget are translated where a family knows another one."""
+    """A switch, an effort and a budget are converted for families with another form."""
     options = ModelOptions(thinking=thinking)  # pyright: ignore[reportArgumentType]
     asked = thinking_out(request(options), PROFILES[family], MODEL, {"reasoning_effort", "thinking"})
     assert asked.arguments == expected
@@ -315,19 +315,19 @@ def test_thinking_is_asked_for_in_the_familys_words(thinking: object, family: st
     ],
 )
 def test_only_the_wires_own_words_pass_litellm_by(thinking: str, family: str, expected: dict) -> None:
-    """What LiteLLM does not translate for a model is sent as it is only where the wire has that very field."""
+    """An argument that LiteLLM does not translate is sent unchanged only if the wire has that very field."""
     asked = thinking_out(request(ModelOptions(thinking=thinking)), PROFILES[family], MODEL)  # pyright: ignore[reportArgumentType]
     assert asked.arguments == expected
 
 
 def test_a_seed_is_left_out_where_there_is_none() -> None:
-    """Anthropic knows no seed; LiteLLM would refuse it."""
+    """Anthropic has no seed; LiteLLM would refuse it."""
     assert options_out(ModelOptions(seed=1), ANTHROPIC, Thinking({})) == {}
     assert options_out(ModelOptions(seed=1), OPENAI, Thinking({})) == {"seed": 1}
 
 
 def test_a_tool_is_written_once_and_never_shared_with_its_spec() -> None:
-    """What LiteLLM does to a schema stays out of the tool's own."""
+    """LiteLLM's changes to a schema do not affect the tool's own."""
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     spec = ToolSpec("files.read", "", schema)
     memory = ToolMemory()
@@ -340,7 +340,7 @@ def test_a_tool_is_written_once_and_never_shared_with_its_spec() -> None:
 
 
 def test_stubs_stand_in_where_a_history_of_calls_needs_tools() -> None:
-    """Only the families that refuse such a history get stand-ins; Bedrock has no word for "none"."""
+    """Only the families that refuse such a history get stand-ins; Bedrock has no value for "none"."""
     history = (Msg.user("a"), Msg.assistant(ToolUseBlock("t1", "add")), Msg.tool([ToolResultBlock("t1", "add", "1")]))
     bare = request(ModelOptions(), (), history)
     assert ToolMemory().arguments(bare, OPENAI) == {}

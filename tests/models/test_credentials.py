@@ -47,7 +47,7 @@ def links(error: BaseException) -> Iterator[BaseException]:
 
 
 def printed(error: BaseException, *, values: bool) -> str:
-    """All that reporters show of an error; with the values of variables, as loguru does where it is told to."""
+    """Return everything that reporters show of an error, with the values of variables, as loguru can."""
     said = io.StringIO()
     sink = logger.add(said, level="ERROR", backtrace=True, diagnose=values)
     logger.opt(exception=error).error("failed")
@@ -70,7 +70,7 @@ def printed(error: BaseException, *, values: bool) -> str:
 async def test_an_echoed_credential_is_in_no_part_of_the_error(
     wire: str, adapter: str, fault: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Text, causes, contexts, arguments and fields: nothing that is printed or reported holds what was sent as a credential."""
+    """Text, causes, contexts, arguments and fields: nothing that is printed or reported has a sent credential."""
     monkeypatch.setenv("SOME_API_KEY", f"env-{DIGITS}")
     build = WireServer.openai if wire == "openai" else WireServer.anthropic
     async with build([fault]) as server:
@@ -88,7 +88,7 @@ async def test_an_echoed_credential_is_in_no_part_of_the_error(
 
 @pytest.mark.parametrize("build", [OpenAIWire, AnthropicWire])
 async def test_a_server_that_is_away_shows_no_header(build: Callable[..., Any]) -> None:
-    """A reporter that shows the values of variables shows none of aiohttp's, which hold the headers."""
+    """A reporter that shows the values of variables shows none of aiohttp's, which include the headers."""
     error = await failure_of(
         build("m", api_base="http://127.0.0.1:9", api_key=f"key-{DIGITS}", headers=HEADERS, retries=0)
     )
@@ -98,7 +98,7 @@ async def test_a_server_that_is_away_shows_no_header(build: Callable[..., Any]) 
 
 
 def test_a_secret_deep_in_the_chain_is_masked_and_the_facts_stay() -> None:
-    """The copy keeps status, headers and text; a chain without secrets stays as it is."""
+    """The copy has the status, headers and text; a chain without secrets is unchanged."""
     error = ConnectionError("reset")
     error.__context__ = ValueError("key-0123456789 was wrong")
     failure = model_error(error, "openai/m", secrets=["key-0123456789"])
@@ -109,7 +109,7 @@ def test_a_secret_deep_in_the_chain_is_masked_and_the_facts_stay() -> None:
 
 @pytest.mark.parametrize("build", [OpenAIWire, AnthropicWire, LiteLLMModel])
 def test_a_model_with_a_key_is_not_pickled(build: Callable[..., Any]) -> None:
-    """It is refused, with what to do; without a key, a model comes back the same."""
+    """It is refused, with the remedy; a model without a key is restored unchanged."""
     model = build("openai/m", api_key=f"key-{DIGITS}")
     assert DIGITS not in f"{model!r} {model}"
     for given in ({"api_key": f"key-{DIGITS}"}, {"headers": HEADERS}, {"params": {"servers": [{"token": DIGITS}]}}):

@@ -28,7 +28,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Server:
-    """A web server whose answers are those of the handlers, by path; it keeps what it was asked."""
+    """A web server with a handler for each path, which records its requests."""
 
     def __init__(self, base: str) -> None:
         self.base = base
@@ -65,7 +65,7 @@ def gives(body: bytes, **headers: str) -> Handler:
 
 
 def streams(pieces: int, piece: bytes, **headers: str) -> Handler:
-    """Without a length, piece by piece, for as long as the client stays."""
+    """Stream without a length, chunk by chunk, while the client stays."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={name.replace("_", "-"): value for name, value in headers.items()})
@@ -86,7 +86,7 @@ def leads_to(place: str, status: int = 302) -> Handler:
 
 
 async def test_an_address_becomes_a_block() -> None:
-    """Type by the first bytes, then by the server, then by the name; the name is that of the address."""
+    """The type comes from the first bytes, then from the server, then from the name; the name is the address's."""
     handlers = {
         "/cat.png": gives(PNG, content_type="text/html"),
         "/a,b": gives(b"a,b", content_type="text/csv; charset=utf-8"),
@@ -117,21 +117,21 @@ async def test_an_address_becomes_a_block() -> None:
     ],
 )
 async def test_what_goes_beyond_a_limit_is_refused(handler: Handler, why: str) -> None:
-    """Declared or not, packed or not: what is read is counted; the error says the address without its query."""
+    """Declared or not, compressed or not: the bytes read are counted; the error has the address without its query."""
     async with serving({"/x": handler}) as server:
         with pytest.raises(FetchError, match=f"^{server.base}/x was not fetched: .*{why}"):
             await fetch(f"{server.base}/x?key=secret", types=["image/*"], max_bytes=1000, private=True)
 
 
 async def test_packed_content_is_unpacked() -> None:
-    """A server that packs although nobody asked is read all the same."""
+    """A response that is compressed without a request for it is read."""
     async with serving({"/x": gives(gzip.compress(PNG), content_encoding="gzip")}) as server:
         assert (await fetch(f"{server.base}/x", private=True)).to_bytes() == PNG
         assert server.asked[0].headers["accept-encoding"] == "identity"
 
 
 async def test_a_failed_answer_says_its_status() -> None:
-    """Not found is final; what the server did wrong may pass."""
+    """Not found is final; a server error is retryable."""
 
     async def broken(request: web.Request) -> web.StreamResponse:
         return web.Response(status=503 if "busy" in request.path else 404)
@@ -147,7 +147,7 @@ async def test_a_failed_answer_says_its_status() -> None:
 
 
 async def test_time_is_limited() -> None:
-    """A server that says nothing is left when the time is up."""
+    """A silent server is abandoned after the limit."""
     left = asyncio.Event()
 
     async def silent(request: web.Request) -> web.StreamResponse:
@@ -163,7 +163,7 @@ async def test_time_is_limited() -> None:
 
 
 async def test_headers_stay_with_their_host() -> None:
-    """A redirect within the host takes them along, one to another place does not."""
+    """A redirect within the host gets them, one to another host does not."""
     async with serving({"/there": gives(PNG)}) as other:
         handlers = {"/here": leads_to("/again"), "/again": leads_to(f"{other.base}/there")}
         async with serving(handlers) as server:
@@ -182,7 +182,7 @@ async def test_headers_stay_with_their_host() -> None:
     ],
 )
 async def test_addresses_that_are_not_public_are_refused(host: str) -> None:
-    """In every spelling; nothing is connected to."""
+    """In every spelling; no connection is made."""
     async with serving({"/x": gives(PNG)}) as server:
         port = server.base.rpartition(":")[2]
         with pytest.raises(
@@ -194,12 +194,12 @@ async def test_addresses_that_are_not_public_are_refused(host: str) -> None:
 
 @pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946", "64:ff9b::5db8:d822"])
 def test_public_addresses_are_none_of_them(address: str) -> None:
-    """Those that a NAT64 network gives to public ones included."""
+    """Those that a NAT64 network assigns to public ones are included."""
     assert why_refused(address) is None
 
 
 async def test_each_hop_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the first host is a public one, a redirect to one that is not is refused before anything is sent there."""
+    """If the first host is public, a redirect to one that is not is refused before anything is sent there."""
     judged = addresses.why_refused
     monkeypatch.setattr(addresses, "why_refused", lambda found: None if found == "127.0.0.1" else judged(found))
     async with serving({"/secret": gives(b"secret")}) as inner:
@@ -213,7 +213,7 @@ async def test_each_hop_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_name_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was checked is what is connected to: a name that leads elsewhere the second time gains nothing."""
+    """The checked address is the one that is used: a name that resolves differently the second time has no effect."""
     asked: list[str] = []
     real = socket.getaddrinfo
 
@@ -237,13 +237,13 @@ async def test_a_name_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://x/y", "cat.png", "", "http://", "http://a:b@c/"])
 async def test_other_schemes_are_a_mistake(url: str) -> None:
-    """Files, and addresses with a password in them."""
+    """Files, and addresses with a password, are refused."""
     with pytest.raises(UsageError):
         await fetch(url)
 
 
 async def test_a_tool_fetches_for_the_model() -> None:
-    """What a model asks for is a person's network: a refusal is a result, and a picture is one too."""
+    """A refusal is the tool's result, and so is a picture."""
     async with serving({"/x.png": gives(PNG)}) as server:
 
         @tool(type="read")

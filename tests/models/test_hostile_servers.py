@@ -1,4 +1,4 @@
-"""Servers that answer what they must not, or break off where it hurts: the reply comes whole, or a `ModelError`."""
+"""Servers that answer illegally, or break off: the reply is complete, or a `ModelError` is raised."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEEP = b"[" * 100_000
 
 @asynccontextmanager
 async def server(*parts: bytes) -> AsyncGenerator[tuple[int, list[bytes]]]:
-    """Answers each request with these bytes and hangs up; keeps the heads of the requests."""
+    """Answer each request with these bytes and close the connection; record the heads of the requests."""
     heads: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -78,7 +78,7 @@ def model_at(wire: type[DirectWire], port: int) -> DirectWire:
 async def test_an_answer_that_cannot_be_read_is_a_model_error(
     closed_clients: None, wire: type[DirectWire], answer: bytes, words: str
 ) -> None:
-    """It may pass, says what was wrong, and shows no header."""
+    """It is retryable, names the problem, and shows no header."""
     async with server(answer) as (port, _):
         error = await failure(model_at(wire, port))
     assert error.retryable
@@ -103,7 +103,7 @@ async def test_odd_ways_to_send_a_reply(closed_clients: None, parts: tuple[bytes
 
 @pytest.mark.parametrize("wait", ["nan", "inf", "1e999"])
 async def test_a_wait_that_is_no_number_of_seconds_is_none(closed_clients: None, wait: str) -> None:
-    """What cannot be waited for is not asked."""
+    """An invalid wait is ignored."""
     answer = f"HTTP/1.1 429 Slow down\r\nretry-after: {wait}\r\nconnection: close\r\n\r\n{{}}"
     async with server(answer.encode()) as (port, _):
         error = await failure(model_at(OpenAIWire, port))
@@ -112,7 +112,7 @@ async def test_a_wait_that_is_no_number_of_seconds_is_none(closed_clients: None,
 
 @pytest.mark.parametrize("scheme", ["http://", ""])
 async def test_a_proxy_with_a_password(closed_clients: None, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
-    """It is sent to the proxy, which may be named without a scheme; addresses that are none do not show it."""
+    """It is sent to the proxy, which may have no scheme; invalid addresses do not show it."""
     async with server(HEAD + b"\r\n" + EVENT) as (port, heads):
         monkeypatch.setenv("http_proxy", f"{scheme}me:word@127.0.0.1:{port}")
         assert await said(OpenAIWire("m", api_base="http://model.invalid/v1", api_key="k", retries=0)) == "hé"
@@ -123,7 +123,7 @@ async def test_a_proxy_with_a_password(closed_clients: None, monkeypatch: pytest
 
 
 async def test_a_proxy_that_is_not_for_http(closed_clients: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is sent to it, and the error says which variable names it; another attempt would not help."""
+    """Nothing is sent to it, and the error names its variable; it is not retried."""
     async with server(HEAD + b"\r\n" + EVENT) as (port, heads):
         monkeypatch.setenv("http_proxy", f"socks5://me:word@127.0.0.1:{port}")
         error = await failure(OpenAIWire("m", api_base="http://model.invalid/v1", api_key="k"))
@@ -137,21 +137,21 @@ async def test_a_proxy_that_is_not_for_http(closed_clients: None, monkeypatch: p
 async def test_an_address_of_the_environment_that_is_none(
     closed_clients: None, monkeypatch: pytest.MonkeyPatch, base: str
 ) -> None:
-    """It is not tried again: no attempt will reach it."""
+    """It is not retried."""
     monkeypatch.setenv("OPENAI_BASE_URL", base)
     error = await failure(OpenAIWire("m", api_key="k"))
     assert ("m could not be called: " in str(error), error.retryable) == (True, False)
 
 
 async def test_the_line_feed_of_a_file_is_no_part_of_a_key(closed_clients: None) -> None:
-    """A key that was read with it is sent without."""
+    """A key that was read with a line feed is sent without it."""
     async with server(HEAD + b"\r\n" + EVENT) as (port, heads):
         assert await said(OpenAIWire("m", api_base=f"http://127.0.0.1:{port}/v1", api_key="k-1\n", retries=0)) == "hé"
         assert b"Bearer k-1\r\n" in heads[0]
 
 
 async def test_clients_that_are_closed_end_the_request_on_a_kept_connection(closed_clients: None) -> None:
-    """It fails as others do, and is not sent again."""
+    """It fails as other requests do, and is not sent again."""
     asked = asyncio.Semaphore(0)
     answer = (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"

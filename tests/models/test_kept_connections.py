@@ -1,4 +1,4 @@
-"""Connections that a server has closed behind the client's back."""
+"""Kept connections that a server has closed without notice."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ ANSWER = (
 
 @asynccontextmanager
 async def server(replies: int) -> AsyncIterator[tuple[str, list[int]]]:
-    """Answers so often on each connection, promises to keep it, and hangs up on the next request; counts the requests."""
+    """Answer this many times on each connection, then close it on the next request; count the requests."""
     asked: list[int] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -52,7 +52,7 @@ async def said(model: OpenAIWire) -> str:
 
 
 async def test_a_kept_connection_that_is_closed_costs_no_attempt(closed_clients: None) -> None:
-    """The request goes out again on a new one, also where no retries are allowed."""
+    """The request is sent again on a new one, even without retries."""
     async with server(1) as (url, asked):
         model = OpenAIWire("m", api_base=url, api_key="k", retries=0)
         assert [await said(model) for _ in range(3)] == ["hi"] * 3
@@ -60,7 +60,7 @@ async def test_a_kept_connection_that_is_closed_costs_no_attempt(closed_clients:
 
 
 async def test_a_new_connection_that_is_closed_is_a_failure(closed_clients: None) -> None:
-    """There is no second sending behind the back of `retries=`."""
+    """A request is never sent twice beyond `retries=`."""
     async with server(0) as (url, asked):
         with pytest.raises(ModelError) as caught:
             await said(OpenAIWire("m", api_base=url, api_key="k", retries=0))

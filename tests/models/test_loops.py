@@ -1,4 +1,4 @@
-"""Whose connections are whose: several event loops, in threads and one after the other, and what is left behind."""
+"""The owners of connections: several event loops, in threads and one after the other, and nothing left open."""
 
 import asyncio
 import gc
@@ -39,7 +39,7 @@ async def ask(model: Model) -> str:
 
 @wires
 def test_eight_threads_with_a_loop_each(adapter: str, wire: str) -> None:
-    """One model answers in eight loops at once; two of them close their clients in between and harm nobody."""
+    """One model answers in eight loops at once; two of them close their clients in between without affecting others."""
     with KeepAlive(together=8) as server:
         model = model_of(adapter, wire, server.port)
         told: list[str | BaseException] = []
@@ -67,7 +67,7 @@ def test_eight_threads_with_a_loop_each(adapter: str, wire: str) -> None:
 
 @wires
 async def test_closing_is_of_this_loop_and_not_for_good(adapter: str, wire: str) -> None:
-    """Another loop's reply, half read, is read to its end; the model that was closed asks again on the same loop."""
+    """A reply of another loop is read to its end; the closed model makes a new request on the same loop."""
     with KeepAlive() as server:
         model = model_of(adapter, wire, server.port)
         half = pieces(model)
@@ -85,7 +85,7 @@ async def test_closing_is_of_this_loop_and_not_for_good(adapter: str, wire: str)
 
 
 def connections(port: int) -> list[socket.socket]:
-    """The sockets of this process that are connected to a port."""
+    """Return the sockets of this process that are connected to a port."""
     gc.collect()
     found = [o for o in gc.get_objects() if issubclass(type(o), socket.socket) and o.family == socket.AF_INET]
     return [one for one in found if _peer(one) == port]
@@ -100,7 +100,7 @@ def _peer(one: socket.socket) -> int | None:
 
 @wires
 def test_loops_one_after_the_other_leave_nothing_open(adapter: str, wire: str) -> None:
-    """Each loop closes its own connections when it ends, without being told to, and the next one begins anew."""
+    """Each loop closes its own connections when it ends, without a request, and the next one opens its own."""
     with KeepAlive() as server:
         model = model_of(adapter, wire, server.port)
         open_during: list[int] = []
@@ -120,7 +120,7 @@ def test_loops_one_after_the_other_leave_nothing_open(adapter: str, wire: str) -
 
 
 def test_no_connection_but_the_models() -> None:
-    """Loading and calling opens the model's connection only, be it a name whose tokenizer LiteLLM would look up."""
+    """Loading and calling opens the model's connection only, also for a name whose tokenizer LiteLLM would download."""
     code = """
 import asyncio, sys
 seen = set()

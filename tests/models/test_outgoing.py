@@ -1,4 +1,4 @@
-"""What leaves the machine for providers that have no wire server here, seen by a server that catches it."""
+"""Requests to providers that have no wire server here, recorded by a server that refuses them."""
 
 import re
 from types import SimpleNamespace
@@ -40,7 +40,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK", "AWS_REGION_NA
 async def test_asking_for_thinking_adds_no_field_of_our_own(
     name: str, thinking: str | int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request is the one that LiteLLM makes of an effort or a budget, and holds nothing beside it."""
+    """The request is the one that LiteLLM makes of an effort or a budget, with nothing else."""
     for key, value in KEYS.items():
         monkeypatch.setenv(key, value)
     options = ModelOptions(thinking=thinking, max_tokens=4000)  # pyright: ignore[reportArgumentType]
@@ -65,7 +65,7 @@ HISTORY = [
 
 
 async def body_of(name: str, options: ModelOptions = NO_OPTIONS, family: Family | None = None) -> dict[str, Any]:
-    """What a proxy is sent."""
+    """Return the body that a proxy gets."""
     async with Catcher() as proxy:
         model = LiteLLMModel(name, api_base=f"{proxy.url}/v1", api_key="k", retries=0, family=family)
         with pytest.raises(ModelError):
@@ -74,7 +74,9 @@ async def body_of(name: str, options: ModelOptions = NO_OPTIONS, family: Family 
 
 
 async def test_a_family_says_whose_model_a_proxy_serves() -> None:
-    """Signed thoughts and the provider's ids go through the proxy where the family asks for them, else they stay out."""
+    """Signed thoughts and the provider's ids pass through the proxy if the family requires them, else they are left
+    out.
+    """
     options = ModelOptions(thinking=2000)
     body = await body_of("openai/our-claude", options, "anthropic")
     said, result = body["messages"][1:]
@@ -88,7 +90,7 @@ async def test_a_family_says_whose_model_a_proxy_serves() -> None:
 
 @pytest.mark.parametrize("name", ["openai/mistral-small-3.2", "hosted_vllm/mistralai/Mistral-Nemo-Instruct-2407"])
 async def test_any_compatible_server_gets_ids_of_nine(name: str) -> None:
-    """A template of Mistral's open models may stand behind any server, whatever the model is called."""
+    """Any server may use a template of Mistral's open models, whatever the model's name."""
     said, result = (await body_of(name))["messages"][1:]
     assert said["tool_calls"][0]["id"] == result["tool_call_id"] == wire_id("toolu_1", PROFILES["mistral"])
 
@@ -100,7 +102,7 @@ def test_an_unknown_family_is_refused() -> None:
 
 
 async def test_ollamas_older_endpoint_is_not_asked_with_tools() -> None:
-    """LiteLLM would write the tools into the prompt: the error says which name to use, and nothing is sent."""
+    """LiteLLM would write the tools into the prompt: the error has the right name, and nothing is sent."""
     async with Catcher() as ollama:
         model = LiteLLMModel("ollama/qwen3", api_base=ollama.url, retries=0)
         with pytest.raises(UsageError, match="'ollama_chat/qwen3'"):
@@ -112,7 +114,7 @@ async def test_ollamas_older_endpoint_is_not_asked_with_tools() -> None:
 
 
 async def test_a_price_is_told_over_the_responses_bridge() -> None:
-    """The way that a request takes changes nothing in its price, whatever LiteLLM's own sum says."""
+    """The endpoint does not change the price, whatever LiteLLM's own sum is."""
     litellm = await library()
     usage = litellm.Usage(prompt_tokens=1000, completion_tokens=500)  # pyright: ignore[reportAttributeAccessIssue]
     chunk = SimpleNamespace(_hidden_params={"response_cost": 0.0}, usage=usage)
@@ -123,7 +125,7 @@ async def test_a_price_is_told_over_the_responses_bridge() -> None:
 
 
 async def plainly(**asked: object) -> None:
-    """Ask through LiteLLM alone."""
+    """Make a request through LiteLLM alone."""
     litellm = await library()
     messages = [{"role": "user", "content": "hi"}]
     said = {"messages": messages, "api_key": "k", "max_retries": 0, "stream_options": {"include_usage": True}}
@@ -143,7 +145,7 @@ async def plainly(**asked: object) -> None:
     ],
 )
 async def test_efforts_that_one_vendor_has(thinking: Any, name: str, sent: object) -> None:
-    """They are sent in the vendor's words, a budget where the model takes nothing else."""
+    """They are sent in the vendor's form, and as a budget if the model accepts nothing else."""
     vendor = name.partition("/")[0]
     async with Catcher() as server:
         model = DIRECT[vendor](name, api_base=server.url, api_key="k", retries=0, family=vendor)
@@ -168,7 +170,7 @@ async def test_efforts_that_one_vendor_has(thinking: Any, name: str, sent: objec
 )
 @pytest.mark.parametrize("adapter", ["direct", "litellm"])
 async def test_an_effort_that_a_model_does_not_have(thinking: Any, name: str, takes: str, adapter: str) -> None:
-    """It is refused before anything is sent, with what the model takes."""
+    """It is refused before anything is sent, with the supported values."""
     build = DIRECT[name.partition("/")[0]] if adapter == "direct" else LiteLLMModel
     request = ModelRequest([Msg.user("hi")], (), ModelOptions(thinking=thinking, max_tokens=9000), name)
     with pytest.raises(UsageError, match=takes):
@@ -177,7 +179,7 @@ async def test_an_effort_that_a_model_does_not_have(thinking: Any, name: str, ta
 
 @pytest.mark.parametrize("thinking", ["none", "", "HIGH", 0, -1, 1.5, ["low"], {}])
 def test_thinking_is_a_closed_type(thinking: Any) -> None:
-    """Anything else is refused where the options are built, with all that is legal."""
+    """Anything else is refused when the options are built, with the legal values."""
     with pytest.raises(
         UsageError, match=r"legal are True, False .* 'low', 'medium', 'high' for every model; 'minimal'"
     ):
@@ -194,7 +196,7 @@ def test_thinking_is_a_closed_type(thinking: Any) -> None:
     ],
 )
 def test_a_name_without_a_provider_is_refused_at_once(name: str, cure: str) -> None:
-    """No adapter is loaded to find out what it may mean; `litellm/` before it leaves that to LiteLLM."""
+    """No adapter is loaded to interpret it; `litellm/` before it lets LiteLLM guess."""
     with pytest.raises(UsageError, match=re.escape(f"such as {cure}; 'litellm/{name}' leaves it to LiteLLM")):
         resolve_model(name)
     assert resolve_model(f"litellm/{name}").name == name

@@ -20,7 +20,7 @@ from agentflow.vocabulary.messages import ThinkingBlock
 
 @pytest.fixture(autouse=True)
 def _closed(closed_clients: None) -> None:
-    """Each test leaves no connection of LiteLLM's behind."""
+    """Each test leaves no open connection of LiteLLM."""
 
 
 @tool(type="read")
@@ -36,7 +36,7 @@ async def smell(at: str) -> str:
 
 
 def items(request: WireRequest) -> Iterator[tuple[str, Any]]:
-    """What a request says, in the order in which the vendor reads it: where, and what."""
+    """Return the content of a request, in the order in which the vendor reads it: place and content."""
     for spec in request.tools:
         yield "tool", spec
     system: Any = request.body.get("system", [])
@@ -49,7 +49,7 @@ def items(request: WireRequest) -> Iterator[tuple[str, Any]]:
 
 
 def prefixes(request: WireRequest) -> list[str]:
-    """What stands before each mark, the mark included in none."""
+    """Return what precedes each mark, without the marks."""
     found: list[str] = []
     text = ""
     for where, part in items(request):
@@ -69,7 +69,9 @@ SCRIPT = [
 
 @pytest.mark.parametrize(("cache", "adapter"), [(True, "direct"), ("1h", "direct"), ("1h", "litellm")])
 async def test_marks_stand_behind_what_stays_the_same(cache: Any, adapter: str) -> None:
-    """Each request finds what the one before wrote; never more than four marks, all as long; usage tells what was read."""
+    """Each request reads what the one before wrote, with at most four marks of equal lifetime; usage counts the
+    tokens read.
+    """
     wired = Wired("anthropic", adapter)
     async with wired.serve(SCRIPT) as server:
         options = ModelOptions(cache=cache)
@@ -91,7 +93,7 @@ async def test_marks_stand_behind_what_stays_the_same(cache: Any, adapter: str) 
 
 
 async def test_thoughts_are_never_marked() -> None:
-    """The strict server refuses a mark on a thought; behind them stand results, which are marked."""
+    """The strict server refuses a mark on a thought; results follow it, and are marked."""
     wired = Wired("anthropic")
     script = [
         WireReply(thinking="Where?", calls=(UseTool("look", {"at": "a"}).calls[0],)),
@@ -105,7 +107,7 @@ async def test_thoughts_are_never_marked() -> None:
 
 @pytest.mark.parametrize("adapter", ["direct", "litellm"])
 async def test_openai_gets_a_key_of_what_stays_the_same(adapter: str) -> None:
-    """It caches by itself: one key for one system prompt and set of tools, another for others; no marks."""
+    """It caches automatically: one key for each system prompt and set of tools, and no marks."""
     wired = Wired("openai", adapter)
     async with wired.serve(["1", "2", "3", "4"]) as server:
         model = wired.model(server)
@@ -124,7 +126,7 @@ async def test_openai_gets_a_key_of_what_stays_the_same(adapter: str) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_hook_turns_it_on_and_nobody_else_does(wire: str) -> None:
-    """Without the option nothing is marked; a hook may set it for one request; False of a call beats the agent's."""
+    """Without the option nothing is marked; a hook may set it for one request; False of a call overrides the agent's."""
 
     @before_llm
     def caches(event: Any) -> Any:
@@ -144,7 +146,7 @@ async def test_a_hook_turns_it_on_and_nobody_else_does(wire: str) -> None:
 
 
 def test_long_conversations_keep_to_four_marks() -> None:
-    """However many tools, system prompts and messages there are; converted messages that are remembered stay unmarked."""
+    """However many tools, system prompts and messages there are; cached converted messages stay unmarked."""
     thought = ThinkingBlock("hm", "sealed", model="m")
     rounds = [
         msg
@@ -164,7 +166,7 @@ def test_long_conversations_keep_to_four_marks() -> None:
 
 
 def test_the_key_does_not_depend_on_the_order_of_names() -> None:
-    """Two equal tools are one, however their schemas were written."""
+    """Two equal tools have one key, whatever the order in their schemas."""
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     keys = {
         json.dumps(

@@ -1,4 +1,4 @@
-"""Exceptions of LiteLLM's kind as `ModelError`s; the real ones come over HTTP in `test_adapters.py`."""
+"""Exceptions in LiteLLM's form as `ModelError`s; the real ones come over HTTP in `test_adapters.py`."""
 
 import httpx
 import pytest
@@ -10,7 +10,7 @@ MODEL = "openai/gpt-5"
 
 
 class APIConnectionError(Exception):
-    """LiteLLM's class of that name: its catch-all."""
+    """LiteLLM's class of that name: its general error."""
 
     status_code = 500
 
@@ -20,7 +20,7 @@ class Timeout(APIConnectionError):  # noqa: N818 - told by its name
 
 
 class MidStreamFallbackError(Exception):
-    """LiteLLM's class of that name, around what broke the stream."""
+    """LiteLLM's class of that name, around the error that broke the stream."""
 
     def __init__(self, original: Exception) -> None:
         super().__init__(f"litellm.MidStreamFallbackError: {original} Original exception: {original}")
@@ -47,12 +47,12 @@ def caused(error: Exception, cause: Exception) -> Exception:
     ],
 )
 def test_what_may_pass_is_told_from_what_will_not(error: Exception, retryable: bool) -> None:
-    """Faults on the line are tried again, faults in a program or a request are not."""
+    """Network faults are retried, faults in a program or a request are not."""
     assert model_error(error, MODEL).retryable is retryable
 
 
 def test_the_message_is_one_clear_line() -> None:
-    """Class names, JSON and traces do not reach the reader; the provider's words do."""
+    """Class names, JSON and traces are removed; the provider's text stays."""
     text = 'litellm.APIConnectionError: OpenAIException - {"error": {"message": "Too\\nbusy"}}\nTraceback ...'
     error = model_error(APIConnectionError(text), MODEL)
     assert str(error) == (
@@ -68,7 +68,7 @@ CAUSE = " See its cause for the reason: error.__cause__."
     "status", [400, 402, 403, 404, 405, 408, 409, 410, 413, 415, 418, 422, 429, 451, 500, 502, 503, 529]
 )
 def test_every_refusal_says_what_to_do(status: int) -> None:
-    """Behind the provider's words stands a cure, whatever the status."""
+    """The provider's text is followed by a remedy, for every status."""
     error = RuntimeError("no way")
     error.status_code = status  # pyright: ignore[reportAttributeAccessIssue]
     _, _, cure = str(model_error(error, MODEL)).partition("no way. ")
@@ -77,7 +77,7 @@ def test_every_refusal_says_what_to_do(status: int) -> None:
 
 @pytest.mark.parametrize(("status", "cure"), [(402, "Add credit"), (405, "Check that api_base= is the root")])
 def test_an_answer_of_a_direct_wire_has_the_cure_of_its_status(status: int, cure: str) -> None:
-    """A status with a cure of its own does not get the general one."""
+    """A status with a remedy of its own does not get the general one."""
     assert f"failed ({status}): no way. {cure}" in str(model_error(ProviderError("no way", status), MODEL))
 
 
@@ -91,12 +91,12 @@ def test_an_answer_of_a_direct_wire_has_the_cure_of_its_status(status: int, cure
     ],
 )
 def test_quotation_marks_come_in_pairs(said: str, told: str) -> None:
-    """Those around the text, and half a pair at its end, are left out; those within it stay."""
+    """Those around the text, and half a pair at its end, are removed; those within it stay."""
     assert str(model_error(ValueError(said), MODEL)) == f"openai/gpt-5 could not be called: {told}.{CAUSE}"
 
 
 def test_what_a_proxy_wraps_is_unwrapped() -> None:
-    """LiteLLM's proxy answers with an error around the provider's; the provider's words are what is told."""
+    """LiteLLM's proxy answers with an error around the provider's; the provider's text is shown."""
     inner = '{"type":"error","error":{"type":"invalid_request_error","message":"messages.1: no thinking block."}}'
     wrapped = f"litellm.BadRequestError: AnthropicException - b'{inner}'. Received Model Group=claude\nAvailable: None"
     printed = f"litellm.BadRequestError: OpenAIException - Error code: 400 - {{'error': {{'message': {wrapped!r}}}}}"
@@ -107,7 +107,7 @@ def test_what_a_proxy_wraps_is_unwrapped() -> None:
 
 
 def test_a_long_message_is_cut() -> None:
-    """A page of text does not become an error message; its end, where reasons stand, is kept."""
+    """A page of text is shortened; its end, which has the reason, is kept."""
     told = str(model_error(ValueError("x" * 10_000 + "the reason"), MODEL))
     assert len(told) < 700
     assert told.removesuffix(CAUSE).endswith("the reason.")
@@ -121,14 +121,14 @@ def test_an_endless_chain_of_causes_ends() -> None:
 
 
 def test_a_broken_stream_is_retryable() -> None:
-    """A stream without a finish reason is told as such."""
+    """A stream without a finish reason is reported as such."""
     error = broken_stream(MODEL)
     assert (error.retryable, error.model) == (True, MODEL)
     assert "without a finish reason" in str(error)
 
 
 def test_the_text_of_a_failure_is_that_of_its_first_three_causes() -> None:
-    """In their order, each text once; what lies deeper says no more to a reader."""
+    """In order, each text once; deeper causes are omitted."""
     error: Exception | None = None
     for text in ("too deep", "third", "second", "second", "first"):
         inner, error = error, ValueError(text)

@@ -1,4 +1,4 @@
-"""OpenAI's `/responses` over the direct wire: who is asked so, what is sent, what comes back, and thoughts under seal."""
+"""OpenAI's `/responses` over the direct wire: the models that use it, requests, replies, and signed thoughts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def ask(model: OpenAIWire, *messages: Msg, options: ModelOptions | None = 
 
 
 async def played(script: Script, *messages: Msg, options: ModelOptions | None = None, **more: Any) -> tuple[Msg, Any]:
-    """The reply over a server that plays a script, and what it was sent."""
+    """Return the reply over a server that plays a script, and the request that it got."""
     async with WireServer.openai(script) as server:
         reply = await ask(wire(server, **more), *messages, options=options)
         server.assert_done()
@@ -61,7 +61,9 @@ async def played(script: Script, *messages: Msg, options: ModelOptions | None = 
 def test_which_endpoint_a_model_is_asked_over(
     name: str, options: Any, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name may say it; else it is where the model can be had, and at OpenAI where it can be had whole."""
+    """The name may set it; otherwise it is the endpoint that has the model, and at OpenAI the one with all its
+    features.
+    """
     for variable in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):
         monkeypatch.delenv(variable, raising=False)
     model = OpenAIWire(name, **options)
@@ -69,7 +71,7 @@ def test_which_endpoint_a_model_is_asked_over(
 
 
 async def test_a_server_of_others_is_asked_without_what_only_openai_has() -> None:
-    """No seals are asked for where nobody knows whether the model thinks; the name is the server's."""
+    """Signatures are not requested if it is unknown whether the model thinks; the name is the server's."""
     async with WireServer.openai(["Hello."]) as server:
         model = OpenAIWire(f"openai+{server.base_url}#responses/small", retries=0)
         assert (await ask(model, tools=())).text == "Hello."
@@ -85,7 +87,7 @@ async def test_a_server_of_others_is_asked_without_what_only_openai_has() -> Non
 
 
 async def test_a_conversation_with_everything_in_it() -> None:
-    """Items in the order in which they were made; results hold images; a name is none of a message's fields."""
+    """Items are in the order in which they were made; results hold images; messages have no name field."""
     call = ToolUseBlock("toolu_1", "add", {"a": 1})
     messages = [
         Msg.system("Be kind."),
@@ -133,7 +135,7 @@ async def test_a_conversation_with_everything_in_it() -> None:
 
 
 async def test_forms_params_and_extra() -> None:
-    """A form is a format of the text; further fields are this endpoint's, the nearer ones win."""
+    """A form is a format of the text; further fields are this endpoint's, and the nearer ones override."""
     form = {"title": "Bill", "type": "object", "properties": {"n": {"type": "integer"}}}
     options = ModelOptions(answer_schema=form, extra={"truncation": "auto"})
     _, body = await played(
@@ -146,7 +148,7 @@ async def test_forms_params_and_extra() -> None:
 
 
 async def test_what_the_endpoint_has_no_word_for_is_refused_before_it_is_sent() -> None:
-    """Stop sequences and sounds are errors of whoever asks; a seed is left out, as for others without one."""
+    """Stop sequences and sounds are errors of the caller; a seed is left out, as for others without one."""
     sound = DataBlock("audio/wav", data="UklGRg==")
     async with WireServer.openai(["Hi"]) as server:
         with pytest.raises(UsageError, match="stop sequences, which /responses does not support"):
@@ -172,7 +174,7 @@ async def test_thoughts_that_led_to_nothing_or_lost_their_seal_stay_out(content:
 
 
 async def test_a_thought_that_a_hook_has_doubled_goes_once() -> None:
-    """An item may not stand twice in a request."""
+    """An item may occur only once in a request."""
     made = [ThinkingBlock("", SEAL, model=NAME), TextBlock("so")]
     said = [Msg.user("a"), Msg.assistant(made), Msg.user("b"), Msg.assistant(made), Msg.user("c")]
     async with WireServer.openai(["ok"]) as server:
@@ -184,7 +186,7 @@ async def test_a_thought_that_a_hook_has_doubled_goes_once() -> None:
 
 
 async def test_a_reply_with_everything_in_it() -> None:
-    """Thoughts with their seal, words with what they stand on, calls, images, what was used, and its price."""
+    """Thoughts with their signature, text with citations, calls, images, usage, and its price."""
     script = [
         WireReply(
             "Grass.",
@@ -236,7 +238,7 @@ async def test_a_reply_with_everything_in_it() -> None:
     ids=lambda fault: fault.name,
 )
 async def test_other_forms_of_the_stream_are_the_same_reply(fault: Fault) -> None:
-    """Servers that leave out what is not needed, or write it in other pieces, are understood."""
+    """Servers that omit optional parts, or split them differently, are understood."""
     calls = (ScriptedCall("add", {"a": 1}, "c1"), ScriptedCall("add", {"a": 2}, "c2"))
     reply, _ = await played([WireReply("Words é", thinking="Hm.", calls=calls, chunk=3, faults=fault)])
     assert (reply.text, [(use.id, use.arguments) for use in reply.tool_uses]) == (
@@ -254,7 +256,7 @@ async def test_other_forms_of_the_stream_are_the_same_reply(fault: Fault) -> Non
     ],
 )
 async def test_why_a_reply_ended(line: WireReply, finish: str) -> None:
-    """Incomplete for the tokens, or for the filter; a refusal in words is words."""
+    """Incomplete for the tokens, or for the filter; the text of a refusal is text."""
     reply, _ = await played([line])
     assert (reply.text, reply.finish_reason) == ("So", finish)
 
@@ -275,7 +277,7 @@ def failed(code: str, message: str = "It went wrong.") -> bytes:
     ],
 )
 def test_events_that_end_a_reply_badly(event: bytes, status: int | None, message: str | None) -> None:
-    """Whatever form the error has, its words are told, and whether the same request may succeed later."""
+    """Whatever the form of the error, its text is reported, and whether the same request may succeed later."""
     with pytest.raises(ProviderError) as caught:
         reader().read(event)
     assert caught.value.status_code == status
@@ -297,19 +299,19 @@ def reader() -> ItemsReader:
     ],
 )
 def test_events_that_nobody_knows_say_nothing(event: bytes) -> None:
-    """They are passed over."""
+    """They are skipped."""
     assert not reader().read(event)
 
 
 def test_a_character_that_is_cut_in_two_is_whole_in_the_reply() -> None:
-    """Its halves come in two events, as from servers that cut within a character."""
+    """Its halves come in two events, from servers that split within a character."""
     read = reader().read
     halves = [rb'{"type": "response.output_text.delta", "delta": "%s"}' % half for half in (rb"\ud83d", rb"\ude00")]
     assert fold([chunk for half in halves for chunk in read(half)]).text == "\U0001f600"
 
 
 async def test_errors_of_the_stream_are_retried_where_they_may_pass() -> None:
-    """The reply starts over, and says so."""
+    """The reply starts again, with restart."""
     async with WireServer.openai([WireReply("Hel", faults=Fault.error_event("text")), "Hello."]) as server:
         model = wire(server, retries=1, sleep=_no_wait)
         request = ModelRequest((Msg.user("hi"),), (), ModelOptions(), model.name)
@@ -331,7 +333,7 @@ async def add(a: int) -> int:
 
 
 async def test_a_round_gives_its_thoughts_back_under_seal() -> None:
-    """The server takes its own seals again, across rounds and calls; nothing is stored there."""
+    """The server accepts its own signatures, across rounds and calls; nothing is stored there."""
     script = [
         UseTool("add", {"a": 1}, thinking="One more."),
         UseTool("add", {"a": 2}, thinking=("And", "again.")),
@@ -350,7 +352,7 @@ async def test_a_round_gives_its_thoughts_back_under_seal() -> None:
 
 
 async def test_seals_that_the_server_cannot_open_are_left_out() -> None:
-    """A session that moves to another account goes on, without its thoughts."""
+    """A session that moves to another account continues, without its thoughts."""
     before = (Msg.user("a"), Msg.assistant([ThinkingBlock("Hm.", SEAL, model=NAME), TextBlock("so")]), Msg.user("b"))
     async with WireServer.openai(["Well."]) as server:
         assert (await ask(wire(server), *before)).text == "Well."

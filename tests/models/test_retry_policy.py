@@ -1,4 +1,4 @@
-"""When failed work is tried again, and after how long: the one rule for models, tools, hooks, stores and durable runs."""
+"""When failed work is retried, and after how long: the one rule for models, tools, hooks, stores and durable runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agentflow.vocabulary.ports.retry import RetryPolicy, model_may_recover, too
 
 
 async def run(policy: RetryPolicy, errors: list[BaseException]) -> tuple[int, list[float]]:
-    """Make attempts that fail with each error in turn; returns how many were made, and the waits between them."""
+    """Make attempts that fail with each error in turn; return their number, and the waits between them."""
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -48,13 +48,13 @@ def busy(retry_after: float | None = None) -> ModelError:
 
 
 async def test_the_wait_doubles_up_to_the_longest() -> None:
-    """Without a wish of the provider, waits double from the first one and never pass the longest."""
+    """Unless the provider requests a wait, waits double from the first one up to the longest."""
     policy = RetryPolicy(attempts=7, first_wait=0.5, max_wait=3.0, jitter=0)
     assert await run(policy, [busy() for _ in range(6)]) == (7, [0.5, 1.0, 2.0, 3.0, 3.0, 3.0])
 
 
 async def test_jitter_comes_on_top() -> None:
-    """A wait is between its length and that plus the jitter, and never passes the longest."""
+    """A wait is between its length and that plus the jitter, and never exceeds the longest."""
     made, waits = await run(RetryPolicy(attempts=5, max_wait=3.0, jitter=0.25), [busy() for _ in range(4)])
     assert made == 5
     assert all(low <= wait <= min(low + 0.25, 3.0) for low, wait in zip([0.5, 1.0, 2.0, 3.0], waits, strict=True))
@@ -62,7 +62,7 @@ async def test_jitter_comes_on_top() -> None:
 
 
 async def test_a_wish_of_the_provider_is_kept() -> None:
-    """A wait that was asked for is kept exactly, zero included; the next one without a wish goes on doubling."""
+    """A requested wait is kept exactly, even zero; the next one without a request continues to double."""
     assert await run(RetryPolicy(attempts=4, jitter=0), [busy(7.5), busy(0.0), busy()]) == (4, [7.5, 0.0, 2.0])
 
 
@@ -72,8 +72,9 @@ async def test_a_wish_of_the_provider_is_kept() -> None:
     ids=repr,
 )
 async def test_what_will_not_pass_is_raised_at_once(error: Exception) -> None:
-    """Permanent errors, waits beyond the longest and what is nobody's bad luck are not tried again; the error is raised
-    as it was."""
+    """Permanent errors, waits beyond the longest, and faults of the caller are not retried; the error is raised
+    unchanged.
+    """
     with pytest.raises(type(error)) as caught:
         await run(RetryPolicy(), [error])
     assert caught.value is error
@@ -84,12 +85,12 @@ async def test_what_will_not_pass_is_raised_at_once(error: Exception) -> None:
     "error", [UsageError("you"), Veto("no"), HookError("a hook"), asyncio.CancelledError(), KeyboardInterrupt()]
 )
 async def test_nobody_can_choose_to_try_some_things_again(error: BaseException) -> None:
-    """Whatever `should_retry` says: control flow, cancellation and faults of the caller are no failed attempts."""
+    """Whatever `should_retry` returns: control flow, cancellation and faults of the caller are no failed attempts."""
     assert not RetryPolicy(should_retry=lambda error: True).allows(error)
 
 
 async def test_the_last_error_is_raised_and_says_who_gave_up() -> None:
-    """When all attempts are used up, the caller sees the last one's error, with a note."""
+    """When all attempts have failed, the caller gets the last error, with a note."""
     errors: list[Any] = [busy(1.0), busy(2.0), busy(3.0)]
     with pytest.raises(ModelError) as caught:
         await run(RetryPolicy(who="The caller", attempts=3), [*errors])
@@ -99,7 +100,7 @@ async def test_the_last_error_is_raised_and_says_who_gave_up() -> None:
 
 
 async def test_without_a_number_of_attempts_the_errors_decide() -> None:
-    """`attempts=None` goes on as long as it is worth it; each failure is judged once."""
+    """`attempts=None` continues while `should_retry` allows it; it is called once per failure."""
     judged: list[str] = []
 
     def patient(error: Exception) -> bool:
@@ -113,7 +114,7 @@ async def test_without_a_number_of_attempts_the_errors_decide() -> None:
 
 
 async def test_each_failure_is_told_before_its_wait() -> None:
-    """`noted` gets the attempt's number from 1, its error, and the wait; of the last failure the caller hears."""
+    """`noted` gets the attempt's number from 1, its error, and the wait; the last failure is raised to the caller."""
     log: list[tuple[Any, ...]] = []
 
     async def sleep(seconds: float) -> None:
@@ -126,14 +127,14 @@ async def test_each_failure_is_told_before_its_wait() -> None:
 
 
 async def test_pieces_of_work_are_counted_apart() -> None:
-    """One policy serves any number of pieces of work; `wait_after` is for those who wait by other means."""
+    """One policy serves any number of operations; `wait_after` is for callers that wait by other means."""
     policy = RetryPolicy(attempts=2, first_wait=1, jitter=0)
     one, two = policy.start(), policy.start()
     assert [one.wait_after(busy()), two.wait_after(busy()), one.wait_after(busy())] == [1.0, 1.0, None]
 
 
 async def test_giving_up_leaves_no_garbage() -> None:
-    """Neither a success behind a failure nor giving up leaves a cycle of error, traceback and frame."""
+    """Neither a success after a failure nor the last failure leaves a cycle of error, traceback and frame."""
 
     async def once(failures: int) -> None:
         attempts = RetryPolicy(attempts=2, first_wait=0, jitter=0).start()
@@ -158,7 +159,7 @@ async def test_giving_up_leaves_no_garbage() -> None:
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first_wait": -1}, {"max_wait": -0.1}, {"jitter": -1}])
 def test_numbers_that_cannot_be_meant(wrong: dict[str, Any]) -> None:
-    """A policy that makes no sense is refused when it is built, in the name of who asked for it."""
+    """An invalid policy is refused when it is built, with the name of the caller's class."""
     with pytest.raises(UsageError, match=r"The caller was built with attempts=.*Legal are attempts of 1 or more"):
         RetryPolicy(who="The caller", **wrong)
 
@@ -185,5 +186,7 @@ def test_numbers_that_cannot_be_meant(wrong: dict[str, Any]) -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
 def test_which_failures_may_pass(error: Exception, model: bool, tool: bool) -> None:
-    """A model's: connections, time limits of sources, and what the provider says; a tool's: all but faults of the program."""
+    """For a model: connections, time limits of sources, and the provider's retryable errors; for a tool: all but
+    faults of the program.
+    """
     assert (model_may_recover(error), tool_may_recover(error)) == (model, tool)

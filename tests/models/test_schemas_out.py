@@ -1,4 +1,4 @@
-"""Schemas of answers, as each family's JSON-schema mode takes them; every row of the rules is used and has a source."""
+"""Schemas of answers, in the form of each family's JSON-schema mode; every row of the rules is used and has a source."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def nodes(schema: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def test_every_family_has_a_row() -> None:
-    """And every rule names a family that uses it, what is done, and where that stands."""
+    """Every rule names a family that uses it, the conversion, and its source."""
     assert set(FAMILIES) == set(get_args(Family))
     assert {rule.family for rule in schema_rules()} == {row.rules for row in FAMILIES.values() if row.rules}
     for rule in schema_rules():
@@ -61,7 +61,7 @@ def test_every_family_has_a_row() -> None:
 
 @pytest.mark.parametrize("family", ["openai", "anthropic", "gemini", "mistral", "compatible"])
 def test_what_is_not_taken_is_said_in_words(family: Family) -> None:
-    """No keyword that a row leaves out is sent; it stands in the description beside it, so the model knows it."""
+    """A keyword that a row leaves out is not sent; it is in the description, so the model knows it."""
     made = fitted(SCHEMA, family)
     assert made.schema is not None
     left_out = {
@@ -78,7 +78,7 @@ def test_what_is_not_taken_is_said_in_words(family: Family) -> None:
 
 
 def test_openai_is_strict() -> None:
-    """Every object is closed and every property required; an object with open keys goes without strict."""
+    """Every object is closed and every property required; an object with open keys is sent without strict."""
     made = fitted(SCHEMA, "openai")
     assert made.strict
     for _, schema in checks_openai.strict_objects(as_object(made.schema)):
@@ -92,14 +92,14 @@ def test_openai_is_strict() -> None:
 
 @pytest.mark.parametrize(("family", "sent"), [("openai", True), ("anthropic", False), ("gemini", False)])
 def test_a_type_that_contains_itself(family: Family, sent: bool) -> None:
-    """OpenAI takes references; where none is taken, the model is told in words."""
+    """OpenAI accepts references; otherwise the model gets the schema as text."""
     schema = Form(Node).schema
     assert (response_format(schema, family) is not None) == sent
     assert "inner" in in_words(schema)
 
 
 def test_families_without_a_mode() -> None:
-    """They are told in words."""
+    """They get the schema as text."""
     for family in ("bedrock", "deepseek", "reasoning"):
         assert response_format(SCHEMA, family) is None
 
@@ -118,12 +118,12 @@ def test_families_without_a_mode() -> None:
     ],
 )
 def test_who_answers_by_a_schema(family: Family, model: str, flag: str, expected: tuple[bool, bool]) -> None:
-    """It is told from LiteLLM's list; beside tools, from our rows."""
+    """LiteLLM's list decides; beside tools, our rows do."""
     assert answers_of(family, model, {flag: True}) == expected
 
 
 def test_open_keys_are_told_in_words_where_every_object_must_be_closed() -> None:
-    """Anthropic refuses a schema with open keys; OpenAI takes it, without `strict`."""
+    """Anthropic refuses a schema with open keys; OpenAI accepts it, without `strict`."""
     schema = {
         "type": "object",
         "properties": {"counts": {"type": "object", "additionalProperties": {"type": "integer"}}},

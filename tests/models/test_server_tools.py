@@ -98,7 +98,9 @@ async def test_a_conversation_with_a_search_is_stored(closed_clients: None) -> N
 
 
 async def test_a_paused_reply_is_continued(closed_clients: None) -> None:
-    """Anthropic pauses long work: the reply goes on where it paused, as one model call with the usage of both requests."""
+    """Anthropic pauses long work: the reply continues where it paused, as one model call with the usage of both
+    requests.
+    """
     paused = WireReply(
         thinking=None,
         server=(ServerCall("web_search", {"query": "python"}),),
@@ -149,7 +151,7 @@ async def test_a_search_over_responses(closed_clients: None) -> None:
 
 
 async def test_another_model_is_not_sent_the_work(closed_clients: None) -> None:
-    """A conversation that goes on with another model keeps its text alone."""
+    """A conversation that continues with another model keeps its text only."""
     async with Wired("anthropic").serve([SEARCHED]) as one, Wired("openai").serve(["Yes."]) as other:
         session = Session.fresh()
         first = using(AnthropicWire("claude-sonnet-4-5", api_base=one.url, api_key="k"), SEARCH)
@@ -164,14 +166,14 @@ RESPONSES = ("search here", "code", "files", "images", "mcp")
 
 @pytest.mark.parametrize("name", ANTHROPIC)
 def test_anthropics_types_accept_the_entries(name: str) -> None:
-    """What is sent is what the official client would send."""
+    """The request is what the official client would send."""
     (entry,) = anthropic_server_tools([EVERY[name]], "m")
     assert TypeAdapter[object](ToolUnionParam).validate_python(entry, extra="forbid") == entry
 
 
 @pytest.mark.parametrize("name", RESPONSES)
 def test_openais_types_accept_the_entries(name: str) -> None:
-    """The same for OpenAI."""
+    """The same holds for OpenAI."""
     (entry,) = responses_server_tools([EVERY[name]], "m")
     assert TypeAdapter[object](ToolParam).validate_python(entry) == entry
 
@@ -187,7 +189,7 @@ WIRES = {
     ("wire", "name"), [(wire, name) for wire, (_, known) in WIRES.items() for name in EVERY if name not in known]
 )
 async def test_what_a_model_does_not_have_is_refused_before_a_request(wire: str, name: str) -> None:
-    """The error names the model, and the tool. No server is there to be asked."""
+    """The error names the model and the tool. There is no server in this test."""
     model, _ = WIRES[wire]
     with pytest.raises(UsageError, match=rf"The model '{model.name.split('/')[0]}/.*{EVERY[name].name}"):
         await using(model, EVERY[name]).call("Go")
@@ -230,13 +232,13 @@ async def test_litellm_is_asked_for_it(closed_clients: None) -> None:
     ],
 )
 def test_wrong_tools_are_refused(make: Callable[[], object], why: str) -> None:
-    """Each error says what to write."""
+    """Each error names the correction."""
     with pytest.raises(UsageError, match=why):
         make()
 
 
 def test_failed_work() -> None:
-    """The provider's error is there to be read."""
+    """The block has the provider's error."""
     result = {
         "type": "web_search_tool_result",
         "content": {"type": "web_search_tool_result_error", "error_code": "max_uses"},

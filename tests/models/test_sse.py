@@ -1,4 +1,4 @@
-"""`EventReader`: what comes out does not depend on how the bytes are cut."""
+"""`EventReader`: the result does not depend on how the bytes are split."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
-    """A stream of any lines with any ends, and the pieces in which it comes."""
+    """A stream of any lines with any line ends, and the reads in which it comes."""
     lines = draw(st.lists(LINES, max_size=12))
     mark = draw(st.sampled_from(["", "\ufeff"]))
     whole = (mark + "".join(line + draw(ENDS) for line in lines)).encode()
@@ -35,7 +35,7 @@ def streams(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
 
 
 def by_the_standard(whole: bytes) -> list[bytes]:
-    """The events of a whole stream, line by line, as the HTML standard has them."""
+    """Return the events of a whole stream, line by line, by the HTML standard."""
     text = whole.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     found: list[bytes] = []
     data: list[bytes] = []
@@ -49,7 +49,7 @@ def by_the_standard(whole: bytes) -> list[bytes]:
 
 
 def read(parts: Iterable[bytes]) -> list[bytes]:
-    """What a reader gives for the pieces."""
+    """Return the events of a reader for the reads."""
     reader = EventReader()
     return [data for part in parts for data in reader.feed(part)]
 
@@ -57,13 +57,13 @@ def read(parts: Iterable[bytes]) -> list[bytes]:
 @settings(max_examples=400, deadline=None)
 @given(streams())
 def test_any_split_gives_the_events_of_the_standard(stream: tuple[bytes, list[bytes]]) -> None:
-    """Cut between the bytes of a character, of a line's end or of the mark: the events are those of the whole."""
+    """Split between the bytes of a character, of a line end or of the mark: the events are those of the whole."""
     whole, parts = stream
     assert read(parts) == read([whole]) == by_the_standard(whole)
 
 
 def body(wire: str) -> bytes:
-    """A whole reply with thoughts, words and two calls, as a server sends it."""
+    """A whole reply with thoughts, text and two calls, as a server sends it."""
     reply = WireReply(
         "Grüße, 😀!", thinking="Hm…", calls=(ScriptedCall("add", {"a": "é"}), ScriptedCall("add", {})), chunk=2
     )
@@ -88,7 +88,7 @@ BODIES = {wire: body(wire) for wire in ("openai", "anthropic")}
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(BODIES)), st.data())
 def test_any_split_gives_the_same_chunks(wire: str, data: st.DataObject) -> None:
-    """The chunks of a reply are the same whether it comes at once, byte by byte, or cut anywhere."""
+    """The chunks of a reply are the same whether it comes at once, byte by byte, or split anywhere."""
     whole = BODIES[wire]
     cuts = sorted(data.draw(st.sets(st.integers(1, len(whole) - 1), max_size=12)))
     places = [0, *cuts, len(whole)]
@@ -99,7 +99,7 @@ def test_any_split_gives_the_same_chunks(wire: str, data: st.DataObject) -> None
 
 
 def chunks_of(wire: str, parts: list[bytes]) -> list[str]:
-    """What a wire makes of the pieces."""
+    """Return the chunks that a wire makes of the reads."""
     model = OpenAIWire("gpt-4o") if wire == "openai" else AnthropicWire("claude-sonnet-4-5")
     reader = model._reader(model._converter())
     return [repr(chunk) for data in read(parts) for chunk in reader.read(data)]
@@ -114,7 +114,7 @@ def test_an_event_without_an_end_is_refused() -> None:
 
 
 def test_a_stream_of_small_reads_costs_no_copy_of_what_came() -> None:
-    """An event of a megabyte in reads of a hundred bytes is put together once."""
+    """An event of a megabyte in reads of a hundred bytes is joined once."""
     reader = EventReader()
     for _ in range(10_000):
         assert reader.feed(b"x" * 100) == ()
@@ -122,6 +122,6 @@ def test_a_stream_of_small_reads_costs_no_copy_of_what_came() -> None:
 
 
 def test_the_last_event_may_lack_its_blank_line() -> None:
-    """What is left when the stream ends is an event too, if it holds data."""
+    """The rest at the end of the stream is an event too, if it has data."""
     reader = EventReader()
     assert (reader.feed(b"data: one\n"), reader.rest(), reader.rest()) == ((), [b"one"], [])

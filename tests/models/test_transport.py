@@ -1,4 +1,4 @@
-"""The way to a server and back: proxies and certificates of the environment, heads, statuses, and the two kinds of port."""
+"""The connection to a server: proxies and certificates of the environment, heads, statuses, and http and https."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROXY = "http://proxy:8080"
 
 @asynccontextmanager
 async def serving(answer: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """Answers each request with these bytes and hangs up; keeps the heads of the requests."""
+    """Answer each request with these bytes and close the connection; record the heads of the requests."""
     heads: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -124,7 +124,7 @@ def test_proxies_are_read_as_httpx_reads_them(
 
 
 def test_the_port_of_the_scheme_counts_where_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`host:443` is the host of an https address, which httpx does not see."""
+    """`host:443` is the host of an https address, which httpx ignores."""
     monkeypatch.setenv("all_proxy", PROXY)
     monkeypatch.setenv("no_proxy", "api.openai.com:443")
     assert proxy_for("https://api.openai.com/v1") is None
@@ -136,7 +136,7 @@ def test_the_port_of_the_scheme_counts_where_it_is_left_out(monkeypatch: pytest.
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
 async def test_certificates_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`SSL_CERT_FILE`, else `SSL_CERT_DIR`, is used for what it names when the request is made; `tls=` comes before them."""
+    """`SSL_CERT_FILE`, else `SSL_CERT_DIR`, is read when the request is made; `tls=` overrides them."""
     file = await asyncio.to_thread(certificate, tmp_path)
     served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     served.load_cert_chain(file)
@@ -158,7 +158,7 @@ async def test_certificates_of_the_environment(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_https_to_a_port_that_does_not_answer_the_handshake() -> None:
-    """The time to connect bounds it, or the longest silence, whichever is shorter, and the error says which."""
+    """The time to connect, or the longest silence if that is shorter, limits it, and the error names which."""
     async with serving(b"") as (port, heads):
         first = await refused(model_at(port, "https", connect_timeout=0.05))
         second = await refused(model_at(port, "https", timeout=0.06))
@@ -171,7 +171,7 @@ async def test_https_to_a_port_that_does_not_answer_the_handshake() -> None:
 
 
 async def test_https_to_a_port_that_answers_in_http() -> None:
-    """What it says is no TLS, and the error names the cure."""
+    """Its answer is not TLS, and the error has the remedy."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
@@ -203,7 +203,7 @@ async def test_https_to_a_port_that_answers_in_http() -> None:
     ids=["a header of 90 KB", "900 headers", "201", "206", "json", "html", "capitals", "early hints", "HTTP/1.0"],
 )
 async def test_heads_of_other_forms_are_read(answer: bytes) -> None:
-    """A stream of events is one whatever its head says, within the limits of the vendors' clients."""
+    """A stream of events is recognised whatever its head is, within the limits of the vendors' clients."""
     async with serving(answer + EVENT) as (port, _):
         assert (await asked(model_at(port))).text == "Hi"
 
@@ -212,13 +212,13 @@ async def test_heads_of_other_forms_are_read(answer: bytes) -> None:
     "answer", [head("204 No Content"), head(kind="application/json") + b'{"x": 1}'], ids=["204", "JSON"]
 )
 async def test_an_answer_that_is_no_stream(answer: bytes) -> None:
-    """It is an error that shows what came."""
+    """It is an error that shows the answer."""
     async with serving(answer) as (port, _):
         assert "it answered without a stream of events" in str(await refused(model_at(port)))
 
 
 async def test_the_last_event_needs_no_blank_line() -> None:
-    """A server may leave out the end of its last event, and the end mark."""
+    """A server may omit the end of its last event, and the end mark."""
     events = EVENT.partition(b"data: [DONE]")[0].replace(b"}]}", b'}],"usage":{"prompt_tokens":3}}').rstrip()
     async with serving(head() + events) as (port, _):
         reply = await asked(model_at(port))
@@ -226,7 +226,7 @@ async def test_the_last_event_needs_no_blank_line() -> None:
 
 
 async def test_headers_of_the_caller_replace_the_wires() -> None:
-    """`headers=` may hold another authorization, and a request's `extra_headers` come before those."""
+    """`headers=` may have another authorization, and a request's `extra_headers` override those."""
     async with serving(head() + EVENT) as (port, heads):
         model = model_at(port, headers={"authorization": "Mine", "x-a": "model"})
         await asked(model, ModelOptions(extra={"extra_headers": {"x-a": "request"}}))
@@ -238,6 +238,6 @@ async def test_headers_of_the_caller_replace_the_wires() -> None:
 
 @pytest.mark.parametrize("end", ["?api-version=1", "#gpt-5"])
 def test_an_address_that_no_path_can_be_added_to(end: str) -> None:
-    """A query or a fragment at the end of `api_base` would swallow the endpoint's path."""
+    """A query or a fragment at the end of `api_base` would hide the endpoint's path."""
     with pytest.raises(UsageError, match="it has a query or a fragment"):
         OpenAIWire("m", api_base=f"http://host/v1{end}")

@@ -1,4 +1,4 @@
-"""How long a provider asks to wait, in all the forms it is said in."""
+"""The waits that providers request, in all their forms."""
 
 import pytest
 

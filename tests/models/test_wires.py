@@ -1,4 +1,4 @@
-"""The direct wires beside LiteLLM: the same requests, keys that stay where they belong, connections that end."""
+"""The direct wires compared with LiteLLM: the same requests, keys for their own host only, and closed connections."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ wires = pytest.mark.parametrize("wire", ["openai", "anthropic"])
 
 @pytest.fixture(autouse=True)
 def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys and addresses of whoever runs the tests play no part."""
+    """Keys and addresses of the environment have no effect."""
     for name in (*KEYS, *BASES):
         monkeypatch.delenv(name, raising=False)
 
 
 def history(name: str) -> list[Msg]:
-    """A conversation with everything in it."""
+    """Return a conversation with every kind of content."""
     call = ToolUseBlock("toolu_1", "add", {"a": 1})
     return [
         Msg.system("Be kind."),
@@ -65,7 +65,7 @@ def history(name: str) -> list[Msg]:
 
 
 async def sent(build: Callable[..., Model], name: str, options: ModelOptions) -> dict[str, Any]:
-    """What an adapter sends."""
+    """Return what an adapter sends."""
     async with Catcher() as server:
         base, family = (f"{server.url}/v1", "openai") if name.startswith("openai") else (server.url, None)
         model = build(name, api_base=base, api_key="k", retries=0, family=family)
@@ -104,7 +104,9 @@ OPTIONS = [
     ],
 )
 async def test_what_is_sent_is_what_litellm_sends(name: str, options: ModelOptions) -> None:
-    """Media, calls, thoughts, choices and forms become the same request on both ways, but for what is told here."""
+    """Media, calls, thoughts, choices and forms become the same request on both paths, except for the listed
+    differences.
+    """
     theirs = await sent(LiteLLMModel, name, options)
     ours = await sent(DIRECT[name.partition("/")[0]], name, options)
     if name.startswith("anthropic"):
@@ -129,7 +131,7 @@ async def test_what_is_sent_is_what_litellm_sends(name: str, options: ModelOptio
 async def hearing(
     status: int = 400, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[str, list[web.Request]]]:
-    """A server that keeps the requests that it refuses."""
+    """A server that records and refuses requests."""
     heard: list[web.Request] = []
 
     async def refuse(request: web.BaseRequest) -> web.Response:
@@ -161,7 +163,9 @@ def key_of(request: web.Request) -> str:
 
 @wires
 async def test_a_key_goes_to_its_own_host_alone(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The vendor's key is sent to the vendor, or where the vendor's variable points; never to an `api_base` of others."""
+    """The vendor's key is sent to the vendor, or to the address of the vendor's variable; never to another
+    `api_base`.
+    """
     name = wire.upper()
     monkeypatch.setenv(f"{name}_API_KEY", "vendors-own")
     async with hearing() as (url, heard):
@@ -181,7 +185,7 @@ async def test_a_key_goes_to_its_own_host_alone(wire: str, monkeypatch: pytest.M
 
 @wires
 async def test_a_missing_key_is_told_and_nothing_sent(wire: str) -> None:
-    """Without a key the error says which variable to set."""
+    """Without a key the error names the variable."""
     error = await refused(DIRECT[wire]("m", retries=0))
     assert (error.status, error.retryable, error.kind) == (401, False, "authentication")
     assert f"There is no API key for {wire}/m: set the environment variable {wire.upper()}_API_KEY" in str(error)
@@ -189,14 +193,14 @@ async def test_a_missing_key_is_told_and_nothing_sent(wire: str) -> None:
 
 @wires
 async def test_no_redirect_is_followed(wire: str) -> None:
-    """A redirect would take the key along: it is an error."""
+    """A redirect would get the key: it is an error."""
     async with hearing() as (other, there), hearing(307, {"location": other}) as (url, here):
         error = await refused(DIRECT[wire]("m", api_base=url, api_key="k", retries=0))
     assert (len(here), len(there), error.status) == (1, 0, 307)
 
 
 async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests go through `HTTP_PROXY`, but for hosts in `NO_PROXY`."""
+    """Requests use `HTTP_PROXY`, except for hosts in `NO_PROXY`."""
     async with hearing() as (proxy, heard), hearing() as (near, there):
         monkeypatch.setenv("HTTP_PROXY", proxy)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -223,7 +227,7 @@ async def test_headers_and_fields_are_sent_along(wire: str) -> None:
 
 
 def test_names() -> None:
-    """A name may hold the vendor, or the whole address; what cannot be meant is told."""
+    """A name may include the vendor, or the whole address; an invalid one is refused."""
     assert [OpenAIWire(name).name for name in ("gpt-5", "openai/gpt-5")] == ["openai/gpt-5"] * 2
     assert AnthropicWire("claude-opus-4-8").name == "anthropic/claude-opus-4-8"
     assert OpenAIWire("openai+https://h:1/v1#org/m").name == "openai+https://h:1/v1#org/m"
@@ -251,7 +255,7 @@ def test_names() -> None:
 
 
 async def test_a_server_by_its_address() -> None:
-    """`openai+http://…#model` asks that server for that model."""
+    """`openai+http://…#model` uses that server and that model."""
     async with WireServer.openai(["Hello."]) as server:
         model = OpenAIWire(f"openai+{server.base_url}#org/small", retries=0)
         assert fold(await asked(model)).text == "Hello."
@@ -259,7 +263,7 @@ async def test_a_server_by_its_address() -> None:
 
 
 def certificate(folder: Path) -> Path:
-    """A key and a certificate for 127.0.0.1, signed by itself, in one file."""
+    """A key and a self-signed certificate for 127.0.0.1, in one file."""
     file = folder / "own.pem"
     made = [
         "openssl",
@@ -281,7 +285,7 @@ def certificate(folder: Path) -> Path:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
 async def test_certificates_are_checked(tmp_path: Path) -> None:
-    """A server whose certificate nobody vouches for is refused, unless `tls=` holds it or checks none."""
+    """A server with an unknown certificate is refused, unless `tls=` has it or checks none."""
     file = await asyncio.to_thread(certificate, tmp_path)
     served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     served.load_cert_chain(file)
@@ -310,7 +314,7 @@ async def test_certificates_are_checked(tmp_path: Path) -> None:
 
 @wires
 async def test_a_reader_that_stops_closes_the_connection_at_once(wire: str) -> None:
-    """Closed or cancelled in the midst of a reply, the connection is gone before the next line."""
+    """Closed or cancelled within a reply, the connection is closed before the next line."""
     async with getattr(WireServer, wire)(lambda request: Say("never ends", faults=Fault.hang("text"))) as server:
         model = DIRECT[wire]("m", api_base=server.base_url, api_key="k", retries=0)
         chunks = model.stream(ModelRequest([Msg.user("hi")], (), ModelOptions(), model.name))
@@ -331,7 +335,7 @@ async def test_a_reader_that_stops_closes_the_connection_at_once(wire: str) -> N
 
 @wires
 async def test_a_silent_server_is_given_up(wire: str) -> None:
-    """Silence beyond `timeout`, before the head and in mid-stream, is a retryable failure."""
+    """Silence beyond `timeout`, before the head and within the stream, is a retryable failure."""
     script = [WireReply(faults=Fault.hang()), Say("half", faults=Fault.hang("text"))]
     async with getattr(WireServer, wire)(script) as server:
         model = DIRECT[wire]("m", api_base=server.base_url, api_key="k", retries=0, timeout=0.05)
@@ -342,7 +346,7 @@ async def test_a_silent_server_is_given_up(wire: str) -> None:
 
 @wires
 async def test_a_server_that_is_killed_and_comes_back(wire: str) -> None:
-    """A reply that breaks with its server is made again by the one that took its place."""
+    """A reply that breaks with its server is requested again from the restarted one."""
     build = getattr(WireServer, wire)
     async with build([Say("half of it", chunk=4, faults=Fault.hang("text"))]) as first, build(["whole"]) as second:
         waits: list[float] = []
@@ -362,7 +366,7 @@ async def test_a_server_that_is_killed_and_comes_back(wire: str) -> None:
 
 @wires
 async def test_a_connection_is_used_again(wire: str) -> None:
-    """Replies that are read to their end, one after the other, take one connection."""
+    """Replies that are read to their end, one after the other, use one connection."""
     with KeepAlive() as server:
         base = f"http://127.0.0.1:{server.port}"
         model = DIRECT[wire]("m", api_base=base, api_key="k", retries=0)
@@ -387,7 +391,7 @@ async def test_a_connection_is_used_again(wire: str) -> None:
     ids=["error", "list", "no stream", "empty", "no JSON", "an array", "a number"],
 )
 async def test_nonsense_of_a_server_is_a_model_error(wire: str, answer: Fault, words: str) -> None:
-    """Whatever comes with a 200 and is no reply says so, on one line."""
+    """An answer with status 200 that is no reply is an error on one line."""
     async with getattr(WireServer, wire)([answer]) as server:
         base = server.base_url
         error = await refused(DIRECT[wire]("m", api_base=base, api_key="k", retries=0))
@@ -413,7 +417,7 @@ ODD_CHUNKS = [
 
 
 async def test_odd_types_are_understood() -> None:
-    """Fields of other types than the wire's are read, further choices and unknown fields cost no reply."""
+    """Fields of other types than the wire's are read; further choices and unknown fields do not break a reply."""
     text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in ODD_CHUNKS)
     async with WireServer.openai([Fault.raw_body(text, content_type="text/event-stream")]) as server:
         reply = fold(await asked(OpenAIWire("m", api_base=server.base_url, api_key="k", retries=0)))
@@ -443,7 +447,7 @@ WHOLE = [
 
 
 async def test_blocks_that_come_whole() -> None:
-    """Text and arguments that stand in the start of their block are read; blocks of other kinds are passed over."""
+    """Text and arguments in the start of their block are read; blocks of other kinds are skipped."""
     text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in WHOLE)
     async with WireServer.anthropic([Fault.raw_body(text, content_type="text/event-stream")]) as server:
         reply = fold(await asked(AnthropicWire("m", api_base=server.base_url, api_key="k", retries=0)))
@@ -466,7 +470,7 @@ HALVES = {
 
 @wires
 async def test_a_character_that_is_cut_in_two_is_whole_in_the_reply(wire: str) -> None:
-    """A server that cuts text in UTF-16 sends half of a surrogate pair in each of two events."""
+    """A server that splits text in UTF-16 sends half of a surrogate pair in each of two events."""
     text = "".join(f"data: {json.dumps(event)}\n\n" for event in HALVES[wire])
     async with getattr(WireServer, wire)([Fault.raw_body(text, content_type="text/event-stream")]) as server:
         reply = fold(await asked(DIRECT[wire]("m", api_base=server.base_url, api_key="k", retries=0)))
@@ -475,7 +479,7 @@ async def test_a_character_that_is_cut_in_two_is_whole_in_the_reply(wire: str) -
 
 @wires
 async def test_half_a_character_of_a_person_is_sent_as_a_replacement(wire: str) -> None:
-    """No encoding can carry it, and a conversation that holds it has to go on."""
+    """No encoding can hold it, and a conversation with it must continue."""
     async with getattr(WireServer, wire)([WireReply("fine")]) as server:
         model = DIRECT[wire]("m", api_base=server.base_url, api_key="k", retries=0)
         reply = await Agent("a", model).call("a name: \udc80 \ud83d\ude00")
@@ -492,14 +496,14 @@ async def test_an_event_without_an_end_is_an_error() -> None:
 
 
 async def test_a_refusal_is_the_models_text() -> None:
-    """OpenAI's `refusal` field, which LiteLLM drops, is what the model says."""
+    """OpenAI's `refusal` field, which LiteLLM drops, is the model's text."""
     async with WireServer.openai([WireReply(faults=Fault.refusal("I cannot."))]) as server:
         reply = fold(await asked(OpenAIWire("gpt-4o", api_base=server.base_url, api_key="k", retries=0)))
     assert reply.text == "I cannot."
 
 
 async def test_a_failed_tool_is_marked() -> None:
-    """Anthropic is told which results are errors, on whatever way they failed; OpenAI has no place for it."""
+    """Anthropic gets a mark on failed results, however they failed; OpenAI has no field for it."""
     calls = [ToolUseBlock(f"t{n}", "add", {}) for n in range(3)]
     states: list[Any] = ["success", "error", "denied"]
     results = [ToolResultBlock(f"t{n}", "add", "words", state) for n, state in enumerate(states)]
@@ -517,7 +521,7 @@ async def test_a_failed_tool_is_marked() -> None:
 
 
 async def test_a_sound_is_refused_before_anything_is_sent() -> None:
-    """Anthropic takes no sounds: that is the caller's to know."""
+    """Anthropic supports no sounds: the caller gets an error."""
     async with Catcher() as server:
         model = AnthropicWire("m", api_base=server.url, api_key="k")
         request = ModelRequest([Msg.user([DataBlock("audio/wav", data="AAAA")])], (), ModelOptions(), model.name)
@@ -547,7 +551,7 @@ print([name for name in ("litellm", "httpx", "openai", "anthropic") if name in s
 
 @pytest.mark.parametrize(("wire", "model"), [("openai", "openai/gpt-4o"), ("anthropic", "anthropic/claude-sonnet-4-5")])
 def test_a_program_loads_no_litellm_and_leaves_nothing_open(wire: str, model: str) -> None:
-    """Names alone, from synchronous code, with every warning an error: no session, socket or task is left to complain."""
+    """Names alone, from synchronous code, with every warning an error: no session, socket or task is left open."""
     code = BLOCK.format(wire=wire, name=wire.upper(), model=model)
     command = [sys.executable, "-W", "error", "-c", code]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -571,7 +575,7 @@ def test_a_program_loads_no_litellm_and_leaves_nothing_open(wire: str, model: st
     ["openai/gpt-4o", "openai/gpt-5", "openai/gpt-5.4", "anthropic/claude-sonnet-4-5", "anthropic/claude-opus-4-8"],
 )
 async def test_a_price_is_that_of_litellm(name: str, usage: Usage) -> None:
-    """Read from LiteLLM's file, the price of a reply is what LiteLLM says itself."""
+    """Read from LiteLLM's file, the price of a reply equals LiteLLM's own."""
     litellm: Any = await library()
     told = litellm.Usage(
         prompt_tokens=usage.input_tokens,
@@ -584,7 +588,7 @@ async def test_a_price_is_that_of_litellm(name: str, usage: Usage) -> None:
 
 
 async def test_what_has_no_price_has_none() -> None:
-    """A model that no list knows costs None, not nothing."""
+    """The cost of a model that is in no list is None, not zero."""
     async with WireServer.openai(["ok", WireReply(calls=(ScriptedCall("add", {}),))]) as server:
         model = OpenAIWire("my-own", api_base=server.base_url, api_key="k", retries=0)
         assert fold(await asked(model)).usage.cost is None  # pyright: ignore[reportOptionalMemberAccess]
@@ -604,7 +608,7 @@ async def test_what_has_no_price_has_none() -> None:
     ],
 )
 async def test_usage_is_what_was_reported(reported: object, usage: Usage | None) -> None:
-    """One of the two numbers is enough; without both, nothing is known of the usage."""
+    """One of the two numbers is enough; without both, the usage is unknown."""
     ended = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
     events = [*HALVES["anthropic"][:-1], ended if reported is None else {**ended, "usage": reported}]
     text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
@@ -614,7 +618,7 @@ async def test_usage_is_what_was_reported(reported: object, usage: Usage | None)
 
 
 async def test_the_account_is_named_to_its_own_vendor_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another address does not learn the organization and the project."""
+    """Another address does not get the organization and the project."""
     monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
     async with WireServer.openai([Say("hi")]) as server:
