@@ -5,4 +5,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _closed(closed_clients: None) -> None:
-    """Each test leaves no connection of LiteLLM's behind."""
+    """Each test leaves no open connection of LiteLLM."""

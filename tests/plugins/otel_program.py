@@ -74,7 +74,7 @@ def says(*calls: ToolUseBlock, text: str = "") -> list[Any]:
 
 
 def desk(request: ModelRequest) -> list[Any]:
-    """What the model says, by the rounds that are behind it."""
+    """Return the model's reply, by the number of rounds before."""
     match sum(msg.role == "tool" for msg in request.messages):
         case 0 if FAILURES:
             return [FAILURES.pop()]

@@ -1,4 +1,4 @@
-"""Approval: who decides, what is remembered where, and that silence means no."""
+"""Approval: who decides, where answers are stored, and that no answer means no."""
 
 import asyncio
 import io
@@ -141,7 +141,7 @@ async def test_deny_comes_before_allow_and_holds_when_approved() -> None:
 
 
 async def test_a_guard_judges_what_will_run() -> None:
-    """What an editing hook made of the call is what is judged."""
+    """The guard evaluates the call as editing hooks left it."""
 
     class Moves(Hook):
         priority = 900
@@ -157,7 +157,7 @@ async def test_a_guard_judges_what_will_run() -> None:
 
 
 async def test_unknown_tools_need_approval() -> None:
-    """A tool that no rule and no agent knows is asked about like any other."""
+    """A tool without a rule, or unknown to the agent, needs an answer like any other."""
     asked: list[str] = []
 
     def ask(request: ApprovalRequest) -> bool:
@@ -197,7 +197,7 @@ async def _fails(request: ApprovalRequest) -> bool:
     ],
 )
 async def test_silence_means_no(ask: Any, reason: str) -> None:
-    """No asker, one that fails, talks nonsense or has nobody in front of it: refused, with the reason for the model."""
+    """No asker, one that fails, returns an illegal value or has no terminal: refused, with the reason for the model."""
     agent = Agent("a", calls("x"), tools=[write], hooks=[Approval(ask=ask)])
     await agent.call("go")
     assert (results(agent), RAN) == ([f"Denied: {reason}"], [])
@@ -279,7 +279,7 @@ def request(name: str = "write", **arguments: Any) -> ApprovalRequest:
 
 
 async def test_what_is_shown() -> None:
-    """Tool and arguments stand there in full, long texts indented, control characters as escapes."""
+    """Tool and arguments are shown in full, long texts indented, control characters as escapes."""
     screen = io.StringIO()
     asker = TerminalAsker(read=lambda: "y\n", write=screen, interactive=True)
     decision = await asker(request(path="a\x1b[2Jb\u202e", text="one\ntwo", many=[1, {"x": None}]))
@@ -308,14 +308,14 @@ async def test_what_is_shown() -> None:
     ],
 )
 async def test_answers(lines: list[str], decision: ApprovalDecision) -> None:
-    """Letters or words, a reason behind a no; anything else is asked again, and an empty line is no yes."""
+    """Letters or words, with a reason after a no; anything else is asked again, and an empty line is no approval."""
     given = iter(lines)
     asker = TerminalAsker(read=lambda: f"{next(given)}\n", write=io.StringIO(), interactive=True)
     assert await asker(request()) == decision
 
 
 async def test_questions_come_one_by_one() -> None:
-    """Two calls that ask at once are asked about one after the other; a lasting answer settles the second."""
+    """Two questions at the same time are asked one after the other; a lasting answer decides the second."""
     screen = io.StringIO()
     turn = threading.Semaphore(0)
     reads = 0
@@ -337,7 +337,7 @@ async def test_questions_come_one_by_one() -> None:
 
 
 async def test_a_cancelled_question_is_taken_back() -> None:
-    """Ctrl-C (a cancelled call) ends the wait at once; the line that comes later answers nobody, nor the next question."""
+    """Ctrl-C (a cancelled call) ends the wait at once; a later line answers neither this question nor the next one."""
     begun = asyncio.Event()
     loop = asyncio.get_running_loop()
     line = threading.Semaphore(0)
@@ -427,7 +427,7 @@ async def test_nobody_is_asked_about_a_call_that_cannot_run() -> None:
 
 
 class Person:
-    """Answers as given, and notes what was asked about."""
+    """Gives the scripted answers, and records the questions."""
 
     def __init__(self, *answers: Any) -> None:
         self.asked: list[str] = []
@@ -457,7 +457,9 @@ def looks(*rounds: Any) -> ScriptedModel:
 async def test_a_person_is_asked_once_for_each_run_of_a_tool(
     rounds: Any, single_flight: bool, asked: list[str], ran: int
 ) -> None:
-    """What `ToolCache` answers with what ran in this run is not asked about; without it each call is."""
+    """A repetition that `ToolCache` answers from a result of this run needs no question; without the cache each call
+    does.
+    """
     person = Person()
     hooks = [Approval(ask=person), ToolCache(single_flight=single_flight)]
     agent = Agent("a", looks(*rounds), tools=[read], hooks=hooks)
@@ -473,7 +475,7 @@ async def test_a_person_is_asked_once_for_each_run_of_a_tool(
 
 
 async def test_a_refusal_holds_for_the_same_calls_of_the_round() -> None:
-    """One no for both; in the next round it is asked again."""
+    """One no decides both; in the next round the person is asked again."""
     person = Person(ApprovalDecision("no", "not now"))
     model = looks([("t1", "/a"), ("t2", "/a")], [("t3", "/a")])
     agent = Agent("a", model, tools=[read], hooks=[Approval(ask=person), ToolCache()])
@@ -484,7 +486,7 @@ async def test_a_refusal_holds_for_the_same_calls_of_the_round() -> None:
 
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_one_approval_is_good_for_one_run(at_once: bool) -> None:
-    """The run that was allowed fails: the same call beside it does not run on that approval; one that comes later is asked."""
+    """The approved run fails: the equal parallel call does not run on that approval; a later one is asked about."""
 
     @tool(type="read")
     async def read(path: str) -> str:
@@ -504,7 +506,7 @@ async def test_one_approval_is_good_for_one_run(at_once: bool) -> None:
 
 
 async def test_what_others_left_in_the_cache_is_asked_about() -> None:
-    """A person approves for a run, not for whoever shares the cache; deny rules hold for hits too."""
+    """An approval is for a run, not for other users of the cache; deny rules apply to hits too."""
     cache, person = ToolCache(), Person()
     for n in (1, 2):
         await Agent("a", looks([("t1", "/a")]), tools=[read], hooks=[Approval(ask=person), cache]).call("go")
@@ -516,7 +518,7 @@ async def test_what_others_left_in_the_cache_is_asked_about() -> None:
 
 
 async def test_what_a_later_hook_makes_of_a_call_is_asked_about() -> None:
-    """A hook behind the cache changes the arguments of the second call: it is no repetition any more."""
+    """A hook after the cache changes the arguments of the second call, so it is no repetition."""
 
     class Edit(Hook):
         priority = 130

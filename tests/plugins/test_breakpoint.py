@@ -58,7 +58,7 @@ def agent_with(*hooks: Any, script: Any = None, **options: Any) -> Agent:
 
 
 def acts(*steps: Callable[[Pause], object]) -> Callable[[Pause], Awaitable[None]]:
-    """Somebody who does one thing at each pause, and lets the rest go on."""
+    """A debugger that acts once at each pause, and continues otherwise."""
     left = list(steps)
 
     async def ask(pause: Pause) -> None:
@@ -81,7 +81,9 @@ async def typed(*lines: str) -> AsyncIterator[str]:
 
 
 async def test_what_is_edited_is_what_runs() -> None:
-    """A place in a writable field is put in by its path; guards behind judge the edited call, history keeps the model's."""
+    """A part of a writable field is set by its path; later guards evaluate the edited call, and the history keeps the
+    model's.
+    """
     judged: list[object] = []
 
     class Guard(Hook):
@@ -113,7 +115,7 @@ async def test_what_is_edited_is_what_runs() -> None:
     ],
 )
 async def test_each_writable_field_takes_what_it_shows(kind: type[HookEvent], path: str, value: Any, seen: str) -> None:
-    """Messages, replies and results are edited as JSON; a text stands for a message that says it."""
+    """Messages, replies and results are edited as JSON; a text stands for a message with this text."""
 
     def edit(pause: Pause) -> None:
         for field in pause.writable:  # what is shown can be put back
@@ -132,7 +134,7 @@ async def test_each_writable_field_takes_what_it_shows(kind: type[HookEvent], pa
 
 
 async def test_tools_model_and_options_of_a_request() -> None:
-    """Tools are named or described anew, options merged, a model is a text."""
+    """Tools are set by name or described, options merged, and a model is a text."""
     requests: list[PreReasoning] = []
 
     def edit(pause: Pause) -> None:
@@ -201,7 +203,7 @@ async def test_a_person_denies_answers_and_stops() -> None:
 
 
 async def test_stepping_pauses_at_each_event_but_pieces() -> None:
-    """From the first to the last, in sub-agents too, if the breakpoint sees those; then no run is stepped through any more."""
+    """From the first to the last, in sub-agents too if the breakpoint has that scope; then no run is stepped through."""
     seen: list[str] = []
 
     def step(pause: Pause) -> None:
@@ -284,7 +286,7 @@ async def test_the_chain_is_shown_with_the_place_of_the_breakpoint() -> None:
 
 
 async def forever(pause: Pause) -> None:
-    """Somebody who has gone for lunch."""
+    """A debugger that never answers."""
     await asyncio.Event().wait()
 
 
@@ -292,7 +294,7 @@ async def forever(pause: Pause) -> None:
     ("otherwise", "result"), [("deny", "Denied: it was not approved in time"), ("continue", "deleted /a")]
 )
 def test_a_limit_is_kept_by_the_runs_clock(otherwise: Any, result: str) -> None:
-    """After it the run goes on or the work is denied, as said; what comes later is refused."""
+    """After it the run continues or the work is denied, as configured; a later answer is refused."""
     pauses: list[Pause] = []
 
     async def late(pause: Pause) -> None:
@@ -311,7 +313,7 @@ def test_a_limit_is_kept_by_the_runs_clock(otherwise: Any, result: str) -> None:
 
 
 async def test_the_end_of_a_pause_is_the_same_for_all_who_wait_for_it() -> None:
-    """A debugger that waits for it goes on, whether a person decided or the time was over, and can say which it was."""
+    """A debugger that waits for the end continues after a decision and after the limit, and can tell which it was."""
     seen: list[str] = []
 
     async def waits(pause: Pause) -> None:
@@ -360,7 +362,7 @@ async def test_the_terminal_shows_where_a_run_is_and_what_is_legal_there() -> No
 
 
 async def test_a_debugger_that_fails_or_leaves_is_nobody() -> None:
-    """Then it is as when the time is over."""
+    """Then the same happens as after the limit."""
 
     async def fails(pause: Pause) -> None:
         raise OSError("no terminal")
@@ -374,7 +376,7 @@ async def test_a_debugger_that_fails_or_leaves_is_nobody() -> None:
 
 
 async def test_who_decides_first_counts() -> None:
-    """The others are cancelled, and have ended before the run goes on."""
+    """The others are cancelled, and have ended before the run continues."""
     ended: list[str] = []
 
     async def slow(pause: Pause) -> None:
@@ -408,7 +410,7 @@ async def test_another_thread_may_decide() -> None:
 
 @pytest.mark.parametrize("how", ["cancel", "interrupt", "timeout"])
 async def test_a_paused_run_can_be_ended(how: str) -> None:
-    """It ends at once, pauses nowhere else on its way out, and leaves nothing behind."""
+    """It ends at once, pauses nowhere else, and leaves no task."""
     waits = asyncio.Event()
     pauses: list[Pause] = []
 
@@ -484,7 +486,7 @@ async def test_no_garbage() -> None:
     ],
 )
 def test_wrong_arguments(made: Callable[[], object], why: str) -> None:
-    """Each is refused with what would be right."""
+    """Each is refused with the correction."""
     with pytest.raises(UsageError, match=why):
         made()
 
@@ -493,7 +495,7 @@ def test_wrong_arguments(made: Callable[[], object], why: str) -> None:
 
 
 async def test_a_dialogue() -> None:
-    """Everything that can be typed, and what is shown; what a model wrote moves no cursor."""
+    """Every command and its output; a model's text cannot move the cursor."""
     shown = StringIO()
     lines = typed(
         "set tool_use.input.path /b",
@@ -555,7 +557,7 @@ async def test_a_dialogue() -> None:
 
 
 async def test_the_end_of_the_lines_is_nobody() -> None:
-    """The run goes on, or is denied, as said."""
+    """The run continues, or is denied, as configured."""
     agent = agent_with(Breakpoint(PreActing, ask=TerminalDebugger(typed("h"), file=StringIO()), otherwise="deny"))
     await agent.call("Delete it.")
     assert results(agent) == ["Denied: it was not approved in time"]

@@ -11,7 +11,7 @@ from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Stop, Su
 
 
 def test_no_verdict_is_missing() -> None:
-    """Neither at the terminal and on the page, nor among what stores are tried with."""
+    """Neither at the terminal and on the page, nor among the values with which stores are tested."""
     kinds = set(get_args(Verdict))
     assert set(VERDICTS.values()) == kinds <= {type(sample) for sample in SAMPLES}
 
@@ -43,6 +43,6 @@ def test_what_is_typed_becomes_what_it_carries(kind: Any, form: str, text: str, 
     ],
 )
 def test_what_cannot_be_meant_is_refused(kind: Any, text: str, said: str) -> None:
-    """With what is missing."""
+    """The error names the missing part."""
     with pytest.raises(UsageError, match=said):
         parse_verdict(kind, text)

@@ -1,4 +1,4 @@
-"""`ToolCache` and `ModelCache`: the same is not done twice, what differs is, and a hit looks like the work."""
+"""`ToolCache` and `ModelCache`: equal work is done once, different work is done, and a hit looks like the work."""
 
 import asyncio
 import sqlite3
@@ -30,7 +30,7 @@ PATHS = ("call", "stream")
 
 
 class Keep(Hook):
-    """Keeps what the caches did in each run: hits, misses, shared."""
+    """Records the hits, misses and shared results of each run."""
 
     observer = True
     events = (PostCall,)
@@ -68,8 +68,9 @@ class Lookup:
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("where", ["memory", "disk"])
 async def test_a_whole_run_is_given_again(wired: Wired, path: str, where: str, tmp_path: Path) -> None:
-    """The second run asks neither model nor tool; its events, chunks and history are those of the first, at no cost, and a
-    strict provider accepts what follows on it."""
+    """The second run calls neither model nor tool; its events, chunks and history are those of the first, without
+    cost, and a strict provider accepts what follows.
+    """
     lookup, keep = Lookup(), Keep()
     call = WireReply("Let me see.", calls=(ScriptedCall("look", {"at": "home"}),), chunk=4)
     script = [call, Say("You are at home.", chunk=4), Say("Bye.")]
@@ -110,7 +111,7 @@ async def test_a_reply_that_was_torn_is_kept_whole(wired: Wired) -> None:
 
 
 async def test_a_failed_reply_is_not_kept(wired: Wired) -> None:
-    """After an error the model is asked again."""
+    """After an error the model is called again."""
     async with wired.serve([Fault.status(401), Say("Hello.")]) as server:
         agent = Agent("a", wired.model(server), hooks=[ModelCache()])
         with pytest.raises(ModelError):
@@ -122,7 +123,7 @@ async def test_a_failed_reply_is_not_kept(wired: Wired) -> None:
 
 
 async def replies(cache: ModelCache, model: ScriptedModel, *calls: dict[str, Any], **options: Any) -> int:
-    """How often the model was asked in calls that differ as given."""
+    """Return the number of model calls, for calls with these differences."""
     for number, call in enumerate(calls):
         settings: dict[str, Any] = {**options, **call}
         text, asked = settings.pop("text", "go"), settings.pop("options", None)
@@ -148,7 +149,7 @@ async def replies(cache: ModelCache, model: ScriptedModel, *calls: dict[str, Any
     ids=str,
 )
 async def test_what_makes_two_requests_the_same(second: dict[str, Any], asked: int) -> None:
-    """Messages, tools and options count; who asks, ids and metadata do not."""
+    """Messages, tools and options count; the agent, ids and metadata do not."""
     model = ScriptedModel(lambda request: "ok")
     assert await replies(ModelCache(), model, {}, second) == asked
 
@@ -161,7 +162,7 @@ async def test_another_model_is_another_request() -> None:
 
 
 async def test_ids_of_calls_do_not_count() -> None:
-    """Two runs in which the provider chose other ids for the calls go on with the same request."""
+    """Two runs in which the provider chose other ids for the calls continue with the same request."""
 
     @on(PreReasoning)
     def first_reply(event: PreReasoning) -> Answer | None:
@@ -175,7 +176,7 @@ async def test_ids_of_calls_do_not_count() -> None:
 
 
 async def test_what_was_injected_counts() -> None:
-    """A message that a hook lays over this one request is part of what is asked."""
+    """A message that a hook adds to this one request is part of the key."""
     model, cache = ScriptedModel(lambda request: f"{request.messages[-1].text}"), ModelCache()
 
     def telling(time: str) -> Hook:
@@ -230,7 +231,7 @@ async def test_all_kinds_of_chunks_survive_the_disk(tmp_path: Path) -> None:
     ids=["cut off", "empty"],
 )
 async def test_poor_replies_are_not_kept(line: list[ModelChunk]) -> None:
-    """A reply that was cut off, or says nothing, is asked for again next time."""
+    """A truncated or empty reply is requested again next time."""
     cache, model = ModelCache(), ScriptedModel([line, line, "Whole."])
     for _ in range(4):
         await Agent("a", model, hooks=[cache], default_hooks=()).call("go")
@@ -238,7 +239,7 @@ async def test_poor_replies_are_not_kept(line: list[ModelChunk]) -> None:
 
 
 async def test_a_hit_for_another_model_restarts_what_was_seen() -> None:
-    """The first model breaks off in mid-sentence, the reply of the second is known: the reader is told to start over."""
+    """The first model breaks off within a sentence, and the second one's reply is cached: the reader gets a restart."""
     backup = ScriptedModel(["Whole."], name="backup")
     cache = ModelCache()
     for _ in range(2):
@@ -261,7 +262,7 @@ async def test_a_hit_needs_no_place_in_the_rate_limit() -> None:
 
 
 async def test_only_the_models_that_are_named() -> None:
-    """models=: others are asked each time."""
+    """models=: others are called each time."""
     model = ScriptedModel(["one", "two"], name="openai/gpt-5")
     cache = ModelCache(models=("anthropic/*",))
     assert await replies(cache, model, {}, {}) == 2
@@ -269,7 +270,7 @@ async def test_only_the_models_that_are_named() -> None:
 
 @pytest.mark.parametrize("priority", [120, 501])
 async def test_a_plain_operator_of_another_hook_is_no_hindrance(priority: int) -> None:
-    """Whether it stands further in or further out, the cache knows what the model is asked."""
+    """Whether it is an inner or an outer wrapper, the cache has the request that the model gets."""
 
     class Mask(Hook):
         priority = 500
@@ -359,7 +360,7 @@ async def test_failures_are_not_kept() -> None:
 
 
 async def test_a_denied_call_gets_nothing_from_the_cache() -> None:
-    """A guard judges the call before the cache is asked: what is known is not told to whom it is denied."""
+    """A guard evaluates the call before the cache is read: a denied caller gets no cached result."""
 
     @on(PreActing, guard=True)
     def deny(event: PreActing) -> Deny:
@@ -497,7 +498,7 @@ def test_entries_grow_old(where: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_the_least_recently_used_goes_first(where: str, tmp_path: Path) -> None:
-    """size=2: a third entry takes the place of the one that nobody has asked for the longest."""
+    """size=2: a third entry replaces the one that was not used for longest."""
 
     async def main() -> list[str]:
         file = tmp_path / "c.db" if where == "disk" else None
@@ -592,7 +593,7 @@ async def test_what_a_streaming_turn_gives_is_not_what_a_call_gives() -> None:
 
 
 async def test_a_turn_that_is_answered_from_the_cache_keeps_its_type() -> None:
-    """The kept text is read back as what the tool is annotated to return: a completion check still ends its queue."""
+    """The stored text is converted to the tool's return type: a completion check still ends its queue."""
     runs: list[str] = []
 
     @tool(type="read")

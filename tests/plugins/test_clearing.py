@@ -37,7 +37,7 @@ async def peek(place: int) -> str:
 
 
 def results(messages: Any) -> list[str]:
-    """The results in a request, with what is long shortened to its first word and number."""
+    """Return the results in a request, long ones shortened to their first word and number."""
     return [" ".join(result.text.split()[:2]) for msg in messages for result in msg.tool_results]
 
 
@@ -92,8 +92,9 @@ async def test_what_is_too_long_is_cleared_and_asked_once_more(keep: int) -> Non
 
 
 async def test_too_long_with_nothing_to_clear_is_the_error() -> None:
-    """One result, the last one, is what the model has asked for: it stays, and the error is the provider's; so it is where the
-    second request does not fit either."""
+    """One result, the last one, is what the model has requested: it stays, and the provider's error is raised, also
+    if the second request does not fit.
+    """
     for looks, asked in ((1, 2), (3, 5)):
         model = ScriptedModel([*[use(f"t{i}", "look", place=i) for i in range(looks)], OVERFLOW, OVERFLOW, "never"])
         with pytest.raises(ModelError, match="too long"):
@@ -105,7 +106,7 @@ async def test_too_long_with_nothing_to_clear_is_the_error() -> None:
 
 
 async def test_clearing_comes_before_a_summary() -> None:
-    """With `SummaryCompaction` beside it: first results are cleared; a summary is asked for where that was not enough."""
+    """With `SummaryCompaction`: results are cleared first; a summary is requested if that was not enough."""
     looks = [use(f"t{i}", "look", place=i) for i in range(3)]
     writer = ScriptedModel(["Nothing there."])
     model = ScriptedModel([*looks, OVERFLOW, OVERFLOW, "Done."])
@@ -191,7 +192,7 @@ def test_random_conversations(shape: list[list[int]], keep: int, step: int, leas
 
 
 async def test_fifty_runs_share_one_hook() -> None:
-    """It holds no state: runs of two agents at once get what each would get alone."""
+    """It holds no state: concurrent runs of two agents have the same results as each alone."""
     hook = ClearOldResults(1, step=1)
 
     async def one(agent: Agent, number: int) -> str:

@@ -1,4 +1,4 @@
-"""`code_tool`: programs in a real sandbox, what they cannot do, and the calls of tools from code."""
+"""`code_tool`: programs in a real sandbox, their restrictions, and calls of tools from code."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Names(Hook):
     ],
 )
 async def test_a_program_prints(source: str, output: str) -> None:
-    """The output is what it prints, and the value of its last line."""
+    """The output is the printed text, and the value of the last line."""
     assert await run(source) == Finished(output)
 
 
@@ -175,7 +175,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_hostile_program_gets_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each attempt fails in the program, or ends it; this process goes on."""
+    """Each attempt fails in the program, or ends it; this process continues."""
     source, error = HOSTILE[name]
     monkeypatch.setenv("SECRET", "hunter2")
     secret = tmp_path / "secret"

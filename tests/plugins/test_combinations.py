@@ -146,7 +146,7 @@ class Passes(Hook):
 
 
 async def test_fifty_runs_of_three_agents_share_all_plugins() -> None:
-    """One instance of each plugin: nobody reads another's secrets, answers or results."""
+    """One instance of each plugin: no run reads secrets, answers or results of another one."""
 
     def brain(request: Any) -> Any:
         answered = any(msg.role == "tool" for msg in request.messages)
@@ -266,7 +266,7 @@ async def test_a_limit_counts_a_sub_agent_once(everywhere: bool) -> None:
 
 
 async def test_what_judges_and_summaries_are_asked_holds_no_secrets() -> None:
-    """Replies are restored before judges read them, and stand so in the history that is summed up."""
+    """Replies are restored before judges read them, and are in this form in the history that is summarised."""
     side = ScriptedModel(lambda request: '{"done": true}')
     model = ScriptedModel(lambda request: "Dear <email-1>,")
     hooks = [
@@ -287,7 +287,7 @@ async def test_what_judges_and_summaries_are_asked_holds_no_secrets() -> None:
 
 
 async def test_a_conversation_that_somebody_steered_from_its_start_is_compacted() -> None:
-    """The history may begin with a message that a hook has put there: the cut is found all the same."""
+    """The history may begin with a message of a hook: the place is found all the same."""
     steering = Steering()
     model = ScriptedModel([*[use(f"t{n}", "look", place=n) for n in range(6)], "Done."])
     hooks = [steering, SummaryCompaction(at_messages=6, keep_rounds=1, cooldown=0, model=other("In short."))]
@@ -345,7 +345,7 @@ async def test_what_is_put_aside_is_redacted_whichever_was_registered_first(firs
 
 
 async def test_two_approvals_and_a_tool_that_needs_one_ask_once_for_each_call() -> None:
-    """What a person has allowed runs, what a deny rule names does not, and nobody is asked twice about one call."""
+    """An approved call runs, one that a deny rule names does not, and no person is asked twice about one call."""
 
     @tool(requires_approval=True)
     async def shell(command: str) -> str:
@@ -425,7 +425,7 @@ async def test_whoever_sends_back_ends_by_the_tightest_bound(hooks: Any, outcome
 
 
 async def test_steering_and_a_judge_lose_no_message() -> None:
-    """Both want the agent to go on: the judge's reason and the message get in, each once."""
+    """Both continue the agent: the judge's reason and the message are added, each once."""
     steering = Steering()
 
     def judge(event: Any) -> bool:
@@ -446,7 +446,7 @@ async def test_steering_and_a_judge_lose_no_message() -> None:
 
 
 async def test_a_message_for_a_suspended_call_gets_in_when_it_goes_on(tmp_path: Path) -> None:
-    """Sent while the session waits for a decision: it stands behind the round's results, once, also in another process."""
+    """Sent while the session waits for a decision: it follows the round's results, once, also in another process."""
 
     @on(PostActing)
     def never(event: PostActing) -> None:
@@ -478,7 +478,7 @@ async def test_a_message_for_a_suspended_call_gets_in_when_it_goes_on(tmp_path: 
 
 
 async def test_a_redacting_store_is_as_good_as_the_one_behind_it(tmp_path: Path) -> None:
-    """Versions and lists go on working behind `redaction.store`: two writers of one session do not mix."""
+    """Versions and lists work with `redaction.store`: two writers of one session do not mix."""
     url = f"sqlite:///{tmp_path / 'a.db'}"
     async with SqlStore(url) as one, SqlStore(url) as two:
         agents: list[Agent] = []
@@ -497,7 +497,9 @@ async def test_a_redacting_store_is_as_good_as_the_one_behind_it(tmp_path: Path)
 
 
 async def test_no_tool_acts_on_a_placeholder_whose_value_is_gone(tmp_path: Path) -> None:
-    """A suspended call is approved after a restart: what the placeholder stood for is not kept, so the tool does not run."""
+    """A suspended call is approved after a restart: the value of the placeholder is not stored, so the tool does not
+    run.
+    """
     url = f"sqlite:///{tmp_path / 'a.db'}"
     sent: list[str] = []
 

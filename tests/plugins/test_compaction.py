@@ -1,4 +1,4 @@
-"""`SummaryCompaction`: long conversations go on, providers accept them, and nothing is lost from the history."""
+"""`SummaryCompaction`: long conversations continue, providers accept them, and nothing is lost from the history."""
 
 import asyncio
 from collections.abc import Sequence
@@ -61,13 +61,13 @@ def is_summary(system: str) -> bool:
 
 
 def mark(messages: Sequence[Msg]) -> dict[str, int] | None:
-    """The cut that a request says it stands for."""
+    """Return the number of messages that a request's summary replaces."""
     first = next(msg for msg in messages if msg.role != "system")
     return first.metadata.get("compaction")
 
 
 def assert_whole(sent: Sequence[Msg], stored: Sequence[Msg]) -> None:
-    """A request is legal as it is, and is the history, but for the start that the summary stands for."""
+    """A request is legal, and equals the history, except for the beginning that the summary replaces."""
     assert legalise(sent) == tuple(sent)
     body = [msg for msg in sent if msg.role != "system"]
     cut = mark(sent)
@@ -141,7 +141,9 @@ async def test_the_size_in_tokens_over_the_wire(wired: Wired) -> None:
 
 @pytest.mark.parametrize("how", ["call", "stream"])
 async def test_everything_at_once(wired: Wired, how: str) -> None:
-    """Compaction, clearing, offloading, thoughts, reflections and a judge in one agent: providers accept every request."""
+    """Compaction, clearing, offloading, thoughts, reflections and a judge in one agent: providers accept every
+    request.
+    """
     judged = 0
 
     def brain(request: WireRequest) -> WireReply:
@@ -187,7 +189,7 @@ async def test_everything_at_once(wired: Wired, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["call", "stream"])
 async def test_a_conversation_that_the_provider_finds_too_long(wired: Wired, how: str) -> None:
-    """The provider refuses the size: the conversation is compacted, and the same call goes on."""
+    """The provider refuses the size: the conversation is compacted, and the same call continues."""
     script = [
         UseTool("look", {"place": 1}),
         UseTool("look", {"place": 2}),
@@ -225,7 +227,7 @@ async def test_too_long_twice_is_the_error() -> None:
 
 
 async def test_too_long_although_it_was_compacted() -> None:
-    """A request that was compacted by the threshold, and still does not fit, is cut further."""
+    """A request that was compacted by the threshold, and still does not fit, is compacted further."""
     full = ModelError("the prompt is too long")
     looks = [use(f"t{i}", "look", place=i) for i in range(4)]
     model = ScriptedModel([*looks, "one", full, "two", "Done."])
@@ -295,7 +297,7 @@ async def test_a_conversation_that_is_too_long_for_the_summariser() -> None:
 
 
 async def test_what_was_injected_into_the_refused_request_is_in_the_next_one() -> None:
-    """A note that a hook added to the very request that did not fit is not lost when it is asked again."""
+    """A note that a hook added to the request that did not fit is in the repeated request."""
 
     class Notes(Hook):
         def on_event(self, event: Any) -> None:
@@ -354,7 +356,7 @@ async def test_the_users_last_words_stay() -> None:
 
 
 async def test_the_size_is_what_the_last_reply_reported() -> None:
-    """The provider's own count of the last request decides; only what came after it is estimated."""
+    """The provider's own count of the last request decides; only later messages are estimated."""
     big = ModelChunk(usage=Usage(input_tokens=900, output_tokens=50))
     small = ModelChunk(usage=Usage(input_tokens=90, output_tokens=5))
     model = ScriptedModel(
@@ -429,7 +431,7 @@ async def test_it_goes_on_in_the_next_call_and_after_a_restart(store_type: type[
 
 
 async def test_somebody_elses_compaction_is_not_cut_again() -> None:
-    """Where the request does not begin with the history, nothing is cut: the place could not be told."""
+    """If the request does not begin with the history, nothing is compacted, because the place is unknown."""
 
     class Other(Hook):
         events = (PreReasoning,)
@@ -446,7 +448,7 @@ async def test_somebody_elses_compaction_is_not_cut_again() -> None:
 
 
 async def test_an_unmarked_compaction_of_somebody_else_is_seen_by_the_history() -> None:
-    """The history that the call began with tells, if the message that stands for its start does not."""
+    """The history with which the call began shows the place, if the message that replaces its beginning does not."""
 
     class Other(Hook):
         events = (PreReasoning,)
@@ -539,7 +541,7 @@ def rounds(shape: Sequence[int]) -> list[Msg]:
 def test_random_conversations(
     before: list[int], script: list[list[int]], at: int, keep: int, cooldown: int, overflows: set[int]
 ) -> None:
-    """Whatever the conversation and the thresholds: each request is legal as it is, and is the history behind the cut."""
+    """For any conversation and thresholds: each request is legal, and equals the history after the summarised part."""
     plan = [calls for call in script for calls in (*call, 0)]
     done = asked = 0
 
@@ -575,7 +577,7 @@ def test_random_conversations(
 
 
 def test_units_of_a_conversation() -> None:
-    """A unit is a reply with the words before it and the results behind it; words that nobody answered belong to none."""
+    """A unit is a reply with the input before it and the results after it; unanswered input belongs to no unit."""
     messages = rounds([2, -1, 0, -1, -1, 1, -1])
     assert [msg.role[0] for msg in messages] == list("uatuauuatu")
     assert unit_starts(messages) == [0, 3, 5]
@@ -597,7 +599,7 @@ async def test_tokens_are_counted_by_litellm() -> None:
 
 
 def test_an_overflow_is_told_by_its_words() -> None:
-    """`ModelError` does not say so in a field: the words and the cause do."""
+    """`ModelError` has no field for it: the text and the cause decide."""
     error = ModelError("m refused the request (400): no.")
     assert not is_context_overflow(error)
     error.__cause__ = ValueError("This model's maximum context length is 10 tokens.")
@@ -608,7 +610,7 @@ def test_an_overflow_is_told_by_its_words() -> None:
 
 
 def test_the_bound_of_a_request_that_grows_is_that_of_the_whole() -> None:
-    """What is counted of the new messages is added to what is known of the earlier ones, also after a reported usage."""
+    """The counted new messages are added to the known size of the earlier ones, also after a reported usage."""
     transcript, grown = Transcript([Msg.user("a" * 400)]), _ObservedRequest()
     for n in range(6):
         usage = Usage(input_tokens=1_000, output_tokens=10) if n == 3 else None

@@ -1,4 +1,4 @@
-"""`context.window` and `context.measure`: how much of a model's window a conversation takes, and who says so."""
+"""`context.window` and `context.measure`: a conversation's share of the model's window, and the source of the number."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Windows:
 
 
 async def test_what_a_reply_reported_is_believed() -> None:
-    """Before the first reply it is an estimate; then the reply's own usage, and an estimate of what came behind it."""
+    """Before the first reply it is an estimate; then the reply's own usage, and an estimate of what follows."""
     windows = Windows()
     agent = Agent("a", Limited(answers(500, 600)), system="Be brief.", hooks=windows.hooks)
     await agent.call("Hello " * 100)
@@ -57,7 +57,7 @@ async def test_what_a_reply_reported_is_believed() -> None:
 
 
 async def test_between_calls_it_is_the_reported_one() -> None:
-    """Nothing stands behind the last reply: nothing is estimated."""
+    """Nothing follows the last reply: nothing is estimated."""
     seen: list[ContextWindow] = []
 
     @tool(type="read")
@@ -130,7 +130,7 @@ async def test_the_vendors_counter_is_asked_when_somebody_asks() -> None:
 
 
 async def test_a_counter_that_fails_says_so() -> None:
-    """A `ModelError`, for whoever asked."""
+    """The caller gets a `ModelError`."""
     model = AnthropicWire("claude-sonnet-4-5", api_base="http://127.0.0.1:9", api_key="k")
     request = ModelRequest([Msg.user("Hi")], (), ModelOptions(), model.name)
     with pytest.raises(ModelError, match="could not be reached"):
@@ -150,7 +150,7 @@ async def test_openais_requests_are_counted_by_their_tokenizer(build: Any, close
 
 @pytest.mark.parametrize("wire", ["openai", "anthropic"])
 async def test_too_long_is_compacted_and_asked_once_more(wire: str) -> None:
-    """The vendor's refusal leads to a shorter request; the window then tells of that one."""
+    """The vendor's refusal leads to a shorter request; the window then describes that one."""
     windows = Windows()
     wired = Wired(wire)
     overflow = WireReply(faults=Fault.context_overflow())

@@ -21,7 +21,7 @@ DOWN = ModelError("down", retryable=True)
 
 
 class Keep(Hook):
-    """Keeps who answered."""
+    """Records the answering models."""
 
     observer = True
     events = (PostCall,)
@@ -93,7 +93,7 @@ async def test_a_wrong_key_is_a_reason_too(wired: Wired) -> None:
 
 
 async def test_each_model_of_the_chain_is_retried(wired: Wired) -> None:
-    """With ModelRetry each model gets its attempts before the next one is asked."""
+    """With ModelRetry each model gets its attempts before the next one is called."""
     clock = JumpingClock()
     overloaded = Fault.status(503, retry_after=3)
     async with wired.serve([overloaded] * 2) as broken, wired.serve([overloaded, Say("Hello.")]) as sound:
@@ -107,7 +107,7 @@ async def test_each_model_of_the_chain_is_retried(wired: Wired) -> None:
 
 
 async def test_a_chain_in_order_and_what_it_says_when_all_fail() -> None:
-    """Each model is asked once; the last error is the caller's, with a note of what each said."""
+    """Each model is called once; the caller gets the last error, with a note on each model's error."""
     last = ModelError("no key")
     models = [
         scripted(name, error) for name, error in (("one", DOWN), ("two", ConnectionError("reset")), ("three", last))
@@ -136,7 +136,7 @@ async def test_a_reply_that_was_seen_restarts_whichever_hook_repeats_it() -> Non
 
 
 async def test_a_seen_reply_is_not_replaced_if_that_was_asked() -> None:
-    """after_first_chunk="raise": the next model is asked only while nobody has read anything."""
+    """after_first_chunk="raise": the next model is called only before a reader has got a chunk."""
     backup = scripted("backup", "Backup.")
     agent = Agent(
         "a", scripted("main", [DOWN], ["Half", DOWN]), hooks=[ModelFallback(backup, after_first_chunk="raise")]
@@ -149,7 +149,7 @@ async def test_a_seen_reply_is_not_replaced_if_that_was_asked() -> None:
 
 @pytest.mark.parametrize("error", [UsageError("wrong"), KeyError("bug")], ids=lambda error: type(error).__name__)
 async def test_what_no_other_model_would_mend(error: Exception) -> None:
-    """Mistakes and bugs reach the caller; no other model is asked."""
+    """Mistakes and bugs reach the caller; no other model is called."""
     backup = scripted("backup")
     with pytest.raises(type(error)):
         await Agent("a", scripted("main", error), hooks=[ModelFallback(backup)]).call("go")
@@ -157,7 +157,7 @@ async def test_what_no_other_model_would_mend(error: Exception) -> None:
 
 
 async def test_a_veto_further_in_is_no_failure() -> None:
-    """A veto behind the hook ends the stage; no other model is asked, whatever `fallback_if` says."""
+    """A veto of a later hook ends the stage; no other model is called, whatever `fallback_if` returns."""
     backup = scripted("backup")
     hook = ModelFallback(backup, fallback_if=lambda error: True)
     reply = await Agent("a", scripted("main", Veto("not that")), hooks=[hook]).call("go")
@@ -214,7 +214,7 @@ def test_a_provider_may_ask_for_a_longer_rest() -> None:
 
 
 def test_a_resting_model_is_the_last_resort() -> None:
-    """If those that do not rest fail, those that do are asked after all."""
+    """If the other models fail, those in their cooldown are called after all."""
     main, backup = scripted("main", DOWN, "Main."), scripted("backup", "Backup.", DOWN)
     agent = Agent("a", main, hooks=[ModelFallback(backup, cooldown=60)], clock=LoopClock())
 
@@ -259,7 +259,7 @@ async def test_fifty_calls_at_once_share_one_hook() -> None:
 
 @pytest.mark.parametrize("priority", [10, 501])
 async def test_a_plain_operator_of_another_hook_is_no_hindrance(priority: int) -> None:
-    """Whether it stands further in or further out, another model can be asked."""
+    """Whether it is an inner or an outer wrapper, another model can be called."""
 
     class Mask(Hook):
         priority = 500

@@ -103,7 +103,7 @@ async def test_the_whole_run() -> None:
 
 @pytest.mark.parametrize("bound", [0, 1, 3])
 async def test_the_last_attempt_is_accepted_and_marked(bound: int) -> None:
-    """When the bound is reached the answer stands, and says that the goal was not reached and why."""
+    """At the limit the answer is accepted, marked as unmet with the reason."""
     ended = Ended()
     model = ScriptedModel([f"Attempt {n}." for n in range(bound + 1)])
     agent = Agent("a", model, hooks=[GoalJudge(has_source, max_rounds=bound), ended])
@@ -119,7 +119,7 @@ async def test_the_last_attempt_is_accepted_and_marked(bound: int) -> None:
     "nonsense", ["Looks good to me!", "", "{", '{"done": "perhaps"}', "[true]", '{"reason": "no done"}', "null"]
 )
 async def test_a_judge_that_answers_nonsense_accepts(nonsense: str) -> None:
-    """The agent is not sent back for what nobody can read."""
+    """The agent is not sent back for an unreadable judgement."""
     model, side = ScriptedModel(["Answer."]), ScriptedModel([nonsense])
     reply = await Agent("a", model, hooks=[GoalJudge("It is good.", side)]).call("Go")
     assert (reply.text, reply.outcome, reply.metadata["goal"]) == ("Answer.", "completed", "unjudged")
@@ -144,7 +144,7 @@ def wrong(event: Any) -> Any:
 
 @pytest.mark.parametrize("criterion", [broken, wrong])
 async def test_a_judge_that_fails_accepts(criterion: Any) -> None:
-    """A bug in the judge, or a judge that returns something else, costs the judgement and not the run."""
+    """A bug in the judge, or an illegal return value, loses the judgement and not the run."""
     reply = await Agent("a", ScriptedModel(["Answer."]), hooks=[GoalJudge(criterion)]).call("Go")
     assert (reply.text, reply.metadata["goal"]) == ("Answer.", "unjudged")
 
@@ -179,7 +179,7 @@ async def test_what_sends_back(found: Any) -> None:
 
 
 async def test_replies_with_calls_and_the_summary_are_not_judged() -> None:
-    """Only what would end the call is judged; at the limit there is no way back."""
+    """Only a reply that would end the call is evaluated; at the limit the agent cannot be sent back."""
     asked: list[str] = []
 
     def judge(event: Any) -> str:
@@ -194,7 +194,7 @@ async def test_replies_with_calls_and_the_summary_are_not_judged() -> None:
 
 
 async def test_the_bound_holds_over_a_restart() -> None:
-    """A run that was suspended, and resumed from its saved state, goes on counting where it was."""
+    """A run that was suspended, and resumed from its saved state, continues its count."""
     seen = StateMap()
     seen.restore({"agentflow.plugins.goal:GoalState": {"verdict": "unmet", "reason": "no", "sent_back": 1}})
 
@@ -221,7 +221,7 @@ async def test_two_judges_count_for_themselves() -> None:
 
 
 async def test_a_judge_of_a_subclass_counts_for_itself() -> None:
-    """Both classes share the run's count, and each judge has its own bound."""
+    """Both classes share the run's count, and each judge has its own limit."""
 
     class Strict(GoalJudge):
         pass

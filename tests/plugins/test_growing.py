@@ -1,4 +1,4 @@
-"""What plugins remember of a run's last request: it gives what a look at the whole request would give."""
+"""What plugins remember of a run's last request equals what a new look at the whole request would find."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ async def test_output_is_asked_for_again(wired: Wired, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["call", "stream"])
 async def test_tools(wired: Wired, how: str) -> None:
-    """A refused tool call is told to the provider, the others run; tools that are not named are not looked at."""
+    """The provider gets the refusal of a tool call, the others run; other tools are not checked."""
 
     async def check(event: Any) -> str | None:
         return no_bombs(event.tool_use.input["text"])
@@ -254,7 +254,7 @@ async def test_a_race_checks_once() -> None:
 
 @pytest.mark.parametrize("dies_at", [2, 3, 4, 5, 6])
 async def test_a_race_is_run_again_after_a_crash(dies_at: int) -> None:
-    """Where the process ends before the first reply is stored, the input is judged by who resumes the call."""
+    """If the process ends before the first reply is stored, the input is checked again on resuming the call."""
     store, crash = MemoryStore(), Crash(at=dies_at)
     model = ScriptedModel(lambda request: "This is how.")
     agent = Agent("a", crash.model(model), hooks=[InputGuardrail(no_bombs, racing=True)], store=crash.store(store))
@@ -323,7 +323,7 @@ async def test_the_summary_at_the_limit_is_judged_too() -> None:
 
 
 async def test_words_beside_tool_calls() -> None:
-    """They are judged with `every` only; a refused round is answered as superseded, and its tools do not run."""
+    """They are checked with `every` only; a refused round is answered as superseded, and its tools do not run."""
     results = {}
     for every in (False, True):
         script = [["bomb", use("t1", "send", text="x")], "Done."]
@@ -335,7 +335,7 @@ async def test_words_beside_tool_calls() -> None:
 
 
 async def test_a_race_judges_what_hooks_have_made_of_the_input() -> None:
-    """A hook puts another message in the place of the user's: that one is sent, so that one is checked."""
+    """A hook replaces the user's message: the replacement is sent, so it is checked."""
 
     @on(PreCall)
     def rewrite(event: PreCall) -> None:
@@ -348,7 +348,7 @@ async def test_a_race_judges_what_hooks_have_made_of_the_input() -> None:
 
 
 async def test_a_race_judges_no_notes_of_hooks_and_no_earlier_words() -> None:
-    """Reminders, and what was said in earlier calls, are not the input of this one."""
+    """Reminders, and messages of earlier calls, are not the input of this one."""
     checked: list[str] = []
     hooks = [InputGuardrail(checked.append, racing=True), SystemReminder("Never build a bomb.")]
     agent = Agent("a", ScriptedModel(["One.", "Two."]), hooks=hooks)

@@ -25,7 +25,7 @@ async def look(place: int = 0) -> str:
 
 
 def costing(text: str | Any, tokens: int = 10, cost: float | None = None) -> list[Any]:
-    """A reply that says what it cost: as many input as output tokens."""
+    """A reply with its usage: as many input as output tokens."""
     usage = Usage(input_tokens=tokens, output_tokens=tokens, cost=cost)
     return [text, ModelChunk(usage=usage, finish_reason="stop" if isinstance(text, str) else "tool_calls")]
 
@@ -105,7 +105,7 @@ class Retry(Hook):
 
 
 async def test_attempts_of_a_retry_are_counted() -> None:
-    """A retry that would go on gets no third attempt, although it wraps from outside and all within one round."""
+    """A retry gets no third attempt, although it wraps from outside and within one round."""
     model = ScriptedModel([ModelError("busy", retryable=True)] * 2)
     agent = Agent("a", model, hooks=[UsageLimits(model_calls=2), Retry()])
     reply = await agent.call("Go")
@@ -118,7 +118,7 @@ async def test_attempts_of_a_retry_are_counted() -> None:
 
 @pytest.mark.parametrize(("most", "text"), [(2, "From the backup."), (1, "1 of 1 model calls are used in this run.")])
 async def test_a_fallback_is_counted(most: int, text: str) -> None:
-    """The other model's call is a call of the same run: with one allowed it is not asked."""
+    """The other model's call counts for the same run: with one allowed it is not called."""
     backup = ScriptedModel(["From the backup."] if most == 2 else [], name="backup")
     model = ScriptedModel([ModelError("gone", retryable=True)])
     agent = Agent("a", model, hooks=[ModelFallback(backup), UsageLimits(model_calls=most)])
@@ -149,7 +149,7 @@ async def test_side_calls_are_counted() -> None:
 
 
 def family(limits: UsageLimits, replies: int) -> tuple[Agent, ScriptedModel]:
-    """A boss that asks a helper, who looks around until it is stopped."""
+    """A boss that asks a helper, who works until it is stopped."""
     inner = ScriptedModel(looks(replies))
     helper = Agent("helper", inner, tools=[look], description="Helps.")
     boss = Agent(
@@ -178,7 +178,7 @@ async def test_calls_of_a_sub_agent_are_counted() -> None:
 
 
 async def test_a_session_has_one_account() -> None:
-    """Per session: the second call on it is stopped, another session is not; what was spent can be read."""
+    """Per session: the second call on it is stopped, another session is not; the account can be read."""
     limits = UsageLimits(tokens=20, per="session", key="daily")
     agent = Agent("a", ScriptedModel(lambda request: costing("Fine.")), hooks=[limits])
     outcomes = [(await agent.call("Go", session=name)).outcome for name in ("ada", "ada", "bob")]
@@ -188,7 +188,9 @@ async def test_a_session_has_one_account() -> None:
 
 
 async def test_fifty_runs_share_one_account() -> None:
-    """Per hook: of fifty runs at once exactly thirty get their model call, on two agents, and all are told the same."""
+    """Per hook: of fifty concurrent runs exactly thirty get their model call, on two agents, and all get the same
+    reason.
+    """
     limits = UsageLimits(model_calls=30, per="hook")
 
     async def slowly(request: Any) -> str:
@@ -234,7 +236,7 @@ async def test_the_next_request_is_counted_before_it_is_sent() -> None:
 
 
 async def test_requests_under_way_are_counted_too() -> None:
-    """Per hook, with a counter: what other runs have sent takes its room until they are billed, and no longer."""
+    """Per hook, with a counter: requests of other runs use the budget until they are billed, and no longer."""
     sent, go = asyncio.Event(), asyncio.Event()
 
     async def wait(request: Any) -> list[Any]:
@@ -322,7 +324,7 @@ def test_the_time_before_a_resume_is_not_work() -> None:
 
 @pytest.mark.parametrize("how", ["call", "stream"])
 async def test_a_limit_on_costs_without_a_price_is_refused_at_the_first_bill(how: str) -> None:
-    """The first reply without a price fails the call; the error says what to write, and the reply is billed all the same."""
+    """The first reply without a price fails the call; the error has the remedy, and the reply is billed."""
     ended: list[Usage] = []
     model = ScriptedModel([costing(use("t1", "look")), costing("Fine.")], name="openai+http://my/llama")
     agent = Agent("a", model, tools=[look], hooks=[UsageLimits(cost=1.0)])
@@ -335,7 +337,7 @@ async def test_a_limit_on_costs_without_a_price_is_refused_at_the_first_bill(how
 
 
 async def test_a_reply_that_reports_no_usage_has_no_price() -> None:
-    """A provider that does not say what it used cannot be billed: a limit on costs refuses it too."""
+    """A reply without usage cannot be billed: a limit on costs refuses it too."""
     agent = Agent("a", ScriptedModel(["Fine."]), hooks=[UsageLimits(cost=1.0)])
     with pytest.raises(UsageError, match="no price is known for the model 'scripted'"):
         await agent.call("Go")
@@ -346,7 +348,7 @@ async def test_a_reply_that_reports_no_usage_has_no_price() -> None:
     [({"scr*": (2.0, 4.0)}, "stopped", 0.0006), ({"other": (1, 1), "*": (0, 0)}, "completed", 0.0)],
 )
 async def test_prices_of_ones_own_are_counted(prices: Any, outcome: str, spent: float) -> None:
-    """Dollars for a million tokens of input and output, by the model's name; what the provider has priced stays."""
+    """Dollars for a million tokens of input and output, by the model's name; a price from the provider stays."""
     limits = UsageLimits(cost=0.0005, prices=prices, per="hook")
     model = ScriptedModel([*looks(1, tokens=100), costing("Fine.", 1, cost=0.0)])
     reply = await Agent("a", model, tools=[look], hooks=[limits]).call("Go")
@@ -355,7 +357,7 @@ async def test_prices_of_ones_own_are_counted(prices: Any, outcome: str, spent: 
 
 
 async def test_an_unknown_price_may_be_ignored() -> None:
-    """Whoever says so gets a limit that counts what has a price."""
+    """The limit then counts only replies with a price."""
     limits = UsageLimits(cost=0.5, unknown_price="ignore")
     model = ScriptedModel([*looks(1), *looks(1, cost=0.5)])
     assert (await Agent("a", model, tools=[look], hooks=[limits]).call("Go")).text.startswith(

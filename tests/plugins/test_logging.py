@@ -38,7 +38,7 @@ class Sink(list[Any]):
 
 @pytest.fixture
 def sink() -> Iterator[Sink]:
-    """A sink for everything, beside what others have added."""
+    """A sink for everything, beside existing ones."""
     found = Sink()
     number = logger.add(found.append, level=0, format="{message}", filter=lambda record: "event" in record["extra"])
     yield found
@@ -65,7 +65,7 @@ RUN = [
 
 
 async def test_a_run_is_one_line_per_event(sink: Sink) -> None:
-    """What a reader of the log sees of a call; a streamed call is logged the same, pieces left out."""
+    """What a reader of the log sees of a call; a streamed call is logged the same, without its chunks."""
     script = [[*billed(), ModelChunk(finish_reason="tool_calls")], "Nothing."]
 
     def agent() -> Agent:
@@ -127,7 +127,7 @@ async def test_what_went_wrong_is_raised(sink: Sink) -> None:
 
 
 async def test_nothing_that_is_said_can_forge_a_line(sink: Sink) -> None:
-    """Line breaks, terminal codes and braces in a user's text stay inside their value; long ones are cut."""
+    """Line breaks, terminal codes and braces in a user's text stay inside their value; long values are truncated."""
     text = "one\nINFO a CallEnded {x} <red>\x1b[31m\u2028\x9b " + "y" * 300
     await Agent("a", ScriptedModel(["Fine."]), hooks=[EventLog(only=[Event], clip=60)]).call(text)
     shown = next(message.record["message"] for message in sink if "PreCall" in message)
@@ -141,7 +141,7 @@ async def test_nothing_that_is_said_can_forge_a_line(sink: Sink) -> None:
 
 @pytest.mark.parametrize("as_json", [False, True])
 async def test_no_line_holds_a_control_character(sink: Sink, as_json: bool) -> None:
-    """Neither readable lines nor JSON hold any, whoever wrote them: a model, a tool, a hook, or who named the agent."""
+    """Neither readable lines nor JSON have any, whatever their origin: a model, a tool, a hook, or an agent's name."""
     steer = "a\x1b]52;c;eA==\x07\x9b2J\r\x7f\u202e\U000e0041"
 
     @tool
@@ -180,7 +180,7 @@ async def test_sub_agents_are_shown_with_their_path(sink: Sink) -> None:
 
 
 async def test_levels_and_events_can_be_chosen(sink: Sink) -> None:
-    """A level that was asked for is final; None turns an event off; a base class stands for all below it."""
+    """A level that was set is final; None turns an event off; a base class includes all below it."""
     log = EventLog(levels={Event: None, PostActing: "TRACE", PreReasoning: "SUCCESS"})
     agent = Agent("a", ScriptedModel([use("t1", "nothing"), "Fine."]), hooks=[log])
     await agent.call("Go")
@@ -198,7 +198,7 @@ async def test_the_end_tells_how_long_the_call_took(sink: Sink) -> None:
 
 
 async def test_pieces_are_logged_on_request_only(sink: Sink) -> None:
-    """By default the pieces of a reply are not even built for the log."""
+    """By default the chunks of a reply are not even built for the log."""
     assert "ReasoningChunk" not in Agent("a", ScriptedModel([]), hooks=[EventLog()], default_hooks=()).hooks.describe()
     await Agent("a", ScriptedModel([["Hel", "lo"]]), hooks=[EventLog(chunks=True)]).call("Go")
     assert [line for line in sink.lines if "Chunk" in line] == [
@@ -210,7 +210,7 @@ async def test_pieces_are_logged_on_request_only(sink: Sink) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 async def test_a_sink_that_fails_harms_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whether loguru catches what a sink raises or not: the reply is as without a log."""
+    """Whether loguru catches the sink's exception or not: the reply is the same as without a log."""
 
     def full(message: Any) -> None:
         if "event" in message.record["extra"]:
@@ -228,7 +228,7 @@ async def test_a_sink_that_fails_harms_nothing(capsys: pytest.CaptureFixture[str
 
 
 async def test_what_cannot_be_shown_harms_nothing(sink: Sink) -> None:
-    """A tool's piece that raises when it is printed is named by its type."""
+    """A tool's chunk that raises when it is printed is shown as its type."""
 
     class Shy:
         def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""`Memory`: what an agent remembers about its users, each of whom sees only what is theirs."""
+"""`Memory`: what an agent remembers about its users, each of whom gets only their own memories."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def results(agent: Agent[Any], session: str) -> list[tuple[str, str]]:
 
 
 async def test_remembered_in_another_session() -> None:
-    """What a user told in one session is in the requests of another, marked as data; the history has no note of it."""
+    """What a user said in one session is in the requests of another, marked as data; the history has no note of it."""
     bank = SqliteMemory(":memory:")
     agent, model = assistant(bank, use("remember", text="Ada's cat is called Tom."), "Noted.", "Tom.")
     await agent.call("My cat is Tom.", session="one", deps=Account("ada"))
@@ -156,7 +156,7 @@ def test_conformance(tmp_path: Path) -> None:
 
 
 async def test_two_objects_and_deleted_text(tmp_path: Path) -> None:
-    """Two objects share a file; forgotten text is not in it any more; a file that is no database is a `StoreError`."""
+    """Two objects share a file; forgotten text is no longer in it; a file that is no database is a `StoreError`."""
     path = tmp_path / "memories.db"
     first, second = SqliteMemory(path), SqliteMemory(path)
     await first.add("ada", "the unforgettable giraffe", "assistant", 0.0)

@@ -1,4 +1,4 @@
-"""`OffloadResults`: big results are put aside, and the model reads them back piece by piece."""
+"""`OffloadResults`: big results are stored elsewhere, and the model reads them in parts."""
 
 import asyncio
 import json
@@ -84,7 +84,7 @@ async def test_the_model_reads_what_was_put_aside(wired: Wired, how: str, kind: 
 
 @pytest.mark.parametrize("kind", ["memory", "files", "mapping"])
 async def test_the_pieces_make_the_whole(kind: str, tmp_path: Path) -> None:
-    """Reading on from where the last piece ended gives the text without a gap, and says when it ends."""
+    """Reading on from the end of the last part gives the text without a gap, and reports its end."""
     read: list[str] = []
 
     def brain(request: Any) -> Any:
@@ -123,7 +123,7 @@ BAD_IDS = [
 
 @pytest.mark.parametrize("id_", BAD_IDS)
 async def test_an_id_is_no_path(id_: str, tmp_path: Path) -> None:
-    """Whatever a model writes as an id: it reads nothing but what its own session has put aside."""
+    """Whatever a model writes as an id: it reads only results of its own session."""
     (tmp_path / "secret.txt").write_text("hidden")
     (tmp_path / "results").mkdir()
     hook = OffloadResults(1000, directory=tmp_path / "results")
@@ -163,7 +163,7 @@ async def test_an_odd_id_of_a_call_gives_a_safe_one(tmp_path: Path) -> None:
 
 
 async def test_files_are_forgotten_on_request(tmp_path: Path) -> None:
-    """`forget` deletes one session's files and no other's; what is gone is said to be gone."""
+    """`forget` deletes one session's files and no others; reading a deleted one reports that."""
     hook = OffloadResults(1000, directory=tmp_path)
     model = ScriptedModel([use("t0", "numbers"), "Done.", use("t0", "numbers"), "Done."])
     agent = Agent("a", model, tools=[numbers], hooks=[hook])
@@ -190,7 +190,7 @@ async def test_a_store_that_fails_keeps_the_result_whole() -> None:
 
 
 async def test_pictures_stay_and_states_stay() -> None:
-    """Only text is put aside; what failed is still a failure."""
+    """Only text is stored elsewhere; a failed result is still a failure."""
 
     @tool(type="read")
     async def draw() -> list[Any]:
@@ -257,7 +257,7 @@ async def test_fifty_runs_share_one_hook(tmp_path: Path) -> None:
 @settings(max_examples=40, deadline=None)
 @given(text=st.text(max_size=300), over=st.integers(1, 100), preview=st.integers(0, 100), offset=st.integers(-5, 320))
 def test_any_text_comes_back(text: str, over: int, preview: int, offset: int) -> None:
-    """Preview and pieces are cut by characters, and any text survives the way through a store."""
+    """Preview and parts are split by characters, and any text survives a store."""
     preview = min(preview, over)
     store: dict[tuple[str, str], str] = {}
 

@@ -38,7 +38,7 @@ def judging(answer: str) -> Judge:
 
 
 async def test_the_calls_of_a_share_are_evaluated_after_they_ended() -> None:
-    """What a call did alone, without earlier ones of the session; the judge's cost is the plugin's, not the run's."""
+    """What a call did alone, without earlier calls of the session; the judge's cost is the plugin's, not the run's."""
     results: list[Trial] = []
     checks = [UsesTools(["look"]), StaysWithin(rounds=2, cost=0.02), judging('{"meets": false, "reason": "No."}')]
     online = OnlineEvaluation(checks, share=1, on_result=results.append)
@@ -58,7 +58,7 @@ async def test_the_calls_of_a_share_are_evaluated_after_they_ended() -> None:
 
 @pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.25, 60, 140), (1.0, 400, 400)])
 async def test_the_share_is_chosen_by_the_run(share: float, least: int, most: int) -> None:
-    """About as many as asked for, and the same runs by another instance."""
+    """About the requested share, and the same runs for another instance."""
     chosen: list[list[str]] = [[], []]
 
     def kept(place: list[str]) -> Any:
@@ -78,7 +78,7 @@ def len_of(trial: Trial) -> float:
 
 
 async def test_a_run_does_not_wait_for_its_evaluation() -> None:
-    """The reply is returned while a check waits; what exceeds the queue is dropped and counted."""
+    """The reply is returned while a check waits; calls beyond the queue are dropped and counted."""
     release = asyncio.Event()
     results: list[Trial] = []
 
@@ -160,7 +160,7 @@ async def test_calls_of_other_threads() -> None:
 
 
 async def test_over_a_wire(wired: Wired) -> None:
-    """Providers accept what the agent and the judge send; the judge's usage is counted apart."""
+    """Providers accept the requests of the agent and the judge; the judge's usage is counted separately."""
 
     def script(request: WireRequest) -> WireReply:
         if "<answer>" in str(request.messages[-1]):

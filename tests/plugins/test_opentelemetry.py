@@ -1,4 +1,4 @@
-"""`OpenTelemetry`: whole trees of spans, in the words of the conventions; nothing leaks, and every span ends."""
+"""`OpenTelemetry`: whole trees of spans, by the conventions; nothing leaks, and every span ends."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def look(place: int = 0) -> str:
 
 
 def known(span: Seen) -> dict[str, Any]:
-    """Its attributes, without what differs from run to run."""
+    """Return its attributes, without those that differ from run to run."""
     changing = {"agentflow.run.id", "agentflow.call.id", "gen_ai.response.time_to_first_chunk"}
     return {name: value for name, value in span.attributes.items() if name not in changing}
 
@@ -329,7 +329,7 @@ async def test_a_compaction_is_noted_where_it_was_sent(traced: Traced) -> None:
     [(PreCall, Deny("no"), "denied"), (PreReasoning, Stop("enough"), "stopped"), (PreReasoning, Deny("no"), "denied")],
 )
 async def test_a_call_that_a_hook_ends(traced: Traced, kind: Any, verdict: Any, outcome: str) -> None:
-    """It is no error, and no model is asked; the event says who ended it."""
+    """It is no error, and no model is called; the event names the hook."""
     ending = on(kind)(lambda event: verdict)
     await Agent("desk", ScriptedModel([]), hooks=[ending, traced.plugin()]).call("Hi")
     (span,) = traced.spans
@@ -338,7 +338,7 @@ async def test_a_call_that_a_hook_ends(traced: Traced, kind: Any, verdict: Any, 
 
 
 async def test_a_failed_call(traced: Traced) -> None:
-    """Its span and the model's say with what; the words are content."""
+    """Its span and the model's have the error; its text is content."""
     model = ScriptedModel([[ModelError("my key is sk-123", retryable=False)]])
     with pytest.raises(ModelError):
         await Agent("desk", model, hooks=[traced.plugin()]).call("Hi")
@@ -377,7 +377,7 @@ async def test_a_system_prompt_that_fails(traced: Traced) -> None:
 
 
 async def test_a_turn_without_a_model(traced: Traced) -> None:
-    """Its tool's span is below what is current where it is run."""
+    """Its tool's span is below the current span."""
     agent = Agent("desk", ScriptedModel([]), tools=[look], hooks=[traced.plugin()])
     with traced.mine.start_as_current_span("job"):
         receipt = await agent.queue.put(Turn(look, {"place": 3}))
@@ -436,7 +436,7 @@ invoke_agent desk  (suspended)
 
 
 async def test_both_calls_in_one_request(traced: Traced) -> None:
-    """Where the resume is made in the same trace, it is below what is current there, like any call."""
+    """If the resume is made in the same trace, it is below the current span there, like any call."""
     agent = Agent("desk", ScriptedModel([use("t1", "pay", amount=5), "Paid."]), tools=[pay], hooks=[traced.plugin()])
     with traced.mine.start_as_current_span("job"):
         await agent.call("Pay 5.", session="ada")
@@ -476,7 +476,7 @@ invoke_agent desk  (suspended)
 
 
 async def test_a_reader_of_a_stream_sees_no_span_of_the_run(traced: Traced) -> None:
-    """Between two events what is current is the reader's own, in a tool's chunks too."""
+    """Between two events the current span is the reader's own, in a tool's chunks too."""
 
     @tool
     async def count() -> Any:
@@ -628,7 +628,7 @@ async def test_every_span_ends(traced: Traced, opened: Open, how: str, where: st
 
 
 async def test_a_dropped_stream(traced: Traced, opened: Open) -> None:
-    """A stream that nobody closes, left in the midst of a reply: what was open ends with its cleanup."""
+    """A stream that is abandoned during a reply, without closing: open spans end with its cleanup."""
     agent = Agent("desk", ScriptedModel([["Hel", "lo"]]), hooks=[traced.plugin()])
     events = aiter(agent.stream("Go", buffer=0))
     while not isinstance(await anext(events), ReasoningChunk):
@@ -650,7 +650,7 @@ async def _called(agent: Agent, timeout: float | None) -> None:
 
 
 def test_a_loop_that_is_gone(traced: Traced, opened: Open) -> None:
-    """A call whose loop is closed under it: its spans end when what is left of it is dropped."""
+    """A call whose loop is closed under it: its spans end when the rest of it is dropped."""
     loop = asyncio.new_event_loop()
     started = asyncio.Event()
     agent = Agent("desk", ScriptedModel([use("t1", "hang")]), tools=[hanging(started)], hooks=[traced.plugin()])
@@ -673,7 +673,7 @@ def test_a_loop_that_is_gone(traced: Traced, opened: Open) -> None:
 
 @pytest.mark.parametrize("stored", ["redacted", "original"])
 async def test_content_is_redacted(traced: Traced, stored: Any) -> None:
-    """What was said is told where asked for, by the rules of a redaction, and never more."""
+    """Content is exported on request, by the rules of a redaction, and never more."""
 
     @tool(type="read")
     async def mail(to: str) -> str:
@@ -728,7 +728,7 @@ async def test_content_by_default_rules(traced: Traced) -> None:
 
 
 async def test_no_content_unless_asked_for(traced: Traced) -> None:
-    """Not a word of what was said, of a result, a reason or an exception."""
+    """No text of a message, a result, a reason or an exception is exported."""
 
     @tool
     async def fail(word: str) -> str:
@@ -742,7 +742,7 @@ async def test_no_content_unless_asked_for(traced: Traced) -> None:
 
 
 async def test_odd_names_and_halves_of_characters(traced: Traced) -> None:
-    """A model may write anything where a tool's name belongs; what no encoding knows is escaped, and the name is cut."""
+    """A model may write anything as a tool's name; what no encoding can hold is escaped, and the name is truncated."""
     half = "\ud83d"
     odd = ModelChunk(
         tool_uses=(ToolUseDelta(0, "t1", f"{half}x" * 100, '{"a": "\\ud83d"}'),), finish_reason="tool_calls"
@@ -757,7 +757,7 @@ async def test_odd_names_and_halves_of_characters(traced: Traced) -> None:
 
 
 async def test_sampled_out() -> None:
-    """Nothing is made, what a tool begins is not sampled either, and metrics are taken all the same."""
+    """No span is made, the spans of a tool are not sampled either, and metrics are recorded."""
     traced = Traced(sampler=ALWAYS_OFF)
     sampled: list[bool] = []
 
@@ -825,7 +825,7 @@ async def test_sampled_out_without_metrics() -> None:
 
 
 class Broken(SpanProcessor):
-    """Fails whenever it is told something."""
+    """Fails on every event."""
 
     def on_start(self, span: Any, parent_context: Any = None) -> None:
         """Fail."""
@@ -851,12 +851,12 @@ async def test_a_broken_exporter_breaks_no_run(traced: Traced) -> None:
 
 
 def heard(agent: Agent) -> set[str]:
-    """The events that an agent's hooks hear, or wrap."""
+    """Return the events that an agent's hooks handle, or wrap."""
     return {line for line in agent.hooks.describe().splitlines() if not line.startswith(" ")}
 
 
 async def test_an_exception_that_cannot_be_told(traced: Traced) -> None:
-    """What the tool raised is what the model is told of, although its text raises too."""
+    """The model reads what the tool raised, although its text raises too."""
 
     class MuteError(Exception):
         def __str__(self) -> str:
@@ -878,7 +878,7 @@ async def test_an_exception_that_cannot_be_told(traced: Traced) -> None:
 
 
 async def test_a_saved_state_that_does_not_fit(traced: Traced) -> None:
-    """A session whose trace cannot be read goes on without; it begins another."""
+    """A session whose trace cannot be read continues with a new one."""
     store = MemoryStore()
     await Agent("desk", ScriptedModel(["Hello."]), hooks=[traced.plugin()], store=store).call("Hi", session="ada")
     data = await store.export("ada")
@@ -890,7 +890,7 @@ async def test_a_saved_state_that_does_not_fit(traced: Traced) -> None:
 
 
 async def test_what_nobody_decides_on_is_not_built(traced: Traced) -> None:
-    """It looks at most events for verdicts only: where no other hook hears them, they are not built for it."""
+    """It handles most events for verdicts only: if no other hook handles them, they are not built for it."""
     plugin = traced.plugin()
     alone = Agent("a", ScriptedModel([]), tools=[look], hooks=[plugin], default_hooks=())
     assert heard(alone) == {"PreCall", "PreReasoning", "PreActing", "PostCall", "Error", "CallEnded", "MessagesAdded"}
@@ -1002,7 +1002,7 @@ def test_an_unknown_version_is_refused() -> None:
 @pytest.mark.parametrize("version", ["1.41", "0.1"])
 @pytest.mark.parametrize("kind", ["workflow", "hand-offs"])
 async def test_a_workflow_is_traced_as_one(traced: Traced, kind: str, version: Any) -> None:
-    """`invoke_workflow` with its name, and neither a provider nor a model; what it asks are agents, below its steps."""
+    """`invoke_workflow` with its name, without a provider and a model; the agents that it asks are below its steps."""
     ann = Agent("ann", ScriptedModel(["done"], name="openai/gpt-5"))
     if kind == "workflow":
 
@@ -1110,7 +1110,7 @@ def test_what_first_events_say_of_the_origin(events: list[bytes], found: tuple[s
 
 
 def test_providers_are_called_what_the_conventions_call_them() -> None:
-    """By what stands before the `/`, or by how the model's name begins."""
+    """By the part before the `/`, or by the beginning of the model's name."""
     listed = {one.value for one in gen_ai_attributes.GenAiProviderNameValues} | {
         "moonshot_ai"
     }  # newer than the package
@@ -1125,7 +1125,7 @@ def test_providers_are_called_what_the_conventions_call_them() -> None:
 
 
 def test_without_the_library() -> None:
-    """agentflow is imported without OpenTelemetry; asked for the plugin it says what to install."""
+    """agentflow is imported without OpenTelemetry; importing the plugin names the extra to install."""
     program = """
         import sys
         sys.modules["opentelemetry"] = None
@@ -1147,7 +1147,7 @@ PROGRAM = Path(__file__).parent / "otel_program.py"
 
 @pytest.fixture
 def collector() -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A collector that others wrote (OtelTap), as a process on loopback; it prints what it gets, a line of JSON each."""
+    """A third-party collector (OtelTap), as a process on loopback; it prints what it gets, a line of JSON each."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -1201,7 +1201,9 @@ def test_one_trace_over_three_processes(collector: tuple[str, subprocess.Popen[s
 
 
 async def test_a_durable_call_is_in_the_trace_of_who_submitted_it(traced: Traced, tmp_path: Path) -> None:
-    """The worker's call is below the span in which it was submitted, the one that goes on with it linked to who decided."""
+    """The worker's call is below the span in which it was submitted, and the resumed one links to the decision's
+    span.
+    """
     url = f"sqlite:///{tmp_path / 'runs.db'}"
     script = [use("t1", "pay", amount=5), "Paid."]
     async with SqlStore(url) as store:

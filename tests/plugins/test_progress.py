@@ -1,4 +1,4 @@
-"""`NoProgress`: the same calls again and again are noticed, told once, and then ended."""
+"""`NoProgress`: repeated equal calls are noticed, reported to the model once, and then end the call."""
 
 import asyncio
 from typing import Any
@@ -136,7 +136,9 @@ async def test_an_answer_that_is_sent_back_for_ever_is_stopped() -> None:
 
 
 async def test_other_calls_give_the_model_another_word() -> None:
-    """Who was told, did something else, and then repeats itself again is told again, and not stopped at once."""
+    """A model that was warned, did something else, and then repeats itself again is warned again, and not stopped at
+    once.
+    """
     places = [1, 1, 1, 2, 1, 1, 1]
     script = [*[use(f"t{n}", "look", place=place) for n, place in enumerate(places)], "Done."]
     agent = Agent("a", ScriptedModel(script), tools=[look], hooks=[NoProgress()])
@@ -145,7 +147,9 @@ async def test_other_calls_give_the_model_another_word() -> None:
 
 
 async def test_each_run_counts_for_itself() -> None:
-    """One instance, fifty runs at once on two agents, and the same session twice: only what one run repeats counts."""
+    """One instance, fifty concurrent runs on two agents, and the same session twice: only repetitions within one run
+    count.
+    """
     guard = NoProgress(same=2, nudges=0)
 
     def brain(request: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`RateLimit`: the budget is kept by all who share it, the wait is fair, can be cancelled, and is nobody's time limit."""
+"""`RateLimit`: the budget is shared, the wait is fair, can be cancelled, and counts for no time limit."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ PATHS = ("call", "stream")
 
 
 class Keep(Hook):
-    """Keeps what the runs waited."""
+    """Records the waits of runs."""
 
     observer = True
     events = (PostCall,)
@@ -40,7 +40,7 @@ class Keep(Hook):
 
 
 class Stamped:
-    """A model that notes when it was asked, and says what each answer cost."""
+    """A model that records the time of each request, and reports the usage of each answer."""
 
     def __init__(self, *costs: int, name: str = "stamped") -> None:
         self.name = name
@@ -167,7 +167,7 @@ def test_unused_time_does_not_pile_up() -> None:
 
 
 def test_a_cancelled_wait_gives_its_place_back() -> None:
-    """One waits for a minute and gives up; whoever comes then waits no longer than if it had not been there."""
+    """A call waits for a minute and gives up; the next one waits no longer than without it."""
     limit, model = RateLimit(calls=1, per=60), Stamped()
 
     async def main() -> list[float]:
@@ -204,7 +204,7 @@ def test_the_wait_is_not_the_models_time() -> None:
 
 
 def test_tokens_are_booked_by_the_estimate_and_settled_in_both_directions() -> None:
-    """Two replies that cost half and double of what was estimated: the third call waits for exactly what is missing."""
+    """Two replies that cost half and double of the estimate: the third call waits for exactly the missing tokens."""
     limit = RateLimit(tokens=100, per=100, estimate=lambda request: 40)
 
     async def main() -> list[float]:
@@ -225,13 +225,13 @@ def test_a_request_beyond_the_whole_budget_is_late_not_impossible() -> None:
 
 
 def test_without_a_report_the_estimate_stands() -> None:
-    """A model that reports no usage costs what was estimated."""
+    """A model that reports no usage costs the estimate."""
     limit = RateLimit(tokens=100, per=100, estimate=lambda request: 100)
     assert times(limit, 2) == pytest.approx([0, 100], abs=0.01)
 
 
 def test_an_attempt_that_broke_off_is_settled_too() -> None:
-    """Of a reply that failed after it had told its cost that cost is kept, and the new attempt is booked by itself."""
+    """If a reply fails after its usage was reported, that usage counts, and the new attempt is booked separately."""
     costly = [ModelChunk("a"), ModelChunk(usage=Usage(input_tokens=90)), ModelError("cut", retryable=True)]
     model = ScriptedModel([costly, "Whole.", "Next."])
 
@@ -265,7 +265,7 @@ def test_longer_than_wanted_is_an_error_that_says_when() -> None:
 
 
 def test_a_budget_for_one_provider_only() -> None:
-    """models=: the budget is for these models; what another one answers, as a fallback too, is free."""
+    """models=: the budget is for these models; calls of another one, also as a fallback, are free."""
     main, backup = ScriptedModel([*[ModelError("down")] * 2], name="openai/x"), Stamped(name="anthropic/y")
     limit = RateLimit(calls=1, per=60, models=("openai/*",), max_wait=0)
 
@@ -304,7 +304,7 @@ def test_tools_by_pattern() -> None:
 
 
 def test_a_tool_without_room_tells_the_model() -> None:
-    """max_wait with tools: the model is told when there will be room, and the run goes on."""
+    """max_wait with tools: the model reads when to retry, and the run continues."""
 
     @tool(type="read")
     async def look() -> str:
@@ -324,7 +324,7 @@ def test_a_tool_without_room_tells_the_model() -> None:
 
 
 def test_one_budget_over_threads_and_loops() -> None:
-    """Four threads, each with an event loop of its own, take from one budget: together they get what it has."""
+    """Four threads, each with an event loop of its own, share one budget: together they get what it has."""
     limit = RateLimit(calls=10, per=36_000, max_wait=0)
     got: list[str] = []
     ready = threading.Barrier(4)
@@ -368,6 +368,6 @@ def test_the_estimate_reads_all_that_is_sent() -> None:
     ],
 )
 def test_settings_that_cannot_be_meant(wrong: dict[str, Any], said: str) -> None:
-    """Budgets of nothing are refused, with what would be legal."""
+    """Empty budgets are refused, with the legal values."""
     with pytest.raises(UsageError, match=said):
         RateLimit(**wrong)

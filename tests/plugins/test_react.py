@@ -1,4 +1,4 @@
-"""ReAct thoughts: what the agent is up to is said before it acts, by a call of its own or in the reply."""
+"""ReAct thoughts: the agent writes a thought before it acts, in a call of its own or in the reply."""
 
 import asyncio
 import json
@@ -142,7 +142,7 @@ async def test_fifty_runs_of_two_agents_share_one_hook() -> None:
 @pytest.mark.parametrize("how", ["call", "stream"])
 @pytest.mark.parametrize("system", [None, "Be brief."])
 async def test_chain_of_thought_over_the_wire(wired: Wired, how: str, system: str | None) -> None:
-    """The instruction is in the system prompt of each request and nowhere else; what the model wrote is recorded."""
+    """The instruction is in the system prompt of each request and nowhere else; the model's thought is recorded."""
     script = [
         WireReply("Thought: I need to look.", calls=(ScriptedCall("look", {"place": 1}),)),
         Say("Nothing."),

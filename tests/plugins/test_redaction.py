@@ -1,4 +1,4 @@
-"""Redaction: what the provider gets, what the reader sees, what tools get, what is kept."""
+"""Redaction: what the provider, the reader and tools get, and what is stored."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ async def send_mail(to: str, body: str) -> str:
 
 
 def words(events: list[Any]) -> list[str]:
-    """The pieces of text as a reader gets them."""
+    """Return the chunks of text as a reader gets them."""
     return [e.incremental_chunk.text for e in events if isinstance(e, ReasoningChunk) and e.incremental_chunk.text]
 
 
@@ -155,7 +155,7 @@ async def test_a_secret_that_the_model_writes_over_three_chunks_is_never_seen() 
 
 
 async def test_text_is_not_held_longer_than_needed() -> None:
-    """Every whole word is out with the chunk behind it; before a call, everything is."""
+    """Every whole word is delivered with the next chunk; before a call, everything is."""
     model = ScriptedModel([["Hello ", "wor", "ld, how", " are you", use("t1", "send_mail", to="x", body="y")], "Ok."])
     events = await events_of(Agent("a", model, tools=[send_mail], hooks=[Redaction()]))
     assert words(events)[:4] == ["Hello ", "world, ", "how are ", "you"]
@@ -193,7 +193,7 @@ async def test_what_is_held_is_let_go_when_the_model_fails() -> None:
 
 
 async def test_a_retry_starts_the_hold_back_over() -> None:
-    """What a failed attempt left behind is not part of the next one, and `restart` is passed on."""
+    """Held text of a failed attempt is not part of the next one, and `restart` is passed on."""
 
     class Retry(Hook):
         def around(self, event: Any, source: Any) -> Any:
@@ -256,7 +256,7 @@ async def test_what_hooks_inject_is_redacted() -> None:
 
 
 async def test_tools_get_originals_and_their_results_are_redacted() -> None:
-    """Arguments are restored before guards judge them; the result is redacted wherever it is kept or shown."""
+    """Arguments are restored before guards evaluate them; the result is redacted wherever it is stored or shown."""
     judged: list[Any] = []
 
     class Guard(Hook):
@@ -275,7 +275,7 @@ async def test_tools_get_originals_and_their_results_are_redacted() -> None:
 
 
 async def test_an_untrusted_tool_gets_placeholders() -> None:
-    """A tool that is not named does not get what the model was never given."""
+    """A tool that is not trusted gets placeholders, as the model does."""
     model = ScriptedModel([use("t1", "send_mail", to="<email-1>", body="x"), "Done."])
     agent = Agent("a", model, tools=[send_mail], hooks=[Redaction(trusted_tools=["db_*"])])
     await agent.call(f"Write to {MAIL}")
@@ -321,7 +321,7 @@ async def test_a_whole_call_without_secrets_stays_one_chunk() -> None:
 
 
 async def test_pieces_of_a_tool_are_redacted_over_their_borders() -> None:
-    """A secret that a streaming tool hands out in two pieces is not in its pieces, nor in its result."""
+    """A secret that a streaming tool splits over two chunks is neither in its chunks nor in its result."""
 
     @tool
     async def cat() -> Any:
@@ -350,7 +350,7 @@ async def test_without_restore_nobody_gets_anything_back() -> None:
 
 
 async def test_stored_original_changes_only_what_is_sent() -> None:
-    """`stored="original"`: the session holds what was said; the model gets placeholders all the same."""
+    """`stored="original"`: the session has the originals; the model gets placeholders all the same."""
     model = ScriptedModel([use("t1", "send_mail", to="<email-1>", body="x"), "Sent to <email-1>.", "Yes."])
     agent = Agent("a", model, tools=[send_mail], hooks=[Redaction(stored="original")])
     await agent.call(f"Write to {MAIL}")
@@ -456,7 +456,7 @@ def test_a_vault_is_stored_without_its_values() -> None:
 
 
 async def test_one_instance_serves_fifty_runs_at_once() -> None:
-    """Each session has its own placeholders; nobody gets another one's values back."""
+    """Each session has its own placeholders, and no session gets the values of another one."""
     agent = Agent("a", ScriptedModel(lambda request: f"You are {request.messages[-1].text}"), hooks=[Redaction()])
     replies = await asyncio.gather(*(agent.call(f"u{n}@example.com", session=f"s{n}") for n in range(50)))
     assert [reply.text for reply in replies] == [f"You are u{n}@example.com" for n in range(50)]
@@ -561,12 +561,12 @@ def masked(kind: str, text: str) -> str:
     ],
 )
 def test_what_is_found(text: str, shown: str) -> None:
-    """Secrets are found as wide as they are; what fails its check digits is none."""
+    """Secrets are found in their full length; a number with wrong check digits is none."""
     assert Scanner(DETECTORS).replace(text, masked) == shown
 
 
 def test_patterns_that_cannot_work_are_refused() -> None:
-    """A pattern that does not compile or matches nothing, and a kind that makes no placeholder, are told at once."""
+    """A pattern that does not compile or matches nothing, and a kind that makes no placeholder, are refused at once."""
     for kind, pattern, words_ in [
         ("badge", "(", "cannot be compiled"),
         ("badge", "x*", "matches the empty text"),
@@ -618,7 +618,7 @@ TEXTS = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(TEXTS)
 def test_a_hint_never_hides_a_find(text: str) -> None:
-    """Detectors with hints find what the same detectors find without."""
+    """Detectors with hints find the same as without."""
     shown: list[str] = []
     for detectors in (DETECTORS, tuple(replace(detector, hint="", needles=()) for detector in DETECTORS)):
         base, vault = Scanner(detectors), Vault()
@@ -635,7 +635,7 @@ def test_a_hint_never_hides_a_find(text: str) -> None:
 @settings(max_examples=300, deadline=None)
 @given(TEXTS, TEXTS)
 def test_what_is_clean_as_a_whole_has_no_part_that_is_not(before: str, text: str) -> None:
-    """Arguments are told clean by their JSON text: then no name and no value in it holds anything."""
+    """If the JSON text of arguments is clean, no name and no value in it has a secret."""
     base = Scanner(DETECTORS)
     raw = json.dumps({"given": f"{before} {text}"}, ensure_ascii=False)
     if "\\" not in raw and not base.may_find_within(raw):
@@ -644,7 +644,7 @@ def test_what_is_clean_as_a_whole_has_no_part_that_is_not(before: str, text: str
 
 @pytest.mark.parametrize("hint", ["^B-", r"\bB-", r"(?<![\w])B-", "B-", ""])
 async def test_a_hint_that_looks_around_hides_nothing_in_arguments(hint: str) -> None:
-    """In the JSON text of arguments a value does not stand at the start; it is found all the same."""
+    """In the JSON text of arguments a value is not at the start; it is found all the same."""
     badge = Detector("badge", r"(?<!\S)B-\d{6}", hint=hint)
     model = ScriptedModel([use("t1", "note", text="B-123456"), "Noted."])
 
@@ -667,7 +667,7 @@ def test_needles_are_small_letters() -> None:
 @settings(max_examples=300, deadline=None)
 @given(TEXTS, st.lists(st.integers(0, 200), max_size=12))
 def test_any_split_gives_the_same_text_and_no_prefix_holds_a_secret(text: str, cuts: list[int]) -> None:
-    """The hold-back law: redacting in pieces equals redacting the whole, and what is out stays out."""
+    """The hold-back law: redacting in chunks equals redacting the whole, and delivered text stays."""
     base = Scanner((*DETECTORS, Detector("badge", r"ab{1,3}1(?!9)")))
 
     def replacing(vault: Vault) -> Any:
@@ -703,7 +703,9 @@ def test_any_split_gives_the_same_text_and_no_prefix_holds_a_secret(text: str, c
     st.lists(st.integers(1, 9), min_size=1),
 )
 def test_no_view_of_a_reader_holds_a_secret(secret: str, before: str, after: str, sizes: list[int]) -> None:
-    """Whatever the sizes of the pieces, at no moment has the reader seen more of a secret than its first word's start."""
+    """Whatever the sizes of the chunks, at no moment has the reader seen more of a secret than its first word's
+    start.
+    """
     scanner = Scanner(DETECTORS)
     stream = StreamScanner(lambda: scanner, masked)
     text, seen, index = f"{before} {secret}\n{after}", "", 0
@@ -749,7 +751,7 @@ def file(text: str, media_type: str = "text/plain", name: str = "letter.txt") ->
     ],
 )
 async def test_files_that_are_text_are_looked_into(text: str, media_type: str, masked: str) -> None:
-    """Of the user and of tools, in what is sent and in what is stored; a clean file is the same object."""
+    """Files of the user and of tools, in requests and in stored data; a clean file is the same object."""
     given = file(text, media_type)
 
     @tool(type="read")
@@ -768,7 +770,7 @@ async def test_files_that_are_text_are_looked_into(text: str, media_type: str, m
 
 
 async def test_names_and_addresses_of_files_are_masked() -> None:
-    """Of a picture too, whose content is left alone; what is no base64, and what is no text, passes as it is."""
+    """Also those of a picture, whose content is unchanged; invalid base64, and binary data, pass unchanged."""
     picture = DataBlock.from_bytes(b"\x89PNG\r\n\x1a\n.", name="ada@example.com (1).png")
     away = DataBlock.from_url("https://ada:s3cret9@example.com/a.png")
     odd = DataBlock("text/plain", data="???")

@@ -89,7 +89,7 @@ def test_a_secret_of_each_service_is_found(rule: SecretRule) -> None:
 
 @pytest.mark.parametrize("rule", SECRET_RULES, ids=lambda rule: rule.id)
 def test_a_rule_can_be_searched_in_time(rule: SecretRule) -> None:
-    """It compiles, its length is bounded, no open repetition stands within another, and its needles are in what it finds."""
+    """It compiles, its length is bounded, no open repetition is nested in another, and its needles are in its finds."""
     assert regex.compile(rule.pattern, regex.V1)
     parsed = plain(rule.pattern)
     assert parsed.getwidth()[1] <= 10_000
@@ -101,7 +101,7 @@ def test_a_rule_can_be_searched_in_time(rule: SecretRule) -> None:
 
 
 def _nested(parts: Any, within: bool) -> bool:
-    """Whether a repetition of many lengths stands within another."""
+    """Whether a repetition of many lengths is nested in another."""
     for kind, value in parts:
         match str(kind):
             case "MAX_REPEAT" | "MIN_REPEAT":
@@ -165,7 +165,7 @@ def test_a_hostile_text_is_searched_once(name: str) -> None:
 
 
 def test_values_that_are_learned_are_masked_everywhere() -> None:
-    """Many secrets that only their surroundings tell: each is found again where nothing tells it."""
+    """Many secrets that only their context shows: each is found again without its context."""
     vault = Vault()
     cleaning = Cleaning(SCANNER, True, vault)
     values = [f"abc1234x{n:02}" for n in range(50)]

@@ -1,4 +1,6 @@
-"""Redaction over restarts: what is sealed with the session, what a store can read, and what the page says of both."""
+"""Redaction over restarts: what is encrypted with the session, what a store can read, and what the page says about
+both.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ PAGE = Path(__file__).parents[2] / "docs/plugins/redaction.md"
 
 @pytest.fixture(autouse=True)
 def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The keys of whoever runs the tests are none of theirs."""
+    """Keys of the environment have no effect."""
     monkeypatch.delenv(KEYS_VARIABLE, raising=False)
 
 
@@ -74,7 +76,7 @@ def key() -> str:
 
 
 class Clerk:
-    """An agent that writes mails when somebody has approved them; each is a process of its own."""
+    """An agent that writes mails after an approval; each object stands for a process."""
 
     def __init__(self, store: Store, *script: Any, wrap: bool = True, approve: bool = True, **options: Any) -> None:
         self.sent: list[str] = []
@@ -105,7 +107,7 @@ WRITE = use("t1", "send_mail", to="<email-1>")
 @pytest.mark.parametrize("stored", ["redacted", "original"])
 @pytest.mark.parametrize("wrap", [True, False], ids=["wrapped", "plain"])
 async def test_what_was_approved_runs_in_another_process(tmp_path: Path, wrap: bool, stored: str) -> None:
-    """The approver reads what the tool will get, the tool gets it, and a wrapped store holds nothing readable."""
+    """The approver reads what the tool will get, the tool gets it, and a wrapped store has nothing readable."""
     url, keys = f"sqlite:///{tmp_path / 'sessions.db'}", key()
     async with SqlStore(url) as store:
         reply = await Clerk(store, WRITE, wrap=wrap, stored=stored, keys=keys).agent.call(
@@ -132,7 +134,7 @@ async def test_what_was_approved_runs_in_another_process(tmp_path: Path, wrap: b
 
 @pytest.mark.parametrize("wrap", [True, False], ids=["wrapped", "plain"])
 async def test_without_keys_a_call_of_an_earlier_process_is_refused(wrap: bool) -> None:
-    """A placeholder is never handed to a tool in the place of a value, and the log says what to configure."""
+    """A tool never gets a placeholder instead of a value, and the log has the setting to make."""
     said: list[str] = []
     store = MemoryStore()
     await Clerk(store, WRITE, wrap=wrap).agent.call(f"Write to {MAIL}", session="s")
@@ -145,7 +147,7 @@ async def test_without_keys_a_call_of_an_earlier_process_is_refused(wrap: bool) 
 
 @pytest.mark.parametrize("stored", ["redacted", "original"])
 async def test_placeholders_mean_the_same_after_a_restart(stored: str) -> None:
-    """What a tool found in one process is what the model may name in the next, without any approval."""
+    """The model may name in one process what a tool found in an earlier one, without any approval."""
     store, keys = MemoryStore(), key()
     one = Clerk(store, WRITE, "Shall I write to <email-1>?", approve=False, stored=stored, keys=keys, wrap=False)
     await one.agent.call(f"{MAIL} ordered", session="s")
@@ -211,7 +213,7 @@ async def test_what_a_tool_has_found_is_stored_with_the_fact_that_speaks_of_it()
 
 
 async def test_what_is_first_seen_on_its_way_into_the_store_is_sealed_too() -> None:
-    """What a guard asks may name what no message has: the approver reads it in another process all the same."""
+    """A guard's question may have a value that is in no message: the approver can read it in another process."""
 
     @on(PreActing, guard=True)
     async def ask(event: PreActing) -> Any:
@@ -233,7 +235,9 @@ async def test_what_is_first_seen_on_its_way_into_the_store_is_sealed_too() -> N
 
 
 async def test_a_new_key_opens_nothing_and_an_old_one_beside_it_does() -> None:
-    """Rotation: without the old key an error that says so, and nothing is lost; with it, what is stored gets the new seal."""
+    """Rotation: without the old key there is an error, and nothing is lost; with it, stored values are encrypted with
+    the new one.
+    """
     store, old, new = MemoryStore(), key(), key()
     await Clerk(store, WRITE, keys=old).agent.call(f"Write to {MAIL}", session="s")
     before = repr(store.load("s"))
@@ -249,7 +253,7 @@ async def test_a_new_key_opens_nothing_and_an_old_one_beside_it_does() -> None:
 
 
 async def test_keys_come_from_the_environment_or_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A function is asked once, and again where none of its keys fits; the variable holds several, the newest first."""
+    """A function is called once, and again if none of its keys fits; the variable has several, the newest first."""
     store, old, new = MemoryStore(), key(), key()
     monkeypatch.setenv(KEYS_VARIABLE, old)
     await Clerk(store, WRITE).agent.call(f"Write to {MAIL}", session="s")
@@ -288,7 +292,7 @@ async def test_what_is_no_key_is_refused(wrong: Any) -> None:
 
 
 async def test_a_function_that_fails_ends_the_call_before_anything_is_stored() -> None:
-    """Keys that cannot be had are no reason to go on without them."""
+    """If the keys are unavailable, the call does not continue without them."""
 
     def keys() -> str:
         raise ConnectionError("the key service is away")
@@ -402,7 +406,7 @@ async def kept(*, stored: str, wrap: bool, keys: str | None) -> dict[str, str]:
 
 @pytest.mark.parametrize("sealed", [False, True])
 async def test_the_page_says_what_is_kept_where(sealed: bool) -> None:
-    """Every cell of the table, with and without keys: what the store holds of a run in which an address was everywhere."""
+    """Every cell of the table, with and without keys: what the store has of a run in which an address was everywhere."""
     lines = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     table = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines if len(cells) == 4}
     assert table.pop("Data") == ["in the session", 'with `stored="original"`', "in `redaction.store(store)`"]

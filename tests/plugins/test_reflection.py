@@ -1,4 +1,4 @@
-"""`Reflection`: a look at the results after a round; the agent reads what was noticed."""
+"""`Reflection`: a review of the results after a round, which the agent reads."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def is_reflection(system: str) -> bool:
 @pytest.mark.parametrize("how", ["call", "stream"])
 @pytest.mark.parametrize("keep", [True, False])
 async def test_the_agent_reads_the_reflection(wired: Wired, how: str, keep: bool) -> None:
-    """After each round the provider gets the reflection behind the results, in an order that it accepts."""
+    """After each round the provider gets the reflection after the results, in an order that it accepts."""
 
     def brain(request: WireRequest) -> WireReply:
         if is_reflection(request.system):
@@ -116,7 +116,7 @@ async def test_nothing_worth_saying(said: str) -> None:
 
 
 async def test_a_failing_reflection_does_no_harm() -> None:
-    """The run goes on without it; an `Error` that is not fatal says so."""
+    """The run continues without it, and a non-fatal `Error` fires."""
     recorder = Recorder()
     model = ScriptedModel([use("t1", "look", place=1), use("t2", "look", place=2), "Done."])
     side = ScriptedModel([ModelError("down"), "Look behind."])

@@ -66,7 +66,7 @@ async def test_additions_over_the_wire(wired: Wired, how: str, place: Any) -> No
 
 
 async def test_a_reminder_stands_behind_the_last_message_in_its_tag() -> None:
-    """The model reads it last, behind the results of tools too; the history is that of an agent without it."""
+    """The model reads it last, after the results of tools too; the history is that of an agent without it."""
     model = rounds(1)
     agent = Agent("a", model, tools=[look], hooks=[SystemReminder("Stay calm.")])
     await agent.call("Look.")
@@ -96,7 +96,7 @@ async def test_when_a_reminder_comes(options: dict[str, Any], expected: list[int
 
 
 async def test_a_reminder_may_be_a_function() -> None:
-    """Plain or async, of the event; what gives nothing adds nothing."""
+    """Plain or async, of the event; an empty return value adds nothing."""
 
     async def later(event: Any) -> str | None:
         await asyncio.sleep(0)
@@ -112,7 +112,7 @@ async def test_a_reminder_may_be_a_function() -> None:
 
 
 async def test_the_summary_has_its_context_and_no_reminder() -> None:
-    """At the iteration limit the model is told one thing only; what is true is true there as well."""
+    """At the iteration limit there is no reminder; dynamic context is added there as well."""
     model = ScriptedModel([use("t1", "look"), "Summary."])
     hooks = [SystemReminder("Use the tool."), DynamicContext(lambda event: "It rains.")]
     await Agent("a", model, tools=[look], hooks=hooks, max_iterations=1).call("Look.")
@@ -121,7 +121,7 @@ async def test_the_summary_has_its_context_and_no_reminder() -> None:
 
 
 class At:
-    """A clock that stands."""
+    """A clock that does not advance."""
 
     def __init__(self, at: float) -> None:
         self.at = at
@@ -137,7 +137,7 @@ class At:
 
 
 async def test_the_time_is_the_runs_own() -> None:
-    """The run's clock is asked with each request, and shown in the zone that was wanted."""
+    """The run's clock is read with each request, and shown in the configured zone."""
     model = ScriptedModel(["Noon.", "Later."])
     clock = At(1_000_000_000.0)
     hook = DynamicContext(current_time(timezone(timedelta(hours=2), "CEST")), tag="")
@@ -152,7 +152,7 @@ async def test_the_time_is_the_runs_own() -> None:
 
 
 async def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
-    """Absent it adds nothing, then it is what it is, and after a change what it has become; unchanged it is not read."""
+    """A missing file adds nothing; a changed file is read again; an unchanged one is not."""
     path = tmp_path / "notes.txt"
     model = ScriptedModel(lambda request: "Fine.")
     agent = Agent("a", model, hooks=[DynamicContext(FileContent(path), tag="")])
@@ -180,7 +180,7 @@ async def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path) -> 
 
 
 async def test_a_long_file_is_cut_and_says_so(tmp_path: Path) -> None:
-    """A request does not burst because somebody's notes have grown; odd bytes do no harm."""
+    """A large file does not overflow a request; invalid bytes are harmless."""
     path = tmp_path / "notes.txt"
     path.write_bytes(b"caf\xff" * 100)
     model = ScriptedModel(["Fine."])
@@ -198,7 +198,7 @@ async def test_without_a_system_prompt_there_is_one_then() -> None:
 
 
 async def test_a_provider_that_fails_costs_its_addition_only() -> None:
-    """The call goes on without it, and an `Error` event tells of it."""
+    """The call continues without it, and an `Error` event fires."""
     told: list[str] = []
 
     @on
@@ -215,7 +215,7 @@ async def test_a_provider_that_fails_costs_its_addition_only() -> None:
 
 
 async def test_fifty_runs_share_one_instance() -> None:
-    """Fifty runs at once on two agents: each reads what is true for it, and no history knows."""
+    """Fifty concurrent runs on two agents: each reads its own values, and no history has them."""
     hook = DynamicContext(lambda event: event.session_id, tag="")
     agents = [
         Agent(name, ScriptedModel(lambda request: request.messages[-1].text), hooks=[hook]) for name in ("a", "b")

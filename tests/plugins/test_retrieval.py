@@ -238,7 +238,7 @@ async def test_another_model(tmp_path: Path, other: TermEmbedder) -> None:
 
 
 async def test_removed_vectors() -> None:
-    """A removed text has no vector any more, and a text that is removed while it is embedded gets none."""
+    """A removed text has no vector, and a text that is removed while it is embedded gets none."""
     index = SqliteIndex(":memory:")
 
     class Slow(TermEmbedder):

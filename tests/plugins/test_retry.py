@@ -1,4 +1,6 @@
-"""`ModelRetry` and `ToolRetry`: what may pass is tried again, what may not is not, and nobody waits longer than asked."""
+"""`ModelRetry` and `ToolRetry`: temporary failures are retried, others are not, and no wait is longer than
+configured.
+"""
 
 import asyncio
 from typing import Any
@@ -24,7 +26,7 @@ PATHS = ("call", "stream")
 
 
 class Keep(Hook):
-    """Keeps what the runs' retries were."""
+    """Records the retries of runs."""
 
     observer = True
     events = (PostCall,)
@@ -71,7 +73,7 @@ async def test_a_whole_run_with_an_overloaded_and_a_torn_reply(wired: Wired, pat
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_torn_reply_is_not_restarted_if_that_was_asked(wired: Wired, path: str) -> None:
-    """after_first_chunk="raise": a failure before the first word is tried again, one behind it reaches the caller."""
+    """after_first_chunk="raise": a failure before the first chunk is retried, one after it reaches the caller."""
     script = [Fault.status(503), Say("Half a sen", chunk=5, faults=Fault.cut("text"))]
     async with wired.serve(script) as server:
         retry = ModelRetry(after_first_chunk="raise")
@@ -191,7 +193,7 @@ def test_what_is_not_tried_again(error: Exception) -> None:
 
 
 def test_not_even_the_users_own_choice_makes_a_veto_an_attempt() -> None:
-    """`retry_if` chooses among failures; a veto behind the hook ends the stage as it would without it."""
+    """`retry_if` chooses among failures; a veto of a later hook ends the stage as it would without it."""
 
     class Late(Hook):
         priority = 400
@@ -249,7 +251,7 @@ async def test_a_report_without_words_is_no_first_chunk() -> None:
 
 
 async def test_fifty_calls_at_once_share_one_hook() -> None:
-    """Each of fifty concurrent calls on two agents has its own attempts; nobody's are counted for another."""
+    """Each of fifty concurrent calls on two agents has its own attempts, which count for no other."""
     failed: set[str] = set()
 
     def brain(request: Any) -> Any:
@@ -269,7 +271,7 @@ async def test_fifty_calls_at_once_share_one_hook() -> None:
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first_wait": -1}, {"max_wait": -1}, {"jitter": -1}])
 def test_settings_that_cannot_be_meant(wrong: dict[str, Any]) -> None:
-    """Zero attempts and negative waits are refused, with what would be legal."""
+    """Zero attempts and negative waits are refused, with the legal values."""
     for kind in (ModelRetry, ToolRetry):
         with pytest.raises(UsageError, match="Legal are attempts of 1 or more"):
             kind(**wrong)
@@ -311,7 +313,7 @@ def retried(kind: str, error: Exception, retry: ToolRetry) -> tuple[int, str]:
     ],
 )
 def test_which_tools_are_run_again(kind: str, options: dict[str, Any], times: int) -> None:
-    """Tools that read, if their name fits; tools that write only when asked for."""
+    """Tools that read, if their name matches; tools that write only on request."""
     runs, result = retried(kind, ConnectionError("reset"), ToolRetry(**options))
     assert runs == times
     assert result == "ConnectionError: reset" + ("\nToolRetry gave up: 3 attempts failed" if times > 1 else "")
@@ -332,7 +334,7 @@ def test_which_tools_are_run_again(kind: str, options: dict[str, Any], times: in
     ids=lambda value: type(value).__name__,
 )
 def test_which_failures_of_a_tool_are_worth_it(error: Exception, times: int) -> None:
-    """What the same arguments are bound to bring again is told to the model at once."""
+    """The model reads at once a failure that the same arguments would repeat."""
     assert retried("read", error, ToolRetry())[0] == times
 
 
@@ -355,7 +357,7 @@ async def test_the_idempotency_key_stays_the_same() -> None:
 
 
 async def test_pieces_that_were_seen_are_not_shown_twice() -> None:
-    """A streaming tool that fails behind its first piece is not run again; one that fails before it is."""
+    """A streaming tool that fails after its first chunk is not run again; one that fails before it is."""
     runs: list[int] = []
 
     @tool(type="read")
@@ -399,7 +401,7 @@ async def test_hooks_further_out_still_reach_pieces_and_other_models() -> None:
 
 
 async def test_the_attempt_is_numbered() -> None:
-    """Chunks tell the attempt they belong to; only the first one behind seen chunks restarts."""
+    """Chunks have the number of their attempt; only the first one after delivered chunks restarts."""
     model = ScriptedModel([BUSY, ["a", BUSY], ["b", "c"]])
     agent = Agent("a", model, hooks=[ModelRetry(first_wait=0, jitter=0)])
     seen = [
@@ -431,7 +433,7 @@ async def test_a_retry_that_a_limit_refuses_leaves_the_failure(failures: int, at
 
 
 async def test_a_tool_that_a_limit_keeps_from_another_attempt_says_why_it_failed() -> None:
-    """The model reads the tool's failure, and not that a limit refused what was to make it good."""
+    """The model reads the tool's failure, and not that a limit refused the retry."""
 
     @tool(type="read")
     async def look() -> str:

@@ -1,4 +1,4 @@
-"""Shell commands: each part of a chain is judged, and nothing hides."""
+"""Shell commands: each part of a chain is checked, and nothing can hide."""
 
 import shutil
 import subprocess
@@ -295,13 +295,13 @@ def test_allowed(command: str) -> None:
 
 @pytest.mark.parametrize("command", DENIED)
 def test_denied(command: str) -> None:
-    """One part of these is what a deny rule names, wherever it hides."""
+    """One part of these matches a deny rule, wherever it is."""
     assert verdict(command) == "deny"
 
 
 @pytest.mark.parametrize("command", ASKED)
 def test_asked(command: Any) -> None:
-    """These are not allowed, not parsed, or not known before they run: somebody has to look at them."""
+    """These are not allowed, not parsed, or not known before they run: a person decides."""
     assert verdict(command) == "ask"
 
 
@@ -383,7 +383,7 @@ ASSIGNING = [
 
 @pytest.mark.parametrize("command", ASSIGNING)
 def test_a_builtin_that_assigns_is_an_assignment(command: str) -> None:
-    """It is asked about, although there is a rule for the builtin with any words, and one for what comes after it."""
+    """A person is asked, although there is a rule for the builtin with any words, and one for the next command."""
     assert verdict(f"{command}; git log", LENIENT) == "ask"
     assert verdict(f"git log; {command}", LENIENT) == "ask"
 
@@ -446,7 +446,7 @@ def test_the_parts_of_a_script() -> None:
 
 
 def test_the_doubt_says_what_is_not_judged() -> None:
-    """Who is asked reads what stands in the way."""
+    """The question names the obstacle."""
     for script, doubt in [
         ("ls $(x)", "'$(x)': a command substitution is not judged"),
         ("ls; for i in a; do x; done", "'for i in a; do x; done': a for statement is not judged"),
@@ -470,12 +470,12 @@ def test_each_shell_for_itself() -> None:
 
 @pytest.mark.parametrize("command", ALLOWED)
 def test_what_bash_may_run_a_posix_shell_may_run(command: str) -> None:
-    """Apart from `&>`, what is understood is what all shells read alike."""
+    """Apart from `&>`, the supported syntax means the same in all shells."""
     assert verdict(command, POSIX) == "allow"
 
 
 def test_a_star_of_a_rule_is_no_option() -> None:
-    """`*` is any words but options, `**` any words, `*` behind `--` too; a deny rule covers options as well."""
+    """`*` is any words but options, `**` any words, and so is `*` after `--`; a deny rule covers options as well."""
     commands = ["a", "a b", "a -b", "a b -- -c", "a -- -c", "a $x", "a -- $x", "a 'b c' d"]
     for rule, expected in [
         ("a *", ["a", "a b", "a 'b c' d"]),
@@ -492,7 +492,7 @@ def test_a_star_of_a_rule_is_no_option() -> None:
 
 
 def test_nested_commands_have_an_end() -> None:
-    """A tower of commands that run commands is followed to its top, or asked about."""
+    """Nested commands that run commands are followed to the innermost, or a person is asked."""
     assert verdict("nohup " * 40 + "ls") == "allow"
     assert verdict("nohup " * 40 + "rm") == "deny"
     assert verdict("nohup " * 1300 + "ls") == "allow"
@@ -500,7 +500,7 @@ def test_nested_commands_have_an_end() -> None:
 
 
 def test_long_commands() -> None:
-    """They cannot be parsed in a bounded time: they are asked about, and refused where something must not run."""
+    """They cannot be parsed in a bounded time: a person is asked, or they are refused if deny rules exist."""
     long = "ls " + "a" * 8_000
     assert verdict(long, ShellApproval(allow=["ls **"])) == "ask"
     assert verdict(long, ShellApproval(allow=["ls **"], deny=["rm"])) == "deny"
@@ -523,7 +523,7 @@ def test_rules_that_cannot_be_meant() -> None:
 
 
 async def test_lasting_answers_hold_for_the_same_text_only() -> None:
-    """`session` for one command is none for another one; for what is not understood it is not offered."""
+    """`session` for one command does not cover another one; it is not offered for commands that are not understood."""
     asked: list[tuple[str, tuple[str, ...]]] = []
 
     def ask(request: Any) -> str:
@@ -548,7 +548,7 @@ async def test_lasting_answers_hold_for_the_same_text_only() -> None:
 
 @pytest.mark.parametrize("how", ["call", "stream"])
 async def test_over_the_wire(wired: Wired, how: str) -> None:
-    """What is allowed runs; what is denied or not understood does not, and the provider gets the reasons."""
+    """Allowed commands run; denied and unparsed ones do not, and the provider gets the reasons."""
     ran: list[str] = []
 
     @tool

@@ -1,6 +1,6 @@
-"""Shell commands by the thousand: what `ShellApproval` allows is run by real shells, beside a file that must outlive it.
+"""Shell commands by the thousand: real shells run what `ShellApproval` allows, beside a file that must survive.
 
-`AGENTFLOW_SHELL_FUZZ=500000` runs that many in place of 4,000 (CI: 20,000), `AGENTFLOW_SHELL_FUZZ_SEED=7` others.
+`AGENTFLOW_SHELL_FUZZ=500000` runs that many instead of 4,000 (CI: 20,000), `AGENTFLOW_SHELL_FUZZ_SEED=7` others.
 """
 
 import os
@@ -509,7 +509,7 @@ class Maker:
         return "; ".join(self.dice.sample([self.dice.choice(BYPASSES), self.one()], k=2))
 
     def hurt(self, command: str) -> str:
-        """A splinter into it, a piece out of it, or a piece of it once more."""
+        """Insert a fragment, remove a part, or repeat a part."""
         here, there = sorted(self.dice.choices(range(len(command) + 1), k=2))
         match self.dice.randrange(6):
             case 0:
@@ -522,7 +522,7 @@ class Maker:
                 return command[:here] + self.dice.choice(SPLINTERS) + command[here:]
 
     def heap(self) -> str:
-        """What nobody would write."""
+        """A random sequence of fragments."""
         pick = self.dice.choice
         heap = [pick(pick((SPLINTERS, SPLINTERS, WORDS, FILES, LINKS))) for _ in range(pick((1, 2, 2, 3, 4, 6)))]
         return f"{pick(ANY + SOME)} " + pick(("", " ", " ")).join(heap)
@@ -536,7 +536,7 @@ def allowed_by(guard: ShellApproval) -> Callable[[str], bool]:
 
 
 class Sandbox:
-    """A folder with a canary, and nothing on `PATH` but what the rules name and what could do harm."""
+    """A folder with a canary, and nothing on `PATH` except the commands in the rules and some dangerous ones."""
 
     def __init__(self, folder: Path, shell: Shell) -> None:
         program = shutil.which(RUN_BY[shell])
@@ -597,7 +597,9 @@ def made(count: int) -> list[str]:
 @pytest.mark.parametrize("shell", ["bash", "sh"])
 @pytest.mark.parametrize("count", [COUNT, pytest.param(20_000, marks=pytest.mark.ci)])
 def test_what_is_allowed_does_no_harm(tmp_path: Path, count: int, shell: Shell) -> None:
-    """Thousands of commands, half of them plain and half of them hostile: what is allowed leaves the canary alone."""
+    """Thousands of commands, half of them plain and half of them hostile: the allowed ones leave the canary
+    unchanged.
+    """
     sandbox = Sandbox(tmp_path, shell)
     allowed = allowed_by(ShellApproval(shell=shell, allow=ALLOW))
     run = [command for command in made(count) if allowed(command)]

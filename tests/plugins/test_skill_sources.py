@@ -1,4 +1,4 @@
-"""`PackageSkills` and `GitSkills`: skills that come from elsewhere, and may have been made by somebody hostile."""
+"""`PackageSkills` and `GitSkills`: skills from elsewhere, possibly hostile."""
 
 from __future__ import annotations
 
@@ -389,7 +389,7 @@ def test_over_http(source: Callable[..., GitSkills], repository: Repository) -> 
 
 
 def test_servers_that_do_not_serve(source: Callable[..., GitSkills], repository: Repository) -> None:
-    """No password is asked for, no redirect followed, and a server that never ends is left."""
+    """No password is requested, no redirect followed, and a server that never answers is abandoned."""
     asked: list[str] = []
     release = threading.Event()
 
@@ -426,7 +426,7 @@ def test_a_server_that_sends_too_much(source: Callable[..., GitSkills], reposito
 
 
 def test_without_git(source: Callable[..., GitSkills], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The error says what to install."""
+    """The error names what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match=r"git cannot be started: .*Install git"):
         source().folder()

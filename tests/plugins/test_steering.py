@@ -1,4 +1,4 @@
-"""`Steering`: what is said while an agent works gets in at the next legal place, once, and is never lost."""
+"""`Steering`: a message that is sent while an agent works is added at the next legal place, once, and is never lost."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ from agentflow.vocabulary.events import Frame
 
 
 def speaking(steering: Steering, *texts: str, session: str | None = None) -> Any:
-    """A tool that, while it runs, makes somebody else say something."""
+    """A tool during which a message is sent."""
 
     @tool(type="read")
     async def look() -> str:
@@ -32,7 +32,7 @@ def speaking(steering: Steering, *texts: str, session: str | None = None) -> Any
 
 @pytest.mark.parametrize("how", ["call", "stream"])
 async def test_a_message_in_mid_run_over_the_wire(wired: Wired, how: str) -> None:
-    """What a thread says while a tool runs stands behind the results, in the next request and in the history."""
+    """A message that a thread sends while a tool runs follows the results, in the next request and in the history."""
     steering = Steering()
     async with wired.serve([UseTool("look"), Say("I stop at two.")]) as server:
         agent = Agent("a", wired.model(server), tools=[speaking(steering, "Only two, please.")], hooks=[steering])
@@ -78,7 +78,7 @@ async def test_a_message_during_the_answer_over_the_wire(wired: Wired, how: str)
 
 
 async def test_several_messages_keep_their_order() -> None:
-    """What is said first stands first."""
+    """They keep their order."""
     steering = Steering()
     model = ScriptedModel([use("t1", "look"), "Fine."])
     agent = Agent("a", model, tools=[speaking(steering, "One.", "Two.", "Three.")], hooks=[steering])
@@ -87,7 +87,7 @@ async def test_several_messages_keep_their_order() -> None:
 
 
 async def test_what_comes_after_the_end_opens_the_next_call() -> None:
-    """A message to a session at rest waits in its box, and stands before the next call's input; then the box is empty."""
+    """A message to an idle session waits, and comes before the next call's input; then nothing waits."""
     steering = Steering()
     agent = Agent("a", ScriptedModel(["One.", "Two."]), hooks=[steering])
     await agent.call("First")
@@ -182,7 +182,7 @@ async def test_another_hooks_word_does_not_push_a_message_out_of_the_run() -> No
 
 
 def test_a_call_that_died_with_its_event_loop_loses_nothing() -> None:
-    """A call was given a message and never told that it ended, as its loop is gone: the next call is given it again."""
+    """A call got a message and never ended, as its loop is gone: the next call gets it again."""
     steering = Steering()
     steering.send("Psst.", session="s")
     context: Any = None  # not asked for here
@@ -196,7 +196,7 @@ def test_a_call_that_died_with_its_event_loop_loses_nothing() -> None:
 
 
 async def test_sending_back_has_a_bound() -> None:
-    """Somebody who speaks during each answer does not keep a run alive forever; the last word waits for the next call."""
+    """A message during each answer does not keep a run alive forever; the last one waits for the next call."""
     steering = Steering(max_back=2)
 
     def brain(request: Any) -> str:
@@ -225,7 +225,7 @@ async def test_the_summary_is_not_disturbed() -> None:
 
 
 async def test_a_cancelled_call_loses_nothing() -> None:
-    """Where a call is cancelled while its model is silent, what was sent before and meanwhile is delivered, once."""
+    """If a call is cancelled while its model is silent, messages sent before and meanwhile are delivered, once."""
     steering, silent = Steering(), asyncio.Event()
 
     async def brain(request: Any) -> str:
@@ -250,7 +250,9 @@ async def test_a_cancelled_call_loses_nothing() -> None:
 
 
 async def test_fifty_sessions_of_two_agents_are_told_apart() -> None:
-    """One instance: each of fifty runs at once reads what was said to its session, from a thread, and nothing else."""
+    """One instance: each of fifty concurrent runs gets the messages sent to its session, from a thread, and no
+    others.
+    """
     steering = Steering()
 
     @tool(type="read")
@@ -272,7 +274,9 @@ async def test_fifty_sessions_of_two_agents_are_told_apart() -> None:
 
 
 async def test_a_session_has_to_be_named_where_it_is_not_clear() -> None:
-    """With no call, or with calls in two sessions, a message without a session is refused, and the text says what to do."""
+    """With no call, or with calls in two sessions, a message without a session is refused, and the error has the
+    remedy.
+    """
     steering = Steering()
     with pytest.raises(UsageError, match="no call is running"):
         steering.send("Hello?")

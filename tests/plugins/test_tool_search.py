@@ -1,4 +1,4 @@
-"""`ToolSearch`: 500 tools behind one, found when needed."""
+"""`ToolSearch`: 500 tools, of which a request has one and those found."""
 
 from __future__ import annotations
 

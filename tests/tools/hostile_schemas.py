@@ -1,6 +1,6 @@
-"""Schemas and values that would hold a process for hours, or exhaust its stack, in a validator without limits.
+"""Schemas and values that would occupy a process for hours, or exhaust its stack, in a validator without limits.
 
-Run as a program, under a limit of processor time that the test sets; it prints what became of each.
+Run as a program, under a limit of processor time that the test sets; it prints the result for each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a model reads when its arguments do not fit, and what a tool gets when they do."""
+"""What a model reads if its arguments do not fit, and what a tool gets if they do."""
 
 import json
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ async def scale(by: float, what: Any = None, most: float = float("inf")) -> str:
     ],
 )
 def test_numbers_that_json_does_not_know(raw: str, number: str, place: str) -> None:
-    """They are malformed JSON wherever they stand, also where any value is legal; the model reads where."""
+    """They are malformed JSON in any place, also where any value is legal; the model reads the place."""
     assert refusal(scale, raw) == (
         f"Tool 'scale' was not run: its arguments are not valid JSON ({number} at {place} is not a JSON number or does "
         "not fit a float). The arguments must be a JSON object with the keys by, what (optional), most (optional)."
@@ -116,7 +116,7 @@ def test_no_tool_runs_with_one(made: Tool, raw: str, number: str) -> None:
 
 
 async def test_what_is_refused_as_a_number_is_fine_as_text() -> None:
-    """Words in strings are words; a default that JSON does not know is the tool's own, and is not told to the model."""
+    """Words in strings are allowed; a default that JSON cannot hold is the tool's own, and is not shown to the model."""
     text = '  {"by": 1e308, "what": ["NaN", {"Infinity": 12345678901234567890123}]}'
     assert await scale.start(ToolUseBlock.from_json("t1", "scale", text), None) == (
         "1e+308 ['NaN', {'Infinity': 12345678901234567890123}] inf"
@@ -164,7 +164,7 @@ def test_a_wrong_value_alone_does_not_list_the_keys() -> None:
 
 
 def test_long_values_and_many_problems_are_cut() -> None:
-    """At most ten problems are told, and sixty characters of each value."""
+    """At most ten problems are listed, and sixty characters of each value."""
 
     @tool
     async def many(numbers: list[int]) -> None: ...
@@ -226,14 +226,14 @@ async def test_arguments_become_the_annotated_types() -> None:
 
 
 async def test_a_call_built_from_values_is_checked_like_one_from_text() -> None:
-    """What a hook puts in place of the model's text passes the same check."""
+    """Arguments that a hook sets pass the same check."""
     assert await run(order, ToolUseBlock("t1", "order", {"item": {"title": "a"}, "colour": "red"})) == "a red 1"
     with pytest.raises(ToolArgumentError, match="- colour: should be 'red' or 'blue'; got \"green\""):
         order.validate(ToolUseBlock("t1", "order", {"item": {"title": "a"}, "colour": "green"}))
 
 
 def test_values_that_json_cannot_hold_are_refused_as_arguments() -> None:
-    """A hook's odd value is told like a model's."""
+    """A hook's odd value is reported like a model's."""
     with pytest.raises(ToolArgumentError) as caught:
         order.validate(ToolUseBlock("t1", "order", {"item": object()}))
     assert str(caught.value) == (

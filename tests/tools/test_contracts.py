@@ -68,7 +68,7 @@ def test_writes_and_actions_are_free() -> None:
 
 @pytest.mark.parametrize("kind", GIVES)
 def test_reading_tools_give_something_back(kind: ToolType) -> None:
-    """None is a result only where the annotation says so; what is not known is no fault."""
+    """None is a result only if the annotation allows it; an unknown annotation is no fault."""
     told = f"Tool 'nothing' has type='{kind}' and is annotated to return None. {GIVE}"
     assert refused(lambda: Tool(nothing, type=kind)) == told
     told = f"Tool 'nones' has type='{kind}' and is annotated to yield AsyncIterator[None]. {GIVE}"
@@ -103,7 +103,7 @@ def test_completion_checks_return_a_bool() -> None:
 
 
 def test_reasoning_gives_text() -> None:
-    """Returned or yielded piece by piece."""
+    """Returned, or yielded chunk by chunk."""
     kind = "reasoning"
     start = "has type='reasoning' and"
     assert refused(lambda: tool(an_int, type=kind)) == f"Tool 'an_int' {start} is annotated to return int. {TEXT}"
@@ -121,7 +121,7 @@ def test_reasoning_gives_text() -> None:
 
 
 def test_memory_writes_have_a_parameter_that_the_model_fills() -> None:
-    """Injected and fixed parameters do not count; nothing is demanded of what comes back."""
+    """Injected and fixed parameters do not count; the return value is not checked."""
 
     async def empty() -> None: ...
     async def injected(context: ToolContext) -> None: ...
@@ -137,7 +137,7 @@ def test_memory_writes_have_a_parameter_that_the_model_fills() -> None:
 
 
 def test_a_method_keeps_the_contract_of_its_tool() -> None:
-    """Bound copies and copies under another name are judged by the name that they have."""
+    """Bound copies and copies under another name are checked by the name that they have."""
 
     class Work:
         @tool(type="completion_check")

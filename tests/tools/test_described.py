@@ -30,7 +30,7 @@ async def run(arguments: dict[str, Any], context: ToolContext) -> str:
 
 
 async def test_it_runs_with_the_whole_mapping() -> None:
-    """Any name may stand in the schema, the names of Python and of the function's own parameters included."""
+    """Any name may be in the schema, even the names of Python and of the function's own parameters."""
     look = schema_tool("look", "Look.", SCHEMA, run, type="read", tags=["far"])
     use = ToolUseBlock("t1", "look", {"context": "sky", "self": 1, "class": True})
     agent = Agent("a", ScriptedModel([use, "Seen."]), tools=[look])

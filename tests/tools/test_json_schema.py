@@ -1,4 +1,4 @@
-"""JSON schemas from outside: what fits them, what they cost, and that none of them holds the process."""
+"""Foreign JSON schemas: which values fit them, their cost, and that none of them blocks the process."""
 
 from __future__ import annotations
 
@@ -112,7 +112,9 @@ def test_a_value_of_the_greatest_depth() -> None:
 
 
 def test_the_cost_of_a_schema() -> None:
-    """It is the number of subschemas, with what is in lists; a schema at the limit is taken, and one beyond is not."""
+    """It is the number of subschemas, including those in lists; a schema at the limit is accepted, and one beyond it
+    is not.
+    """
     assert JsonSchema({"properties": {"a": {"type": "string"}, "b": True}}).cost == 3
     assert JsonSchema({"allOf": [True] * (MOST_COST - 1)}).cost == MOST_COST
     with pytest.raises(JsonSchemaError, match="too large"):
@@ -149,7 +151,7 @@ WRONG: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("schema", "text"), WRONG)
 def test_what_is_no_schema_is_refused(schema: Any, text: str) -> None:
-    """With the place, and what would have been legal."""
+    """With the place, and the legal values."""
     if not text:
         JsonSchema(schema)
         return
@@ -372,7 +374,7 @@ def test_patterns_that_are_refused(pattern: str, why: str) -> None:
 
 
 def test_the_weight_of_a_pattern() -> None:
-    """It grows with what is repeated, as the automaton does."""
+    """It grows with the repeated part, as the automaton does."""
     weights = {"a": 1, "a{10}": 11, "(ab){3,5}": 16, "(a{10}){10}": 121, "[^a]{2}": 17}
     weights |= {r"[\d]{2}": 3, r"[\W]{2}": 17, r"[a\W]{2}": 17, r"[\Wa]{2}": 17, "[aé]{2}": 17, r"[\-a]{2}": 3}
     assert {text: SchemaPattern(text).weight for text in weights} == weights

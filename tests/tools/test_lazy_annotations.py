@@ -49,6 +49,6 @@ async def test_a_hook_may_return_what_is_unknown() -> None:
 
 
 def test_a_hook_may_not_take_it() -> None:
-    """Nothing else says what it is for."""
+    """The parameter's annotation is the only thing that names its event."""
     with pytest.raises(UsageError, match=r"Name the events: @on\(PreActing\)"):
         written("@on\nasync def watch(event: Unknown) -> None: ...\n")

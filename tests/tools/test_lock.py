@@ -20,7 +20,7 @@ async def settle() -> None:
 
 
 async def test_a_free_lock_is_taken_without_waiting() -> None:
-    """What nobody holds is taken at once, without giving way to others."""
+    """A free lock is taken at once, without yielding to other tasks."""
     lock = FairLock()
     assert (lock.locked, lock.try_acquire(), lock.locked, lock.try_acquire()) == (False, True, True, False)
     lock.release()
@@ -32,7 +32,7 @@ async def test_a_free_lock_is_taken_without_waiting() -> None:
 
 
 async def test_who_waits_is_let_in_by_order_of_arrival() -> None:
-    """The lock is handed over: nobody who comes later can take it in between."""
+    """The lock is handed over: no later caller can take it in between."""
     lock = FairLock()
     order: list[int] = []
     inside: list[int] = []
@@ -182,7 +182,7 @@ def test_copies_of_a_tool_share_its_lock() -> None:
 
 
 def test_another_tool_of_a_function_has_a_lock_of_its_own() -> None:
-    """A tool has no lock unless asked for."""
+    """A tool has no lock by default."""
 
     async def work() -> None: ...
 
@@ -192,7 +192,7 @@ def test_another_tool_of_a_function_has_a_lock_of_its_own() -> None:
 
 
 async def test_a_tool_called_directly_does_not_take_its_lock() -> None:
-    """The lock belongs to whoever runs the tool for a model; a direct call is the function's."""
+    """The lock is taken by runs of the tool; a direct call is the function's."""
     store = Store()
     assert Store.write.lock is not None
     assert Store.write.lock.try_acquire()

@@ -29,7 +29,7 @@ def line_of(made: Tool) -> int:
 
 
 def test_tools_are_found_by_name(registry: ToolRegistry) -> None:
-    """Registering returns what it was given, and doing so twice changes nothing."""
+    """Registering returns its argument, and doing so twice changes nothing."""
     assert registry.register(look) is look
     assert registry.register(look) is look
     assert (registry["look"] is look, registry.get("look") is look) == (True, True)
@@ -199,7 +199,7 @@ class Ship:
 
 
 def test_other_kinds_of_things_have_registries_of_the_same_make() -> None:
-    """`NamedRegistry` is what registries have in common."""
+    """`NamedRegistry` is the common part of registries."""
     ships: NamedRegistry[Ship] = NamedRegistry()
     ship = ships.register(Ship("Vasa"))
     ships.register(name="old")(ship)

@@ -1,4 +1,4 @@
-"""What a model reads of what a tool returned or raised."""
+"""What a model reads of a tool's return value or exception."""
 
 import enum
 from dataclasses import dataclass
@@ -105,7 +105,7 @@ def test_telling_never_raises_and_is_fit_for_the_wire(value: object) -> None:
 
 
 def test_a_failure_is_told_with_type_message_and_notes() -> None:
-    """The notes that were put on the way are part of what the model reads."""
+    """The notes on the exception are part of what the model reads."""
     error = ValueError("bad date: 2024-13-01")
     error.add_note("months go from 1 to 12")
     assert failure_text(error) == "ValueError: bad date: 2024-13-01\nmonths go from 1 to 12"
@@ -130,7 +130,7 @@ def test_a_failure_is_told_with_type_message_and_notes() -> None:
     ],
 )
 def test_failures_of_every_kind_have_words(error: BaseException, text: str) -> None:
-    """Groups list what is in them; a text written for the model stands alone; broken ones keep their type."""
+    """Groups list their members; a text written for the model is unchanged; broken exceptions keep their type."""
     assert failure_text(error) == text
 
 

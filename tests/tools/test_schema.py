@@ -1,4 +1,4 @@
-"""The schema and the words that a model is given for a tool."""
+"""The schema and the texts of a tool for a model."""
 
 import enum
 import inspect
@@ -253,7 +253,7 @@ def test_a_given_description_replaces_the_docstring_only() -> None:
 
 
 def test_injected_and_fixed_parameters_are_hidden() -> None:
-    """A model sees what it fills, and nothing of the rest."""
+    """A model sees the parameters that it fills, and no others."""
 
     @tool(key="secret")
     async def search(query: str, key: str, context: ToolContext) -> AsyncIterator[str]:
@@ -276,7 +276,7 @@ def test_a_default_that_json_cannot_hold_is_not_shown() -> None:
 
 
 def test_a_parameter_that_no_model_can_fill_is_refused_by_name() -> None:
-    """The message says what would be legal."""
+    """The message names the legal types."""
 
     @tool
     async def wait(flag: list[enum.EnumType]) -> None: ...

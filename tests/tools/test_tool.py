@@ -1,4 +1,4 @@
-"""What `@tool` takes and refuses, and what a tool does when it is started."""
+"""The arguments of `@tool`, legal and illegal, and the behaviour of a started tool."""
 
 import asyncio
 import contextvars
@@ -58,7 +58,7 @@ async def count(to: int) -> AsyncIterator[int]:
 
 
 def test_defaults_and_options_are_attributes() -> None:
-    """What a tool was given can be read, on it and on what the model is told."""
+    """A tool's options can be read, on it and on its spec."""
     assert (add.name, add.type, add.timeout, add.tags) == ("add", "action", 60.0, frozenset())
     assert (add.idempotent, add.requires_approval, add.streaming) == (False, False, False)
     assert (count.name, count.type, count.timeout, count.tags) == ("count-up", "read", None, {"slow", "web"})
@@ -303,7 +303,7 @@ async def lookup(
 
 
 async def test_injected_parameters_are_filled() -> None:
-    """By type, wherever they stand, and told apart from the model's."""
+    """By type, in any position, and separate from the model's."""
     pieces: list[object] = []
     assert lookup.wants_context
     assert lookup.dep_types == {"db": Database}
@@ -313,7 +313,7 @@ async def test_injected_parameters_are_filled() -> None:
 
 
 async def test_a_missing_context_or_dependency_is_the_callers_mistake() -> None:
-    """Neither is told as the model's."""
+    """Neither is reported as the model's."""
     with pytest.raises(UsageError) as caught:
         await run(lookup, None, key="7")
     assert str(caught.value) == (
@@ -380,7 +380,7 @@ def test_a_thread_cannot_await_the_emitter() -> None:
 
 
 async def test_fixed_arguments_are_filled_and_functions_among_them_called_each_time() -> None:
-    """In a run and in a direct call; what a direct call gives wins; `fixed=` takes names that are options."""
+    """In a run and in a direct call; an argument of a direct call overrides; `fixed=` takes names that are options."""
     tokens = iter(["one", "two", "three"])
 
     @tool(key="secret", token=lambda: next(tokens), fixed={"name": "me"})
@@ -507,7 +507,7 @@ def test_preparing_twice_builds_once() -> None:
 
 
 async def test_cancelling_a_thread_tool_stops_the_waiting_only() -> None:
-    """The thread goes on to its end; nobody reads what it returns."""
+    """The thread continues to its end, and its result is discarded."""
     started, release, ended = threading.Event(), threading.Event(), threading.Event()
 
     @tool(in_thread=True)

@@ -1,4 +1,4 @@
-"""A bug in a tool is visible to whoever runs the program; what is meant for the model is not called a bug."""
+"""A bug in a tool is visible to the person who runs the program; an error meant for the model is no bug."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def failing(error: BaseException, name: str = "broken", **options: Any) -> Tool[
 
 
 def told(*tools: Tool[..., Any], times: int = 1) -> list[str]:
-    """What the model reads of each call."""
+    """Return what the model reads of each call."""
     session = Session("s")
     uses = [[ToolUseBlock(f"t{n}_{m}", one.name) for m, one in enumerate(tools)] for n in range(times)]
     Agent("a", ScriptedModel([*uses, "ok"]), tools=tools).call("go", session=session).block()
@@ -48,7 +48,7 @@ def told(*tools: Tool[..., Any], times: int = 1) -> list[str]:
 
 
 def test_a_bug_is_warned_about_with_its_traceback(warned: list[Any]) -> None:
-    """The warning names the tool, says what to do, and shows the tool's own frames, without the values of variables."""
+    """The warning names the tool and the remedy, and shows the tool's own frames, without the values of variables."""
     secret = "sk-hidden"
 
     @tool
@@ -119,7 +119,7 @@ def test_what_is_meant_for_the_model_is_no_bug(warned: list[Any]) -> None:
     ],
 )
 def test_who_has_to_act_decides(error: BaseException, found: bool) -> None:
-    """What asks the program's author to act is unexpected, what asks a provider or the model is not."""
+    """An error that the program's author must fix is unexpected, one of a provider or the model is not."""
     assert is_unexpected(error) is found
 
 
@@ -139,7 +139,7 @@ def test_places_are_bounded(warned: list[Any], monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_exception_that_draws_is_shown_as_text(warned: list[Any]) -> None:
-    """Control characters are escapes, passwords of addresses are hidden, and a long text is cut in the middle."""
+    """Control characters are escapes, passwords in addresses are hidden, and the middle of a long text is left out."""
     told(failing(ValueError("\x1b[31mred postgresql://u:secret@h/d " + "x" * 50_000)))
     (record,) = warned
     assert "\x1b" not in record["message"]
@@ -173,7 +173,7 @@ def test_failures_that_a_test_plants_are_expected(warned: list[Any]) -> None:
 
 
 def test_a_last_step_refuses_with_a_value_error(warned: list[Any]) -> None:
-    """A function that is a call's output says by `ValueError` what does not fit; anything else is a bug there too."""
+    """A function that is a call's output reports misfits by `ValueError`; anything else is a bug there too."""
     errors: list[Exception] = [ValueError("two at least"), KeyError("x")]
 
     def total(items: list[int]) -> int:
