@@ -10,7 +10,7 @@ from agentflow.errors import ModelError, UsageError
 from agentflow.models.conversion import wire_id
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import cost_of, library
-from agentflow.models.profiles import PROFILES, Family
+from agentflow.models.profiles import PROFILES, Family, claude
 from agentflow.vocabulary.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest, resolve_model
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
@@ -200,3 +200,9 @@ def test_a_name_without_a_provider_is_refused_at_once(name: str, cure: str) -> N
     with pytest.raises(UsageError, match=re.escape(f"such as {cure}; 'litellm/{name}' leaves it to LiteLLM")):
         resolve_model(name)
     assert resolve_model(f"litellm/{name}").name == name
+
+
+def test_the_longest_reply_of_a_claude_model_by_its_name() -> None:
+    """Generations before 3.7 refuse a longer one."""
+    names = ("claude-2.1", "claude-3-haiku-20240307", "claude-3-5-haiku", "claude-3-7-sonnet", "claude-opus-4-6")
+    assert [claude(name, {}).ceiling for name in names] == [4_096, 4_096, 4_096, 32_000, 32_000]

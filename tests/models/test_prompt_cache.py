@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 import pytest
 from wired import WIRES, Wired
@@ -13,7 +14,7 @@ from wired import WIRES, Wired
 from agentflow import Agent, ModelOptions, Msg, ToolResultBlock, ToolUseBlock, before_llm, tool
 from agentflow.models.cache_out import cache_arguments, mark_prefixes
 from agentflow.models.conversion import Conversation
-from agentflow.models.profiles import ANTHROPIC, OPENAI
+from agentflow.models.profiles import ANTHROPIC, OPENAI, Family
 from agentflow.testing.wire import Say, UseTool, WireReply, WireRequest, WireUsage
 from agentflow.vocabulary.messages import ThinkingBlock
 
@@ -175,3 +176,13 @@ def test_the_key_does_not_depend_on_the_order_of_names() -> None:
         for tool in ({"name": "look", "schema": schema}, {"schema": dict(reversed(schema.items())), "name": "look"})
     }
     assert len(keys) == 1
+
+
+def test_only_openais_own_models_get_a_key() -> None:
+    """Servers with the same wire, and other vendors, refuse fields that they do not know."""
+    families = [
+        family
+        for family in get_args(Family)
+        if cache_arguments([], {}, replace(OPENAI, family=family), {"prompt_cache_key"})
+    ]
+    assert families == ["openai"]
