@@ -156,6 +156,7 @@ async def test_a_veto_in_any_form(form: Callable[[PreActing], Any], guard: bool)
         (lambda event: Mono.just(0), "int (0)"),
         (lambda event: reactivex.just([]), "list ([])"),
         (lambda event: Deny, "the class Deny instead of a verdict object: Deny(...)"),
+        (lambda event: int, "type (<class 'int'>)"),
     ],
 )
 async def test_anything_else_is_a_contract_error(form: Callable[[PreActing], Any], got: str) -> None:
