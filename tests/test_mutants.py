@@ -46,6 +46,10 @@ class Reply(Struct, gc=False):
 def twice(number: None = None) -> None: ...
 def twice(number: int | None = None) -> int | None:
     return [inner(1) for inner in [lambda one: one * 2]][0]
+
+
+class Options(TypedDict, total=False):
+    number: int
 '''
 
 

@@ -179,6 +179,8 @@ def _skipped(tree: ast.Module) -> list[tuple[Place, Place]]:
                 leave_out(node)
             case ast.keyword(arg="strict" | "slots" | "gc"):
                 leave_out(node)  # an assertion of zip, or a matter of memory
+            case ast.ClassDef(keywords=[ast.keyword(arg="total") as total]):
+                leave_out(total)  # of a TypedDict
             case ast.Call(func=ast.Name(id="dataclass_transform")):
                 leave_out(node)
             case ast.AnnAssign():
