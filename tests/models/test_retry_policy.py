@@ -164,6 +164,12 @@ def test_numbers_that_cannot_be_meant(wrong: dict[str, Any]) -> None:
         RetryPolicy(who="The caller", **wrong)
 
 
+def test_the_options_are_keywords() -> None:
+    """A number without its name would not say whether it counts attempts or seconds."""
+    with pytest.raises(TypeError, match="positional"):
+        RetryPolicy("The caller", 3)  # type: ignore[misc]
+
+
 @pytest.mark.parametrize(
     ("error", "model", "tool"),
     [
