@@ -43,8 +43,7 @@ class _Results:
             self.examined = min(self.examined, len(self.places))
             self.cleared = {index: msg for index, msg in self.cleared.items() if index < begin}
             self.large = {index for index in self.large if index < begin}
-        for index in range(begin, len(messages)):
-            msg = messages[index]
+        for index, msg in enumerate(messages[begin:], begin):
             if msg.role == "tool":
                 self.places.append(index)
                 for result in msg.content:

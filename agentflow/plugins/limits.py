@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -255,7 +255,7 @@ class UsageLimits(SideWrapper):
     def on_event(self, event: HookEvent) -> Awaitable[Stop | None] | Stop | Deny | None:
         """Count the amounts spent, and check before work begins."""
         root = self._root(event.context)
-        meter = self._meter(root)
+        meter = own(root, self, self._meter, root)
         if isinstance(event, PreReasoning):
             if self._counts:
                 return self._counted(event, root, meter)
@@ -304,7 +304,7 @@ class UsageLimits(SideWrapper):
     async def _run_model(
         self, root: RunContext, context: RunContext, inner: ModelSource, side: bool
     ) -> AsyncIterator[ModelChunk]:
-        meter, expected = self._meter(root), 0
+        meter, expected = own(root, self, self._meter, root), 0
         if not side:
             expected = meter.expected.get(context.call_id, 0) if self.count_input else 0
             reason = self._passed(root, meter, self._for_models, expected, begin="model_calls")
@@ -312,18 +312,17 @@ class UsageLimits(SideWrapper):
                 raise Veto(reason)
         bill: Usage | None = None
         finished = False
-        written = 0
+        shown: list[ModelChunk] = []
         chunks = inner.open()
         try:
             async for chunk in chunks:
                 if chunk.restart:
                     self._note_unpriced(root, meter, inner, bill)
-                    bill, written = None, 0
+                    bill, shown = None, []
                 if chunk.usage is not None:
                     bill = chunk.usage
-                written += len(chunk.text) + len(chunk.thinking)
-                for use in chunk.tool_uses:
-                    written += len(use.arguments)
+                elif bill is None:
+                    shown.append(chunk)
                 yield chunk
             finished = True
         finally:
@@ -333,7 +332,7 @@ class UsageLimits(SideWrapper):
                 if not side and (finished or bill is not None):
                     meter.unbilled += 1
             if finished and bill is None and self._bills:
-                bill = self._estimate(root, meter, context, inner, written)
+                bill = self._estimate(root, meter, context, inner, shown)
             if bill is not None and bill.cost is None:  # also for a broken attempt, if it reported usage
                 self._note_unpriced(root, meter, inner, bill)
             await close(chunks)
@@ -341,9 +340,13 @@ class UsageLimits(SideWrapper):
             raise self._unpriced(meter.unpriced)
 
     def _estimate(
-        self, root: RunContext, meter: _Meter, context: RunContext, inner: ModelSource, written: int
+        self, root: RunContext, meter: _Meter, context: RunContext, inner: ModelSource, shown: Iterable[ModelChunk]
     ) -> Usage:
         """Estimate the usage of a reply if the provider does not report it: four characters are a token."""
+        written = sum(
+            len(chunk.text) + len(chunk.thinking) + sum(len(use.arguments) for use in chunk.tool_uses)
+            for chunk in shown
+        )
         bill = Usage(own(context, self, RequestSize).tokens(inner.request.messages), max(1, written // 4))
         with self._lock:
             spent = self._spent(root, meter)
@@ -372,7 +375,7 @@ class UsageLimits(SideWrapper):
         )
 
     async def _run_tool(self, root: RunContext, inner: ToolSource) -> Any:
-        reason = self._passed(root, self._meter(root), self._for_tools, begin="tool_calls")
+        reason = self._passed(root, own(root, self, self._meter, root), self._for_tools, begin="tool_calls")
         if reason is not None:
             raise Veto(reason)
         token = _roots.set({**(_roots.get() or {}), self: root})
@@ -428,6 +431,7 @@ class UsageLimits(SideWrapper):
         return f"{text}, and the next request needs about {more:,} more." if more else f"{text}."
 
     def _meter(self, root: RunContext) -> _Meter:
+        """Return the run's counters, for a call of it."""
         meters = root.state[_Meters].by_key
         meter = meters.get(self.key)
         if meter is None:

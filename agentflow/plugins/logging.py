@@ -258,13 +258,15 @@ def _decision_of(event: Event) -> Fields:
 def _raised(event: HookEvent, level: str) -> str:
     """Raise the level of failures."""
     match event:
+        case PostActing() if event.tool_result.state not in ("success", "suspended"):
+            return "WARNING"
+        case PostActing() if event.decision is None:
+            return level
         case Error():
             return "ERROR" if event.fatal else "WARNING"
         case CallEnded(outcome="failed"):
             return "ERROR"
         case CallEnded(outcome="denied" | "stopped" | "limited" | "interrupted"):
-            return "WARNING"
-        case PostActing() if event.tool_result.state not in ("success", "suspended"):
             return "WARNING"
         case _ if event.decision is not None and event.decision.error is not None:
             return "WARNING"
@@ -273,12 +275,11 @@ def _raised(event: HookEvent, level: str) -> str:
 
 
 def _shown(value: object, clip: int) -> str:
-    """Return a value for a readable line: bare if it is one word, else quoted, always on one line."""
-    number = type(value) is int or type(value) is float
-    text = str(value) if number else text_of(value)
+    """Return a value that is no number for a readable line: bare if it is one word, else quoted, always on one line."""
+    text = text_of(value)
     if isinstance(value, bool):
         text = text.lower()
-    if len(text) <= clip and (number or text.isalnum()):
+    if len(text) <= clip and text.isalnum():
         return text
     if len(text) > clip:
         text = f"{text[:clip]}… ({len(text)} characters)"

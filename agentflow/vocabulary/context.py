@@ -227,6 +227,10 @@ class Trace:
         return model_calls_of(self._facts())
 
 
+_NO_OBJECTS: Final[dict[tuple[int, object], Any]] = {}
+"""The objects of a call without any, shared by all of these; never added to."""
+
+
 class RunContext:
     """The call that a hook or a tool runs in.
 
@@ -285,7 +289,7 @@ class RunContext:
         self._deps = deps
         self.session_state = session_state
         self.state = StateMap() if state is None else state
-        self._objects: dict[tuple[int, object], Any] | None = None
+        self._objects: dict[tuple[int, object], Any] = _NO_OBJECTS
         self._shadows: list[Shadow] | None = None
         self.compaction: Compaction | None = None
 
@@ -453,14 +457,14 @@ def own(context: RunContext, hook: object, make: Callable[P, T], *args: P.args, 
         args: The arguments of the class.
         kwargs: Its keyword arguments.
     """
-    objects = context._objects  # pyright: ignore[reportPrivateUsage] - as in `port_of`
-    if objects is None:
-        objects = context._objects = {}  # pyright: ignore[reportPrivateUsage] - the same
     try:
-        found: T = objects[id(hook), make]
+        return context._objects[id(hook), make]  # pyright: ignore[reportPrivateUsage] - as in `port_of`
     except KeyError:
-        found = objects[id(hook), make] = make(*args, **kwargs)
-    return found
+        made = make(*args, **kwargs)
+    if context._objects is _NO_OBJECTS:  # pyright: ignore[reportPrivateUsage] - the same
+        context._objects = {}  # pyright: ignore[reportPrivateUsage] - the same
+    context._objects[id(hook), make] = made  # pyright: ignore[reportPrivateUsage] - the same
+    return made
 
 
 called_from: ContextVar[CallPort | None] = ContextVar("agentflow_called_from", default=None)

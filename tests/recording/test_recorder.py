@@ -583,7 +583,7 @@ def test_a_killed_process_loses_nothing_from_before_the_last_write(tmp_path: Pat
 
 async def test_without_a_file_the_oldest_is_forgotten() -> None:
     """However much is recorded and never read, the waiting entries are bounded, and memory holds the newest records."""
-    recorder = Recorder(max_records=12)
+    recorder = Recorder(max_records=9)
     agent = Agent("a", ScriptedModel(lambda request: "Done."), hooks=[recorder])
     for number in range(1_200):
         await agent.call(f"go {number}", session=Session.fresh())

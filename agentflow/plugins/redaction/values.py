@@ -345,11 +345,11 @@ class Cleaning:
             replacements = Replacements() if known is None or not seen else known.replacements
             replaced = not ours and bool(seen and replacements.order)
             head, tail = view.head, view.tail
-            for at in range(max(seen, len(head)), len(view) - len(tail)):
-                if view.place(at) in replacements.by_place:
+            begin, by_place = max(seen, len(head)), replacements.by_place
+            for at, msg in enumerate(view[begin : len(view) - len(tail)], begin):
+                if by_place and view.place(at) in by_place:
                     replaced = True
                     continue
-                msg = view[at]
                 instead = self.message(msg)
                 if instead is not msg:
                     if not replacements.put(view, at, instead):

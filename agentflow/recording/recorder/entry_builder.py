@@ -19,27 +19,45 @@ from agentflow.recording.encoding import SCALARS, Clean, Encoder, ErrorText, Lin
 from agentflow.recording.log import LISTS
 from agentflow.recording.recorder.stream_redactor import Find, Finds, StreamRedactor
 from agentflow.vocabulary.chunks import ModelChunk
-from agentflow.vocabulary.events import EVENT_TYPES, CallEnded, Error, Event, PostReasoning, PreReasoning, TurnEvent
-from agentflow.vocabulary.messages import Msg, ToolUseBlock
+from agentflow.vocabulary.events import (
+    EVENT_TYPES,
+    ActingChunk,
+    CallEnded,
+    Error,
+    Event,
+    PostReasoning,
+    PreReasoning,
+    ReasoningChunk,
+    TurnEvent,
+)
+from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.saving.plain import plain
 from agentflow.vocabulary.verdicts import Decided
 
 __all__ = [
-    "FIELDS_OF",
     "NAMES",
-    "ChunkSeen",
+    "VALUES_OF",
     "EntryBuilder",
     "EntryValues",
     "EventSeen",
+    "FactsSeen",
     "FindsOfRun",
     "Observation",
     "RawChunk",
     "RecordedCall",
-    "ToolChunkSeen",
-    "as_data",
 ]
 
 # ---- observations
+
+
+class FactsSeen:
+    """How many facts of a run have been observed; its calls share it."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
 
 
 class RecordedCall:
@@ -48,6 +66,7 @@ class RecordedCall:
     Args:
         line: Its entry.
         above: The call with the tool that it runs in.
+        facts: The facts of its run that have been observed.
 
     Attributes:
         root: The outermost run; its log records the call.
@@ -55,10 +74,11 @@ class RecordedCall:
         begun: The hooks of all calls of its run that have begun since the last observation.
     """
 
-    __slots__ = ("begun", "call", "interrupted", "line", "parent", "root", "run", "source")
+    __slots__ = ("begun", "call", "facts", "interrupted", "line", "parent", "root", "run", "source")
 
-    def __init__(self, line: Line, above: RecordedCall | None = None) -> None:
+    def __init__(self, line: Line, above: RecordedCall | None = None, facts: FactsSeen | None = None) -> None:
         self.line = line
+        self.facts = facts or FactsSeen()
         self.call: str = line["call"]
         self.run: str = line["run"]
         self.source: str = line.get("source", "")
@@ -69,43 +89,20 @@ class RecordedCall:
 
 
 class EventSeen(NamedTuple):
-    """An event, with the values of its own fields."""
+    """An event.
+
+    Attributes:
+        place: Its call.
+        kind: Its class.
+        values: Its `seq`, `iteration`, `time` and `decision`, then its own fields, as `VALUES_OF` reads them. A decision's
+            exception is an `ErrorText`.
+        facts: The facts of its run since the last event.
+    """
 
     place: RecordedCall
     kind: type[Event]
-    seq: int
-    iteration: int
-    time: float
     values: tuple[Any, ...]
-    decision: Decided | None
-    failure: ErrorText | None = None
-
-
-class ChunkSeen(NamedTuple):
-    """A `ReasoningChunk`."""
-
-    place: RecordedCall
-    seq: int
-    iteration: int
-    time: float
-    chunk: ModelChunk
-    attempt: int
-    restart: bool
-    decision: Decided | None = None
-    failure: ErrorText | None = None
-
-
-class ToolChunkSeen(NamedTuple):
-    """An `ActingChunk`."""
-
-    place: RecordedCall
-    seq: int
-    iteration: int
-    time: float
-    use: ToolUseBlock
-    piece: Any
-    decision: Decided | None = None
-    failure: ErrorText | None = None
+    facts: Sequence[Fact] = ()
 
 
 class RawChunk(NamedTuple):
@@ -125,9 +122,9 @@ class EntryValues(NamedTuple):
     fields: Line
 
 
-Observation: TypeAlias = EventSeen | ChunkSeen | ToolChunkSeen | RawChunk | EntryValues
+Observation: TypeAlias = EventSeen | RawChunk | EntryValues
 
-_COMMON = {"iteration", "seq", "time", "decision"}
+_COMMON = ("seq", "iteration", "time", "decision")
 NAMES: dict[type[Event], tuple[str, ...]] = {
     kind: tuple(one.name for one in fields(kind) if one.name[0] != "_" and one.name not in _COMMON)
     for kind in EVENT_TYPES
@@ -135,27 +132,23 @@ NAMES: dict[type[Event], tuple[str, ...]] = {
 """The own fields of each event."""
 
 
-def as_data(value: Any) -> Any:
-    """Copy a value that a program may change later as data."""
-    return value if type(value) in SCALARS else plain(value)
+def _values_of(kind: type[Event]) -> Callable[[Any], tuple[Any, ...]]:
+    names = (*_COMMON, *NAMES[kind])
+    read: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
+    changeable = NAMES[kind] if issubclass(kind, TurnEvent) else ("chunk",) if kind is ActingChunk else ()
 
-
-def _fields_of(kind: type[Event]) -> Callable[[Any], tuple[Any, ...]]:
-    names, of_turn = NAMES[kind], issubclass(kind, TurnEvent)
-
-    def copied(value: Any) -> Any:
+    def copied(name: str, value: Any) -> Any:
         if isinstance(value, BaseException):
             return ErrorText.of(value)
-        return as_data(value) if of_turn else value
+        return plain(value) if name in changeable and type(value) not in SCALARS else value
 
-    if of_turn or issubclass(kind, Error | CallEnded):
-        return lambda event: tuple([copied(getattr(event, name)) for name in names])
-    read: Callable[[Any], Any] = attrgetter(*names)
-    return read if len(names) > 1 else lambda event: (read(event),)
+    if not changeable and not issubclass(kind, Error | CallEnded):
+        return read
+    return lambda event: tuple(map(copied, names, read(event)))
 
 
-FIELDS_OF = {kind: _fields_of(kind) for kind in NAMES}
-"""Return the values of an event's own fields; exceptions as text, and values that a program may change as data."""
+VALUES_OF = {kind: _values_of(kind) for kind in NAMES}
+"""Return the values of an event (see `EventSeen`); exceptions as text, and values that a program may change as data."""
 
 # ---- entries
 
@@ -228,28 +221,33 @@ class EntryBuilder:
     # ---- single observations
 
     def _one(self, one: Observation) -> None:
+        if isinstance(one, EventSeen) and one.facts:
+            self._facts(one.place.call, one.facts, one.values[2])
         match one:
             case RawChunk():
                 self._write_raw(one.n)
                 self._raw[one.n] = one
-            case ChunkSeen():
+            case EventSeen(kind=kind) if kind is ReasoningChunk:
                 self._chunk(one)
-            case ToolChunkSeen():
+            case EventSeen(kind=kind) if kind is ActingChunk:
                 self._piece(one)
             case EventSeen():
                 self._event(one)
             case EntryValues(kind="request"):
                 self._request(one.place.call, one.fields)
             case EntryValues(kind="facts"):
-                self._close()
-                for fact in one.fields["facts"]:
-                    self._add({**self._encoder.fact(fact), "call": one.place.call, "time": one.fields["time"]})
+                self._facts(one.place.call, one.fields["facts"], one.fields["time"])
             case EntryValues(kind="mark", fields={"what": "read"}) if self._paused(one):
                 pass
             case EntryValues():
                 self._other(one.kind, one.place.call, one.fields)
             case _:
                 assert_never(one)
+
+    def _facts(self, call: str, facts: Iterable[Fact], time: float) -> None:
+        self._close()
+        for fact in facts:
+            self._add({**self._encoder.fact(fact), "call": call, "time": time})
 
     def _call(self, line: Line) -> Line:
         """Encode the entry of a call."""
@@ -308,7 +306,8 @@ class EntryBuilder:
         self._close()
         fields: Line = {}
         refs: list[str] = []
-        for name, value in zip(NAMES[kind], one.values, strict=True):
+        seq, iteration, time, decision, *own = one.values
+        for name, value in zip(NAMES[kind], own, strict=True):
             if name in LISTS:
                 fields[name], shown = encoder.message_list(call, cast("Sequence[Msg]", value))
                 refs = shown if name == "input_messages" else refs
@@ -318,10 +317,10 @@ class EntryBuilder:
                 fields[name] = encoder.value(call, value)
         if kind is PreReasoning:
             self._asked[call] = refs, fields.get("tools", []), fields.get("options", {})
-        line: Line = {"kind": "event", "type": kind.__name__, "call": call, "seq": one.seq}
-        line.update({"iteration": one.iteration, "time": one.time, "fields": fields})
-        if one.decision is not None:
-            line["decision"] = self._decision(call, one.decision, one.failure)
+        line: Line = {"kind": "event", "type": kind.__name__, "call": call, "seq": seq}
+        line.update({"iteration": iteration, "time": time, "fields": fields})
+        if decision is not None:
+            line["decision"] = self._decision(call, decision)
         self._add(line)
         if kind is CallEnded:
             encoder.forget(call)
@@ -329,7 +328,8 @@ class EntryBuilder:
             if self._redactor is not None:
                 self._redactor.forget(call)
 
-    def _decision(self, call: str, decided: Decided, failure: ErrorText | None) -> Line:
+    def _decision(self, call: str, decided: Decided) -> Line:
+        failure: Any = decided.error
         shown: Line = {"hook": decided.hook}
         if decided.verdict is not None:
             shown["verdict"] = self._encoder.verdict(call, decided.verdict)
@@ -356,24 +356,25 @@ class EntryBuilder:
 
     # ---- batches
 
-    def _chunk(self, one: ChunkSeen) -> None:
+    def _chunk(self, one: EventSeen) -> None:
         """Batch a chunk of a reply; if hooks passed it on unchanged, it is written once, as an event that names its reply."""
-        reply = next((n for n, raw in self._raw.items() if raw.chunk is one.chunk), None)
+        seq, iteration, time, _, chunk, attempt, restart = one.values
+        reply = next((n for n, raw in self._raw.items() if raw.chunk is chunk), None)
         if reply is not None:
             del self._raw[reply]
         else:  # the chunks that hooks made it of come first
             for n in [n for n, raw in self._raw.items() if raw.place.call == one.place.call]:
                 self._write_raw(n)
-        head = ("chunks", one.place.call, one.iteration, one.attempt, reply)
-        batch = self._append(one, head, self._encoder.piece(one.chunk), one.seq, one.restart)
-        self._end_failed(one, batch)
+        head = ("chunks", one.place.call, iteration, attempt, reply)
+        self._end_failed(one, self._append(one.place, head, time, self._encoder.piece(chunk), seq, restart))
 
-    def _piece(self, one: ToolChunkSeen) -> None:
+    def _piece(self, one: EventSeen) -> None:
         call = one.place.call
-        head = ("pieces", call, one.iteration, self._encoder.tool_use(one.use))
-        alone = self._redactor is None or not self._encoder.content or not isinstance(one.piece, str)
-        piece = self._encoder.value(call, one.piece) if alone else plain(one.piece)
-        self._end_failed(one, self._append(one, head, piece, one.seq))
+        seq, iteration, time, _, use, value = one.values
+        head = ("pieces", call, iteration, self._encoder.tool_use(use))
+        alone = self._redactor is None or not self._encoder.content or not isinstance(value, str)
+        piece = self._encoder.value(call, value) if alone else plain(value)
+        self._end_failed(one, self._append(one.place, head, time, piece, seq))
 
     def _paused(self, read: EntryValues) -> bool:
         """Add a wait for the reader to the chunk after which the run waited, if that is the last one of the batch."""
@@ -392,12 +393,13 @@ class EntryBuilder:
         """Write a model's chunk that became no event."""
         raw = self._raw.pop(n, None)
         if raw is not None:
-            self._append(raw, ("reply", raw.place.call, n), self._encoder.piece(raw.chunk))
+            self._append(raw.place, ("reply", raw.place.call, n), raw.time, self._encoder.piece(raw.chunk))
 
     def _append(
         self,
-        one: ChunkSeen | ToolChunkSeen | RawChunk,
+        place: RecordedCall,
         head: tuple[Any, ...],
+        time: float,
         piece: Any,
         seq: int | None = None,
         restart: bool = False,
@@ -408,23 +410,24 @@ class EntryBuilder:
         if batch is None or not continues or (seq is not None and batch["seq"] + len(batch["pieces"]) != seq):
             self._close()
             batch = {name: value for name, value in zip(_HEADS[head[0]], head, strict=True) if value is not None}
-            batch.update({"time": one.time, "pieces": [], "at": []})
+            batch.update({"time": time, "pieces": [], "at": []})
             self._batch = batch
             if seq is not None:
                 batch["seq"] = seq
             if restart:
                 batch["restart"] = True
-            self._head, self._run_of_batch = head, one.place.run
+            self._head, self._run_of_batch = head, place.run
             if self._redactor is not None:
                 self._redactor.begin(batch)
         batch["pieces"].append(piece)
-        batch["at"].append(round((one.time - batch["time"]) * 1000, 3))
+        batch["at"].append(round((time - batch["time"]) * 1000, 3))
         return batch
 
-    def _end_failed(self, one: ChunkSeen | ToolChunkSeen, batch: Line) -> None:
+    def _end_failed(self, one: EventSeen, batch: Line) -> None:
         """End the batch after a chunk if its hooks have failed."""
-        if one.decision is not None:
-            batch["decision"] = self._decision(one.place.call, one.decision, one.failure)
+        decision = one.values[3]
+        if decision is not None:
+            batch["decision"] = self._decision(one.place.call, decision)
             self._close()
 
     def _close(self) -> None:

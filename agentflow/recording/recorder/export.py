@@ -164,9 +164,9 @@ class _Converter:
         decision = None
         if isinstance(decided, AnyVerdict) and not isinstance(decided, Approve):  # an approval is a person's
             decision = Decided(decided, hook)
-        fields = tuple([values.get(name) for name in NAMES[kind]])
         when = self._time if time is None else time
-        return EventSeen(self._place, kind, self._seq, self._iteration, when, fields, decision)
+        fields = [values.get(name) for name in NAMES[kind]]
+        return EventSeen(self._place, kind, (self._seq, self._iteration, when, decision, *fields))
 
     def _events(self, fact: Fact, history: Sequence[object], added: Sequence[object]) -> Iterable[EventSeen]:
         match fact:

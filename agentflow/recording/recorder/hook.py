@@ -48,15 +48,13 @@ from agentflow.recording.keeping import LogStore, check_bounds
 from agentflow.recording.log import RunLog
 from agentflow.recording.reading import load
 from agentflow.recording.recorder.entry_builder import (
-    FIELDS_OF,
-    ChunkSeen,
+    VALUES_OF,
     EntryBuilder,
     EntryValues,
     EventSeen,
+    FactsSeen,
     RawChunk,
     RecordedCall,
-    ToolChunkSeen,
-    as_data,
 )
 from agentflow.recording.recorder.files import (
     FileSink,
@@ -87,7 +85,7 @@ from agentflow.vocabulary.events import (
 )
 from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest
-from agentflow.vocabulary.verdicts import Deny
+from agentflow.vocabulary.verdicts import Decided, Deny
 
 __all__ = ["FindsInStream", "Recorder", "Redacts", "run_of"]
 
@@ -97,7 +95,10 @@ _LAYERS: dict[type[Event], str] = {
     PreToolRound: "tool_results",
     PreActing: "tool_result",
 }
-_CHUNKS = (ReasoningChunk, ActingChunk)
+_CHUNKS = frozenset({ReasoningChunk, ActingChunk})
+_NONE: tuple[Any, ...] = ()
+_make = cast("Callable[..., Any]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - a named tuple is made
+"""Makes a named tuple without a call in Python: a run makes some for each of its events."""
 _NO_CALL: Line = {"kind": "call", "call": "", "run": "", "session": ""}
 _MOST_CALLS = 10_000
 """The limit of open calls; older ones are forgotten, since a process that stops leaves them open."""
@@ -188,7 +189,7 @@ class Recorder(ChangeListener, SideWrapper):
         self._writer = Writer(self._builder, target, prune is not None, max_records, interval, closed)
         self._put = self._writer.put
         self._places: OrderedDict[str, RecordedCall] = OrderedDict()
-        self._seen_facts: OrderedDict[str, int] = OrderedDict()
+        self._seen_facts: OrderedDict[str, FactsSeen] = OrderedDict()
         self._number = count(1).__next__
         if target is not None:
             closing = weakref.finalize(self, self._writer.close)
@@ -248,21 +249,26 @@ class Recorder(ChangeListener, SideWrapper):
         if frame is None:
             return None
         place = self._places.get(frame.call_id) or self._begin(event, frame)
+        kind = event.__class__
+        values = VALUES_OF[kind](event)
+        decision, facts = values[3], _NONE
         if place.begun:
             self._write_begun(place, event.seq)
-        kind, decision, time = type(event), event.decision, event.time
         if decision is not None or kind not in _CHUNKS:
-            self._look(place, run_of(frame.context), time)
-        failure = None if decision is None or decision.error is None else ErrorText.of(decision.error)
-        if kind not in _CHUNKS:
-            values = FIELDS_OF[kind](event)
-            self._put(EventSeen(place, kind, event.seq, event.iteration, time, values, decision, failure))
-        elif isinstance(event, ReasoningChunk):
-            of_chunk = event.incremental_chunk, event.attempt, event.restart
-            self._put(ChunkSeen(place, event.seq, event.iteration, time, *of_chunk, decision, failure))
-        elif isinstance(event, ActingChunk):
-            of_chunk = event.tool_use, as_data(event.chunk)
-            self._put(ToolChunkSeen(place, event.seq, event.iteration, time, *of_chunk, decision, failure))
+            run: Any = frame.context._port  # pyright: ignore[reportPrivateUsage] - `run_of`, without its calls
+            every, seen = run.journal.facts, place.facts
+            if len(every) != seen.count:
+                facts = every[seen.count :]
+                seen.count = len(every)
+            if run.scope.cause is not None and not place.interrupted:
+                if facts:
+                    self._put(EntryValues(place, "facts", {"time": event.time, "facts": facts}))
+                    facts = _NONE
+                self._look_for_end(place, run)
+            if decision is not None and decision.error is not None:
+                failed = Decided(decision.verdict, decision.hook, cast("Any", ErrorText.of(decision.error)))
+                values = (*values[:3], failed, *values[4:])
+        self._put(_make(EventSeen, (place, kind, values, facts)))
         if kind is CallEnded:
             self._places.pop(frame.call_id, None)
             # A call inside another call's tool does not wait: concurrent work would overtake it.
@@ -291,22 +297,20 @@ class Recorder(ChangeListener, SideWrapper):
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
             now = frame.context.clock.now()
-            self._in_order(
-                EntryValues(place, "mark", {"time": now, "what": "injected", "seq": event.seq, "hook": hook.name})
-            )
+            self._in_order(place, "mark", {"time": now, "what": "injected", "seq": event.seq, "hook": hook.name})
 
     def _mark(
         self, place: RecordedCall, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
     ) -> Awaitable[None] | None:
         """Record that a tool injects messages, or decides about concurrent work."""
-        self._in_order(EntryValues(place, "mark", {"time": context.clock.now(), "what": what, "n": n}))
+        self._in_order(place, "mark", {"time": context.clock.now(), "what": what, "n": n})
         return None
 
-    def _in_order(self, one: EntryValues) -> None:
+    def _in_order(self, place: RecordedCall, kind: str, fields: Line) -> None:
         """Record an observation, after the beginnings of hooks before it."""
-        if one.place.begun:
-            self._write_begun(one.place)
-        self._put(one)
+        if place.begun:
+            self._write_begun(place)
+        self._put(_make(EntryValues, (place, kind, fields)))
 
     def _write_begun(self, place: RecordedCall, seq: int = 0) -> None:
         """Record the beginnings of running hooks, except for the event that ends now."""
@@ -359,7 +363,8 @@ class Recorder(ChangeListener, SideWrapper):
         if run.parent is not None and turn is not None:
             above = self._places.get(turn.run.call_id)
             line["parent"] = {"call": turn.run.call_id, "tool_use": turn.use.id}
-        place = self._places[frame.call_id] = RecordedCall(line, above)
+        facts = self._seen_facts.setdefault(frame.run_id, FactsSeen())
+        place = self._places[frame.call_id] = RecordedCall(line, above, facts)
         if above is None and run.parent is not None and turn is not None:
             place.root = turn.run.run_id
         buffer = run.events.buffer
@@ -367,8 +372,9 @@ class Recorder(ChangeListener, SideWrapper):
             buffer.on_wait = partial(self._wait_for_reader, buffer.on_wait)
         listener = run.scope.listener  # another recorder's
         run.scope.listener = lambda: (listener is not None and listener(), self._look_for_end(place, run))
-        if len(self._places) > _MOST_CALLS:
-            self._places.popitem(last=False)
+        for known in (self._places, self._seen_facts):
+            if len(known) > _MOST_CALLS:
+                known.popitem(last=False)
         return place
 
     def _wait_for_reader(
@@ -383,22 +389,9 @@ class Recorder(ChangeListener, SideWrapper):
 
         def record(cancelled: bool) -> None:
             what = "unread" if cancelled else "read"
-            self._in_order(EntryValues(place, "mark", {"time": now(), "what": what, "seq": event.seq}))
+            self._in_order(place, "mark", {"time": now(), "what": what, "seq": event.seq})
 
         return ReaderWait(until, self._writer.latest, now, record)
-
-    def _look(self, place: RecordedCall, run: RunBase, time: float) -> None:
-        """Record new facts, and the cause of an early end of the call."""
-        facts = run.journal.facts
-        count, seen = len(facts), self._seen_facts.get(place.run, 0)
-        if count != seen:
-            self._seen_facts[place.run] = count
-            if not seen and len(self._seen_facts) > _MOST_CALLS:
-                self._seen_facts.popitem(last=False)
-            if count > seen:
-                self._put(EntryValues(place, "facts", {"time": time, "facts": tuple(facts[seen:])}))
-        if run.scope.cause is not None:
-            self._look_for_end(place, run)
 
     def _look_for_end(self, place: RecordedCall, run: RunBase) -> None:
         """Record the cause of an early end of the call: at once, or with the call's first event if it came earlier."""
@@ -417,7 +410,7 @@ class Recorder(ChangeListener, SideWrapper):
                 pass
             case _:
                 assert_never(cause.kind)
-        self._in_order(EntryValues(place, "interrupt", line))
+        self._in_order(place, "interrupt", line)
 
     # ---- results of models and tools
 
@@ -460,16 +453,24 @@ class Recorder(ChangeListener, SideWrapper):
     ) -> AsyncIterator[ModelChunk]:
         n, put, now = self._number(), self._put, context.clock.now
         run = run_of(context)
-        sent: Line = {"n": n, "iteration": iteration, "time": now(), "side": side, "model": request.model}
-        sent.update({"messages": request.messages, "tools": request.tools, "options": request.options})
-        self._in_order(EntryValues(place, "request", sent))
+        sent: Line = {
+            "n": n,
+            "iteration": iteration,
+            "time": now(),
+            "side": side,
+            "model": request.model,
+            "messages": request.messages,
+            "tools": request.tools,
+            "options": request.options,
+        }
+        self._in_order(place, "request", sent)
         end: End = "done"
         failure: ErrorText | None = None
         waited = None
         stream = inner.open()
         try:
             async for chunk in stream:
-                put(RawChunk(place, n, now(), chunk))
+                put(_make(RawChunk, (place, n, now(), chunk)))
                 yield chunk
             if run.scope.is_cancelled() and not place.interrupted:
                 self._look_for_end(place, run)
@@ -481,7 +482,7 @@ class Recorder(ChangeListener, SideWrapper):
         finally:
             await close(stream)
             answered: Line = {"n": n, "time": now(), "end": end, "error": failure, "waited": waited}
-            self._in_order(EntryValues(place, "answered", answered))
+            self._in_order(place, "answered", answered)
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
         """Record the result of the tool, after all other hooks."""
@@ -498,12 +499,12 @@ class Recorder(ChangeListener, SideWrapper):
         outer = injecting.get()
         injecting.set(injections)
         started: Line = {"n": n, "tool_use": event.tool_use, "iteration": event.iteration, "time": now()}
-        self._in_order(EntryValues(place, "started", started))
+        self._in_order(place, "started", started)
         finished: Line = {"n": n}
         try:
             result = await source.resolve()
             finished["result"] = result if isinstance(result, ToolResultBlock) else None
-            if not place.interrupted:
+            if run.scope.cause is not None:
                 self._look_for_end(place, run)
             return result
         except BaseException as error:  # recorded, then raised again; also a cancellation
@@ -514,7 +515,7 @@ class Recorder(ChangeListener, SideWrapper):
             if injections.added:
                 finished["injected"] = _injections(injections.added)
             finished["time"] = now()
-            self._in_order(EntryValues(place, "finished", finished))
+            self._in_order(place, "finished", finished)
 
     def _ending(self, place: RecordedCall, run: RunBase, error: BaseException) -> tuple[End, ErrorText | None]:
         """Return how work ended that raised an exception."""
@@ -529,7 +530,8 @@ class Recorder(ChangeListener, SideWrapper):
 
 def run_of(context: RunContext) -> RunBase:
     """Return the run of a context."""
-    return cast("RunBase", port_of(context))
+    run: Any = port_of(context)
+    return run
 
 
 def _injections(added: Iterable[tuple[tuple[Msg, ...], bool]]) -> list[Line]:

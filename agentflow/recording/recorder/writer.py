@@ -28,6 +28,7 @@ from agentflow.recording.log import RunLog
 from agentflow.recording.reading import read_lines
 from agentflow.recording.recorder.entry_builder import EntryBuilder, EventSeen, Observation
 from agentflow.recording.recorder.files import Sink
+from agentflow.vocabulary.events import CallEnded
 
 __all__ = ["Target", "Writer", "as_text", "log_of"]
 
@@ -245,7 +246,7 @@ def _warn(text: str) -> None:
 
 def _ends(one: Observation) -> bool:
     """Return whether it ends or suspends an outermost run."""
-    return isinstance(one, EventSeen) and one.kind.__name__ == "CallEnded" and one.place.run == one.place.root
+    return isinstance(one, EventSeen) and one.kind is CallEnded and one.place.run == one.place.root
 
 
 def as_text(line: Line) -> str:
