@@ -9,7 +9,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -23,23 +22,14 @@ from agentflow.models.wire import encode
 
 __all__ = ["AnthropicBatch"]
 
-_EARLIER = 300  # seconds by which the provider's clock may differ
-_LATER = 3600
+_LATER = 3600  # seconds within which a batch is created, with its retries
 _COUNTS = ("processing", "succeeded", "errored", "canceled", "expired")
 
 
 class AnthropicBatch(AnthropicWire, BatchWire):
     """A model of Anthropic's messages API through its message batches: half the price, replies within 24 hours.
 
-    The arguments are those of `AnthropicWire`, and those of `OpenAIBatch`.
-
-    Args:
-        name: The model's name.
-        path: The file that records submitted batches and their results (SQLite), one for each job.
-        window: How long requests are collected, in seconds from the first one.
-        poll: The longest wait between two looks at a submitted batch, in seconds.
-        max_requests: The largest batch; by default the provider's limit.
-        keep_cancelled: Whether a batch continues at the provider, for the next start, if all its runs were cancelled.
+    The arguments are those of `AnthropicWire`, and those that `OpenAIBatch` describes.
 
     Example:
         >>> AnthropicBatch("claude-haiku-4-5", path="job.db").name
@@ -50,6 +40,7 @@ class AnthropicBatch(AnthropicWire, BatchWire):
 
     _most_requests = 100_000
     _most_bytes = 256_000_000
+    _list = ("limit=1000", "after_id")
 
     def _batch_url(self, rest: str = "") -> str:
         return f"{self._url()}/batches{rest}"
@@ -60,13 +51,11 @@ class AnthropicBatch(AnthropicWire, BatchWire):
         return self._id_of(await self._json_of(self._send("POST", url, data, repeatable=False), url))
 
     async def _find(self, known: RecordedBatch) -> str | None:
-        page = await self._listed(self._batch_url("?limit=1000"))
         others = self._opened().ids()
-        for row in items(page.get("data")):
+        for row, age in await self._recent(self._batch_url(), known):
             found, counts = str(field(row, "id")), field(row, "request_counts")
             size = sum(count(field(counts, kind)) for kind in _COUNTS)
-            age = _moment(field(row, "created_at")) - known.at
-            if found in others or size != known.size or not -_EARLIER <= age <= _LATER:
+            if found in others or size != known.size or age > _LATER:
                 continue
             await self._collect(known._replace(id=found), downloads=1)
             if self._opened().results(known.name):
@@ -115,10 +104,3 @@ def _replayed(message: Mapping[str, Any]) -> Iterable[bytes]:
     end = {"stop_reason": message.get("stop_reason")}
     yield encode({"type": "message_delta", "delta": end, "usage": message.get("usage")})
     yield encode({"type": "message_stop"})
-
-
-def _moment(text: object) -> float:
-    try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
-        return 0.0

@@ -19,9 +19,11 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
+from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, Unpack
+from urllib.parse import quote
 
 import msgspec
 
@@ -32,7 +34,7 @@ from agentflow.models.batch_record import BatchRecord, RecordedBatch, Slot
 from agentflow.models.conversion import Conversation
 from agentflow.models.http import NO_JSON, failures, refusal
 from agentflow.models.listing import batch_prices, price
-from agentflow.models.loose import NotUnderstoodError
+from agentflow.models.loose import NotUnderstoodError, field, items
 from agentflow.models.provider_errors import ProviderError, broken_stream
 from agentflow.models.wire import DirectWire, WireOptions, encode
 from agentflow.vocabulary.chunks import ModelChunk
@@ -50,6 +52,7 @@ _MOST_FAILURES = 60
 _MOST_SHORT = 3
 _CANCELLING = 10.0
 _STORED_AT_ONCE = 500
+_EARLIER = 300  # seconds by which the provider's clock may differ
 _ENVELOPE = 200  # bytes of a line around a request's body
 _LONGEST_LIST = 1 << 24
 
@@ -119,23 +122,14 @@ class _Batch:
 
 
 class BatchWire(DirectWire):
-    """A model whose requests are sent in batches.
-
-    Args:
-        name: The model's name.
-        path: The file that records submitted batches and their results (SQLite), one for each job. If a process is killed, the
-            next one that makes the same requests gets their results.
-        window: How long requests are collected, in seconds from the first one.
-        poll: The longest wait between two looks at a submitted batch, in seconds.
-        max_requests: The largest batch; by default the provider's limit.
-        keep_cancelled: Whether a batch continues at the provider, for the next start, if all its runs were cancelled.
-        options: The arguments of every direct wire.
-    """
+    """A model whose requests are sent in batches. `OpenAIBatch` describes the arguments."""
 
     __slots__ = ("_batches", "_collecting", "_keep", "_loop", "_most", "_path", "_poll", "_record", "_window")
 
     _most_requests: ClassVar[int]
     _most_bytes: ClassVar[int]
+    _list: ClassVar[tuple[str, str]]
+    """The parameters of a list of batches: its size, and the id after which it begins."""
 
     def __init__(
         self,
@@ -452,6 +446,19 @@ class BatchWire(DirectWire):
             f"{self._name} created a batch or a file, but its answer has no id.", model=self._name, retryable=True
         )
 
+    async def _recent(self, url: str, known: RecordedBatch) -> list[tuple[object, float]]:
+        """Return the provider's batches, the newest first, and how many seconds after a batch they were created; no older ones."""
+        limit, after = self._list
+        found: list[tuple[object, float]] = []
+        rest = f"?{limit}"
+        while True:
+            page = await self._listed(url + rest)
+            rows = [(row, _moment(field(row, "created_at")) - known.at) for row in items(page.get("data"))]
+            found += rows
+            if not rows or page.get("has_more") is not True or rows[-1][1] < -_EARLIER:
+                return [(row, age) for row, age in found if age >= -_EARLIER]
+            rest = f"?{limit}&{after}={quote(str(field(rows[-1][0], 'id')), safe='')}"
+
     # -- a provider's own
 
     @abstractmethod
@@ -473,6 +480,13 @@ class BatchWire(DirectWire):
     @abstractmethod
     def _events(self, line: bytes) -> Iterable[bytes] | NoReply | ProviderError:
         """Return the events of the reply in a line of results, as the wire's reader reads them, or the request's failure."""
+
+
+def _moment(value: object) -> float:
+    try:
+        return float(value) if isinstance(value, (int, float)) else datetime.fromisoformat(str(value)).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _waits(longest: float) -> Iterator[float]:

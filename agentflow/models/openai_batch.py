@@ -16,14 +16,13 @@ import msgspec
 
 from agentflow.models.batch_record import RecordedBatch
 from agentflow.models.batching import CANCELLED, EXPIRED, BatchWire, Ended, NoReply, Requests
-from agentflow.models.loose import count, field, items
+from agentflow.models.loose import field, items
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.wire import encode
 
 __all__ = ["OpenAIBatch"]
 
-_EARLIER = 300  # seconds by which the provider's clock may differ
 _BOUNDARY = "agentflow-batch-5b1f7a"
 _FINAL = frozenset({"completed", "expired", "cancelled"})
 
@@ -52,6 +51,7 @@ class OpenAIBatch(OpenAIWire, BatchWire):
 
     _most_requests = 50_000
     _most_bytes = 200_000_000
+    _list = ("limit=100", "after")
 
     def _endpoint(self) -> str:
         return f"/v1{self._url().removeprefix(self._base())}"
@@ -75,21 +75,10 @@ class OpenAIBatch(OpenAIWire, BatchWire):
         return self._id_of(await self._json_of(self._send("POST", url, encode(asked), repeatable=False), url))
 
     async def _find(self, known: RecordedBatch) -> str | None:
-        url = f"{self._base()}/batches?limit=100"
-        after = ""
-        while True:
-            page = await self._listed(url + after)
-            rows = items(page.get("data"))
-            for row in rows:
-                if field(field(row, "metadata"), "agentflow") == known.name:
-                    return str(field(row, "id"))
-            if (
-                not rows
-                or page.get("has_more") is not True
-                or count(field(rows[-1], "created_at")) < known.at - _EARLIER
-            ):
-                return None
-            after = f"&after={quote(str(field(rows[-1], 'id')), safe='')}"
+        for row, _ in await self._recent(f"{self._base()}/batches", known):
+            if field(field(row, "metadata"), "agentflow") == known.name:
+                return str(field(row, "id"))
+        return None
 
     async def _look(self, id: str) -> Ended | None:  # noqa: A002
         found = await self._listed(f"{self._base()}/batches/{quote(id, safe='')}")

@@ -111,8 +111,6 @@ class Verifier(Generic[T_co]):
         name = description or getattr(predicate, "__name__", "a predicate")
         return self._item(f"an item for which {name} holds", predicate)
 
-    expect_next_matches = expect_matches
-
     def expect_count(self, count: int) -> Verifier[T_co]:
         """Expect a number of further items of any value."""
         for number in range(1, count + 1):

@@ -216,8 +216,8 @@ async def test_results_that_break_off(wire: str, tmp_path: Path) -> None:
 
 @vendors
 async def test_an_answer_that_is_lost_makes_no_second_batch(wire: str, tmp_path: Path) -> None:
-    """If it is unknown whether a batch was created, it is found at the provider, among others of its size and time."""
-    async with Desk(wire, tmp_path, shout, BatchPlan(lost=2)) as desk:
+    """If it is unknown whether a batch was created, it is found at the provider, on any page, among others like it."""
+    async with Desk(wire, tmp_path, shout, BatchPlan(lost=2, page=1)) as desk:
         other = desk.model(path=tmp_path / "other.db")
         said = await asyncio.gather(asked(other, "x", "y"), asked(desk.model(), "a", "b"))
     assert (said, desk.sizes) == ([["X", "Y"], ["A", "B"]], [2, 2])

@@ -107,10 +107,6 @@ class LogNormalizer:
         numbers = self._ids.setdefault(call, {})
         return numbers.setdefault(id, f"#{len(numbers) + 1}")
 
-    def id_of(self, call: str, number: str) -> str | None:
-        """Return the id with a number, or None if there are not that many yet."""
-        return next((id for id, found in self._ids.get(call, {}).items() if found == number), None)  # noqa: A001
-
     def steps(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> list[Step]:
         """Return the events of an entry."""
         if isinstance(entry, ChunksEntry):

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -24,7 +23,7 @@ from agentflow._support.json_text import read_json_text
 from agentflow._support.shown import printable
 from agentflow._support.validation import adapter_of, first_problem
 from agentflow.errors import UsageError
-from agentflow.testing.evaluation.report import Evaluation, estimate_text
+from agentflow.testing.evaluation.report import Evaluation, as_text, estimate_text
 from agentflow.testing.evaluation.statistics import Estimate, mean_of
 
 __all__ = ["Baseline", "Change", "Comparison", "Status", "compare", "read_baseline"]
@@ -129,10 +128,7 @@ class Comparison:
         return table
 
     def __str__(self) -> str:
-        console = Console(width=110, no_color=True)
-        with console.capture() as printed:
-            console.print(self)
-        return printed.get()
+        return as_text(self)
 
 
 _COLOURS: Final[dict[Status, str]] = {

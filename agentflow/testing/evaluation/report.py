@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 from xml.etree import ElementTree
 
-from rich.console import Console
+from rich.console import Console, ConsoleRenderable, RichCast
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +22,7 @@ from agentflow.testing.evaluation.statistics import Estimate, mean_of, rate_of
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["FORM", "CaseResult", "Evaluation", "estimate_text"]
+__all__ = ["FORM", "CaseResult", "Evaluation", "as_text", "estimate_text"]
 
 FORM: Final = "agentflow.evaluation"
 """Marks the files of results; they are the baselines of later evaluations."""
@@ -221,10 +221,15 @@ class Evaluation:
         return table
 
     def __str__(self) -> str:
-        console = Console(width=110, no_color=True)
-        with console.capture() as printed:
-            console.print(self)
-        return printed.get()
+        return as_text(self)
+
+
+def as_text(table: ConsoleRenderable | RichCast) -> str:
+    """Return a table as text without colours."""
+    console = Console(width=110, no_color=True)
+    with console.capture() as printed:
+        console.print(table)
+    return printed.get()
 
 
 def _row(case: CaseResult, repeated: bool, graded: bool) -> list[Text]:

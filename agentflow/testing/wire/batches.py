@@ -48,6 +48,7 @@ class BatchPlan:
         short: How many downloads of results end properly, but without the last line.
         lost: How many batches are created without an answer: the connection is closed.
         statuses: The statuses of the first requests about batches and files; 200 is the ordinary answer.
+        page: The most batches on a page of the list.
         silent: How many batches are created without an answer: the connection stays open.
     """
 
@@ -62,6 +63,7 @@ class BatchPlan:
     lost: int = 0
     silent: int = 0
     statuses: Sequence[int] = ()
+    page: int = 1_000
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -321,7 +323,7 @@ class VendorBatches:
         newest = self.list[::-1]
         after = query.get("after") or query.get("after_id")
         start = next((n + 1 for n, one in enumerate(newest) if one.id == after), 0)
-        rows = newest[start : start + int(query.get("limit", "20"))]
+        rows = newest[start : start + min(int(query.get("limit", "20")), self.plan.page)]
         return {
             "object": "list",
             "data": [self._shown(one) for one in rows],
