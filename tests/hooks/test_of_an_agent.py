@@ -193,7 +193,7 @@ def test_a_decorated_function_can_still_be_called_and_taken_off(place: str) -> N
     @where.on(PostActing)
     @where.on(PreActing)
     def both(event: Any) -> str:
-        """A handler of both events."""
+        """Said."""
         return f"seen {event}"
 
     assert (both("it"), both.__name__, both.__doc__) == ("seen it", "both", "Said.")

@@ -221,7 +221,7 @@ async def test_a_workflow_is_an_agent_like_any_other() -> None:
 
     @workflow(inner_writer)
     async def inner(task: str) -> str:
-        """Write."""
+        """Writes."""
         return (await ask(inner_writer, task)).text
 
     boss = Agent("boss", ScriptedModel([use("t1", "inner", message="go"), "done"]), tools=[inner])
