@@ -20,6 +20,7 @@ from typing import Any, Final
 
 __all__ = ["LimitPassed", "TimeLimit", "drive"]
 
+_NOTHING_YET: Final = object()
 _SLACK: Final = 1e-9  # the loop can call a timer this much early; without it a moved timer could spin
 
 
@@ -118,26 +119,25 @@ class TimeLimit:
 
 @types.coroutine
 def drive(
-    coro: Coroutine[Any, Any, Any], context: Context, seconds: float | None, limit: TimeLimit | None = None
+    coro: Coroutine[Any, Any, Any], context: Context, limit: TimeLimit, yielded: object = _NOTHING_YET
 ) -> Generator[Any, Any, Any]:
     """Run a coroutine to its end in a context, under a limit, in the caller's task.
 
     Args:
-        coro: The tool's work, not started.
+        coro: The tool's work.
         context: The context.
-        seconds: The limit; None: no limit.
-        limit: The limit as an object, if it can be paused or is shared by several steps.
+        limit: The limit.
+        yielded: What its first step has yielded, if that was executed already.
 
     Raises:
         LimitPassed: The limit passed, and there was no other cancellation.
     """
     run = context.run
-    try:
-        yielded = run(coro.send, None)
-    except StopIteration as stop:
-        return stop.value
-    if limit is None:
-        limit = TimeLimit(seconds)
+    if yielded is _NOTHING_YET:
+        try:
+            yielded = run(coro.send, None)
+        except StopIteration as stop:
+            return stop.value
     limit.start()
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()  # the caller may have survived earlier cancellations

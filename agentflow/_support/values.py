@@ -251,8 +251,14 @@ def maker(
     """
     names: dict[str, object] = {"_new": object.__new__, "_draft": draft_class(cls), "_real": form or cls}
     lines = ["self = _new(_draft)"]
+    parameters, unpacked = given, ()
+    if packed is not None:
+        parameters, unpacked = (*given[:packed], "values"), given[packed:]
+        lines.append(f"({''.join(f'self.{name}, ' for name in unpacked)}) = values")
     for f in fields(cls):
         source = f.name
+        if f.name in unpacked:
+            continue
         if f.name not in given:
             if f.default is MISSING:
                 raise TypeError(f"{cls.__name__}.{f.name} has no default, so it must be given")
@@ -260,10 +266,6 @@ def maker(
             names[source] = f.default
         lines.append(f"self.{f.name} = {source}")
     lines += ["self.__class__ = _real", "return self"]
-    parameters = given
-    if packed is not None:
-        parameters = (*given[:packed], "values")
-        lines.insert(0, f"({''.join(f'{name}, ' for name in given[packed:])}) = values")
     made = _compiled(f"make_{cls.__name__}", ", ".join(parameters), lines, names)
     made.__doc__ = f"Build a `{cls.__name__}` from {', '.join(given)}, by position."
     return made

@@ -409,7 +409,8 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
                 decisions, run_id = None, config.new_id("run_")
             else:
                 raise not_open(session)
-            hooks, source, deps = self._hooks, "", options.get("deps")
+            hooks, source, deps, above = self._hooks, "", options.get("deps"), None
+            children = options.get("children", False)
             if hooks is None or config.process.hooks is not self._process_seen:
                 hooks = self._hook_set()
             if asked is not None:
@@ -417,17 +418,14 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             if given.hooks:
                 hooks = hooks.with_hooks(given.hooks)
             if caller is not None:
-                hooks, source, deps = self._below(caller.run, hooks, deps)
+                above = caller.run
+                hooks, source, deps = self._below(above, hooks, deps)
+                if buffer is None and above.shows_children():  # the caller's reader gets its events
+                    buffer, children = above.events.buffer, True
             changed = options.get("options")
             for parameter, kind in config.dep_types:
                 find_dep(deps, kind, parameter)
-            children = options.get("children", False)
-            if (
-                caller is not None and buffer is None and caller.run.shows_children()
-            ):  # the caller's reader gets its events
-                buffer, children = caller.run.events.buffer, True
             merged = config.options if changed is None else config.options.merge(changed)
-            above = None if caller is None else caller.run
             # By position: keywords cost 0.6 µs, because calling a class with them builds a dict.
             settings = RunSettings(
                 merged, deps, options.get("timeout"), source, above, buffer, children, given.messages

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Events are built only in `fire` and `decide`. An event without a hook or a reader costs one lookup.
+1. Events are built only in `fire`, `decide` and their short forms. An event without a hook or a reader costs one lookup.
 2. No coroutine is created unless it is needed: not for synchronous hooks, and not for events that only a reader
    receives.
 3. A failing hook is reported. If reporting fails, that is noted on the reported error.
@@ -188,6 +188,21 @@ class Events:
                 return self._after(event, full)
         return event
 
+    def teller(self, kind: type[E]) -> Callable[[tuple[object, ...]], Emitted[E]] | None:
+        """Return `fire` for many events of one kind in one round, if there is a reader and no hook."""
+        buffer = self.buffer
+        if buffer is None or self.chains[kind] is not None:
+            return None
+        put, scope, now, frame, iteration = buffer.put, self.scope, self._now, self.frame, self.iteration
+
+        def tell(values: tuple[object, ...]) -> Emitted[E]:
+            if scope.stopped:
+                return self.fire(kind, values)
+            self.seq = seq = self.seq + 1
+            return cast("Emitted[E]", put(kind.make(frame, iteration, seq, now(), values)))
+
+        return tell
+
     async def emit(self, kind: type[E], values: tuple[object, ...] = (), hooks: FullHookSet | None = None) -> E | None:
         """`fire`, and wait for the result.
 
@@ -254,7 +269,7 @@ class Events:
         return event
 
     def sealed(self, kind: type[E], values: tuple[object, ...]) -> E:
-        """Return a sealed event for wrapping hooks if no chain has built it."""
+        """Return a sealed event that no chain has built, for wrapping hooks or the reader."""
         return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
 
     def hand_over(self, event: Event) -> Awaitable[Event] | None:
@@ -264,6 +279,18 @@ class Events:
             return None
         full = self.buffer.put(event)
         return None if full is None or not self._waits() else self._after(event, full)
+
+    def hand_over_after(self, writing: Awaitable[None] | None, event: Event | None) -> Awaitable[object] | None:
+        """Wait until its decision is stored, then pass an event to the reader; return an awaitable only if either needs
+        time."""
+        if event is None or self.buffer is None:
+            return writing
+        return self.hand_over(event) if writing is None else self._handed_over_after(writing, event)
+
+    async def _handed_over_after(self, writing: Awaitable[None], event: Event) -> None:
+        await writing
+        if (full := self.hand_over(event)) is not None:
+            await full
 
     def _waits(self) -> bool:
         """Whether the run should wait for its reader: not during cancellation or cleanup, since the reader may have

@@ -65,10 +65,14 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         journal.awaits_place = True
     duration = (run.config.clock.monotonic() - started) * 1000
     usage = run.usage
-    emitted = events.decide(PostCall, (final, run.outcome, usage, duration))
-    event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
-    if event is not None:
-        final = event.final_message
+    event: PostCall | None = None
+    if PostCall not in events.handled:
+        events.seq += 1
+    else:
+        emitted = events.decide(PostCall, (final, run.outcome, usage, duration))
+        event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
+        if event is not None:
+            final = event.final_message
     denied = run.machine.state is State.USER_INPUT  # the call was never opened
     if not denied:
         writing = journal.append_new(CallClosed, (run.run_id, run.call_id, run.outcome, final))

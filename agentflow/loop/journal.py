@@ -98,13 +98,13 @@ class Journal:
                 return self.append(new_fact(kind, fields))
             self.awaits_place = False
         machine = self.machine
-        fold = machine.state.row.get(kind)
-        if fold is None:
+        try:
+            fold = machine.state.row[kind]
+        except KeyError:
             return self.append(new_fact(kind, fields))  # which raises the error
         added = fold(machine, fields)
         unmade = self._unmade
-        unmade.append(kind)
-        unmade.append(fields)
+        unmade += (kind, fields)
         if added:
             self.unannounced = (*self.unannounced, (added, _INJECTED))
         return None

@@ -58,6 +58,8 @@ from agentflow.vocabulary.transcript import Transcript
 
 __all__ = ["Machine", "is_blank"]
 
+_WITH_CALLS = AFTER_REPLY["with tool calls"]
+_WITHOUT_CALLS = AFTER_REPLY["without tool calls"]
 SUPERSEDED = "Not run: this reply was superseded."
 
 
@@ -181,14 +183,14 @@ class Machine(Folded):
             self.started = {}
             self.finished = {}
             self.unfinished = {uses[0].id} if len(uses) == 1 else {use.id for use in uses}
-            self.state = AFTER_REPLY["with tool calls"]
+            self.state = _WITH_CALLS
             return ()
         if summary:
             self.limited = True
         if not accepted:
             return self._reject(Reasoned._make(fact))
         self.final = msg
-        self.state = AFTER_REPLY["without tool calls"]
+        self.state = _WITHOUT_CALLS
         return ()
 
     def _reject(self, fact: Reasoned) -> tuple[Msg, ...]:

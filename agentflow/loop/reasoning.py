@@ -57,23 +57,26 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     if PreReasoning not in events.handled:
         events.seq += 1
     else:
-        stored = len(transcript)
+        stored = len(transcript.stored)
         additions.repeatable, additions.injections = "reasoning", 0
         emitted = events.fire(PreReasoning, (messages, request.tools, request.model, options, purpose))
-        event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
-        additions.repeatable = ""
-        if journal.unannounced or journal.requested:  # announce injections of its hooks first
-            await journal.announce(events)
-        if event is not None:
-            if event.decision is not None and await _decided(run, event.verdict, event.decision.hook, purpose):
-                return
-            if event.model != request.model:
-                model = event.model
-            options = event.options if purpose == "reason" else without_calls(run, event.options)
-            request = ModelRequest(event.input_messages, tuple(event.tools), options, event.model)
-        if len(transcript) > stored or additions.transient:  # injections by the chain are part of this request
-            request.messages = with_appended(request.messages, *transcript.since(stored), *additions.transient)
-            additions.transient = ()
+        if emitted is None:  # nothing has run meanwhile
+            additions.repeatable = ""
+        else:
+            event = emitted if isinstance(emitted, Event) else await emitted
+            additions.repeatable = ""
+            if journal.unannounced or journal.requested:  # announce injections of its hooks first
+                await journal.announce(events)
+            if event is not None:
+                if event.decision is not None and await _decided(run, event.verdict, event.decision.hook, purpose):
+                    return
+                if event.model != request.model:
+                    model = event.model
+                options = event.options if purpose == "reason" else without_calls(run, event.options)
+                request = ModelRequest(event.input_messages, tuple(event.tools), options, event.model)
+            if len(transcript) > stored or additions.transient:  # injections by the chain are part of this request
+                request.messages = with_appended(request.messages, *transcript.since(stored), *additions.transient)
+                additions.transient = ()
     if request.messages is not base:
         legal = legal and isinstance(request.messages, MessageView) and request.messages.lays_over(base)
     if not legal:
@@ -110,7 +113,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
 
 def _accept(
     run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str
-) -> Awaitable[None] | None:
+) -> Awaitable[object] | None:
     """Pass the reply through the Post chain, make it a fact, and hand over the event. An awaitable is returned only if
     that needs time."""
     events = run.events
@@ -120,26 +123,43 @@ def _accept(
             events.seq += 1
             reasoned = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
             return run.journal.append_new(Reasoned, reasoned)
-    return _accept_with_hooks(run, reply, purpose, duration_ms, used, model)
-
-
-async def _accept_with_hooks(
-    run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str
-) -> None:
-    """Accept a reply that concerns a hook or a reader, or a summary."""
-    events, journal = run.events, run.journal
     emitted = events.decide(PostReasoning, (reply, used, duration_ms, purpose, model))
-    event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
+    if emitted is None or isinstance(emitted, Event):
+        return _accept_with(run, emitted, reply, purpose, duration_ms, used, model)
+    return _accept_slowly(run, emitted, reply, purpose, duration_ms, used, model)
+
+
+async def _accept_slowly(
+    run: RunBase,
+    emitted: Awaitable[PostReasoning | None],
+    reply: Msg,
+    purpose: Purpose,
+    duration_ms: float,
+    used: Usage,
+    model: str,
+) -> None:
+    """Accept a reply after hooks that need time."""
+    await written(_accept_with(run, await emitted, reply, purpose, duration_ms, used, model))
+
+
+def _accept_with(
+    run: RunBase,
+    event: PostReasoning | None,
+    reply: Msg,
+    purpose: Purpose,
+    duration_ms: float,
+    used: Usage,
+    model: str,
+) -> Awaitable[object] | None:
+    """Make a reply after its hooks a fact, and hand over the event."""
+    events = run.events
     if purpose == "reason" and (event is None or event.decision is None):
         reply = reply if event is None else event.reasoning_result
         reasoned = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
-        writing = journal.append_new(Reasoned, reasoned)
+        writing = run.journal.append_new(Reasoned, reasoned)
     else:
         writing = _judged(run, event, reply, purpose, duration_ms, used, model)
-    if writing is not None:
-        await writing
-    if event is not None and (waits := events.hand_over(event)) is not None:
-        await waits
+    return events.hand_over_after(writing, event)
 
 
 def _judged(
@@ -254,6 +274,7 @@ async def _pull(
     """The hot path: read a chunk, apply the plain functions of wrapping hooks, keep it, emit its event."""
     events, scope = run.events, run.scope
     quiet = ReasoningChunk not in events.handled
+    tell = None if quiet else events.teller(ReasoningChunk)
     attempt, runs_seen = 1, 1
     chunk: Any = None
     try:
@@ -278,7 +299,11 @@ async def _pull(
             if quiet:
                 events.seq += 1
             else:
-                emitted = events.fire(ReasoningChunk, (chunk, attempt, restart, chunks, len(chunks)))
+                emitted = (
+                    events.fire(ReasoningChunk, (chunk, attempt, restart, chunks, len(chunks)))
+                    if tell is None
+                    else tell((chunk, attempt, restart, chunks, len(chunks)))
+                )
                 if emitted is not None and not isinstance(emitted, Event):
                     try:
                         await emitted

@@ -56,8 +56,7 @@ class _Round:
                 self.results[call.id] = tool_result(call.id, call.name, text, state)
 
     def answer_interrupted(self, text: str) -> None:
-        """Set the result of every call without one, unless a sub-agent is suspended in a call: then the round is
-        suspended."""
+        """Set the result of every call without one. If a sub-agent is suspended in a call, suspend the round instead."""
         inside = self.run.machine.waiting_inside()
         self.suspended = {
             **{use_id: inside[use_id] for use_id in inside if use_id not in self.results},
@@ -89,7 +88,7 @@ class _Round:
     def ordered(self) -> tuple[ToolResultBlock, ...]:
         """Return the results in call order; calls without one are suspended."""
         results, calls = self.results, self.run.machine.transcript.open_round
-        if len(results) == 1 == len(calls):
+        if len(calls) == 1 and results:
             return tuple(results.values())
         return tuple(
             [
@@ -308,20 +307,22 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
         round_.answer_rest("(no result)", "error")
 
 
-def _finish(run: RunBase, round_: _Round) -> Awaitable[None] | None:
+def _finish(run: RunBase, round_: _Round) -> Awaitable[object] | None:
     """Complete a round with all calls answered or suspended: Post chain, facts, then the event for the reader."""
     events = run.events
-    if round_.halted or round_.suspended or round_.stop is not None or PostToolRound in events.handled:
+    if round_.halted or round_.suspended or round_.stop is not None or events.chains[PostToolRound] is not None:
         return _finish_slowly(run, round_)
+    open_round, results = run.machine.transcript.open_round, round_.ordered()
     events.seq += 1
-    writing = _close(run, round_, round_.ordered())
+    event = None if events.buffer is None else events.sealed(PostToolRound, (open_round, results))
+    writing = run.journal.append_new(RoundClosed, (run.run_id, run.config.new_id("msg_"), results, None))
     if writing is not None:
         run.round = None
-    return writing
+    return writing if event is None else events.hand_over_after(writing, event)
 
 
 async def _finish_slowly(run: RunBase, round_: _Round) -> None:
-    """Complete a round that has hooks or a reader, or that was stopped, suspended or halted."""
+    """Complete a round that has hooks, or that was stopped, suspended or halted."""
     events, calls = run.events, run.machine.transcript.open_round
     if round_.halted and not round_.suspended:
         await events.emit(PostToolRound, (calls, round_.ordered()))
@@ -348,8 +349,7 @@ async def _finish_slowly(run: RunBase, round_: _Round) -> None:
         writing = _close(run, round_, results)
     if writing is not None:
         run.round = None
-        await writing
-    if event is not None and (waits := events.hand_over(event)) is not None:
+    if (waits := events.hand_over_after(writing, event)) is not None:
         await waits
 
 

@@ -140,15 +140,14 @@ class RunScope:
     def finish(self, value: object, error: BaseException | None) -> None:
         """Settle the result, and wake the waiting tasks."""
         self.state = "done"
-        closed = self.cause is not None and self.cause.kind == "closed"
-        if not closed or isinstance(error, KeyboardInterrupt | SystemExit):
-            self.settled = (value, error)
-        else:  # never read, and its traceback would create a reference cycle
-            self.settled = (None, None)
+        self.settled = (value, error)
         task, self.task, self._abandon = self.task, None, None
         if task is not None and task is _running_task():  # it ends normally, so nothing is left to do when it has ended
             task.remove_done_callback(self._driver_ended)
-        if self.cause is not None:
+        cause = self.cause
+        if cause is not None:
+            if cause.kind == "closed" and not isinstance(error, KeyboardInterrupt | SystemExit):
+                self.settled = (None, None)  # never read, and its traceback would create a reference cycle
             self.listener = None
             self._raised_in = ()
         if self._timer is not None:
@@ -159,10 +158,12 @@ class RunScope:
             parent.remove_inner(self)
             if self.waits is not None:
                 self.waits.leave()
-        waiters, self._waiters = self._waiters, None
-        for waiter in waiters or ():
-            if not waiter.done() and not waiter.get_loop().is_closed():
-                waiter.set_result(None)
+        waiters = self._waiters
+        if waiters is not None:
+            self._waiters = None
+            for waiter in waiters:
+                if not waiter.done() and not waiter.get_loop().is_closed():
+                    waiter.set_result(None)
 
     @property
     def caller(self) -> asyncio.Task[Any] | None:

@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -33,6 +34,10 @@ BUFFER: Final = 8
 """The default number of events that a run may be ahead of its reader."""
 
 
+_NOWHERE: Final = deque[Event](maxlen=0)
+"""Keeps no event."""
+
+
 class EventBuffer:
     """Passes events from the tasks of a run to its reader.
 
@@ -40,46 +45,46 @@ class EventBuffer:
         capacity: The number of events that may be ahead of the reader.
 
     Attributes:
+        events: The events that wait for the reader, which takes one at a time and then calls `release`.
+        putters: The events after which the run waits for the reader, with what it awaits.
         closed: Whether the reader has closed the stream or the run is finished, so that events are dropped.
         on_wait: Returns what the run awaits instead of a future, for an event after which it waits for the reader.
     """
 
     __slots__ = (
         "_capacity",
-        "_events",
         "_getter",
         "_limit",
-        "_put",
-        "_putters",
+        "_room",
         "_rounds",
-        "_wanted",
+        "_sink",
         "closed",
+        "events",
         "on_wait",
+        "putters",
     )
 
     def __init__(self, capacity: int) -> None:
         self._capacity = self._limit = capacity
+        self._room = capacity  # one more while the reader waits for an event that it has requested
         self._rounds = 0  # running parallel rounds, including those of sub-agents
-        self._events: deque[Event] = deque()
-        self._put = 0  # number of events put, and requested by the reader
-        self._wanted = 0
+        self.events: deque[Event] = deque()
+        self._sink = self.events  # after the end, one that keeps nothing
         self._getter: asyncio.Future[None] | None = None
-        self._putters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.putters: deque[tuple[Event, asyncio.Future[None]]] = deque()
         self.closed = False
         self.on_wait: Callable[[Event, Awaitable[None]], Awaitable[None]] | None = None
 
     def put(self, event: Event) -> Awaitable[None] | None:
         """Add an event. If an awaitable is returned, the run must await it before it continues, unless it is cancelled."""
-        if self.closed:
-            return None
-        self._events.append(event)
-        self._put = number = self._put + 1
+        events = self._sink
+        events.append(event)
         if self._getter is not None:
             self.wake()
-        if number - self._wanted < self._limit:
+        if len(events) < self._room:
             return None
         putter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._putters.append((number, putter))
+        self.putters.append((event, putter))
         return putter if self.on_wait is None else self.on_wait(event, putter)
 
     @contextmanager
@@ -89,31 +94,47 @@ class EventBuffer:
         So a reader that alternates with the run does not change the order in which tools finish that never wait.
         """
         self._rounds += 1
-        self._limit = max(self._capacity, BUFFER)
+        self._change_limit(max(self._capacity, BUFFER))
         try:
             yield
         finally:
             self._rounds -= 1
             if not self._rounds:
-                self._limit = self._capacity
+                self._change_limit(self._capacity)
 
-    def ask(self) -> Event | None:
-        """Request the next event. If None is returned, wait with `changed`."""
-        self._wanted = wanted = self._wanted + 1
-        putters = self._putters
-        while putters and putters[0][0] - wanted < self._limit:
-            _, putter = putters.popleft()
+    def _change_limit(self, limit: int) -> None:
+        self._room += limit - self._limit
+        self._limit = limit
+
+    def release(self) -> None:
+        """Release the tasks that were too far ahead of the reader, after it took or requested an event."""
+        putters, events = self.putters, self.events
+        requested = self._room - self._limit
+        while putters:
+            event, putter = putters[0]
+            ahead = events.index(event) + 1 if event in events else 0
+            if ahead - requested >= self._limit:
+                break
+            putters.popleft()
             if not putter.done():
                 putter.set_result(None)
-        return self._events.popleft() if self._events else None
+
+    def request(self) -> None:
+        """Request the next event, since there is none. Wait for it with `changed`."""
+        self._room += 1
+        if self.putters:
+            self.release()
 
     def take(self) -> Event | None:
         """Return the requested event if it is available."""
-        return self._events.popleft() if self._events else None
+        if not self.events:
+            return None
+        self._room -= 1
+        return self.events.popleft()
 
     def withdraw(self) -> None:
         """Withdraw a request after the read was cancelled."""
-        self._wanted -= 1
+        self._room -= 1
 
     def changed(self) -> Awaitable[None]:
         """Return an awaitable that completes when an event may be available or the run is finished."""
@@ -128,16 +149,21 @@ class EventBuffer:
 
     def close(self) -> None:
         """Drop events because the reader has closed the stream. Waiting tasks are cancelled with their run."""
-        self.closed = True
-        self._events.clear()
+        self._drop_later()
+        self.events.clear()
 
     def end(self) -> None:
         """Drop later events because the run is finished, and release background tasks that wait."""
-        self.closed = True
-        putters, self._putters = self._putters, deque()
+        self._drop_later()
+        putters, self.putters = self.putters, deque()
         for _, putter in putters:
             if not putter.done() and not putter.get_loop().is_closed():
                 putter.set_result(None)
+
+    def _drop_later(self) -> None:
+        self.closed = True
+        self._sink = _NOWHERE
+        self._room = self._limit + sys.maxsize  # the run never waits again
 
 
 class StreamedRun(Protocol):
@@ -186,8 +212,14 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         """
         if not self._idle:
             await self._begin()
-        event = self._buffer.ask()
-        return await self._wait() if event is None else event  # pyright: ignore[reportReturnType] - every Event is a HookEvent
+        buffer = self._buffer
+        events = buffer.events
+        if not events:
+            return await self._wait()  # pyright: ignore[reportReturnType] - every Event is a HookEvent
+        event = events.popleft()
+        if buffer.putters:
+            buffer.release()
+        return event  # pyright: ignore[reportReturnType]
 
     async def _begin(self) -> None:
         """Start the run at the first read. Refuse a read beside another one, and after the end."""
@@ -211,11 +243,12 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         self._idle = True
 
     async def _wait(self) -> Event:
-        """Wait for the requested event."""
+        """Request an event, and wait for it."""
         buffer, run = self._buffer, self._run
         assert run is not None
         self._current = asyncio.current_task() or True
         self._idle = False
+        buffer.request()
         try:
             while True:
                 event = buffer.take()

@@ -178,7 +178,11 @@ async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, tra
         place.run(variable.set, value)
     try:
         if chunks is None:
-            return await drive(work, place, limit)
+            try:
+                yielded = place.run(work.send, None)
+            except StopIteration as stop:  # most tools that wait for nothing end here
+                return stop.value
+            return await drive(work, place, TimeLimit(limit), yielded)
         return await chunks.of(work, place, tool.streaming)
     except LimitPassed as passed:
         raise TurnTimeoutError(tool.name, limit or 0.0, use.id, passed.late) from passed.__cause__
@@ -363,7 +367,7 @@ class ToolChunks:
     async def of(self, work: Any, place: Context, streaming: bool) -> object:
         """Run a tool that emits chunks, and return its result."""
         try:
-            made = await self._stream(work, place) if streaming else await drive(work, place, None, self._limit)
+            made = await self._stream(work, place) if streaming else await drive(work, place, self._limit)
             if self._pump is not None and self._queue is not None:
                 await self._queue.put(())  # pyright: ignore[reportArgumentType] - the empty tuple ends the stream
                 if (failure := await asyncio.shield(self._pump)) is not None:
@@ -428,7 +432,7 @@ async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerat
     try:
         while True:
             try:
-                value = await drive(values.__anext__(), place, None, limit)
+                value = await drive(values.__anext__(), place, limit)
             except StopAsyncIteration:
                 return
             try:
@@ -436,9 +440,9 @@ async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerat
             except asyncio.CancelledError as error:  # a time limit over the tool's `yield` has passed (PEP 789)
                 throw = getattr(values, "athrow", None)
                 if throw is not None:
-                    await drive(throw(error), place, None, limit)
+                    await drive(throw(error), place, limit)
                 raise
     finally:
         aclose = getattr(values, "aclose", None)
         if aclose is not None:
-            await drive(aclose(), place, None)
+            await drive(aclose(), place, TimeLimit(None))

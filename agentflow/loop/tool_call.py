@@ -13,12 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, assert_never, cast
 
-from agentflow.errors import (
-    HookContractError,
-    ShutdownError,
-    ToolError,
-    Veto,
-)
+from agentflow.errors import HookContractError, ShutdownError, ToolError, Veto
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import Halted, ToolSuspended, attach
@@ -152,27 +147,31 @@ class ToolCall:
     def vet(self) -> Awaitable[None] | None:
         """Pass the call through its Pre chain, unless a decision is committed. An awaitable is returned only if hooks,
         the reader or the store need time."""
-        run, approval, tool = self.run, self.approval, self.tool
+        run, approval, tool, use = self.run, self.approval, self.tool, self.use
         events = run.events
-        if run.machine.decided and (committed := run.machine.decision_on(self.use.id)) is not None:
+        if run.machine.decided and (committed := run.machine.decision_on(use.id)) is not None:
             self._change(committed.tool_use)
             self.verdict = cast("OnACall | None", committed.verdict)
             self.hooks = run.hooks_of(self.tool)
             self.phase = "vetted"
             return None
         if approval is not None and isinstance(approval, Approve) and approval.input is not None:
-            self.use = self.use.replace(input=approval.input)
+            self.use = use = use.replace(input=approval.input)
         self.phase = "opened"
         if tool is not None and (tool.hooks or tool.tags):
             self.hooks = run.hooks_of(tool)
         if self.hooks is None and PreActing not in events.handled:
             events.seq += 1
+        else:
+            emitted = events.fire(PreActing, (use, approval), self.hooks)
+            if isinstance(emitted, PreActing) and emitted.tool_use is use and emitted.decision is None:
+                self.event = emitted
+            elif emitted is not None:
+                return self._vet_slowly(emitted)
+        if approval is not None or (tool is not None and (tool.requires_approval or tool.external)):
             return self._decide("")
-        emitted = events.fire(PreActing, (self.use, approval), self.hooks)
-        if isinstance(emitted, PreActing) and emitted.tool_use is self.use and emitted.decision is None:
-            self.event = emitted
-            return self._decide("")
-        return self._decide("") if emitted is None else self._vet_slowly(emitted)
+        self.phase = "vetted"
+        return run.journal.append_new(ToolDecided, (run.run_id, use.id, use, None, run.call_id))
 
     async def _vet_slowly(self, emitted: PreActing | Awaitable[PreActing | None]) -> None:
         """Finish `vet` if hooks or the reader need time, or if hooks have changed the call or decided on it."""
@@ -426,46 +425,48 @@ class ToolCall:
 
     # ---- its end
 
-    def close(self) -> Awaitable[None] | None:
+    def close(self) -> Awaitable[object] | None:
         """Pass the result through its Post chain, make it a fact, and hand over the event. An awaitable is returned only
         if that needs time."""
         run, result, progress = self.run, self.result, self.progress
         assert result is not None
         progress.before_hooks = result
-        waited = 0.0 if progress.waits is None else progress.waits.seconds * 1000
-        duration = 0.0 if progress.began is None else (run.config.clock.monotonic() - progress.began) * 1000 - waited
+        waits, began = progress.waits, progress.began
+        waited = 0.0 if waits is None else waits.seconds * 1000
+        duration = 0.0 if began is None else (run.config.clock.monotonic() - began) * 1000 - waited
         self.phase = "closed"
         events = run.events
         if self.hooks is None and PostActing not in events.handled:
             events.seq += 1
-            return self._finished(result, duration, waited)
-        return self._close_with_hooks(result, duration, waited)
+            return self._finished(duration, waited)
+        emitted = events.decide(PostActing, (self.use, self.original, result, duration, waited), self.hooks)
+        if emitted is None or isinstance(emitted, Event):
+            return self._close_with(emitted, duration, waited)
+        return self._close_slowly(emitted, duration, waited)
 
-    async def _close_with_hooks(self, result: ToolResultBlock, duration: float, waited: float) -> None:
-        """Close the call if `PostActing` has a hook or a reader."""
-        run = self.run
+    async def _close_slowly(self, emitted: Awaitable[PostActing | None], duration: float, waited: float) -> None:
+        """Close the call after hooks of `PostActing` that need time."""
         try:
-            emitted = run.events.decide(PostActing, (self.use, self.original, result, duration, waited), self.hooks)
-            event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
+            event = await emitted
         except BaseException as error:  # the result stays, even if its hooks fail
-            with run.scope.cleanup(error):
-                await written(self._finished(result, duration, waited))
+            with self.run.scope.cleanup(error):
+                await written(self._finished(duration, waited))
             raise
+        await written(self._close_with(event, duration, waited))
+
+    def _close_with(self, event: PostActing | None, duration: float, waited: float) -> Awaitable[object] | None:
+        """Make the result after hooks a fact, and hand over the event."""
         if event is not None:
-            self.result = result = event.tool_result
+            self.result = event.tool_result
             if event.decision is not None and (verdict := event.verdict) is not None:
                 self.stop = verdict.reason
-        writing = self._finished(result, duration, waited)
-        if writing is not None:
-            await writing
-        if event is not None and (waits := run.events.hand_over(event)) is not None:
-            await waits
+        return self.run.events.hand_over_after(self._finished(duration, waited), event)
 
-    def _finished(self, result: ToolResultBlock, duration: float, waited: float) -> Awaitable[None] | None:
+    def _finished(self, duration: float, waited: float) -> Awaitable[None] | None:
         run = self.run
         if self.pending or self.open_end or (run.scope.stopped and run.scope.leaves()):
             return None
-        finished = (run.run_id, self.original.id, self.use, result, duration, self.stop, waited)
+        finished = (run.run_id, self.original.id, self.use, self.result, duration, self.stop, waited)
         return run.journal.append_new(ToolFinished, finished)
 
     async def dismiss(self, stop: str | None) -> None:

@@ -185,14 +185,15 @@ def fold(
         The message: blocks in order of arrival, tool calls whole.
     """
     msg_id = new_id("msg_") if id is None else id
-    if isinstance(chunks, list) and len(chunks) == 1 and chunks[0].tool_uses:
-        content = _lone_call(chunks[0], used_ids)
+    if isinstance(chunks, list) and len(chunks) == 1 and (chunk := chunks[0]).tool_uses:
+        content = _lone_call(chunk, used_ids)
         if content:
-            return message("assistant", content, msg_id, EMPTY, chunks[0].usage, chunks[0].finish_reason)
+            return message("assistant", content, msg_id, EMPTY, chunk.usage, chunk.finish_reason)
     rest = iter(chunks)
     texts: list[str] = []
     usage: Usage | None = None
     finish_reason: str | None = None
+    add = texts.append
     for chunk in rest:  # the fast path: most replies are thousands of chunks of text alone
         if (
             chunk.tool_uses
@@ -204,18 +205,18 @@ def fold(
             or chunk.citations
         ):
             folding = _Folding()
-            folding.parts, folding.current = texts, "text" if texts else ""
+            if any(texts):
+                folding.parts, folding.current = texts, "text"
             folding.usage, folding.finish_reason = usage, finish_reason
             content = _fold_rest(folding, chunk, rest, used_ids, new_id)
             return message("assistant", content, msg_id, EMPTY, folding.usage, folding.finish_reason)
-        if chunk.text:
-            texts.append(chunk.text)
+        add(chunk.text)
         if chunk.usage is not None:
             usage = chunk.usage
         if chunk.finish_reason is not None:
             finish_reason = chunk.finish_reason
     text = "".join(texts)
-    content = (text_block(text if text.isascii() else encodable(text)),) if texts else ()
+    content = (text_block(text if text.isascii() else encodable(text)),) if text else ()
     return message("assistant", content, msg_id, EMPTY, usage, finish_reason)
 
 
@@ -254,6 +255,7 @@ def _lone_call(chunk: ModelChunk, used_ids: Collection[str]) -> tuple[ContentBlo
     if len(deltas) != 1 or chunk.text or chunk.thinking or chunk.blocks or chunk.signature is not None:
         return ()
     delta = deltas[0]
-    if delta.id in used_ids or not _LEGAL_ID.match(delta.id):
+    use_id = delta.id
+    if use_id in used_ids or not _LEGAL_ID.match(use_id):
         return ()
-    return (ToolUseBlock.from_json(delta.id, delta.name, delta.arguments),)
+    return (ToolUseBlock.from_json(use_id, delta.name, delta.arguments),)

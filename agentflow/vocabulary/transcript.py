@@ -145,18 +145,16 @@ class Transcript:
             raise TranscriptError(
                 f"The assistant cannot ask for tools while {[use.id for use in self.open_round]} wait for results."
             )
-        content = msg.content
-        if len(content) == 1 and type(use := content[0]) is ToolUseBlock and use.id not in self.used_ids:
+        content, used = msg.content, self.used_ids
+        if used is _NO_IDS:
+            used = self.used_ids = set(_NO_IDS)
+        if len(content) == 1 and type(use := content[0]) is ToolUseBlock and (use_id := use.id) not in used:
             uses = (use,)
+            used.add(use_id)
         else:
             uses = msg.tool_uses
             self.check_uses(uses)
-        used = self.used_ids
-        if used is _NO_IDS:
-            self.used_ids = _NO_IDS.union([use.id for use in uses])
-        else:
-            for use in uses:
-                used.add(use.id)
+            used.update([use.id for use in uses])
         self.open_round = uses
         self.stored.append(msg)
         return uses

@@ -30,7 +30,7 @@ from agentflow import (
     on,
     tool,
 )
-from agentflow._support.time_limit import drive
+from agentflow._support.time_limit import TimeLimit, drive
 from agentflow.errors import CallTimeoutError, TurnDeniedError, UsageError
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
@@ -400,7 +400,7 @@ def test_hooks_of_the_end_of_an_abandoned_call_read_its_whole_trace() -> None:
 async def test_an_abandoned_tool_is_collected_in_any_order() -> None:
     """The garbage collector may close the tool's coroutine before the code that drives it."""
     work = asyncio.sleep(3600)
-    driving = drive(work, copy_context(), None)
+    driving = drive(work, copy_context(), TimeLimit(None))
     driving.send(None)
     work.close()
     driving.close()
