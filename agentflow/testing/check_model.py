@@ -157,7 +157,7 @@ async def _chunks(trial: _Trial) -> None:
     """The items of the stream are chunks."""
     async with trial.stream() as chunks:
         async for chunk in chunks:
-            if not isinstance(chunk, ModelChunk):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not isinstance(chunk, ModelChunk):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
                 raise FlawFound("chunks", "yields an item that is not a ModelChunk", repr(chunk))
     name = cast("object", trial.model.name)
     if not isinstance(name, str) or not name:

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
 from a2a.helpers import get_data_parts, new_data_part, new_text_part
 from a2a.server.context import ServerCallContext
@@ -585,6 +586,34 @@ async def test_tasks_in_a_database_survive_their_process(database: str) -> None:
     assert [msg.text for msg in model.requests[-1].messages if msg.role == "tool"] == [
         "Denied: cancelled by the client"
     ]
+
+
+async def test_the_statements_of_the_page_delete_old_tasks(database: str) -> None:
+    """With their versions and events; newer tasks stay."""
+    page = (Path(__file__).parents[2] / "docs" / "a2a.md").read_text("utf-8")
+    statements = page.partition("```sql\n")[2].partition("```")[0].strip().rstrip(";").split(";")
+    tasks = TaskDatabase.open(database)
+    options = A2A(tasks=database)
+    async with served(app_of(Agent("a", ScriptedModel(["One.", "Two."])), options=options)) as url:
+        async with client_of(url, streaming=False) as client:
+            old, new = [await task_of(client, said(text)) for text in ("1", "2")]
+        stored = await tasks.store.get(old.id, CALL)
+        assert stored is not None
+        stored.task.status.timestamp.FromSeconds(0)
+        await tasks.store.save(stored.task, prev_version=stored.version, context=CALL)
+        async with tasks.engine.begin() as connection:
+            for statement in statements:
+                await connection.execute(sqlalchemy.text(statement))
+            counts = [
+                (await connection.execute(sqlalchemy.text(f"SELECT count(DISTINCT {key}) FROM {table}"))).scalar_one()
+                for table, key in (("tasks", "id"), ("task_versions", "task_id"), ("task_events", "task_id"))
+            ]
+        await tasks.engine.dispose()
+        async with client_of(url, streaming=False) as client:
+            found = await client.get_task(GetTaskRequest(id=new.id))
+            with pytest.raises(TaskNotFoundError):
+                await client.get_task(GetTaskRequest(id=old.id))
+    assert (len(statements), counts, reply(found)) == (3, [1, 1, 1], "Two.")
 
 
 def test_a_database_of_tasks_that_is_not_one() -> None:

@@ -118,9 +118,7 @@ class MemoryFiles(Hook):
             case "view":
                 return files.view(_checked(path), view_range)
             case "create":
-                path = _checked(path)
-                if path == _ROOT or files.has(path) or any(files.has(above, exact=True) for above in _above(path)):
-                    raise ToolArgumentError(f"{path} already exists, or a file is above it.")
+                files.check_free(path := _checked(path), path)
                 if len(files.texts) >= self._most:
                     raise ToolArgumentError(f"There are {len(files.texts)} files, the maximum. Delete some first.")
                 await files.write(path, self._fitting(file_text))
@@ -147,15 +145,7 @@ class MemoryFiles(Hook):
                 return f"Successfully deleted {path}"
             case "rename":
                 old, new = _checked(old_path), _checked(new_path)
-                moved = files.below(old)
-                if new == _ROOT or files.has(new) or any(files.has(above, exact=True) for above in _above(new)):
-                    raise ToolArgumentError(f"The destination {new} already exists, or a file is above it.")
-                if f"{new}/".startswith(f"{old}/"):
-                    raise ToolArgumentError(f"{new} is inside {old}.")
-                names = {one: _checked(new + one.removeprefix(old)) for one in moved}
-                for one, name in names.items():
-                    await files.write(name, files.texts[one])
-                    await files.forget(one)
+                await files.rename(old, new)
                 return f"Successfully renamed {old} to {new}"
 
     def _fitting(self, text: str) -> str:
@@ -198,6 +188,22 @@ class _Files:
                 f"{_ROOT} itself stays. Name a file or directory in it." if path == _ROOT else _missing(path)
             )
         return found
+
+    def check_free(self, path: str, named: str) -> None:
+        """Refuse a path that exists already, or is below a file."""
+        if path == _ROOT or self.has(path) or any(self.has(above, exact=True) for above in _above(path)):
+            raise ToolArgumentError(f"{named} already exists, or a file is above it.")
+
+    async def rename(self, old: str, new: str) -> None:
+        """Rename a file or a directory."""
+        moved = self.below(old)
+        self.check_free(new, f"The destination {new}")
+        if f"{new}/".startswith(f"{old}/"):
+            raise ToolArgumentError(f"{new} is inside {old}.")
+        names = {one: _checked(new + one.removeprefix(old)) for one in moved}
+        for one, name in names.items():
+            await self.write(name, self.texts[one])
+            await self.forget(one)
 
     def read(self, path: str) -> str:
         """Return the text of a file."""

@@ -22,7 +22,7 @@ try:
     from opentelemetry import context as otel_context
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider, NoOpMeterProvider, get_meter_provider
-    from opentelemetry.metrics._internal import _ProxyMeterProvider  # pyright: ignore[reportPrivateUsage]
+    from opentelemetry.metrics._internal import _ProxyMeterProvider  # pyright: ignore[reportPrivateUsage] - no public name
     from opentelemetry.trace import (
         INVALID_SPAN,
         Link,

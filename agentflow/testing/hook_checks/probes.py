@@ -33,8 +33,9 @@ from agentflow.vocabulary.typed_state import state_name
 
 __all__ = ["After", "Before", "Canceller", "Offered", "Saves", "Witness", "illegal", "watch_cancellations"]
 
-_FIRST = float("-inf")
-_LAST = float("inf")
+# `Any`: a number that is no integer is legal at run time.
+_FIRST: Any = float("-inf")
+_LAST: Any = float("inf")
 _TURN_EVENTS: tuple[type[Any], ...] = tuple(kind for kind in EVENT_TYPES if issubclass(kind, TurnEvent))
 
 
@@ -42,7 +43,7 @@ class Witness(Hook):
     """The last observer: records the types of events."""
 
     observer = True
-    priority = _LAST  # pyright: ignore[reportAssignmentType] - a number is legal at run time
+    priority = _LAST
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
@@ -60,7 +61,7 @@ class Before(Hook):
         failed: Called with each failure: the error and the event's name.
     """
 
-    priority = _FIRST  # pyright: ignore[reportAssignmentType]
+    priority = _FIRST
     events = (PreCall,)
 
     def __init__(self, hook: Hook, failed: Callable[[Exception, str], None]) -> None:
@@ -145,7 +146,7 @@ class After(Hook):
         offered: The ids of calls as returned by the model.
     """
 
-    priority = _LAST  # pyright: ignore[reportAssignmentType]
+    priority = _LAST
     events = (PreReasoning, PostReasoning)
 
     def __init__(self, found: Callable[[str, str, str], None]) -> None:
@@ -153,7 +154,7 @@ class After(Hook):
         self.repaired: set[str] = set()
         self.offered: set[str] = set()
 
-    def on_event(self, event: PreReasoning | PostReasoning) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def on_event(self, event: PreReasoning | PostReasoning) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
         """Check the event."""
         if isinstance(event, PreReasoning):
             for what, where in illegal(event.input_messages):
@@ -169,13 +170,13 @@ class After(Hook):
 class Offered(Hook):
     """The first hook on `PostReasoning`: records the ids as returned by the model."""
 
-    priority = _FIRST  # pyright: ignore[reportAssignmentType]
+    priority = _FIRST
     events = (PostReasoning,)
 
     def __init__(self, after: After) -> None:
         self.after = after
 
-    def on_event(self, event: PostReasoning) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def on_event(self, event: PostReasoning) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
         """Record the ids."""
         self.after.offered |= {use.id for use in event.reasoning_result.tool_uses}
 
@@ -188,7 +189,7 @@ class Saves(Hook):
     """
 
     observer = True
-    priority = _LAST  # pyright: ignore[reportAssignmentType]
+    priority = _LAST
     events = (CallEnded,)
 
     def __init__(self, found: Callable[[str, str], None]) -> None:
@@ -248,7 +249,7 @@ class Canceller(Hook):
         cancel: Called to cancel the task.
     """
 
-    priority = _FIRST  # pyright: ignore[reportAssignmentType]
+    priority = _FIRST
 
     def __init__(self, at: int, turns: int, cancel: Callable[[], None]) -> None:
         self.at = at
@@ -256,7 +257,7 @@ class Canceller(Hook):
         self.cancel = cancel
         self.count = 0
 
-    def on_event(self, event: Event) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def on_event(self, event: Event) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
         """Count the event."""
         if self.count == self.at:
             self._later(self.turns)

@@ -123,7 +123,7 @@ async def prune(trial: StoreTrial) -> None:
     keep = [*others, kept]
     for wrong in (30, timedelta(-1)):
         try:
-            await store.prune(older_than=wrong, keep=[*keep, *ours])  # pyright: ignore[reportArgumentType]
+            await store.prune(older_than=wrong, keep=[*keep, *ours])  # pyright: ignore[reportArgumentType] - it is wrong
         except UsageError:
             continue
         raise FlawFound(

@@ -79,7 +79,7 @@ async def atomicity(trial: StoreTrial) -> None:
     """A refused append writes nothing."""
     store, s = trial.store, trial.new_session()
     await trial.keep(s, a_call(1))
-    other = a_call(1)[1]._replace(message=Msg.assistant("other", id="other"))  # pyright: ignore[reportCallIssue]
+    other = a_call(1)[1]._replace(message=Msg.assistant("other", id="other"))  # pyright: ignore[reportCallIssue] - it has a message
     mixed = [*a_call(2), other, *a_call(3)]
     await trial.refused(lambda: store.append(s, mixed), "a fact whose natural key is used with different content")
     await trial.holds(s, a_call(1), "writes a part of an append that it refuses")
