@@ -46,7 +46,7 @@ def test_at_the_prompt_it_ends_the_program(terminal: Any, key: str) -> None:
 
 
 def test_a_suspended_call_asks_the_user(terminal: Any) -> None:
-    """What a hook wants decided is asked at the terminal, and the call goes on with the answer."""
+    """A hook's question is asked at the terminal, and the call continues with the answer."""
     chat = terminal("chat", "shop:careful")
     chat.wait_for("you> ")
     chat.type("add\n")
@@ -92,7 +92,7 @@ def test_a_second_ctrl_c_ends_the_program(terminal: Any) -> None:
 
 
 def test_a_terminal_has_colours(terminal: Any) -> None:
-    """On a terminal there are styles; the words of the model have none."""
+    """On a terminal there are styles; the text of the model has none."""
     run = terminal("run", "shop:clerk", "add it")
     assert run.end() == 0
     assert "\x1b[32m" in run.raw
@@ -112,7 +112,9 @@ def test_a_conversation_in_a_pipe(shop: Any) -> None:
 
 
 def test_a_conversation_goes_on_another_day(shop: Any) -> None:
-    """A stored session is there when the program starts: what it waits for is asked, and /history shows what was said."""
+    """A stored session is there when the program starts: its pending decision is asked, and /history prints the
+    conversation.
+    """
     assert shop("run", "kept:keeper", "add it", "--session", "s").returncode == 1
     talked = shop("chat", "kept:keeper", "--session", "s", stdin="y\n/history\n/exit\n")
     assert (talked.returncode, talked.stderr) == (0, "")

@@ -62,13 +62,13 @@ def demo(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 @pytest.fixture(autouse=True)
 def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No provider is asked for real."""
+    """No real provider is called."""
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_BASE", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
 
 
 def test_a_provider_does_the_same_job(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `--model` name, key and address are those of a provider: here a server that stands for it."""
+    """With `--model` name, key and address are those of a provider: here of a test server."""
     with WireServer.openai(bookkeeper).in_thread() as server:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
         monkeypatch.setenv("OPENAI_API_BASE", server.base_url)
@@ -121,7 +121,7 @@ def test_without_a_key_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_wrong_model_name_is_one_line(capsys: pytest.CaptureFixture[str], name: str, words: str) -> None:
-    """A name that no provider answers to is told with what a right one looks like."""
+    """The error of an unknown name shows a valid one."""
     code, out, err = demo(capsys, "--model", name)
     assert (code, out) == (2, "")
     assert err.startswith(f"agentflow: {words}")

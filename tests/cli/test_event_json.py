@@ -88,7 +88,7 @@ def test_chunks_show_what_is_set() -> None:
 
 
 def test_errors_are_type_and_message() -> None:
-    """Exceptions are told, not pickled."""
+    """Exceptions are reported as text, not pickled."""
     error = ValueError("bad")
     assert event_to_dict(Error(error=error))["error"] == {"type": "ValueError", "message": "bad"}
     assert event_to_dict(CallEnded(outcome="failed", error=error))["error"] == {
@@ -179,6 +179,6 @@ def test_results_with_data_blocks() -> None:
 
 
 def test_no_repeated_history() -> None:
-    """The reply so far is not repeated with each piece."""
+    """The reply so far is not repeated with each chunk."""
     assert "accumulated_message" not in event_to_dict(ReasoningChunk(incremental_chunk=ModelChunk("a")))
     assert event_to_dict(PreReasoning())["options"] is not None

@@ -18,13 +18,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:litellm")
 
 @pytest.fixture(autouse=True)
 def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys of whoever runs the tests play no part."""
+    """Keys of the environment have no effect."""
     for name in (*KEYS, *BASES):
         monkeypatch.delenv(name, raising=False)
 
 
 def told(capsys: pytest.CaptureFixture[str], *names: str) -> list[list[str]]:
-    """The rows, their columns parted."""
+    """Return the rows, split into columns."""
     with pytest.raises(SystemExit) as ended:
         main(["models", *names])
     out, err = capsys.readouterr()

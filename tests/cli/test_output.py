@@ -164,7 +164,7 @@ def test_on_a_terminal(evil: Any, terminal: Any, command: tuple[str, ...]) -> No
 
 
 def test_nothing_is_drawn_over_a_question(evil: Any, terminal: Any) -> None:
-    """While a question stands at the terminal the spinner rests: what a person types stays what they see."""
+    """During a question at the terminal the spinner pauses: the person's input stays visible."""
     screen = terminal("run", "evil:asking", "hi")
     screen.wait_for("n [reason] = no: ")
     screen.type("n bec")

@@ -42,7 +42,7 @@ def test_quiet_is_the_words_alone(shop: Any) -> None:
 
 
 def test_every_event_has_a_line_with_events(shop: Any) -> None:
-    """`--events` shows number and type of every event; pieces of one reply share a line."""
+    """`--events` prints number and type of every event; chunks of one reply share a line."""
     ran = shop("run", "shop:clerk", "hello", "--events")
     kinds = re.findall(r"^ +\d+  (\w+)", ran.stdout, re.MULTILINE)
     assert kinds == ["PreCall", "PreReasoning", "ReasoningChunk", "PostReasoning", "PostCall", "CallEnded"]

@@ -91,7 +91,9 @@ async def logs(shop: Any) -> Any:
 
 
 def test_replay_says_whether_anything_has_changed(logs: Any) -> None:
-    """The same: exit code 0. A hook more: where it departs, and 1; as JSON for machines. Nothing is asked, nothing runs."""
+    """Without a difference: exit code 0. With one more hook: the divergence, and 1; as JSON for machines. Nothing is
+    asked, nothing runs.
+    """
     same = logs("replay", "free.jsonl", "logs:free")
     assert (same.returncode, same.stdout, same.stderr) == (0, "the same as recorded\n", "")
     parted = logs("replay", "free.jsonl", "logs:free", "--hook", "logs:Guard")
@@ -125,7 +127,7 @@ async def test_a_typed_answer_is_replayed_with_its_type(logs: Any) -> None:
 
 
 def test_nobody_is_there_to_be_asked(logs: Any) -> None:
-    """What departs is told, once, and the program ends as one that is interrupted: it does not say that all is the same."""
+    """The divergence is printed once, and the program ends as interrupted: it does not report success."""
     done = logs("replay", "free.jsonl", "logs:free", "--hook", "logs:Guard", "--ask")
     assert done.returncode == 130
     assert done.stdout.count("differs at") == 1
@@ -151,14 +153,16 @@ def test_who_is_asked_decides_how_it_continues(logs: Any, answers: str, told: li
 
 
 def test_a_live_model_that_fails_is_told(logs: Any) -> None:
-    """Behind the divergence stands what it went on to, an error too."""
+    """The divergence is followed by the result of the live run, an error too."""
     done = logs("replay", "free.jsonl", "logs:free", "--system", "Be brief.", "--model", "openai/gpt-5")
     assert done.returncode == 1
     assert "continued to: ModelError: There is no API key" in done.stdout
 
 
 def test_diff_says_where_two_runs_part(logs: Any) -> None:
-    """Aligned by rounds and calls: where they part, by which hook, what it came to; nothing acts on the screen."""
+    """Aligned by rounds and calls: the first difference, its hook, and the outcome; control characters have no
+    effect.
+    """
     told = logs("diff", "free.jsonl", "guarded.jsonl")
     assert told.returncode == 1
     lines = told.stdout.splitlines()

@@ -331,7 +331,7 @@ async def test_a_stream_goes_on_from_a_number(client: DurableClient, workers: Wo
     continues where it was, even during the run.
     """
     run_id = await client.submit("clerk", "hello", run_id="r")
-    reading = asyncio.ensure_future(_read(client, run_id, 0))  # it waits: nobody has the run yet
+    reading = asyncio.ensure_future(_read(client, run_id, 0))  # it waits: no worker has the run yet
     workers.ready(workers.start())
     async with asyncio.timeout(PATIENCE):
         whole = await reading

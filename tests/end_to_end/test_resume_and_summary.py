@@ -1,4 +1,4 @@
-"""Suspended and resumed, and cut short at the limit: conversations that strict providers accept."""
+"""Suspended and resumed, and interrupted at the limit: conversations that strict providers accept."""
 
 from typing import Any
 
@@ -77,8 +77,9 @@ async def test_resume(wired: Wired, decision: Any, result: str, how: str) -> Non
 
 @pytest.mark.parametrize("thinking", [None, True], ids=["plain", "thinking"])
 async def test_the_summary(wired: Wired, thinking: bool | None) -> None:
-    """At the limit the provider is asked once more, over the tool history, without a tool that it could call; it accepts,
-    and so it does for the next call."""
+    """At the limit the provider is called once more, with the tool history and without a tool that it could call; it
+    accepts this request, and the next call.
+    """
     recorder = Recorder()
     rounds = [UseTool("balance", thinking="Hm.") if thinking else UseTool("balance") for _ in range(2)]
     async with wired.serve([*rounds, Say("So far: 900."), Say("Next.")]) as server:

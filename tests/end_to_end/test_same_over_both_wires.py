@@ -196,6 +196,7 @@ async def run(wire: str, adapter: str, how: str) -> dict[str, Any]:
 @pytest.mark.parametrize("how", ["call", "stream"])
 @pytest.mark.parametrize(("wire", "adapter"), EVERY)
 async def test_one_program_over_both_wires(wire: str, adapter: str, how: str) -> None:
-    """Thinking, parallel reads, a write, a veto, a rewrite, an unknown tool, bad arguments and an injection: the log, the
-    history and what the server was told are the same on both wires, over LiteLLM and without it, called and streamed."""
+    """Thinking, parallel reads, a write, a veto, a rewrite, an unknown tool, bad arguments and an injection: the log,
+    the history and the server's requests are the same on both wires, over LiteLLM and without it, called and streamed.
+    """
     assert await run(wire, adapter, how) == SAME

@@ -94,7 +94,7 @@ def live_events() -> int:
 
 
 async def test_memory_stays_flat() -> None:
-    """Over 20,000 chunks whose events are dropped, what is held grows with the reply's own pieces, not with events."""
+    """Over 20,000 chunks whose events are dropped, the memory grows with the reply's own chunks, not with events."""
     gc.collect()
     elsewhere = live_events()
     chunks = 20_000

@@ -67,7 +67,7 @@ def no_sun(event: PreActing) -> Deny | None:
 
 
 def brain(request: ModelRequest) -> object:
-    """Says what it was told, or does it: `tool: argument`."""
+    """Repeats its input, or acts on it: `tool: argument`."""
     last = request.messages[-1]
     if last.role == "tool":
         return last.text

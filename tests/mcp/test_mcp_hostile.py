@@ -59,7 +59,7 @@ async def test_it_dies_at_once() -> None:
 
 
 async def test_it_dies_in_the_middle() -> None:
-    """The model is told that the outcome is not known; the next call has a fresh process."""
+    """The model reads that the outcome is unknown; the next call has a new process."""
     agent = await acted("dies", ACT, ToolUseBlock("t2", "act"))
     assert ["It is unknown whether act took effect" in result.text for result in results(agent)] == [True, True]
 
@@ -79,7 +79,7 @@ async def test_it_writes_what_is_no_message() -> None:
 
 
 async def test_it_answers_for_others() -> None:
-    """Answers to calls that nobody made are left out, and so is a second answer."""
+    """Answers without a request are ignored, and so is a second answer."""
     calls = [ACT, ToolUseBlock("t2", "act")]
     agent = await acted("other_id", calls, ToolUseBlock("t3", "act"))
     assert [result.text for result in results(agent)] == ["right"] * 3
@@ -121,7 +121,7 @@ async def test_it_changes_its_tools_in_mid_run() -> None:
 
 
 async def test_its_names_and_schemas(logged: Lines) -> None:
-    """Names are made legal, descriptions cut and cleaned, schemas that are none left out."""
+    """Names are made legal, descriptions shortened and cleaned, invalid schemas left out."""
     server = hostile("names")
     async with server:
         names = [tool.name for tool in server.tools]

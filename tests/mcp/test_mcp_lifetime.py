@@ -1,4 +1,4 @@
-"""When a server is connected and closed, what becomes of calls that are cut, and what is said where it is missing."""
+"""When a server is connected and closed, the fate of cancelled calls, and the errors of a missing server."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ async def test_a_call_that_is_cut_is_cancelled_at_the_server(way: str, cut: str)
 
 
 async def test_a_cancelled_call_over_stdio(logged: Lines) -> None:
-    """The process is told, too."""
+    """The process gets the cancellation, too."""
     async with demo("stdio") as server:
         agent = Agent("a", ScriptedModel([WAIT, ADD, "Three."]), tools=[server])
         async with agent:
@@ -166,7 +166,7 @@ async def test_a_cancelled_call_over_stdio(logged: Lines) -> None:
 
 
 async def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
-    """What only reads is called again behind a death; what may have done something is not."""
+    """A read-only tool is called again after the crash; one that may have had an effect is not."""
     async with demo("stdio") as server:
         mark = str(tmp_path / "mark")
         agent = await run(server, ToolUseBlock("t1", "die_once", {"mark": mark}), ToolUseBlock("t2", "die"), ADD)
@@ -190,7 +190,7 @@ async def test_a_server_that_is_away_at_a_later_call() -> None:
 
 
 async def test_a_server_that_cannot_be_reached(logged: Lines) -> None:
-    """The call is refused before its first event, or goes on without the server's tools."""
+    """The call is refused before its first event, or continues without the server's tools."""
     missing = MCPServer.stdio("no-such-command-here", name="missing")
     agent = Agent("a", ScriptedModel(["Hi."]), tools=[missing])
     with pytest.raises(
@@ -226,7 +226,7 @@ async def test_secrets_are_not_shown(logged: Lines) -> None:
 
 
 async def test_a_server_that_does_not_end_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that goes on after the end of its input is sent SIGTERM, so that it can clean up, before it is killed."""
+    """A server that continues after the end of its input gets SIGTERM, so that it can clean up, before it is killed."""
     monkeypatch.setattr(stdio, "_GRACE", 0.5)
     mark = tmp_path / "terminated"
     program = f"""

@@ -86,7 +86,7 @@ async def test_an_agent_is_asked(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_its_tools_are_offered_if_asked(way: str) -> None:
-    """They run behind the agent's hooks; what fails is a result that says so, without passwords."""
+    """They run with the agent's hooks; a failure is an error result, without passwords."""
     told: list[str | None] = []
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
@@ -115,7 +115,7 @@ async def test_its_tools_are_offered_if_asked(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_conversation_goes_on_where_that_is_allowed(way: str) -> None:
-    """Without a name each call begins anew; without the option a name is refused."""
+    """Without a name each call is a new conversation; without the option a name is refused."""
     async with client(way, sessions=True) as made:
         await made.call_tool("scout", {"message": "Hello", "session": f"s-{way}"})
         result = await made.call_tool("scout", {"message": "history", "session": f"s-{way}"})

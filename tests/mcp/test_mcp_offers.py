@@ -309,7 +309,7 @@ def test_what_cannot_be_offered(offered: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_log(way: str) -> None:
-    """A client gets the log of its own calls, from the level on that it has asked for; without the option, none."""
+    """A client gets the log of its own calls, from the requested level on; without the option, none."""
     for offered, level, expected in (
         (True, None, ["info round 1", "info calls look", "info look: success", "info round 2", "info completed"]),
         (True, "warning", []),
@@ -335,7 +335,7 @@ async def test_a_log(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_log_of_what_fails(way: str) -> None:
-    """What goes wrong is a warning or an error, without passwords; a tool's own pieces come at level debug."""
+    """A failure is a warning or an error, without passwords; a tool's own chunks come at level debug."""
     lines: list[str] = []
 
     async def take(params: LoggingMessageNotificationParams) -> None:

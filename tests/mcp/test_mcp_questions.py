@@ -29,7 +29,7 @@ def greeter(server: MCPServer, *script: Any) -> Agent:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_question_suspends_the_call(way: str) -> None:
-    """The person's answers are given to the server when it asks again; what was answered is not asked twice."""
+    """The server gets the person's answers when it asks again; an answered question is not asked twice."""
     async with demo(way) as server:
         agent = greeter(server, GREET, "Done.")
         reply = await agent.call("Go")
@@ -57,7 +57,7 @@ async def test_a_question_is_answered_in_another_process() -> None:
 
 
 async def test_calls_without_questions_keep_nothing() -> None:
-    """The session holds nothing of servers that nobody was asked for; behind the answers it holds no answers."""
+    """The session has nothing of servers without a question; after the answers it has no answers."""
     async with demo("memory") as server:
         agent = greeter(server, ToolUseBlock("t1", "place"), "Done.")
         await agent.call("Go")
@@ -144,7 +144,7 @@ async def test_defaults_are_filled_in(protocol: str) -> None:
 
 
 async def test_an_older_server_gets_no_answer_while_a_person_is_asked() -> None:
-    """Its call is cancelled; an error would be an answer that nobody gave."""
+    """Its call is cancelled; an error would be an answer that no person gave."""
     SAID.clear()
     async with MCPServer.in_memory(shop, protocol="legacy") as made:
         agent = greeter(made, ToolUseBlock("t1", "ask_order"), "Done.")
@@ -157,7 +157,7 @@ async def test_an_older_server_gets_no_answer_while_a_person_is_asked() -> None:
 
 @pytest.mark.parametrize("way", ["memory", "memory-legacy"])
 async def test_questions_may_be_refused(way: str) -> None:
-    """With `elicitation="refuse"` nobody is asked: the tool fails, or copes."""
+    """With `elicitation="refuse"` no person is asked: the tool fails, or handles it."""
     async with demo(way, elicitation="refuse") as server:
         agent = greeter(server, GREET, "Done.")
         assert (await agent.call("Go")).outcome == "completed"
@@ -165,7 +165,7 @@ async def test_questions_may_be_refused(way: str) -> None:
 
 
 async def test_an_answer_that_does_not_fit_is_a_tool_error() -> None:
-    """The server checks it, and its tool fails; the run goes on."""
+    """The server checks it, and its tool fails; the run continues."""
     async with demo("memory-legacy") as server:
         agent = greeter(server, ToolUseBlock("t1", "ask_name"), "Done.")
         [waits] = (await agent.call("Go")).pending
@@ -175,7 +175,7 @@ async def test_an_answer_that_does_not_fit_is_a_tool_error() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_sampling_is_off_unless_allowed(way: str) -> None:
-    """The model is not asked; the tool fails."""
+    """The model is not called; the tool fails."""
     async with demo(way) as server:
         agent = greeter(server, ToolUseBlock("t1", "ask_model", {"question": "Why?"}), "Done.")
         await agent.call("Go")
@@ -195,7 +195,7 @@ async def test_sampling_asks_the_agents_model(way: str) -> None:
 
 
 async def test_older_servers_whose_question_may_belong_to_two_runs() -> None:
-    """Nobody guesses: it is refused, and the tool fails; each run goes on."""
+    """It is ambiguous, so it is refused, and the tool fails; each run continues."""
     server = demo_over_stdio(protocol="legacy")
     agent = Agent(
         "a",

@@ -1,4 +1,4 @@
-"""What goes through which stream over HTTP, and streams that a client goes on with after its connection broke."""
+"""What uses which stream over HTTP, and streams that a client continues after its connection broke."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def first_id(lines: AsyncIterator[str]) -> str:
 
 
 async def cut(client: httpx2.AsyncClient, url: str, headers: dict[str, str], said: str, number: int = 1) -> str:
-    """Call the tool, and lose the connection; the id of the last event that was seen."""
+    """Call the tool, and lose the connection; return the id of the last event."""
     call = request(number, "tools/call", {"name": "slow", "arguments": {"said": said}})
     async with client.stream("POST", url, json=call, headers=headers) as answer:
         return await first_id(answer.aiter_lines())
@@ -191,7 +191,7 @@ def test_a_number_of_events_that_is_none(events: Any) -> None:
 
 
 async def test_a_question_is_asked_in_the_stream_of_its_call() -> None:
-    """A client that has opened no other stream is asked."""
+    """A client without another stream is asked."""
 
     @tool(requires_approval=True)
     async def pay(amount: int) -> str:

@@ -1,4 +1,4 @@
-"""What a server is told of this side, and tells of itself: roots and instructions."""
+"""What a server gets of this side, and what it provides: roots and instructions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def finder() -> Server:
 
 
 async def asked(name: str, **options: Any) -> str:
-    """What a tool of the server says."""
+    """Return the answer of a tool of the server."""
     async with MCPServer.in_memory(finder(), **options) as server:
         agent = Agent("a", ScriptedModel([ToolUseBlock("t1", name), "Done."]), tools=[server])
         await agent.call("Go")
@@ -52,7 +52,9 @@ async def asked(name: str, **options: Any) -> str:
 
 @pytest.mark.parametrize("protocol", ["auto", "legacy"])
 async def test_a_server_asks_for_the_roots(protocol: str, tmp_path: Path) -> None:
-    """Paths and addresses, a single one too; the same from a function, async or not; without them the server is told so."""
+    """Paths and addresses, a single one too; the same from a function, async or not; without them the server gets an
+    error.
+    """
 
     async def later() -> list[str]:
         return ["file:///srv/later"]
@@ -79,7 +81,7 @@ def test_roots_that_are_none(given: Any) -> None:
 
 @pytest.mark.parametrize("protocol", ["auto", "legacy"])
 async def test_a_function_that_fails(protocol: str, logged: Lines) -> None:
-    """The server gets an error without our words; the run goes on."""
+    """The server gets an error without our text; the run continues."""
 
     def broken() -> list[str]:
         raise OSError("secret place")
@@ -111,7 +113,7 @@ async def test_roots_that_change() -> None:
 
 @pytest.mark.parametrize("protocol", ["auto", "legacy"])
 async def test_instructions(protocol: str) -> None:
-    """They are there once it is connected, without control characters, and in the system prompt where that is asked for."""
+    """They are available once it is connected, without control characters, and in the system prompt on request."""
     server = MCPServer.in_memory(finder(), protocol=protocol)
     assert server.instructions is None
     system = with_instructions("You help.", server, MCPServer.in_memory(LowLevelServer("silent")))

@@ -76,7 +76,7 @@ async def test_results_of_each_kind(way: str) -> None:
 
 
 class Patient(Hook):
-    """Over HTTP the news have a connection of their own, and may come behind the result: it waits for them."""
+    """Over HTTP notifications have a connection of their own, and may come after the result: it waits for them."""
 
     events = (PostActing,)
 

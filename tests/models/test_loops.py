@@ -54,7 +54,7 @@ def test_eight_threads_with_a_loop_each(adapter: str, wire: str) -> None:
         def work(number: int) -> None:
             try:
                 told.append(asyncio.run(thrice(number < 2)))
-            except BaseException as error:  # any: told by the assertion
+            except BaseException as error:  # any: the assertion reports it
                 told.append(error)
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
@@ -108,7 +108,7 @@ def test_loops_one_after_the_other_leave_nothing_open(adapter: str, wire: str) -
         async def asked() -> str:
             reply = pieces(model)
             first = (await anext(reply)).text
-            # Counted in mid-reply: behind its last word a client may keep the connection, or not.
+            # Counted within the reply: after it a client may keep the connection, or not.
             open_during.append(len(connections(server.port)))
             return first + "".join([chunk.text async for chunk in reply])
 

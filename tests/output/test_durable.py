@@ -1,4 +1,4 @@
-"""Typed answers of calls that other processes may go on with: whatever fact was the last one, the output is the same."""
+"""Typed answers of calls that other processes may continue: after any last fact, the output is the same."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ async def test_an_answer(wired: Wired, way: Way) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_with_tools(wired: Wired, way: Way) -> None:
-    """The agent's tools run first; the conversation goes on behind the answer, and each wire finds it legal."""
+    """The agent's tools run first; the conversation continues after the answer, and each wire accepts it."""
 
     @tool(type="read")
     async def price(item: str) -> int:
@@ -125,7 +125,9 @@ async def test_never(wired: Wired, way: Way) -> None:
 
 
 async def test_the_way_is_chosen(wired: Wired) -> None:
-    """Both models have a JSON-schema mode that goes with tools, by LiteLLM's list; a function is asked for by its tool."""
+    """Both models have a JSON-schema mode that works with tools, by LiteLLM's list; a function is requested by its
+    tool.
+    """
 
     async def book(customer: str) -> str:
         """Book it."""
@@ -146,7 +148,7 @@ async def test_the_way_is_chosen(wired: Wired) -> None:
 
 
 async def test_broken_off(wired: Wired) -> None:
-    """An answer that is cut off by the token limit is asked for again, and so is one without words."""
+    """An answer that is truncated by the token limit is requested again, and so is an empty one."""
     cut = WireReply('{"customer": "Ad', finish="length")
     async with wired.serve([cut, WireReply(""), said("native", GOOD)]) as server:
         agent = Agent("clerk", wired.model(server), output=Output(Invoice, via="native", retries=3))
@@ -186,7 +188,7 @@ class Random(Hook):
 async def test_random_hooks_leave_a_value_or_a_clear_error_and_a_legal_history(
     wired: Wired, way: Way, seed: int, quiet: None
 ) -> None:
-    """Whatever hooks do to what is asked and answered: each wire takes all that is sent, and the conversation goes on."""
+    """Whatever hooks change in requests and answers: each wire accepts every request, and the conversation continues."""
     dice = random.Random(seed)
 
     @tool

@@ -100,7 +100,7 @@ SHOWN: dict[str, Any] = {"customer": SAID["name"], **{key: SAID[key] for key in 
 
 
 def grown(output: Any, pieces: Iterable[str]) -> list[Any]:
-    """Copies of what is shown after each piece that shows more."""
+    """Return copies of the mapping after each chunk that adds something."""
     partials = Partials(Output(output))
     return [deepcopy(dict(partials.value)) for piece in pieces if partials.feed(piece)]
 
@@ -196,7 +196,7 @@ def test_a_union_is_shown_while_it_arrives() -> None:
     ],
 )
 def test_nonsense_is_not_shown(said: str) -> None:
-    """What is no JSON ends the showing and raises nothing: it is judged when it is whole."""
+    """Text that is no JSON ends the partial answers without an error: it is validated when it is complete."""
     for value in grown(Invoice, cut(said, 2)):
         assert set(value) <= {"customer"}
     grown(dict[str, Any], cut('{"answer":' + said, 2))
@@ -220,14 +220,14 @@ _JSON = st.recursive(
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.dictionaries(st.text(), _JSON, max_size=4), st.integers(1, 9), st.booleans())
 def test_the_parser_reads_what_json_reads(value: Any, size: int, ascii_only: bool) -> None:
-    """Fed in pieces of any size, it tells of the same object; surrogates, escapes and numbers included."""
+    """In chunks of any size, it reports the same object; surrogates, escapes and numbers included."""
     assert grown(dict[str, Any], cut(json.dumps({"answer": value}, ensure_ascii=ascii_only), size))[-1] == {
         "answer": value
     }
 
 
 def test_the_cost_does_not_grow() -> None:
-    """Each piece is told of once: what the parser tells for the next item is the same behind ten items and ten thousand."""
+    """Each chunk is reported once: the parser's work for the next item is the same after ten items and ten thousand."""
     told: list[int] = [0]
 
     class Counts:
@@ -248,7 +248,7 @@ def test_the_cost_does_not_grow() -> None:
     partials = Partials(Output(Invoice))
     partials.feed('{"name": "')
     shown = sum(partials.feed("four") for _ in range(10_000))
-    assert shown < 1_000  # a long string is shown anew when it has grown by a part of itself
+    assert shown < 1_000  # a long string is shown again when it has grown by a part of itself
     assert len(partials.value["customer"]) > 39_000
 
 
@@ -260,7 +260,7 @@ def said(way: Way, values: dict[str, Any]) -> WireReply:
 
 @pytest.mark.parametrize("way", ["native", "tool", "prompt"])
 async def test_over_the_wires(wired: Wired, way: Way) -> None:
-    """`agent.stream(...).partials()` gives them by each way; an answer that is asked for again begins anew."""
+    """`agent.stream(...).partials()` yields them in each mode; an answer that is requested again starts again."""
     bad = {**SAID, "lines": [{"item": "tea", "cents": 0}]}
     async with wired.serve([said(way, bad), said(way, SAID)]) as server:
         agent = Agent("clerk", wired.model(server), output=Output(Invoice, via=way))
@@ -275,7 +275,7 @@ async def test_over_the_wires(wired: Wired, way: Way) -> None:
 
 
 async def test_the_output_is_there_when_it_is_accepted() -> None:
-    """Before that, and after a call that came to none, it is missing, with a text that says what to read."""
+    """Before that, and after a call without an output, it is missing, and the error says what to read."""
     agent = Agent("clerk", ScriptedModel([['{"answer": 4', "2}"], '{"answer": 43}']), output=Output(int, via="prompt"))
     first, last = await agent.stream("x").partials().to_list()
     assert (first["answer"], last["answer"], last.output) == (42, 42, 42)
@@ -299,7 +299,9 @@ async def test_a_validated_output() -> None:
 
 
 async def test_restarts_and_failures() -> None:
-    """An attempt that starts over begins anew; the error of a call that never fits comes after what was shown."""
+    """An attempt that starts over starts a new mapping; the error of a call without a valid answer comes after the
+    partial ones.
+    """
     again = [ModelChunk('{"answer": [1, '), ModelChunk('{"answer": [7, ', restart=True), ModelChunk("8]}")]
     agent = Agent("clerk", ScriptedModel([again, "no"]), output=Output(list[int], via="prompt", retries=0))
     seen = [list(value["answer"]) async for value in agent.stream("x").partials()]

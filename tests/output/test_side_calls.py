@@ -23,7 +23,9 @@ class Judgement(BaseModel):
 
 
 async def test_a_judge() -> None:
-    """A hook asks on the side, and has an object; what does not fit is asked again there, and billed to the run."""
+    """A hook makes a side call, and gets an object; an invalid answer is requested again there, and billed to the
+    run.
+    """
     spent: list[int] = []
     judge = ScriptedModel(["no", '{"good": false, "why": "too short"}', '{"good": true}'])
 
@@ -86,7 +88,7 @@ async def test_words_checks_and_functions() -> None:
 
 
 async def test_natively(wired: Wired) -> None:
-    """A model that has a JSON-schema mode is asked by it."""
+    """A model with a JSON-schema mode is called in that mode."""
     seen: list[Judgement] = []
 
     @after_llm

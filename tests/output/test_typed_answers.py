@@ -1,4 +1,4 @@
-"""An answer of a form: what may be one, how it is asked for, what becomes of one that does not fit."""
+"""An answer of a type: legal types, how it is requested, and what happens to an invalid one."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_an_output_is_shown_with_its_form_and_the_way_that_was_chosen() -> None:
 
 
 async def test_text() -> None:
-    """`output=str` asks for nothing: the words are the output."""
+    """`output=str` requests nothing: the text is the output."""
     reply = await clerk("Hello.", output=str).call("x")
     assert (reply.output, reply.text) == ("Hello.", "Hello.")
 
@@ -127,7 +127,7 @@ async def test_a_misfit_goes_back() -> None:
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
 async def test_then_a_clear_error(retries: int) -> None:
-    """It is asked again a bounded number of times; the error says what was wrong with the last answer."""
+    """It is requested again a limited number of times; the error has the problem of the last answer."""
     agent = clerk(*["Three euros."] * (retries + 1), output=Output(Invoice, retries=retries))
     with pytest.raises(OutputError, match="not valid JSON") as caught:
         await agent.call("x")
@@ -151,7 +151,7 @@ async def test_words_around_the_answer() -> None:
     ['{"total": NaN, "customer": "A"}', "[" * 5000, "x{[" * 100_000, "", '{"customer": "\\ud800", "total": 1}', "null"],
 )
 async def test_nonsense(said: str) -> None:
-    """Whatever a model says is text: it is refused, and asked for again."""
+    """Whatever a model writes is text: it is refused, and requested again."""
     agent = clerk(said, '{"customer":"Ada","total":3}', output=Output(Invoice, via="prompt"))
     assert (await agent.call("x")).output == Invoice(customer="Ada", total=3)
 
@@ -213,7 +213,7 @@ async def test_a_step_by_words() -> None:
 
 
 async def test_a_step_that_waits_for_a_person() -> None:
-    """A step may need approval like any tool; resumed, the call gives what it returns. Denied, the model goes on."""
+    """A last step may need approval like any tool; resumed, the call returns its value. Denied, the model continues."""
 
     @tool(requires_approval=True)
     async def pay(customer: str, total: int) -> int:
@@ -255,7 +255,7 @@ async def test_tools_in_the_same_run() -> None:
 
 
 async def test_a_tool_beside_the_answer_runs() -> None:
-    """What was asked for in the same reply is done; then the answer counts."""
+    """The other calls of the reply run; then the answer counts."""
 
     @tool
     async def log(line: str) -> str:
@@ -270,7 +270,7 @@ async def test_a_tool_beside_the_answer_runs() -> None:
 
 
 async def test_the_next_call_is_not_answered_by_the_last() -> None:
-    """A call that was cut behind its final tool leaves nothing that would answer the next one."""
+    """A call that was cancelled after its final tool leaves nothing that would answer the next one."""
 
     class Cut(Hook):
         def on_event(self, event: HookEvent) -> HookResult:
@@ -287,7 +287,7 @@ async def test_the_next_call_is_not_answered_by_the_last() -> None:
 
 
 async def test_the_summary() -> None:
-    """At the limit the form is asked for in words: an output where it fits, none where it does not."""
+    """At the limit the type is requested as text: an output if the answer is valid, none otherwise."""
 
     @tool
     async def look() -> str:
@@ -436,7 +436,7 @@ def test_saved_agents() -> None:
 
 
 async def test_what_hooks_may_know() -> None:
-    """How the answer was asked for, and how often it was sent back, is in the run's state."""
+    """How the answer was requested, and how often it was rejected, is in the run's state."""
     seen: list[tuple[str, int]] = []
 
     class Watch(Hook):
@@ -465,7 +465,7 @@ async def test_a_misfit_of_the_field_is_no_bare_answer(said: str) -> None:
 
 
 async def test_several_answers_in_one_reply() -> None:
-    """An answer that fits counts, beside one that does not, wherever it stands; of several that fit the last one."""
+    """A valid answer counts, beside an invalid one, in any position; of several valid ones the last one counts."""
     bad = {"customer": "Bob", "total": 0}
     for answers, total in (([GOOD, bad], 3), ([bad, GOOD], 3), ([{**GOOD, "total": 1}, {**GOOD, "total": 2}], 2)):
         uses = [ToolUseBlock(f"t{place}", "final_answer", answer) for place, answer in enumerate(answers)]
@@ -499,7 +499,9 @@ async def test_a_tool_that_fails_beside_the_answer_is_shown_to_the_model() -> No
 
 @pytest.mark.parametrize("retries", [0, 2])
 async def test_a_step_that_keeps_failing(retries: int) -> None:
-    """A step that raises, or is too slow, is asked for again `retries` times; then the call fails and says why."""
+    """A last step that raises, or is too slow, is requested again `retries` times; then the call fails with the
+    reason.
+    """
     done = 0
 
     @tool(timeout=0.001)
@@ -521,7 +523,7 @@ async def test_a_step_that_keeps_failing(retries: int) -> None:
 
 
 async def test_a_denied_step_is_no_failure_of_the_models() -> None:
-    """A person's or a hook's denial does not count: the model reads it and goes on."""
+    """A denial by a person or a hook does not count: the model reads it and continues."""
     model = ScriptedModel([calls("final_answer", GOOD, f"t{number}") for number in range(4)])
     left = [Deny("not yet")] * 3
     agent = Agent(
@@ -534,7 +536,7 @@ async def test_a_denied_step_is_no_failure_of_the_models() -> None:
 
 
 async def test_arguments_that_a_hook_spoils_are_bounded_too() -> None:
-    """What the final tool itself refuses counts like what the judge refuses."""
+    """A refusal of the final tool itself counts like one of the validation."""
 
     def spoil(event: PreActing) -> None:
         event.tool_use = event.tool_use.replace(input={"customer": "Ada", "total": 0})
@@ -571,7 +573,9 @@ async def test_a_result_that_its_annotation_cannot_read() -> None:
     ],
 )
 async def test_the_way_is_the_models(modes: AnswerModes, tools: bool, ways: list[str]) -> None:
-    """A model is asked by the first way that it has; a JSON-schema mode that excludes tools is not used beside them."""
+    """A model is called in the first mode that it has; a JSON-schema mode that excludes tools is not used beside
+    them.
+    """
 
     class Knows(ScriptedModel):
         async def answer_modes(self) -> AnswerModes:

@@ -42,7 +42,7 @@ LOOKS = Msg.assistant([ToolUseBlock("l", "look", {})])
 
 
 def clerk(*said: Msg | str | Exception, validate: Callable[[Any], Any] = even, **given: Any) -> Agent[int]:
-    """An agent that is asked for a number."""
+    """An agent that has to answer with a number."""
     options = {name: given.pop(name) for name in ("retries", "via") if name in given}
     return Agent("clerk", ScriptedModel(list(said)), output=Output(int, validate=validate, **options), **given)
 
@@ -68,7 +68,9 @@ async def test_what_it_accepts_at_the_limit() -> None:
 
 
 async def test_it_runs_once_for_each_answer() -> None:
-    """The judge, the final tool and the reply share one evaluation; the same answer in a later reply is evaluated again."""
+    """The validation, the final tool and the reply share one evaluation; the same answer in a later reply is
+    evaluated again.
+    """
     seen: list[int] = []
 
     def twice(number: int) -> None:
@@ -144,7 +146,7 @@ async def test_a_text_that_a_hook_has_put_there(text: str, output: int | None) -
 
 
 async def test_a_reply_that_a_hook_recovered() -> None:
-    """`Recover` gives a reply in place of an error; its text is validated like any other."""
+    """`Recover` supplies a reply instead of an error; its text is validated like any other."""
 
     class Rescue(Hook):
         def __init__(self, text: str) -> None:
@@ -199,7 +201,7 @@ async def test_a_validator_that_fails_accepts_nothing(said: list[Any]) -> None:
 
 
 async def test_a_validator_that_fails_on_a_text_of_a_hook() -> None:
-    """It fails the call itself, before `CallEnded`, also where the text came after the judge of replies."""
+    """It fails the call itself, before `CallEnded`, also if the text came after the validation of replies."""
     ends: list[str] = []
 
     class Edit(Hook):
@@ -285,7 +287,7 @@ async def test_a_step_of_a_workflow() -> None:
 
 
 async def test_a_step_whose_answer_was_refused() -> None:
-    """An asked agent whose summary was refused fails the step: the workflow's function never sees the value."""
+    """An asked agent whose summary was refused fails the step: the workflow's function never gets the value."""
     inner = clerk(LOOKS, '{"answer": 3}', via="prompt", tools=[look], max_iterations=1)
 
     @workflow(inner)
@@ -297,7 +299,7 @@ async def test_a_step_whose_answer_was_refused() -> None:
 
 
 async def test_a_call_that_another_process_continues() -> None:
-    """A call that goes on after any of its facts in another process gives the validated output."""
+    """A call that continues after any of its facts in another process has the validated output."""
     store = MemoryStore()
     first = await clerk(final(4), store=store).call("x", session="s")
     facts = store.load("s")
@@ -311,7 +313,7 @@ async def test_a_call_that_another_process_continues() -> None:
 
 
 async def test_refusals_are_counted_over_restarts() -> None:
-    """`retries` bounds the answers of a run, whichever process they came to."""
+    """`retries` limits the answers of a run, in all its processes."""
     store = MemoryStore()
     with pytest.raises(OutputError):
         await clerk(final(3), final(5, "g"), retries=1, store=store).call("x", session="s")
@@ -346,7 +348,9 @@ async def test_a_sub_agent_that_had_ended_when_its_caller_was_cut() -> None:
 
 
 async def test_a_summary_is_nothing_that_a_function_returned() -> None:
-    """At the limit, where no step ran, the words of the summary are no output of a function, although it returns a text."""
+    """At the limit, where no step ran, the text of the summary is no output of a function, although it returns a
+    text.
+    """
 
     async def book(number: int) -> str:
         """Book."""
@@ -358,7 +362,9 @@ async def test_a_summary_is_nothing_that_a_function_returned() -> None:
 
 
 async def test_a_refused_summary_is_evaluated_once_and_an_unchanged_text_is_kept() -> None:
-    """The reply uses what the judge has found; a calling model reads the model's own text where the value is unchanged."""
+    """The reply uses the result of the validation; a calling model reads the model's own text if the value is
+    unchanged.
+    """
     seen: list[int] = []
 
     def odd(number: int) -> None:

@@ -170,7 +170,7 @@ async def test_unknown_tools_need_approval() -> None:
     assert results(agent)[0].startswith("There is no tool named 'nuke'")
 
 
-# ---- nobody there
+# ---- no answer
 
 
 async def _fails(request: ApprovalRequest) -> bool:

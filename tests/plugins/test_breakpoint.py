@@ -282,7 +282,7 @@ async def test_the_chain_is_shown_with_the_place_of_the_breakpoint() -> None:
     assert shown == ["edit <lambda>", "edit Breakpoint <", "guard Late"]
 
 
-# ---- limits, nobody there, several who attend
+# ---- limits, no answer, several debuggers
 
 
 async def forever(pause: Pause) -> None:

@@ -194,7 +194,7 @@ async def test_a_hostile_program_gets_nothing(name: str, tmp_path: Path, monkeyp
 
 async def test_a_folder_can_be_read_only() -> None:
     """A folder is there at its own path if it is given, without write access."""
-    with TemporaryDirectory(dir="/var/tmp") as name:  # pytest's are not readable for nobody
+    with TemporaryDirectory(dir="/var/tmp") as name:  # the user `nobody` cannot read pytest's
         (Path(name) / "data").write_text("7")
         os.chmod(name, 0o755)
         assert await run(f"int(open('{name}/data').read())", read_only=[name]) == Finished("7\n")

@@ -146,7 +146,7 @@ def test_never_takes_a_signal_for_a_failure(operator: Operator) -> None:
 
 @with_back_pressure
 def test_does_not_work_ahead(operator: Operator) -> None:
-    """After the reader took n items and asked for no more, the source was pulled n times."""
+    """After the reader requested n items, the source was pulled n times."""
     probe = Probe(1, 2, 3, 4)
 
     async def main() -> None:

@@ -86,7 +86,7 @@ def test_flat_map_concat_map_switch_map() -> None:
 
 
 def test_switch_map_withdraws_what_waits_for_a_busy_reader() -> None:
-    """An item that was overtaken before the reader asked for it is not read."""
+    """An item that was overtaken before the reader requested it is not read."""
 
     async def read() -> list[int]:
         got: list[int] = []

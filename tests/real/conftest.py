@@ -45,7 +45,7 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
 
 @pytest.fixture(params=ADAPTERS)
 async def real(request: pytest.FixtureRequest, server: LlamaServer, tally: Tally) -> AsyncIterator[Real]:
-    """Each adapter in turn; behind the test no slot is at work and no connection open."""
+    """Each adapter in turn; after the test no slot is busy and no connection open."""
     if not server.running:
         server.start()
     made = Real(request.param, server, tally)
@@ -58,7 +58,7 @@ async def real(request: pytest.FixtureRequest, server: LlamaServer, tally: Tally
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What the real model was asked, test by test."""
+    """Print the requests to the real model, test by test."""
     if not TALLIES:
         return
     terminalreporter.section("the real model")

@@ -1,4 +1,4 @@
-"""The adapters that speak to the real server, a model that counts what it is asked, and the log of a run."""
+"""The adapters for the real server, a model that counts its requests, and the log of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEED = int(os.environ.get("AGENTFLOW_REAL_SEED", "1"))
 
 @dataclass
 class Tally:
-    """What one test asked of the model."""
+    """The requests of one test to the model."""
 
     test: str
     began: float = field(default_factory=time.monotonic)
@@ -49,7 +49,7 @@ class Tally:
 
 
 class Counted:
-    """A model that keeps what it was asked, and counts streams, pieces and tokens."""
+    """A model that records its requests, and counts streams, chunks and tokens."""
 
     def __init__(self, model: Any, tally: Tally) -> None:
         self.inner = model

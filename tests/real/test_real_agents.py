@@ -38,7 +38,9 @@ EARLIER = (
 class RealWorld(World):
     """The world of the laws with a real model in it, one small tool, and short answers."""
 
-    given: ClassVar[dict[str, Any]] = {"default_hooks": ()}  # most answers are cut off here, and nobody asks again
+    given: ClassVar[dict[str, Any]] = {
+        "default_hooks": ()
+    }  # most answers are truncated here, and none is requested again
 
     def __init__(self, real: Real, program: Program) -> None:
         self.real = real
@@ -61,7 +63,7 @@ class RealWorld(World):
 
     @property
     def session_key(self) -> str | Session | None:
-        """A session of the caller's own has seen a call: small models go on as it went before."""
+        """A caller's own session has a call in its history, which small models imitate."""
         if self.program.session == "fresh" and self.fresh is None:
             self.fresh = Session.fresh(EARLIER)
         return super().session_key
@@ -77,12 +79,12 @@ async def dropped() -> None:
     """LiteLLM drops iterators of its own; the loop closes them when they are collected."""
     gc.collect()
     async with asyncio.timeout(10):
-        while asyncio.all_tasks() - {asyncio.current_task()}:  # noqa: ASYNC110 - nobody has those tasks
+        while asyncio.all_tasks() - {asyncio.current_task()}:  # noqa: ASYNC110 - those tasks have no owner to await
             await asyncio.sleep(0.01)
 
 
 async def check_real(world: RealWorld) -> None:
-    """Call, look, call again: the laws of `tests/laws`, of a model that nobody has scripted."""
+    """Call, check, call again: the laws of `tests/laws`, with a model without a script."""
     start = await world.agent.history(world.session_key)
     seen = await world.call("Add 2 and 3.")
     assert seen.error is None
@@ -151,7 +153,7 @@ async def test_a_real_model_calls_a_tool_and_reads_what_it_gave(real: Real) -> N
 
 
 async def test_a_stream_is_told_piece_by_piece_with_its_tokens_and_its_end(real: Real) -> None:
-    """The pieces fold to the reply; the provider's count and reason stand in it."""
+    """The chunks fold to the reply, which has the provider's count and finish reason."""
     model = real.model()
     agent = Agent("a", model, options=real.options, default_hooks=())
     async with agent.stream("Say hello.") as events:
@@ -172,7 +174,7 @@ class Mood(BaseModel):
 @pytest.mark.parametrize("real", DIRECT, indirect=True)
 @pytest.mark.parametrize("via", ["native", "tool", "prompt"])
 async def test_a_typed_answer_is_valid_or_a_clear_error_behind_a_bounded_number_of_tries(real: Real, via: Any) -> None:
-    """270 million parameters often miss the form: they are asked again, and then it is said what was wrong."""
+    """270 million parameters often miss the form: they are called again, and then the error has the problem."""
     model = real.model()
     options = real.options.merge(ModelOptions(max_tokens=32 if via == "native" else 14, temperature=0.0))
     agent = Agent("a", model, output=Output(Mood, via=via, retries=1), options=options, default_hooks=())
@@ -201,7 +203,7 @@ async def _tried(call: Awaitable[Any]) -> tuple[Any, Exception | None]:
 
 @pytest.mark.parametrize("real", DIRECT, indirect=True)
 async def test_an_answer_that_is_cut_off_is_asked_for_a_bounded_number_of_times(real: Real) -> None:
-    """With the default hooks: a reply that came to its end, or an error that says what to do."""
+    """With the default hooks: a complete reply, or an error with the remedy."""
     model = real.model()
     agent = Agent("a", model, options=real.options.merge(ModelOptions(max_tokens=3)))
     reply, error = await _tried(agent.call("Write a long story."))
@@ -257,7 +259,7 @@ async def test_eight_calls_at_once_share_two_slots_and_stay_apart(real: Real) ->
 
 
 async def test_a_conversation_beyond_the_context_is_said_to_be_so_and_not_sent_again(real: Real) -> None:
-    """The error has its kind, which hooks can act on; asking again cannot help, so nobody does."""
+    """The error has its kind, on which hooks can act; it is not retried."""
     model = real.model(retries=3)
     agent = Agent("a", model, options=real.options, default_hooks=())
     with pytest.raises(ModelError) as caught:
@@ -268,7 +270,7 @@ async def test_a_conversation_beyond_the_context_is_said_to_be_so_and_not_sent_a
 
 
 async def _break_off(real: Real, model: Counted) -> tuple[list[Any], BaseException | None]:
-    """Read a reply; its server is killed behind the second piece."""
+    """Read a reply; its server is killed after the second chunk."""
     chunks: list[Any] = []
     options = real.options.merge(ModelOptions(max_tokens=200))
     stream = model.stream(ModelRequest([Msg.user("Count.")], (), options, "gemma"))
@@ -287,7 +289,7 @@ async def _break_off(real: Real, model: Counted) -> tuple[list[Any], BaseExcepti
 
 
 async def test_a_server_that_is_killed_in_mid_stream_and_comes_back_is_asked_again(real: Real) -> None:
-    """The reply starts over, and its first new piece says so."""
+    """The reply starts over, and its first new chunk has restart."""
 
     async def come_back(seconds: float) -> None:
         if not real.server.running:

@@ -54,7 +54,7 @@ async def tried(real: Real, agent: Agent[Any], model: Counted, text: str, earlie
 
 
 def conversation(text: str, name: str, input: dict[str, Any], result: str, end: str = "Done.") -> list[Msg]:  # noqa: A002
-    """A tool call that went well: small models go on as it went before."""
+    """A successful tool call in the history, which small models imitate."""
     use, answer = ToolUseBlock("call_0", name, input), ToolResultBlock("call_0", name, result)
     return [Msg.user(text), Msg.assistant([use]), Msg("tool", (answer,)), Msg.assistant(end)]
 

@@ -598,7 +598,7 @@ async def test_a_full_disk_does_not_break_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     sink = logger.add(lambda message: logged.append(message.record["message"]), level="ERROR")
     try:
-        recorder = Recorder(tmp_path / "file" / "runs.jsonl")  # the file stands where the folder should be
+        recorder = Recorder(tmp_path / "file" / "runs.jsonl")  # a file has the folder's name
         agent = agent_with(Signs("A", 100), recorder, script=[*SCRIPT, "Two."])
         with pytest.warns(RuntimeWarning, match="the recorder stops writing"):
             assert (await agent.call("one")).text == "It is 3. A"

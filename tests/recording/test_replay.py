@@ -370,10 +370,10 @@ def test_a_recorded_run_is_a_test(tmp_path: Path) -> None:
         def on_event(self, event: Any) -> Any:
             return Stop("no") if isinstance(event, PreReasoning) and event.iteration == 2 else event
 
-    assert_replays(path, make(), hooks=[Ends()], update=True)  # less than was recorded can be told
+    assert_replays(path, make(), hooks=[Ends()], update=True)  # a shorter run can replace the recorded one
     before = path.read_text("utf-8")
     with pytest.raises(RunChangedError, match="cannot be updated"):
-        assert_replays(path, make(), update=True)  # more cannot
+        assert_replays(path, make(), update=True)  # a longer one cannot
     assert path.read_text("utf-8") == before
 
 

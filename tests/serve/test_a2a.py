@@ -179,7 +179,9 @@ async def test_a_suspension_is_answered_on_its_task() -> None:
 
 
 async def test_a_new_task_in_a_waiting_context_gets_the_questions() -> None:
-    """So a client that lost its task, or a server that lost its tasks, can go on; the message is not taken as an answer."""
+    """So a client that lost its task, or a server that lost its tasks, can continue; the message is not taken as an
+    answer.
+    """
     store = MemoryStore()
     async with served(app_of(paying(), store=store)) as url, client_of(url, streaming=False) as client:
         first = await task_of(client, said("Pay"))

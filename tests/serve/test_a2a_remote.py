@@ -201,7 +201,7 @@ async def test_a_remote_approval_suspends_and_is_answered() -> None:
 
 
 async def test_a_remote_agent_as_a_tool_and_its_question_to_a_person() -> None:
-    """The caller suspends with it, and goes on with the answer."""
+    """The caller suspends with it, and continues with the answer."""
     async with served(app_of(paying())) as url:
         remote = RemoteAgent(f"{url}/a2a/payer", description="Pays.")
         calls = [ToolUseBlock("c1", "payer", {"message": "Pay Ann"}), "It is done."]
@@ -214,7 +214,7 @@ async def test_a_remote_agent_as_a_tool_and_its_question_to_a_person() -> None:
 
 
 async def test_hand_offs_questions_and_group_conversations() -> None:
-    """A conversation that others began is told to the remote agent, once."""
+    """The remote agent gets the messages of a conversation that others began, once."""
     seen: list[list[str]] = []
 
     def answer(request: Any) -> str:

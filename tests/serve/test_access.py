@@ -230,7 +230,7 @@ async def test_limits_on_runs_name_who_must_wait_and_how_long() -> None:
 
 
 async def test_limits_on_streams() -> None:
-    """Further streams are refused, an idle one is closed, and the run goes on."""
+    """Further streams are refused, an idle one is closed, and the run continues."""
     gate = Gate()
     agent = Agent("a", ScriptedModel([["One ", gate]]))
     limits = Limits(streams_per_user=1, heartbeat=0.05, idle=0.2)

@@ -301,7 +301,7 @@ async def test_a_cancelled_prompt(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["notification", "answer"])
 async def test_a_cancelled_question_runs_nothing(how: str, tmp_path: Path) -> None:
-    """The call that waits is refused, later calls of its round do not run, and the session goes on."""
+    """The waiting call is refused, later calls of its round do not run, and the session continues."""
     async with running("coder", tmp_path, Editor(["cancelled"] if how == "answer" else [])) as run:
         session = await opened(run, tmp_path)
         calls = ('call write_file {"path": "a", "text": "x"}', 'call touch {"path": "b"}')

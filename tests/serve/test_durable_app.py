@@ -266,7 +266,7 @@ def test_state_that_no_worker_publishes_is_refused(site: Site) -> None:
 
 
 async def test_a_damaged_message_to_a_session_is_skipped(site: Site) -> None:
-    """The run goes on, and gets the others; a message that is sent again is not delivered twice."""
+    """The run continues, and gets the others; a repeated message is not delivered twice."""
     tables = Tables(site.url)
     async with site.agent() as durable:
         await durable.client.submit("a", "Hi", session="s")

@@ -188,8 +188,9 @@ async def test_a_tool_of_an_ag_ui_page(ag_ui: NodeProgram, webs: Webs) -> None:
 
 
 async def test_an_ag_ui_page_stops_and_retries(ag_ui: NodeProgram, webs: Webs) -> None:
-    """An abort interrupts the run in the worker; the same message again begins its call again. With `on_disconnect=continue`
-    the run goes on, and another process reads it while it works."""
+    """An abort interrupts the run in the worker; the same message again starts its call again. With
+    `on_disconnect=continue` the run continues, and another process reads it meanwhile.
+    """
     await page(ag_ui, webs.one, "stops")
     await run(ag_ui, "count", runId="c1", abortAfter="TEXT_MESSAGE_CONTENT")
     stopped = await run(ag_ui, runId="c1")

@@ -11,7 +11,7 @@ from agentflow.testing import ScriptedModel, run_virtual
 
 
 def test_a_heartbeat_follows_the_last_event_however_many_read() -> None:
-    """All readers are told after each `heartbeat` without an event, also one that came later; an event starts it again."""
+    """All readers, even a later one, get one after each `heartbeat` without an event; an event restarts the interval."""
 
     async def times() -> list[list[tuple[float, bool]]]:
         loop = asyncio.get_running_loop()

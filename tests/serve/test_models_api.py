@@ -107,7 +107,7 @@ async def test_a_chat_completion() -> None:
 
 
 async def test_a_streamed_chat_completion() -> None:
-    """The chunks join to the same text, the usage comes last if it is asked for, and `[DONE]` ends the stream."""
+    """The chunks join to the same text, the usage comes last on request, and `[DONE]` ends the stream."""
     async with clients([["It is ", "42.", USED]]) as (one, _, _model):
         stream = await one.chat.completions.create(
             model="a", messages=[ASK], stream=True, stream_options={"include_usage": True}
@@ -292,7 +292,7 @@ async def test_a_conversation_is_kept_for_its_owner_only() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_disconnect_interrupts_the_agent(stream: bool) -> None:
-    """No tokens are spent on an answer that nobody receives."""
+    """No tokens are spent on an answer without a reader."""
     gate, ends = Gate(), asyncio.Queue[str]()
 
     @on(CallEnded)

@@ -206,7 +206,7 @@ async def test_an_answer_is_stopped(by: str) -> None:
 
 
 async def test_retry_and_edit_continue_in_a_copy() -> None:
-    """A message can be asked again, or edited, at any place; the earlier conversation stays in the list."""
+    """A message can be retried, or edited, at any place; the earlier conversation stays in the list."""
     heard: list[list[str]] = []
 
     def model(request: ModelRequest) -> str:

@@ -320,7 +320,7 @@ async def test_who_has_lost_the_lease_writes_nothing(open_store: OpenStore, url:
     frozen, other = open_store(on_conflict="wait"), open_store(on_conflict="wait")
     old = await _claimed(frozen)
     await frozen.append("s", facts(1), expected=0, claim=old)
-    run_sql(url, "UPDATE agentflow_leases SET expires = 1")  # its time is over
+    run_sql(url, "UPDATE agentflow_leases SET expires = 1")  # it has expired
     new = await _claimed(other)
     assert (old.epoch, new.epoch, new.version, old.lost) == (1, 2, 1, False)
     for session_id, version in (("s", 1), ("s", None), ("s/t1", 0)):

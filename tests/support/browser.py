@@ -129,7 +129,7 @@ class Page:
         self.problems: list[str] = []
 
     def told(self, method: str, params: Any) -> None:
-        """Something has happened."""
+        """Record an occurrence."""
         match method:
             case "Page.loadEventFired":
                 self._loaded.set()

@@ -21,7 +21,7 @@ class LoopClock:
 
 
 class JumpingClock:
-    """Moves on by what it is asked to wait, at once; for runs over real connections, which cannot be virtual.
+    """A clock that advances at once by each requested wait; for runs over real connections, which cannot be virtual.
 
     Attributes:
         time: The seconds that were waited so far.

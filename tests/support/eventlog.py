@@ -52,7 +52,7 @@ def _result(block: ToolResultBlock) -> str:
 
 
 def said(msg: Msg) -> str:
-    """One message: who, the words, the calls, the results."""
+    """Return one message: its role, text, calls and results."""
     if msg.role == "tool":
         return f"tool: {'; '.join(_result(block) for block in msg.tool_results)}"
     parts = [msg.shown] if msg.shown else []
@@ -67,7 +67,7 @@ def history(source: Session | Sequence[Msg]) -> list[str]:
 
 
 def sent(agent: Agent, number: int) -> list[str]:
-    """What the model was asked in its request of that number, one line for each message."""
+    """Return the model's request of that number, one line for each message."""
     return history(agent.config.model.requests[number].messages)  # type: ignore[union-attr]
 
 

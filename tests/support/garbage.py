@@ -1,4 +1,4 @@
-"""Cyclic garbage: what only the collector frees after a piece of work."""
+"""Cyclic garbage: what only the collector frees after an operation."""
 
 from __future__ import annotations
 

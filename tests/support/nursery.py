@@ -69,7 +69,7 @@ class Nursery:
             return subprocess.CompletedProcess(start, code, out.read().decode(), err.read().decode())
 
     def state(self, pid: int) -> dict[str, Any]:
-        """Whether a program has ended, or has stopped since this was last asked."""
+        """Whether a program has ended, or has stopped since the last check."""
         return self._ask(state=pid)
 
     def code(self, pid: int, seconds: float = 60) -> int:
@@ -128,7 +128,7 @@ def become(
 
 
 def state(pid: int) -> dict[str, Any]:
-    """Whether it has ended, or has been stopped since it was last asked for."""
+    """Whether it has ended, or has been stopped since the last check."""
     changed, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
     stopped = bool(changed) and os.WIFSTOPPED(status)
     return {"stopped": stopped, "code": os.waitstatus_to_exitcode(status) if changed and not stopped else None}

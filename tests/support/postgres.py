@@ -121,7 +121,7 @@ def empty_database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str
 
 
 def _start(binaries: Path, home: Path, data: Path, power_safe: bool, options: dict[str, Any]) -> Postgres:
-    for _ in range(5):  # the free port may be taken by somebody else in between
+    for _ in range(5):  # another process may take the free port in between
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]

@@ -35,7 +35,7 @@ class Recorded:
     asked: ReplayOptions | None = None
 
     async def record(self, recorder: Recorder) -> None:
-        """Make the call, and go on with it where it waits."""
+        """Make the call, and resume it if it waits."""
         output = (self.asked or {}).get("output")
         async with self.make(recorder) as agent:
             reply = await agent.call("Go on", session="ada", output=output)
@@ -49,7 +49,7 @@ class Recorded:
 
 
 def _decided(ids: list[str]) -> dict[str, Any]:
-    """Answers in another order than they are asked for."""
+    """Decide in another order than that of the questions."""
     return {id: Approve() if n else Deny("no") for n, id in enumerate(reversed(ids))}  # noqa: A001
 
 

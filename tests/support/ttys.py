@@ -1,4 +1,4 @@
-"""A terminal for tests: a program behind a pty, and a screen emulator that shows what a person would see."""
+"""A terminal for tests: a program in a pty, and a screen emulator that shows what a person would see."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Terminal:
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def resize(self, rows: int, columns: int) -> None:
-        """What happens when a person pulls at the window; the system tells the program."""
+        """Resize the window; the system notifies the program."""
         self.screen.resize(rows, columns)
         self._set_size(rows, columns)
 
@@ -74,14 +74,14 @@ class Terminal:
 
     @property
     def shown(self) -> str:
-        """The screen's rows, without the blanks behind them (but those in front of the cursor)."""
+        """Return the screen's rows, without trailing blanks (except those before the cursor)."""
         rows = [row.rstrip() for row in self.screen.display]
         cursor = self.screen.cursor
         rows[cursor.y] = rows[cursor.y].ljust(cursor.x)
         return "\n".join(rows).rstrip("\n")
 
     def wait_for(self, text: str) -> str:
-        """Read until a text is on the screen behind what was waited for before; the text in between."""
+        """Read until a text is on the screen after the previous one; return the text in between."""
 
         def found() -> str | None:
             place = self.shown.find(text, self._seen)
@@ -143,7 +143,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(status)
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Close everything."""
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)

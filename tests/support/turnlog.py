@@ -34,7 +34,7 @@ class Log(Hook):
 
 
 def worker(*tools: Any, name: str = "worker", **more: Any) -> Agent:
-    """An agent with these tools, whose model is never asked."""
+    """An agent with these tools, whose model is never called."""
     return Agent(name, ScriptedModel([]), tools=tools, **more)
 
 

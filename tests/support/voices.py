@@ -30,7 +30,9 @@ def _types() -> tuple[TypeAdapter[Any], TypeAdapter[Any]]:
 async def openai_server(
     script: Sequence[Spoken] = (), heard: Sequence[str | None] = (), refusals: int = 0
 ) -> AsyncIterator[RealtimeServer]:
-    """A server; behind the block its script is used up, it refused as much as is said, and all events have OpenAI's types."""
+    """A server; after the block its script is used up, it refused as many requests as given, and all events have
+    OpenAI's types.
+    """
     async with used_up(RealtimeServer.openai(script, heard=heard), refusals) as server:
         yield server
     client, own = _types()

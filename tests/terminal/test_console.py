@@ -166,7 +166,7 @@ class Tty(io.StringIO):
 
 
 async def test_a_console_leaves_no_watcher_behind(shown: Any) -> None:
-    """What a screen tells the asker of approvals is taken back at the end of each call."""
+    """What a screen registers with the asker of approvals is removed at the end of each call."""
     agent = Agent("a", ScriptedModel(lambda _: "Hello."))
     for _ in range(3):
         await Console(agent.stream("Hi"), file=Tty())
@@ -184,7 +184,9 @@ async def test_quiet_is_the_words_alone_on_a_terminal_too(shown: Any) -> None:
 
 
 async def test_what_a_model_says_cannot_steer_the_terminal(shown: Any) -> None:
-    """Names, words, pieces and results are shown with their control characters as escapes, also in what is drawn again."""
+    """Names, texts, chunks and results are shown with their control characters as escapes, also when they are drawn
+    again.
+    """
     evil = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b3J\r\u202e"
 
     @tool(type="read")
@@ -459,7 +461,7 @@ async def test_a_failure_names_the_hook_or_the_tool() -> None:
 
 
 def test_a_console_and_its_screen_have_the_same_defaults() -> None:
-    """Both show the same without being asked."""
+    """Both show the same by default."""
     of_console, of_screen = (signature(kind).parameters for kind in (Console, Screen))
     shared = of_console.keys() & of_screen.keys()
     assert shared >= {"events", "quiet", "children", "markdown"}

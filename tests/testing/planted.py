@@ -26,7 +26,7 @@ from agentflow.vocabulary.context import RunContext
 
 
 class Sleeps(Hook):
-    """Waits as if nobody else were there."""
+    """Sleeps without regard to others."""
 
     def on_event(self, event: Any) -> Any:
         time.sleep(0.06)
@@ -170,7 +170,7 @@ class CallsTwice(Hook):
 
 
 class InjectsACall(Hook):
-    """Injects a call that nobody answers."""
+    """Injects a call without a result."""
 
     def on_event(self, event: Any) -> Any:
         if isinstance(event, PostReasoning):
@@ -190,7 +190,7 @@ class CutsARound(Hook):
 
 
 class Leaks(Hook):
-    """Leaves a task behind."""
+    """Leaves a task running."""
 
     tasks: set[Any]
 
@@ -272,7 +272,7 @@ class ReadsHalf(Hook):
 
 
 class Keeps(Hook):
-    """Counts in an object that nobody can write down: a session that waits could not be saved."""
+    """Counts in an object that cannot be saved: a waiting session could not be saved."""
 
     class Counts:
         """Of one run."""

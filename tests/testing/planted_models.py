@@ -189,7 +189,7 @@ class Hopeful(Mine):
 
 
 class Forgetful(Mine):
-    """Loses the wait that was asked for."""
+    """Loses the requested wait."""
 
     def failure(self, error: Exception) -> Exception:
         found: Any = super().failure(error)
@@ -197,7 +197,7 @@ class Forgetful(Mine):
 
 
 class NoFinally(Mine):
-    """Hangs up only behind a reply that came to its end, or failed."""
+    """Closes its connection only after a reply that completed, or failed."""
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
         self.provider.open += 1

@@ -104,7 +104,7 @@ class OneByOne(MemoryStore):
 
 
 class Queueing(MemoryStore):
-    """Looks at the version when it is asked, and writes a turn of the loop later."""
+    """Reads the version when it is called, and writes a turn of the loop later."""
 
     def append(self, session_id: str, facts: Sequence[Fact], *, expected: Any = None, claim: Any = None) -> Any:
         there = len(self._journal(session_id).facts)
@@ -196,7 +196,7 @@ class AlwaysDeleted(MemoryStore):
 
 
 class Overwrites(MemoryStore):
-    """Renames over what is there."""
+    """Overwrites an existing session by renaming."""
 
     async def rename(self, session_id: str, new_id: str) -> None:
         if session_id in self._journals:
@@ -205,7 +205,7 @@ class Overwrites(MemoryStore):
 
 
 class ForksAll(MemoryStore):
-    """Copies the whole session, wherever it was to be cut."""
+    """Copies the whole session, whatever the position."""
 
     async def fork(self, session_id: str, new_id: str, at: Any = None) -> None:
         await super().fork(session_id, new_id, at)
@@ -229,7 +229,7 @@ class KeepsNothing(MemoryStore):
 
 
 class ImportsOver(MemoryStore):
-    """Imports over what is there."""
+    """Overwrites an existing session by importing."""
 
     async def import_(self, data: Any, session_id: str | None = None) -> str:
         try:
@@ -252,7 +252,7 @@ class ReadsAnything(MemoryStore):
 
 
 class Caches(StoreWrapper):
-    """Loads once, and believes that nobody else writes."""
+    """Loads once, and ignores the writes of others."""
 
     def __init__(self, inner: SessionStore) -> None:
         super().__init__(inner)

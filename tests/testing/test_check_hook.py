@@ -137,7 +137,7 @@ def test_every_event_is_fired() -> None:
     assert check_hook(Sees, runs=2, orders=0, cuts=0).events == {kind.__name__ for kind in EVENT_TYPES}
 
 
-# ---- what is judged, and how
+# ---- what is checked, and how
 
 
 class Draws(Hook):

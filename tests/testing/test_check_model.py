@@ -114,7 +114,7 @@ def wired(wire: str, adapter: str) -> Any:
 
 @pytest.fixture(scope="module")
 def loaded() -> None:
-    """LiteLLM, which takes its time to load: that is nobody's patience with a reply."""
+    """Load LiteLLM, whose loading time counts for no limit of a reply."""
     asyncio.run(library())
 
 

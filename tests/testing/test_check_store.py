@@ -46,7 +46,7 @@ def test_the_page_tells_of_every_kind() -> None:
 
 
 def test_the_samples_cover_what_there_is() -> None:
-    """Every kind of fact and every verdict is written; whoever adds one adds a sample."""
+    """Every kind of fact and every verdict has a sample; a new one needs one too."""
     assert {type(fact) for fact in samples()} == set(get_args(Fact))
     assert {type(verdict) for verdict in VERDICTS} == set(get_args(AnyVerdict)) | {
         one for part in get_args(AnyVerdict) for one in get_args(part)
@@ -83,7 +83,7 @@ WRAPPERS: list[Callable[[], Store]] = [
 
 @pytest.mark.parametrize("store", WRAPPERS, ids=lambda store: type(store()).__name__)
 def test_stores_in_memory_and_around_others_are_clean(store: Callable[[], Store]) -> None:
-    """What stands around a store is a store like it."""
+    """A wrapper around a store is a store like it."""
     check_store(store, patience=30).assert_clean()
 
 

@@ -45,7 +45,7 @@ def uses_no_tool(trial: Trial) -> None:
 
 
 async def test_each_case_is_a_call_of_its_own_and_says_what_is_wrong() -> None:
-    """Expectation, checks and a failing call: each case says what it says; the others go on."""
+    """Expectation, checks and a failing call: each case has its own result; the others continue."""
     cases = [Case("1 + 2?", "3"), Case("2 + 2?", "4", name="four"), "What else?", Case("boom", name="broken")]
     report = await evaluate(agent, cases, [short, certain, uses_no_tool])
     assert [(trial.case.name, trial.failures) for trial in report.trials] == [
@@ -86,7 +86,7 @@ async def test_machines_read_json_and_junit(tmp_path: Path) -> None:
 
 
 async def test_no_more_calls_than_allowed_run_at_once_and_the_reports_order_is_the_cases() -> None:
-    """`at_once` bounds the calls; the trials stand in the order of the cases whatever ends first."""
+    """`at_once` limits the calls; the trials are in the order of the cases, whichever ends first."""
     running, most = 0, 0
 
     @tool
@@ -141,7 +141,7 @@ async def test_mistakes_are_told() -> None:
 
 
 async def test_a_cancelled_evaluation_ends_its_calls() -> None:
-    """Cancelled, no call goes on."""
+    """After the cancellation no call continues."""
     begun, ended = asyncio.Event(), []
 
     @tool

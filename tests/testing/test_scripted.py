@@ -101,7 +101,7 @@ SWALLOWERS: dict[str, Callable[[], Awaitable[Any]]] = {
 
 @pytest.mark.parametrize("work", SWALLOWERS.values(), ids=SWALLOWERS)
 async def test_a_script_that_is_too_short_reaches_the_test(work: Callable[[], Awaitable[Any]]) -> None:
-    """No tool result, retry, fallback, judge or queue takes a mistake of the test for a failure of what is tested."""
+    """No tool result, retry, fallback, judge or queue treats a mistake of the test as a failure of the tested code."""
     with pytest.raises(ScriptError, match="has 0 replies and got one more request"):
         await work()
 
@@ -127,7 +127,7 @@ async def test_the_call_ends_as_any_failed_one() -> None:
 
 
 async def test_a_script_is_extended_in_mid_test() -> None:
-    """`add` puts replies of every form at the end; what is left over is told of as before."""
+    """`add` appends replies of every form; unused ones are reported as before."""
     model = ScriptedModel(["One."])
     agent = Agent("a", model)
     assert (await agent.call("1")).text == "One."

@@ -1,4 +1,4 @@
-"""`pytest --update-runs`, as somebody runs it."""
+"""`pytest --update-runs`, run as a command."""
 
 from __future__ import annotations
 

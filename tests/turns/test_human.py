@@ -424,7 +424,7 @@ async def test_a_question_without_a_session_can_be_answered(agents: AgentRegistr
     assert treasurer.session(reply.session_id).pending == reply.pending
     done = await treasurer.resume(reply.session_id, {"t1": Approve()})
     assert (done.text, done.session_id) == ("Paid.", reply.session_id)
-    assert treasurer.session(reply.session_id).messages == ()  # answered, so it is nobody's any more
+    assert treasurer.session(reply.session_id).messages == ()  # answered, so the session was removed
 
 
 @pytest.mark.parametrize("kind", ["implicit", "named", "fresh"])

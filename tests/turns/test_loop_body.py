@@ -33,7 +33,7 @@ def warnings() -> Any:
     logger.remove(sink)
 
 
-# ---- a turn of a single value is over when it is handed out
+# ---- a turn of a single value has ended when the value is delivered
 
 
 async def test_a_turn_that_is_handed_out_is_finished(log: Log) -> None:
@@ -197,7 +197,7 @@ async def test_a_turn_that_is_taken_back_by_its_own_first_hook_does_not_run() ->
     assert ran == []
 
 
-# ---- waiting for a queue that nobody works off
+# ---- waiting for a queue that is not run
 
 
 async def test_the_task_that_runs_a_queue_does_not_wait_for_a_place_in_it() -> None:

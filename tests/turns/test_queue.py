@@ -580,7 +580,7 @@ async def test_cancelling_a_receipt() -> None:
     reading = asyncio.create_task(values(agent))
     await begun.wait()
     running.cancel()
-    assert await reading == ["next"]  # whoever runs the queue has nothing to do with it
+    assert await reading == ["next"]  # the reader of the queue is unaffected
     with pytest.raises(TurnDeniedError, match="cancelled it"):
         await running
     running.cancel()

@@ -146,7 +146,7 @@ class World:
         )
         self.agents[index] = self.add(new)
         if not paused:
-            old.queue.resume()  # whoever waits for a place in it finds it empty
+            old.queue.resume()  # a waiting put finds it empty
             new.queue.resume()
         self.olds.append(old)
 

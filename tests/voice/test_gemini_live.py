@@ -110,7 +110,7 @@ async def test_speech_interrupts_the_agent(believed: bool) -> None:
 
 
 async def test_denied_turns_are_not_played_and_edited_ones_are_sent_again() -> None:
-    """The server has answered already; nobody hears that."""
+    """The server has answered already; the answer is not played."""
 
     @on
     def guard(event: HookEvent) -> Any:

@@ -109,7 +109,7 @@ async def test_a_spoken_turn_is_a_call_with_its_events_tools_history_and_usage()
 
 
 async def test_speech_that_begins_while_the_agent_speaks_interrupts_it() -> None:
-    """The reply has the words that were heard, the server is told how much that was, and the next turn goes on from there."""
+    """The reply has the text that was played, the server gets its length, and the next turn continues from there."""
     speaker = Speaker(hold=8)
     async with openai_server(["One two three four five six.", "Yes?"], ["Count.", "Stop."]) as server:
         agent = agent_for(server)
@@ -342,7 +342,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_what_goes_wrong_fails_the_call(fault: str) -> None:
-    """The call raises a `ModelError` and ends as failed; if the connection is over, so is everything after it."""
+    """The call raises a `ModelError` and ends as failed; after a lost connection, so does everything later."""
     line, text = FAULTS[fault]
     ends: list[str] = []
 
@@ -389,7 +389,7 @@ async def test_unknown_events_and_errors_of_other_events_change_nothing(caplog: 
 
 
 async def test_a_request_that_is_refused_fails_the_call_and_the_next_one_works() -> None:
-    """An error that names an event of the request: the call raises it, and the server is asked again."""
+    """An error that names an event of the request: the call raises it, and the server gets the next request."""
     async with openai_server(["Fine."], [], refusals=1) as server:
         agent = agent_for(server)
         async with talk(agent, Speaker(), options=ModelOptions(extra={"loudness": 3})) as voice:
@@ -446,7 +446,9 @@ async def test_a_player_that_fails_fails_the_call_and_one_that_stops_does_not() 
 
 
 async def test_closing_while_the_agent_speaks_interrupts_it() -> None:
-    """The block ends at once: the player is cancelled, the server told, the history has what was heard."""
+    """The block ends at once: the player is cancelled, the server notified, and the history has the text that was
+    played.
+    """
     speaker = Speaker(hold=2)
     async with openai_server(["One two three."], ["Count."]) as server:
         agent = agent_for(server)
@@ -517,7 +519,9 @@ async def test_a_session_that_was_stored_goes_on() -> None:
 
 
 async def test_push_to_talk_text_replies_and_speech_without_a_transcript() -> None:
-    """Without detection a commit ends the turn; silence is no turn; what cannot be transcribed is still heard."""
+    """Without detection a commit ends the turn; silence is no turn; speech without a transcript still reaches the
+    model.
+    """
     script = [WireReply("Hello.", finish="refusal", chunk=2), "Pardon?"]
     async with openai_server(script, ["Hi.", "", None], refusals=2) as server:
         agent = agent_for(server, model={"turn_detection": None})

@@ -30,7 +30,7 @@ async def test_openai_gives_as_many_choices_as_are_asked_for_streamed_or_not() -
 
 
 async def test_openai_gives_probabilities_where_they_are_asked_for() -> None:
-    """`logprobs` has a token for each piece, `top_logprobs` that many alternatives; without it there is none."""
+    """`logprobs` has a token for each chunk, `top_logprobs` that many alternatives; without it there is none."""
     async with (
         WireServer.openai(["Hi", "Hi"]) as server,
         openai.AsyncOpenAI(base_url=server.base_url, api_key="k", max_retries=0) as client,
@@ -48,7 +48,7 @@ async def test_openai_gives_probabilities_where_they_are_asked_for() -> None:
 
 
 async def test_lists_of_models_and_token_counts_use_up_no_reply() -> None:
-    """Azure's header is a key too; what is asked beside replies is not recorded."""
+    """Azure's header is a key too; requests of other routes are not recorded."""
     async with (
         WireServer.openai(["only one"]) as server,
         openai.AsyncAzureOpenAI(

@@ -85,7 +85,7 @@ async def test_the_wait_is_told_in_each_known_form(fault: Fault, headers: dict[s
 
 
 async def test_the_message_of_an_error_can_be_given() -> None:
-    """A wait that stands only in the message can be played."""
+    """A wait that is only in the message can be played."""
     got = await openai(TEXT, Fault.status(429, message="Please try again in 41.724s", code="insufficient_quota"))
     assert got.json["error"] == {
         "message": "Please try again in 41.724s",
@@ -193,7 +193,7 @@ async def test_an_error_event_of_a_whole_reply_is_an_http_error() -> None:
 async def test_a_stream_is_cut_at_the_named_place(
     after: Any, last_openai: str, last_anthropic: str, clean: bool
 ) -> None:
-    """What stands before the place arrives, nothing behind it; torn is an error to the client, clean is not."""
+    """What precedes the place arrives, nothing after it; torn is an error to the client, clean is not."""
     for got, last in (
         (await openai(CALL, Fault.cut(after, clean=clean)), last_openai),
         (await anthropic(CALL, Fault.cut(after, clean=clean)), last_anthropic),
@@ -245,7 +245,7 @@ async def test_a_server_that_stops_breaks_off_what_hangs() -> None:
 
 
 async def test_a_client_that_closes_a_stream_early_is_noticed() -> None:
-    """A reader that leaves in the middle leaves no connection behind."""
+    """A reader that leaves in the middle leaves no open connection."""
     gate = asyncio.Event()
     async with (
         WireServer.anthropic([TEXT.with_faults(Fault.slow(gate, after=1))]) as server,
@@ -260,7 +260,7 @@ async def test_a_client_that_closes_a_stream_early_is_noticed() -> None:
 
 
 async def test_a_gate_holds_each_write() -> None:
-    """A gate function is asked before each write behind the free ones, with its number."""
+    """A gate function is called before each write after the free ones, with its number."""
     asked: list[int] = []
 
     async def gate(number: int) -> None:

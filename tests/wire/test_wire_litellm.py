@@ -44,7 +44,7 @@ async def _closed_clients() -> AsyncIterator[None]:  # pyright: ignore[reportUnu
 
 @dataclass
 class Said:
-    """What a reply came to after litellm: the parts an agent keeps."""
+    """The content of a reply after litellm: the parts an agent keeps."""
 
     text: str = ""
     thinking: str = ""
@@ -243,7 +243,7 @@ async def test_a_rate_limit_tells_how_long_to_wait(wire: str) -> None:
 
 @pytest.mark.parametrize("wire", ["openai", "anthropic"])
 async def test_context_overflow_is_recognised(wire: str) -> None:
-    """litellm tells it apart from other bad requests."""
+    """litellm distinguishes it from other bad requests."""
     async with server_of(wire, [Fault.context_overflow()]) as server:
         client = Client(server, stream=False)
         client.ask("go")

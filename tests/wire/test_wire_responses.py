@@ -37,7 +37,7 @@ async def events_of(client: openai.AsyncOpenAI, **asked: Any) -> list[Any]:
 
 
 async def test_a_stream_has_the_vendors_events_and_ends_in_the_whole_reply() -> None:
-    """Each item is begun, told in pieces and done; the last event holds what a reply that is not streamed is."""
+    """Each item is begun, streamed and done; the last event has the content of a reply that is not streamed."""
     async with played([FULL, FULL]) as (server, client):
         asked: Any = {"tools": [ADD], "reasoning": {"summary": "auto"}, "include": SEALED}
         events = await events_of(client, **asked)
@@ -114,7 +114,7 @@ async def test_a_reply_that_is_cut_off_or_refused_says_so() -> None:
 
 
 async def test_citations_images_and_calls_in_turns() -> None:
-    """What the text stands on is annotated, an image is an item, and two calls may be told at once."""
+    """Cited text is annotated, an image is an item, and two calls may be streamed at once."""
     calls = (ScriptedCall("a", {"x": 1}), ScriptedCall("b", {"x": 2}))
     cited = WireReply("Grass.", cites=(Cite("https://e.com", "Grass"),), images=("data:image/png;base64,AAAA",))
     async with played([cited, WireReply(calls=calls, chunk=4, interleave=True)]) as (_, client):

@@ -107,7 +107,7 @@ async def test_half_a_surrogate_pair_is_no_json(wire: Wire, text: str, legal: bo
 
 @pytest.mark.parametrize("wire", WIRES.values(), ids=lambda wire: wire.name)
 def test_every_rule_has_a_request_that_breaks_it(wire: Wire) -> None:
-    """A rule without an example is a rule nobody has seen refuse; ids are unique."""
+    """Every rule has an example that it refuses; ids are unique."""
     ids = [rule.id for rule in wire.rules]
     assert sorted(ids) == sorted(broken.rule for broken in EXAMPLES[wire.name])
     assert len(ids) == len(set(ids))

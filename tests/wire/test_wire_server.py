@@ -168,6 +168,6 @@ async def test_a_bigger_body_than_a_megabyte_is_read_whole() -> None:
 
 
 def test_a_negative_chunk_is_refused() -> None:
-    """A reply cannot be cut into pieces of less than nothing."""
+    """A reply cannot be split into chunks of negative size."""
     with pytest.raises(UsageError, match="chunk=-1"):
         WireReply("x", chunk=-1)

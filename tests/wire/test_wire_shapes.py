@@ -35,7 +35,7 @@ SIGNATURE = Signer().sign("I think", 0, 1)
 
 
 async def test_openai_answers_in_one_body() -> None:
-    """Text, reasoning, calls and usage stand where the vendor puts them."""
+    """Text, reasoning, calls and usage are where the vendor puts them."""
     async with WireServer.openai([FULL]) as server:
         got = await ask(server, chat(USER, tools=[tool()]))
         assert got.headers["content-type"] == "application/json"
@@ -92,7 +92,7 @@ def openai_deltas(events: list[tuple[str | None, object]]) -> list[object]:
 
 
 async def test_openai_streams_role_pieces_calls_reason_usage_and_mark() -> None:
-    """Each part comes in its pieces, calls by index with id and name first, usage last with no choices."""
+    """Each part comes in chunks, calls by index with id and name first, usage last with no choices."""
     async with WireServer.openai([FULL]) as server:
         got = await ask(server, chat(USER), stream=True, stream_options={"include_usage": True})
         assert got.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -139,7 +139,7 @@ async def test_openai_sends_usage_only_when_asked() -> None:
 
 
 async def test_openai_interleaves_parallel_calls_by_index() -> None:
-    """With interleave the pieces of parallel calls come in turns."""
+    """With interleave the chunks of parallel calls alternate."""
     reply = WireReply(calls=(ScriptedCall("a", '{"x":1}'), ScriptedCall("b", '{"y":22}')), interleave=True, chunk=4)
     async with WireServer.openai([reply]) as server:
         got = await ask(server, chat(USER), stream=True)

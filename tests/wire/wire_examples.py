@@ -820,7 +820,7 @@ def document(cited: bool) -> JsonObject:
 
 
 def bound(value: str) -> JsonObject:
-    """A thought that was made behind `message(USER)`."""
+    """A thought that was made after `message(USER)`."""
     signer = SIGNER.bound_to(message(USER))
     return {"type": "thinking", "thinking": value, "signature": signer.sign(value, 0, 1)}
 

@@ -53,7 +53,7 @@ def test_ids_that_cannot_be_used_are_replaced(bad: str) -> None:
 
 
 def test_thoughts_keep_their_signature() -> None:
-    """A signature seals the thought that it ends; the model is noted; text behind it is a block of its own."""
+    """A signature seals the thought that it ends; the model is recorded; following text is a block of its own."""
     chunks = [ModelChunk(thinking="h", model="m"), ModelChunk(thinking="m"), ModelChunk(signature="s"), ModelChunk("x")]
     msg = fold(chunks)
     thought: Any = msg.content[0]
@@ -67,7 +67,7 @@ def test_fold_of_a_whole_message() -> None:
 
 
 def test_halves_of_a_character_become_one() -> None:
-    """Streams cut characters apart; what is half a character for good is replaced, as no encoding can carry it."""
+    """Streams split characters; what remains half a character is replaced, because no encoding can hold it."""
     text = [ModelChunk("a \ud83d"), ModelChunk("\ude00 \ud83d")]
     thought = [ModelChunk(thinking="\ud83d"), ModelChunk(thinking="\ude00"), ModelChunk("so \udc80")]
     assert fold(text).text == "a 😀 �"
@@ -92,7 +92,7 @@ PARTS: dict[str, Any] = {
 @pytest.mark.parametrize("second", sorted(PARTS))
 @pytest.mark.parametrize("call", [True, False], ids=["a call", "no call"])
 def test_an_empty_chunk_changes_nothing(call: bool, first: str, second: str) -> None:
-    """Wherever it stands, and whatever the other chunk has: replies of one chunk or of text alone are no special case."""
+    """In any place, and whatever the other chunk has: replies of one chunk or of text alone are no special case."""
     parts = {first: PARTS[first], second: PARTS[second]}
     if call:
         parts["tool_uses"] = (ToolUseDelta(0, "t1", "add", '{"a": 1}'), *parts.get("tool_uses", ()))

@@ -90,7 +90,7 @@ def test_a_file_becomes_a_block(tmp_path: Path) -> None:
 
 
 def test_what_is_no_fit_file_is_refused(tmp_path: Path) -> None:
-    """Too large, empty, a folder, a pipe that nobody writes to: each is refused at once, and says what to do."""
+    """Too large, empty, a folder, a pipe without a writer: each is refused at once, with the remedy."""
     big, empty, pipe = tmp_path / "big", tmp_path / "empty", tmp_path / "pipe"
     big.write_bytes(bytes(2000))
     empty.touch()
@@ -115,7 +115,7 @@ def test_the_size_is_that_of_the_content(size: int) -> None:
 
 
 def test_an_address_is_passed_on_and_not_fetched() -> None:
-    """The type is told by the ending or given; what holds its content becomes content."""
+    """The type comes from the ending or the argument; a data address becomes content."""
     block = DataBlock.from_url("https://example.com/a/cat.webp?size=2#x")
     assert (block.media_type, block.url, block.data, block.size) == ("image/webp", block.url, None, None)
     assert DataBlock.from_url("https://example.com/cat", "image/png").media_type == "image/png"
@@ -148,7 +148,7 @@ def test_what_is_no_fit_address_is_refused(url: str, said: str) -> None:
 
 
 def test_blocks_of_wrong_parts_are_refused() -> None:
-    """Bytes where base64 text belongs, text where bytes belong, content asked of an address, base64 that is none."""
+    """Bytes instead of base64 text, text instead of bytes, content of an address, and invalid base64."""
     with pytest.raises(UsageError, match="from_bytes"):
         DataBlock("image/png", data=PNG)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UsageError, match="from_path"):
@@ -172,7 +172,7 @@ def test_a_message_is_made_of_words_and_blocks() -> None:
 
 
 def test_what_a_block_holds_is_never_shown() -> None:
-    """Type and size stand for it."""
+    """Type and size are shown instead."""
     block = DataBlock.from_bytes(bytes(34_120), "image/png", name="a.png")
     assert (str(block), repr(block)) == (
         "[a.png, image/png, 34 kB]",
@@ -217,7 +217,7 @@ async def test_logs_say_type_and_size() -> None:
 
 
 async def test_content_is_stored_once() -> None:
-    """A picture that came in stands in one fact, and comes back from it."""
+    """A picture of the input is in one fact, and comes back from it."""
     store = MemoryStore()
     seen = Recorder()
     agent = looking(store=store, hooks=[seen])

@@ -67,7 +67,9 @@ def test_decisions_and_notifications() -> None:
 
 @pytest.mark.parametrize("event", BUILT, ids=lambda event: type(event).__name__)
 async def test_an_event_is_sealed_when_its_chain_is_over(event: Event) -> None:
-    """Built by hand it is open; behind its chain nothing can be assigned: the error names event and field, and what to do."""
+    """Built by hand it is open; after its chain nothing can be assigned: the error names event and field, and the
+    remedy.
+    """
     assert not event.sealed
     name = next(iter(event.writable))
     event, _ = await fire((), event)

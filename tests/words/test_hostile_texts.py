@@ -37,7 +37,7 @@ def test_no_text_holds_the_process() -> None:
 
 
 def test_passwords_of_addresses_that_cannot_be_parsed() -> None:
-    """Up to the last @ of the word, as often as there is an address in a word of its own."""
+    """Up to the last @ of the word, for each address in a word of its own."""
     text = "see 'db+x://ann:p@ss/w:o@host/a' and postgresql://bob:p@h, user: mysql://user:password@host:1 x@y://z:"
     assert without_password(text) == (
         "see 'db+x://ann:***@host/a' and postgresql://bob:***@h, user: mysql://user:password@host:1 x@y://z:"

@@ -1,4 +1,4 @@
-"""The filters of what is shown: control characters in anybody's text, secrets in addresses and answers."""
+"""The filters of displayed text: control characters, and secrets in addresses and answers."""
 
 import json
 import sys
@@ -73,7 +73,7 @@ def test_passwords_in_addresses(text: str, shown: str) -> None:
 
 
 def test_secrets_that_are_known() -> None:
-    """They are hidden wherever they stand, the longest first; what is short is no secret."""
+    """They are hidden in any place, the longest first; a short value is no secret."""
     text = "key sk-1234567 (sk-1234567-more), Authorization: Bearer abc.def-123=, on"
     assert without_secrets(text, ["sk-1234567", "sk-1234567-more", "on", ""]) == (
         "key *** (***), Authorization: Bearer ***, on"
@@ -81,7 +81,7 @@ def test_secrets_that_are_known() -> None:
 
 
 def test_an_error_on_one_line() -> None:
-    """Its type and its words, without control characters and passwords, cut where it is long."""
+    """Its type and its text, without control characters and passwords, shortened if it is long."""
 
     class MuteError(Exception):
         def __str__(self) -> str:

@@ -18,7 +18,7 @@ def results(*ids: str) -> list[ToolResultBlock]:
 
 
 def test_results_stand_in_call_order_behind_their_calls() -> None:
-    """A round closes with one tool message in call order; what was injected meanwhile lands behind it, by call index."""
+    """A round closes with one tool message in call order; messages injected meanwhile follow it, by call index."""
     transcript = Transcript([Msg.user("go"), CALLS])
     assert not transcript.inject(Msg.user("late"))
     assert not transcript.inject(Msg.user("second"), 1)

@@ -226,7 +226,7 @@ def test_what_json_does_not_know() -> None:
 
 
 def test_a_reply_that_is_an_answer_is_a_message() -> None:
-    """Of another agent's reply the words travel, not its call."""
+    """Of another agent's reply the text is used, not its call."""
     reply = Reply.of(Msg.assistant("said", id="m"), "completed", "run_7", Usage(), ())
     assert verdict_from_dict(verdict_to_dict(Answer(reply))) == Answer(reply.to_message())
 

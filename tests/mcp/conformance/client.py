@@ -77,7 +77,9 @@ class Person:
 
 
 async def asserting(scenario: Scenario) -> IdentityAssertionOAuthProvider:
-    """A person's login at the company stands for an agreement: its server gives what the authorization server takes."""
+    """A person's login at the company represents an agreement: its server issues what the authorization server
+    accepts.
+    """
     given, where = scenario.given, urlsplit(scenario.url)
     about = f"{where.scheme}://{where.netloc}/.well-known/oauth-protected-resource{where.path}"
     async with httpx2.AsyncClient() as client:
