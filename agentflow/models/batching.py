@@ -447,7 +447,7 @@ class BatchWire(DirectWire):
         )
 
     async def _recent(self, url: str, known: RecordedBatch) -> list[tuple[object, float]]:
-        """Return the provider's batches, the newest first, and how many seconds after a batch they were created; no older ones."""
+        """Return the provider's batches since a batch, newest first, each with its seconds after that one."""
         limit, after = self._list
         found: list[tuple[object, float]] = []
         rest = f"?{limit}"
