@@ -357,3 +357,12 @@ async def test_seals_that_the_server_cannot_open_are_left_out() -> None:
     async with WireServer.openai(["Well."]) as server:
         assert (await ask(wire(server), *before)).text == "Well."
     assert [request.rule for request in server.requests] == ["responses.seal", None]
+
+
+@pytest.mark.parametrize("last", ["response.completed", "response.incomplete"])
+def test_a_reply_ends_with_its_last_event(last: str) -> None:
+    """The connection is read no further: some servers leave it open."""
+    reading = reader()
+    assert not reading.ended
+    reading.read(json.dumps({"type": last, "response": {"status": last.partition(".")[2]}}).encode())
+    assert reading.ended
