@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -345,3 +346,16 @@ async def test_an_unknown_skill(tmp_path: Path) -> None:
     assert await results(tmp_path, read("t1", "../demo")) == [
         ("error", "There is no skill '../demo'. The skills: demo.")
     ]
+
+
+@given(st.text("a1-_", min_size=1, max_size=6))
+def test_the_legal_names(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    """Letters and digits, with single hyphens between them; others are refused."""
+    folder = tmp_path_factory.mktemp("skills")
+    skill(folder, name=name)
+    try:
+        list(read_skills([folder]))
+        legal = True
+    except UsageError:
+        legal = False
+    assert legal == (re.fullmatch("[a1]+(-[a1]+)*", name) is not None)
