@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from eventlog import history, use
 
-from agentflow import Agent, Approve, Hook, ModelChunk, PostReasoning, Session, ThinkingBlock, tool
+from agentflow import Agent, Approve, Hook, ModelChunk, PostReasoning, PreReasoning, Session, ThinkingBlock, tool
 from agentflow.errors import ModelError
 from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel
@@ -122,7 +122,7 @@ async def test_a_reply_that_concerns_nobody_is_not_made_an_event() -> None:
     """
 
     class Shouting(Hook):
-        events = (PostReasoning,)
+        events = (PreReasoning, PostReasoning)
 
         def __init__(self) -> None:
             self.seen: list[str] = []
@@ -131,7 +131,8 @@ async def test_a_reply_that_concerns_nobody_is_not_made_an_event() -> None:
             return reply.text.isupper()
 
         def on_event(self, event: Any) -> Any:
-            self.seen.append(event.reasoning_result.text)
+            if isinstance(event, PostReasoning):
+                self.seen.append(event.reasoning_result.text)
             return event
 
     hook = Shouting()

@@ -12,6 +12,8 @@ from agentflow.testing import ScriptedModel, fire
 from agentflow.vocabulary.events import (
     EVENT_TYPES,
     Decision,
+    Error,
+    ErrorPhase,
     Event,
     Notification,
     PostActing,
@@ -194,6 +196,14 @@ def test_each_verdict_says_what_it_is() -> None:
         ("Suspend", "suspended", True, 3),
         ("Recover", "recovered", False, 0),
     ]
+
+
+def test_an_error_is_not_fatal_by_default() -> None:
+    """The defaults of an `Error`: a failure in the phase `CALL` that does not end the call."""
+    error = OSError()
+    built = Error(error=error)
+    found = (built.error, built.phase, built.fatal, built.hook, built.tool_use, built.purpose, built.turn)
+    assert found == (error, ErrorPhase.CALL, False, None, None, None, None)
 
 
 def test_an_event_built_by_hand_has_no_run() -> None:

@@ -131,3 +131,9 @@ def test_a_reply_without_typed_output() -> None:
     with pytest.raises(MissingOutputError, match="carries no typed output"):
         _ = reply.output
     assert type(reply.to_message()) is Msg
+
+
+@pytest.mark.parametrize("usage", [Usage(), Usage(1, 2, 3, 4, 5, 0.5, 6), Usage(reasoning_tokens=7)])
+def test_no_usage_adds_nothing(usage: Usage) -> None:
+    """`Usage()` is the zero of the sum, on either side."""
+    assert usage + Usage() == usage == Usage() + usage

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 
 import pytest
 from eventlog import history, use
@@ -135,6 +136,16 @@ def test_legalise_any_order() -> None:
         assert all(one is two for one, two in zip(legalise(legal), legal, strict=True))
         unchanged = [msg for msg in legal if msg in given and msg.role != "tool"]
         assert all(any(msg is same for same in given) for msg in unchanged)
+
+
+def test_legalise_loses_no_text() -> None:
+    """Whatever the order, the texts of users, assistants and systems stay, once each and in their order."""
+    dice = random.Random(8)
+    roles = ("system", "user", "assistant")
+    for _ in range(300):
+        given = [Msg(dice.choice(roles), (TextBlock(f"<{n}>"),)) for n in range(dice.randrange(7))]
+        said = "".join(msg.text for msg in legalise(given))
+        assert re.findall(r"<\d>", said) == [msg.text for msg in given], history(given)
 
 
 def test_only_tool_messages_answer_calls() -> None:
