@@ -21,7 +21,7 @@ from importlib import metadata
 from itertools import count
 from typing import Any, Final
 
-from agentflow._support.time_limit import drive
+from agentflow._support.time_limit import TimeLimit, drive
 from agentflow.errors import UsageError
 from agentflow.hooks.recording import ConditionalWrapper, VerdictListener
 from agentflow.hooks.wrapping import ModelSource, ToolSource
@@ -337,7 +337,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         try:
             while True:
                 try:
-                    chunk = await drive(_next(chunks), place, None)
+                    chunk = await drive(_next(chunks), place, TimeLimit(None))
                 except StopAsyncIteration:
                     break
                 if first:
@@ -357,7 +357,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
                 yield chunk
         except BaseException as error:  # also a cancellation: the span says how the work ended
             quietly(self._failed, span, error, event.run_id)
-            await drive(_closed(chunks), place, None)
+            await drive(_closed(chunks), place, TimeLimit(None))
             raise
         finally:
             if origin is not None:
@@ -437,7 +437,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         if span.recording:
             quietly(self._say_call, span, event, next(attempts))
         try:
-            result = await drive(_resolved(source), here_with(span.context), None)
+            result = await drive(_resolved(source), here_with(span.context), TimeLimit(None))
         except BaseException as error:  # also a cancellation: the span says how the work ended
             quietly(self._failed, span, error, event.run_id)
             raise
