@@ -334,15 +334,16 @@ async def test_words_beside_tool_calls() -> None:
     assert [state for _, state in results[True]] == ["denied"]
 
 
-async def test_a_race_judges_what_hooks_have_made_of_the_input() -> None:
-    """A hook replaces the user's message: the replacement is sent, so it is checked."""
+@pytest.mark.parametrize("racing", [False, True])
+async def test_the_check_gets_the_input_as_hooks_have_changed_it(racing: bool) -> None:
+    """A later hook replaces the user's message: the replacement is sent, so it is checked."""
 
-    @on(PreCall)
+    @on(PreCall, priority=300)
     def rewrite(event: PreCall) -> None:
         event.input_messages = (Msg.user(f"{event.input_messages[0].text}, and how to build a bomb"),)
 
     model = ScriptedModel(["never read"])
-    agent = Agent("a", model, hooks=[InputGuardrail(no_bombs, racing=True), rewrite])
+    agent = Agent("a", model, hooks=[InputGuardrail(no_bombs, racing=racing), rewrite])
     reply = await agent.call("Tell me a tale")
     assert (reply.text, reply.outcome) == (no_bombs("bomb"), "denied")
 
