@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypeAliasType, TypedDict
 from wired import Wired
 
-from agentflow import Agent, Answer, Deny, Output
+from agentflow import Agent, Answer, Deny, Output, ToolUseBlock, tool
 from agentflow.errors import MissingOutputError, OutputError, UsageError
 from agentflow.loop.output import Way
 from agentflow.loop.output.partial_json import JsonFeed
@@ -333,6 +333,22 @@ async def test_words_and_wrong_uses() -> None:
     assert [value["answer"] async for value in partials] == ["Hel", "Hello.", "Hello."]
     with pytest.raises(UsageError, match="needs an output"):
         agent.stream("x").partials()
+
+
+@pytest.mark.parametrize("children", [False, True])
+async def test_the_events_of_a_sub_agent_are_not_part_of_the_answer(children: bool) -> None:
+    """With `children=True` the stream has the sub-agent's events too; the partial answers are the same."""
+    helper = Agent("helper", ScriptedModel(['{"answer": [9]}']))
+
+    @tool
+    async def ask() -> str:
+        """Ask the sub-agent."""
+        return (await helper.call("Count.")).text
+
+    model = ScriptedModel([ToolUseBlock("t1", "ask", {}), ['{"answer": [1,', " 2", "]}"]])
+    agent = Agent("clerk", model, tools=[ask], output=Output(list[int], via="prompt"))
+    seen = [deepcopy(dict(partial)) async for partial in agent.stream("Go", children=children).partials()]
+    assert seen == [{"answer": [1]}, {"answer": [1, 2]}, {"answer": [1, 2]}]
 
 
 async def test_cut_in_the_middle() -> None:
