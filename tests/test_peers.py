@@ -102,7 +102,7 @@ def test_the_tables_name_who_is_missing_and_where_agentflow_is_not_first(
     report = found.as_json(2)
     text = markdown(report)
     assert "- pygents did not take part: no wheel" in text
-    assert "- Strands (chunk over HTTP, chunk over HTTP, in bursts, one of 100 streams over HTTP): no port" in text
+    assert "- Strands (chunk over HTTP and 2 others): no port" in text
     assert [(row.key, first) for row, first in behind(report)] == [("call", "strands")]
     assert set(ours["figures"]) >= ROWS
 
