@@ -1,4 +1,4 @@
-"""Record and replay random programs: `PYTHONPATH=tests/support python tests/laws/soak_replay.py 20000 [SEED] [cut]`.
+"""Record and replay random programs: `PYTHONPATH=tests/support python tests/laws/soak_replay.py 20000 [SEED] [cut | inside]`.
 
 Half are programs of the laws whose callers stay to the end, half are teams (`laws_teams`). With `cut` all are programs
 that
@@ -12,12 +12,13 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path as FilePath
 from tempfile import TemporaryDirectory
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from laws_programs import Path, Program, programs
+from laws_programs import HookPlan, Path, Piece, Program, programs
 from laws_recorded import KEPT, STAYING, program_departs, team_departs
 from loguru import logger
 from test_laws_replay import NAMES, replayable
@@ -33,11 +34,37 @@ CUT = st.builds(
 )
 
 
-def main(count: int, first: int, cut: bool) -> int:
+INTERRUPTS = st.builds(
+    lambda event, action, nth, style, priority: HookPlan(event, action, nth, "edit", style, "skip", priority, False),
+    st.sampled_from(["PreActing", "PostActing", "ActingChunk"]),
+    st.sampled_from(["interrupt", "inject-interrupt"]),
+    st.integers(1, 3),
+    st.sampled_from(["sync", "async"]),
+    st.sampled_from([5, 10, 300]),
+)
+PARALLEL = st.lists(
+    st.sampled_from(["slow_look", "slow_read", "helper", "talk", "flow", "read", "cleans"]), min_size=2, max_size=4
+)
+
+
+@st.composite
+def interrupted_inside(draw: st.DrawFn) -> Program:
+    """A program in which a hook interrupts the call beside parallel tools."""
+    program, hook = draw(programs(names=NAMES, paths=STAYING)), draw(INTERRUPTS)
+    calls = tuple(Piece("call", id=f"t{n}", name=name, args='{"x": 1}') for n, name in enumerate(draw(PARALLEL)))
+    return replace(program, replies=(calls, *program.replies), hooks=(*program.hooks, hook), schedule="PARALLEL")
+
+
+def main(count: int, first: int, mode: str) -> int:
     """Run them and return the number of divergences."""
     logger.remove()
     found: Counter[str] = Counter()
     began, done = time.monotonic(), 0
+    kinds = {
+        "": programs(names=NAMES, paths=STAYING),
+        "cut": programs(names=NAMES, paths=CUT),
+        "inside": interrupted_inside(),
+    }
 
     def note(what: object, departs: str | None) -> None:
         nonlocal done
@@ -52,13 +79,13 @@ def main(count: int, first: int, cut: bool) -> int:
 
         @seed(first)
         @settings(
-            max_examples=count if cut else count // 2,
+            max_examples=count if mode else count // 2,
             phases=[Phase.generate],
             database=None,
             deadline=None,
             suppress_health_check=[*HealthCheck],
         )
-        @given(programs(names=NAMES, paths=CUT if cut else STAYING).map(replayable))
+        @given(kinds[mode].map(replayable))
         def random_programs(program: Program) -> None:
             try:
                 departs = program_departs(program, KEPT[done % len(KEPT)], FilePath(folder))
@@ -66,7 +93,7 @@ def main(count: int, first: int, cut: bool) -> int:
                 departs = f"{type(error).__name__}: {error}"
             note(program, departs)
 
-        for number in range(first * count, first * count + (0 if cut else count // 2)):
+        for number in range(first * count, first * count + (0 if mode else count // 2)):
             note(f"Team({number})", team_departs(number, KEPT[number % len(KEPT)], FilePath(folder)))
         random_programs()
     print(f"{done} programs, {found.total()} depart, {time.monotonic() - began:.0f} s: {dict(found)}")
@@ -75,4 +102,5 @@ def main(count: int, first: int, cut: bool) -> int:
 
 if __name__ == "__main__":
     numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
-    sys.exit(bool(main(numbers[0], numbers[1] if len(numbers) > 1 else 1, "cut" in sys.argv)))
+    mode = next((word for word in sys.argv if word in ("cut", "inside")), "")
+    sys.exit(bool(main(numbers[0], numbers[1] if len(numbers) > 1 else 1, mode)))
