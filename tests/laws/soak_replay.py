@@ -1,9 +1,8 @@
 """Record and replay random programs: `PYTHONPATH=tests/support python tests/laws/soak_replay.py 20000 [SEED] [cut | inside]`.
 
-Half are programs of the laws whose callers stay to the end, half are teams (`laws_teams`). With `cut` all are programs
-that
-are interrupted, cancelled, closed, abandoned or run out of time. They have default ids, and recorders that write to
-memory,
+Half are programs of the laws whose callers stay to the end, half are teams (`laws_teams`). With `cut` all are programs that
+are interrupted, cancelled, closed, abandoned or run out of time. With `inside` a hook interrupts each program beside two to
+four parallel tools, which is a limit of replays (docs/replay.md). They have default ids, and recorders that write to memory,
 a file, a folder or SQLite in turn. It prints each divergence and their number.
 """
 
