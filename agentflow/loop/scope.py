@@ -5,7 +5,7 @@ Rules (modelled on trio's cancel scopes):
 1. One owner: a run's driver runs in one task, which only its scope references. Readers and callers never execute driver
    code.
 2. One way to end a run early: `cancel`. It is used by interrupts, time limits, closed streams, cancelled callers and
-   shutdowns. The first cause counts.
+   shutdowns. The first cause counts. A child run for which a task of this run waits stops at the same moment.
 3. The task is cancelled once. While a cause is set, the library's checkpoints (`check`) raise again, so a hook, model
    or tool that swallows the cancellation does not continue the run.
 4. A `CancelledError` without a cause is not a cancellation of the run: a hook, model or tool raised it, or one of its

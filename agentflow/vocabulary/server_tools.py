@@ -138,9 +138,10 @@ class ServerTool:
 
     @classmethod
     def tool_search(cls, *tools: str) -> ServerTool:
-        """Search the agent's own tools, of which these are hidden until they are found: Anthropic. Other models see all.
+        """Search the agent's own tools, of which these are hidden until they are found: Anthropic, OpenAI `/responses`.
+        Models without such a search see all tools.
 
-        `ToolSearch` adds it to requests.
+        `ToolSearch` adds it to requests to Anthropic.
 
         Args:
             tools: The names of the hidden tools.
