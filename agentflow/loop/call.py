@@ -237,7 +237,7 @@ class Call(RunBase):
             self.additions.head = await self._system()
         if self.resumption is not None:
             await written(journal.append(CallResumed(self.run_id, self.call_id, self.resumption.given)))
-            journal.awaits_place = False
+            await journal.flush()  # with messages that the function for the system prompt has injected
             return None
         messages = self.settings.messages
         event: PreCall | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from agentflow import (
     PostReasoning,
     PreActing,
     PreReasoning,
+    ReasoningChunk,
     ToolResultBlock,
     after_each_tool,
     after_llm,
@@ -172,6 +174,27 @@ async def test_compaction_cannot_cut_a_round() -> None:
     agent.on("after_user_input", lambda event: event.context.compact(3, "They added 1 and 2."))
     await agent.call("And now?")
     assert sent(agent, 2) == ["user: They added 1 and 2.", "assistant: end", "user: And now?"]
+
+
+@pytest.mark.parametrize("acts", list(product(("inject", "compact"), repeat=3)))
+async def test_what_is_injected_while_a_reply_streams_is_stored_after_it(acts: tuple[str, ...]) -> None:
+    """Messages that a hook injects between the chunks of a reply follow it in the history, in their order, also if the
+    hook compacts the history in between.
+    """
+    expected: list[str] = []
+
+    def change(event: ReasoningChunk) -> None:
+        for number, act in enumerate(acts):
+            if act == "compact":
+                event.context.compact(0, "what was")
+            else:
+                event.context.inject(f"note {number}")
+                expected.append(f"user: note {number}")
+
+    agent = agent_of(["end"])
+    agent.on(ReasoningChunk, change)
+    await agent.call("go")
+    assert history(agent.session()) == ["user: go", "assistant: end", *expected]
 
 
 async def test_an_edit_is_seen_by_later_hooks_the_model_and_the_reader() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from eventlog import Recorder, history, log, use
+from eventlog import Recorder, history, log, sent, use
 from toolbox import look
 
 from agentflow import (
@@ -18,6 +18,7 @@ from agentflow import (
     PostToolRound,
     PreActing,
     PreToolRound,
+    RunContext,
     Session,
     Suspend,
     on,
@@ -305,6 +306,27 @@ async def test_the_next_call_after_a_resume() -> None:
     await agent.resume("s", {"t1": Approve()})
     agent.config.model._lines.append("next")  # type: ignore[union-attr]
     assert (await agent.call("more", session="s")).text == "next"
+
+
+@pytest.mark.parametrize("kind", [PreActing, PreToolRound, PostToolRound])
+@pytest.mark.parametrize("stored", [False, True])
+async def test_what_the_system_prompt_injects_on_resume_reaches_the_model(kind: type, stored: bool) -> None:
+    """A message injected by the function that makes the system prompt is part of the next request, in a first and in a
+    resumed call, directly after the round that was suspended.
+    """
+    calls = iter("12")
+
+    def system(context: RunContext) -> str:
+        context.inject(f"note {next(calls)}")
+        return "Be brief."
+
+    model = ScriptedModel([[use("t1", "look", at="x")], "done"])
+    agent = Agent("a", model, system=system, tools=[look], hooks=[Asks(kind)], store=MemoryStore() if stored else None)
+    reply = await agent.call("go")
+    assert reply.outcome == "suspended"
+    await agent.resume(None, {wait.id: Approve() for wait in reply.pending})
+    assert sent(agent, 1)[-1] == "user: note 2"
+    assert history(agent.session())[-2:] == ["user: note 2", "assistant: done"]
 
 
 async def test_a_cancelled_resume_leaves_a_legal_history() -> None:
