@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import signal
 import socket
-from typing import Any, Final, cast
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agentflow.errors import UsageError
-from agentflow.serve.app import App
 from agentflow.serve.guard import LOOPBACK
+
+if TYPE_CHECKING:
+    from agentflow.serve.app import App
 
 __all__ = ["Server", "listen", "open_socket", "server_for"]
 
@@ -43,7 +47,7 @@ class PatientProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that reports when it listens.
+    """A server that reports when it listens, and after whose shutdown by SIGTERM the program continues.
 
     Attributes:
         listens: Set as soon as requests are accepted.
@@ -57,6 +61,13 @@ class Server(uvicorn.Server):
         """Begin to listen."""
         await super().startup(sockets)
         self.listens.set()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; after a shutdown, uvicorn raises the signals that it received again, and SIGTERM would kill the process."""
+        if sig == signal.SIGTERM:
+            self.should_exit = True
+        else:
+            super().handle_exit(sig, frame)
 
     async def serve_on(self, listening: socket.socket) -> None:
         """Serve until stopped, and leave the handling of signals to the program."""

@@ -214,8 +214,9 @@ def test_a_tool_of_the_agents_name() -> None:
         agent_server(Agent("twin", ScriptedModel([]), tools=[twin]), tools=True)
 
 
-async def test_the_command_over_http() -> None:
-    """`agentflow mcp --http` says where it listens, serves, and ends with Ctrl-C."""
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+async def test_the_command_over_http(ending: signal.Signals) -> None:
+    """`agentflow mcp --http` says where it listens, serves, and ends at Ctrl-C or SIGTERM with success."""
     process = await asyncio.create_subprocess_exec(
         *[sys.executable, "-m", "agentflow", "mcp", "offered:agent", "--http", "0"],
         cwd=HERE,
@@ -228,15 +229,22 @@ async def test_the_command_over_http() -> None:
     assert said.startswith("agentflow: scout is served over MCP at http://127.0.0.1:")
     async with Client(said.split()[-1]) as made:
         assert text(await made.call_tool("scout", {"message": "look: stars"})) == "saw stars"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(ending)
     rest = await asyncio.wait_for(process.communicate(), 20)
     assert (process.returncode, rest) == (0, (b"", b""))
 
 
-@pytest.mark.parametrize("address", ["x", "127.0.0.1:99999", "no.such.host.invalid:0"])
-def test_an_address_that_is_none(address: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("x", "expected HOST:PORT or PORT"),
+        ("127.0.0.1:99999", "with a port up to 65535"),
+        ("no.such.host.invalid:0", "not an address or name of this machine"),
+    ],
+)
+def test_an_address_that_is_none(address: str, why: str) -> None:
     """The command says what would be legal."""
-    with pytest.raises(CommandError, match=r"expected HOST:PORT or PORT") as refused:
+    with pytest.raises(CommandError, match=why) as refused:
         mcp.main(["offered:agent", "--http", address], standalone_mode=False)
     assert refused.value.exit_code == 2
 

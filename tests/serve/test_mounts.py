@@ -89,7 +89,7 @@ assistant = Agent("a", ScriptedModel(lambda request: "Hello."))
 
 
 async def test_the_command(tmp_path: Path) -> None:
-    """It serves with a token from the environment, and stops at a signal."""
+    """It serves with a token from the environment, and a shutdown by SIGTERM is a success."""
     (tmp_path / "shop.py").write_text(MODULE)
     command = [sys.executable, "-m", "agentflow", "serve", "shop:assistant", "--port", "0", "--token-env", "TOKEN"]
     process = await asyncio.create_subprocess_exec(
@@ -109,7 +109,7 @@ async def test_the_command(tmp_path: Path) -> None:
             assert (await client.ask("GET", "/agents"))[0] == 401
     finally:
         process.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(process.wait(), LIMIT) in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+    assert await asyncio.wait_for(process.wait(), LIMIT) == 0
 
 
 async def test_the_command_refuses_to_be_open_to_all(tmp_path: Path) -> None:

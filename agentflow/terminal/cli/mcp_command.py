@@ -12,8 +12,10 @@ from loguru import logger
 from mcp.server.stdio import stdio_server
 
 from agentflow.agent.agent import Agent
+from agentflow.errors import UsageError
 from agentflow.mcp.offering import agent_server
 from agentflow.models.clients import close_clients
+from agentflow.serve.server import Server, open_socket
 from agentflow.terminal.cli.failures import CommandError
 from agentflow.terminal.cli.loading import load_agent
 from agentflow.terminal.cli.say import say
@@ -39,19 +41,19 @@ async def _over_http(agent: Agent, tools: bool, sessions: bool, listening: socke
     say(f"agentflow: {agent.name} is served over MCP at http://{host}:{port}/mcp", err=True)
     try:
         async with agent:
-            await uvicorn.Server(config).serve(sockets=[listening])
+            await Server(config).serve(sockets=[listening])
     finally:
         await close_clients()
 
 
 def _listen(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
+    if not (port.isdecimal() and int(port) <= 65535):
+        raise CommandError(f"--http {address!r}: expected HOST:PORT or PORT, with a port up to 65535.")
     try:
-        if int(port) > 65535:
-            raise ValueError("the port is above 65535")
-        return socket.create_server((host or "127.0.0.1", int(port)))
-    except (OSError, ValueError) as error:
-        raise CommandError(f"--http {address!r}: expected HOST:PORT or PORT, with a free port ({error}).") from error
+        return open_socket("server", host or "127.0.0.1", int(port))
+    except UsageError as error:
+        raise CommandError(f"--http {address!r}: {error}") from error
 
 
 @click.command()
