@@ -1,7 +1,9 @@
 """Calling an agent: input, options, dependencies, the system prompt, hooks of a call, timeouts, and the three ways to run."""
 
 import asyncio
+import gc
 import re
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -350,9 +352,13 @@ async def test_a_call_is_cold() -> None:
 
 async def test_a_call_that_was_disposed_at_once_was_still_used() -> None:
     """A call that was subscribed to and disposed before it began does not warn that it was dropped."""
-    subscription = Agent("a", ScriptedModel(["x"])).call("go").subscribe(lambda reply: None)
-    subscription.dispose()
-    await subscription.closed()
+    replies: list[Reply] = []
+    with warnings.catch_warnings(record=True) as warned:
+        subscription = Agent("a", ScriptedModel(["x"])).call("go").subscribe(replies.append)
+        subscription.dispose()
+        await subscription.closed()
+        gc.collect()
+    assert (replies, warned) == ([], [])
 
 
 def test_a_dropped_call_warns() -> None:

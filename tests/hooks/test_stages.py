@@ -319,6 +319,7 @@ async def test_a_call_that_is_dropped_in_a_stage_is_dropped_at_once() -> None:
     driven.close()
     held[0].cancel()
     await asyncio.wait(held)
+    assert (held[0].cancelled(), [msg.text for msg in agent.session().messages]) == (True, ["go"])
 
 
 @pytest.mark.parametrize("way", ["call", "stream"])
@@ -377,10 +378,10 @@ async def test_a_refresh_in_the_background_is_refused() -> None:
 @pytest.mark.parametrize("how", ["amb", "zip", "then", "task", "handed back"])
 def test_the_rest_of_a_call_runs_once(how: str) -> None:
     """A second subscription to the source of PreCall raises, also while the first one runs; the session stays whole."""
-    run_virtual(_twice(how))
+    run_virtual(check_once(how))
 
 
-async def _twice(how: str) -> None:
+async def check_once(how: str) -> None:
     tasks: list[asyncio.Task[Any]] = []
 
     def twice(_: Any, source: Any) -> Any:

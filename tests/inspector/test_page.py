@@ -209,7 +209,7 @@ HOSTILE = [
 ]
 
 
-async def looked_at(page: Page) -> None:
+async def check_texts(page: Page) -> None:
     """Everything that shows the texts has been open, and they are texts."""
     for text in HOSTILE:
         await choose(page, "PostReasoning")
@@ -233,10 +233,10 @@ async def test_hostile_texts_are_texts(tmp_path: Path) -> None:
     log.write_text(lines_of(*HOSTILE), "utf-8")
     async with serving(log) as (_, link), opened(link) as page:
         await first_run(page)
-        await looked_at(page)
+        await check_texts(page)
     file = export(tmp_path / "report.html", log)
     async with opened(file.as_uri()) as page:
-        await looked_at(page)
+        await check_texts(page)
 
 
 async def test_a_very_long_message(tmp_path: Path) -> None:

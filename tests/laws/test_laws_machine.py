@@ -73,7 +73,7 @@ class Crash:
         return {i: self.decided[i].tool_use for i in self.started if i not in self.finished and i in self.decided}
 
 
-async def _resumed(program: Program, facts: list[Fact]) -> None:
+async def check_resumed(program: Program, facts: list[Fact]) -> None:
     store = MemoryStore()
     store.append("s", facts)
     world = World(replace(program, hooks=(), replies=()), store)
@@ -136,7 +136,7 @@ def test_facts_cut_at_every_prefix_are_resumed(program: Program) -> None:
     facts = run(lambda: facts_of(program))
     for cut in range(len(facts) + 1):
         note(f"cut at {cut}: {[type(f).__name__ for f in facts[:cut]]}")
-        run(lambda cut=cut: _resumed(program, facts[:cut]))
+        run(lambda cut=cut: check_resumed(program, facts[:cut]))
 
 
 def _state(machine: Machine) -> list[Any]:

@@ -68,7 +68,7 @@ def _origin(error: BaseException | None) -> BaseException | None:
     return cause if isinstance(cause, StopAsyncIteration) else error
 
 
-def _pair(program: Program) -> None:
+def check_pair(program: Program) -> None:
     called, by_call = run(lambda: _called(program, "call"))
     streamed, by_stream = run(lambda: _called(program, "stream"))
     assert normal(by_call.observed) == normal(by_stream.observed)
@@ -90,7 +90,7 @@ def test_call_and_stream_give_the_same_events_in_the_same_order(program: Program
     observer.
     """
     note(repr(program))
-    _pair(program)
+    check_pair(program)
 
 
 @FRESH
@@ -98,7 +98,7 @@ def test_call_and_stream_give_the_same_events_in_the_same_order(program: Program
 def test_fresh_programs_give_the_same_events_called_and_streamed(program: Program) -> None:
     """L3 holds for other programs in each run."""
     note(repr(program))
-    _pair(program)
+    check_pair(program)
 
 
 LOOK = (Piece("call", id="t1", name="look"),)
@@ -121,7 +121,7 @@ UNSTEADY = {
 def test_what_is_left_out_needs_to_be(program: Program) -> None:
     """Each excluded program differs between the two paths, so `steady_programs` excludes no more than necessary."""
     with pytest.raises(AssertionError):
-        _pair(program)
+        check_pair(program)
 
 
 STEADY = {
@@ -136,4 +136,4 @@ STEADY = {
 @pytest.mark.parametrize("program", STEADY.values(), ids=STEADY)
 def test_an_end_from_within_is_the_same_on_both_paths(program: Program) -> None:
     """L3 holds for an interrupt, a signal and a refused second run."""
-    _pair(program)
+    check_pair(program)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -404,6 +405,7 @@ async def test_an_abandoned_tool_is_collected_in_any_order() -> None:
     driving.send(None)
     work.close()
     driving.close()
+    assert inspect.getgeneratorstate(driving) == inspect.GEN_CLOSED
 
 
 def test_an_abandoned_tool_that_wakes_up_changes_nothing() -> None:

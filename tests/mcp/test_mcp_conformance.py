@@ -61,7 +61,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [npm[0], str(place / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js")]
 
 
-async def passes(command: list[str], place: Path) -> None:
+async def check_passes(command: list[str], place: Path) -> None:
     """Fail with the suite's output if another scenario fails than those left out, or one of them passes."""
     (place / "left_out.yml").write_text(LEFT_OUT)
     process = await asyncio.create_subprocess_exec(
@@ -99,7 +99,7 @@ async def test_agents_as_clients(suite: list[str], which: tuple[str, str], tmp_p
     relay = f"{sys.executable} -I -S {HERE / 'relay.py'} socket"
     async with await asyncio.start_unix_server(relayed, tmp_path / "socket", limit=2**20):
         command = [*suite, "client", *which, "--timeout", "120000", "--command", relay]
-        await passes(command, tmp_path)
+        await check_passes(command, tmp_path)
 
 
 async def test_an_agent_as_a_server(suite: list[str], tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_an_agent_as_a_server(suite: list[str], tmp_path: Path) -> None:
                 writer.close()
                 break
         url = f"http://127.0.0.1:{port}/mcp"
-        await passes([*suite, "server", "--suite", "all", "--url", url], tmp_path)
+        await check_passes([*suite, "server", "--suite", "all", "--url", url], tmp_path)
     finally:
         server.kill()
         await server.wait()

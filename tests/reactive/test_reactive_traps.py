@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import pytest
@@ -110,13 +110,17 @@ async def test_flat_map_takes_a_coroutine_function_and_is_cold() -> None:
 def test_a_limit_never_cancels_the_readers_own_sleep() -> None:
     """asyncio.timeout held over a yield cancels whatever its reader awaits; these limits do not run meanwhile."""
 
-    async def main() -> None:
-        for limited in (Flux.of(1, 2).timeout(1), Flux.of(1, 2).deadline(1), Flux.of(1, 2).buffer_with_time(1)):
-            async with limited as items:
-                async for _ in items:
-                    await asyncio.sleep(10)
+    async def main(limited: Flux[Any]) -> list[Any]:
+        read: list[Any] = []
+        async with limited as items:
+            async for item in items:
+                await asyncio.sleep(10)
+                read.append(item)
+        return read
 
-    run_virtual(main())
+    source = Flux.of(1, 2)
+    limits = (source.timeout(1), source.deadline(1), source.buffer_with_time(1))
+    assert [run_virtual(main(limited)) for limited in limits] == [[1, 2], [1, 2], [[1, 2]]]
 
 
 async def test_reading_as_a_task_and_a_second_reader() -> None:
