@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
@@ -175,13 +176,13 @@ async def test_two_runs_are_compared_event_by_event(tmp_path: Path) -> None:
 
     numbers = count()
 
-    async def lines(*hooks: Hook, texts: int = 1) -> bytes:
+    async def lines(*hooks: Hook, paths: Sequence[str] = ("/a",)) -> bytes:
         path = tmp_path / f"{next(numbers)}.jsonl"
         recorder = Recorder(path)
         agent = clerk(
             *hooks,
             recorder,
-            script=[*[ToolUseBlock(f"t{n}", "delete_file", {"path": "/a"}) for n in range(texts)], "Done."],
+            script=[*[ToolUseBlock(f"t{n}", "delete_file", {"path": path}) for n, path in enumerate(paths)], "Done."],
         )
         await agent.call("Tidy up")
         recorder.close()
@@ -210,9 +211,10 @@ async def test_two_runs_are_compared_event_by_event(tmp_path: Path) -> None:
         "PreReasoning changed",
     ]
     assert told(plain, await lines(Edits("gone", "kept"), Edits("kept", "gone"))) == ["PostActing changed"]
-    longer = await lines(texts=2)
-    assert {line.rpartition(" ")[2] for line in told(longer, plain)} >= {"left"}
-    assert {line.rpartition(" ")[2] for line in told(plain, longer)} >= {"right"}
+    longer = await lines(paths=("/b", "/a"))  # the call after the additional one has another id, and is the same
+    for pair, side in (((longer, plain), "left"), ((plain, longer), "right")):
+        kinds = [line for line in told(*pair) if "Acting" in line or "Round" in line]
+        assert kinds == [f"{kind} {side}" for kind in ("PreToolRound", "PreActing", "PostActing", "PostToolRound")]
 
 
 async def test_the_page_gets_comparisons_and_exports(runs: Path) -> None:

@@ -12,6 +12,8 @@ import sys
 import textwrap
 import threading
 import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from agentflow import ActingChunk, Agent, PreActing, ToolUseBlock, on
 from agentflow.errors import CallTimeoutError, ToolError, UsageError
 from agentflow.mcp import MCPServer, stdio
 from agentflow.mcp.tools_in import legal_name
-from agentflow.testing import ScriptedModel
+from agentflow.testing import ScriptedModel, run_virtual
 
 ADD = ToolUseBlock("t1", "add", {"a": 1, "b": 2})
 WAIT = ToolUseBlock("t1", "wait")
@@ -80,6 +82,44 @@ def test_a_loop_that_has_ended_is_let_go() -> None:
     for _ in range(3):  # what a finalizer has held goes with the next collection
         gc.collect()
     assert [loop() for loop in loops] == [None, None]
+
+
+def test_loops_that_end_without_closing_do_not_accumulate() -> None:
+    """Only the latest connection is kept: a program that never closes one, with a loop per request, does not grow."""
+    server = demo_over_stdio()
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def use() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await server.open(server)
+
+    for _ in range(3):
+        asyncio.run(use())
+    for _ in range(3):
+        gc.collect()
+    assert [loop() is None for loop in loops[:-1]] == [True, True]
+
+
+def test_closing_ends_an_attempt_to_connect() -> None:
+    """A server that does not answer holds up `close` for ten seconds at most, and the caller that connects gets an error."""
+
+    @asynccontextmanager
+    async def stuck(server: Any) -> AsyncIterator[None]:
+        await asyncio.sleep(1_000)
+        yield
+
+    async def closed() -> tuple[float, str]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        server = MCPServer.in_memory(Server("stuck", lifespan=stuck), name="stuck", connect_timeout=100.0, attempts=1)
+        opening = asyncio.create_task(server.open(server))
+        await asyncio.sleep(1.0)
+        await server.close()
+        with pytest.raises(ToolError) as caught:
+            await opening
+        return loop.time() - began, str(caught.value)
+
+    assert run_virtual(closed()) == (11.0, "MCP server 'stuck': the event loop is ending.")
 
 
 def test_two_event_loops_at_once() -> None:
@@ -347,7 +387,7 @@ def test_a_servers_process_ends_with_ours() -> None:
         sys.path.insert(0, {str(HERE)!r})
         from ways import demo_over_stdio
         from agentflow import Agent, ToolUseBlock, PreActing, on
-        from agentflow.testing import ScriptedModel
+        from agentflow.testing import ScriptedModel, run_virtual
         from loguru import logger
         logger.remove()
 

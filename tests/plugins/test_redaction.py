@@ -320,6 +320,32 @@ async def test_a_whole_call_without_secrets_stays_one_chunk() -> None:
     ]
 
 
+@given(
+    st.lists(
+        st.builds(
+            ToolUseDelta,
+            st.integers(0, 1),
+            st.sampled_from(["", "a", "b"]),
+            st.sampled_from(["", "ping", "pong"]),
+            st.sampled_from(["", '{"x": ', "1}"]),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_calls_without_secrets_are_what_they_would_be_without_redaction(deltas: list[ToolUseDelta]) -> None:
+    """In whatever fragments they arrive: ids after names, several calls at one index."""
+    chunks = [ModelChunk(tool_uses=(delta,)) for delta in deltas]
+
+    def calls(*hooks: Hook) -> list[tuple[str, str, str]]:
+        agent = Agent("a", ScriptedModel([chunks, "Done."]), hooks=hooks)
+        agent.call("Go").block()
+        uses = [use for message in agent.session().messages for use in message.tool_uses]
+        return [(use.id if use.id in ("a", "b") else "", use.name, use.raw) for use in uses]
+
+    assert calls(Redaction()) == calls()
+
+
 async def test_pieces_of_a_tool_are_redacted_over_their_borders() -> None:
     """A secret that a streaming tool splits over two chunks is neither in its chunks nor in its result."""
 

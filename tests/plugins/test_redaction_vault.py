@@ -326,6 +326,28 @@ async def test_a_thought_with_a_secret_goes_back_unchanged_after_a_restart() -> 
     assert KEY2 not in repr((store.load("s"), list(await other.agent.history("s"))))
 
 
+async def test_a_thought_with_a_known_value_goes_back_unchanged_after_a_restart() -> None:
+    """Also if an earlier call has stored the value, so that the thought alone is new."""
+    store, keys = MemoryStore(), key()
+    thinking = [ModelChunk(thinking=f"mail {MAIL}"), ModelChunk(signature="seal-1")]
+    clerk = Clerk(store, "Hello.", [*thinking, "Two."], wrap=False, keys=keys)
+    for text in (f"I am {MAIL}", "And?"):
+        await clerk.agent.call(text, session="s")
+    other = Clerk(store, "Three.", wrap=False, keys=keys)
+    await other.agent.call("So?", session="s")
+    thoughts = [b for m in other.model.requests[0].messages for b in m.content if isinstance(b, ThinkingBlock)]
+    assert [(thought.text, thought.signature) for thought in thoughts] == [(f"mail {MAIL}", "seal-1")]
+
+
+async def test_what_only_the_model_wrote_stays_hidden_if_a_later_process_restores() -> None:
+    """`restore=False` before, now True: readers get the values of users and tools, and none that the model made up."""
+    store, keys = MemoryStore(), key()
+    first = Clerk(store, f"Your key: {KEY2}.", restore=False, keys=keys, wrap=False)
+    await first.agent.call(f"I am {MAIL}", session="s")
+    other = Clerk(store, "Again, <email-1>: <secret-1>.", keys=keys, wrap=False)
+    assert (await other.agent.call("Again?", session="s")).text == f"Again, {MAIL}: <secret-1>."
+
+
 def test_a_vault_as_data() -> None:
     """Counters alone without a seal; with one, counters and a text that only the key opens. Other data is refused."""
     adapter, scanner, seal = TypeAdapter(Vault), Scanner(DETECTORS), Seal(key())

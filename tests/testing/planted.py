@@ -159,6 +159,15 @@ class Forgets(Hook):
         return event
 
 
+class KeepsTheEnd(Hook):
+    """Keeps the last 17 messages: only a long conversation is cut, in the middle of a round."""
+
+    def on_event(self, event: Any) -> Any:
+        if isinstance(event, PreReasoning):
+            event.input_messages = event.input_messages[-17:]
+        return event
+
+
 class CallsTwice(Hook):
     """Doubles a tool call, id and all."""
 
@@ -338,6 +347,7 @@ DEFECTS: list[tuple[str, Any, dict[str, Any]]] = [
     ("hang", Waits, {"patience": 1.0}),
     ("hang", KeepsTheLock, {"patience": 1.0}),
     ("history", Forgets, {}),
+    ("history", KeepsTheEnd, {}),
     ("history", CallsTwice, {}),
     ("history", InjectsACall, {}),
     ("history", CutsARound, {}),

@@ -8,10 +8,13 @@ from random import Random
 from typing import Any, get_args
 
 import pytest
+from loguru import logger
 from planted import DEFECTS, Counts, Remembers, SaysTrue, Unconcerned
 
 from agentflow import (
+    Agent,
     Answer,
+    CallEnded,
     Deny,
     Flux,
     Hook,
@@ -26,7 +29,7 @@ from agentflow import (
 )
 from agentflow.errors import UsageError
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers
-from agentflow.testing import pytest_plugin
+from agentflow.testing import ScriptedModel, pytest_plugin
 from agentflow.testing.check_hook import FindingKind, check_hook, check_hook_async
 from agentflow.testing.findings import Finding, FindingsError
 from agentflow.vocabulary.events import EVENT_TYPES
@@ -235,6 +238,22 @@ def test_the_fixture_fails_with_the_report(check: pytest_plugin.HookCheck) -> No
     assert check(Sees, runs=2, orders=0, cuts=0).clean
     with pytest.raises(FindingsError, match=r"Unconcerned: 3 findings .*\n  streaming"):
         check(Unconcerned, runs=2, orders=0, cuts=0)
+
+
+@pytest.mark.parametrize("on_before", [True, False])
+def test_the_log_is_on_afterwards_if_it_was_before(on_before: bool) -> None:
+    """During a check nothing is logged of the planted failures, later the program's own ones are again."""
+    lines: list[str] = []
+    logger.add(lines.append, format="{message}")
+    (logger.enable if on_before else logger.disable)("agentflow")
+    try:
+        assert check_hook(Sees, runs=2, orders=0, cuts=0).clean
+        during = len(lines)
+        agent = Agent("a", ScriptedModel(["Hi."]), hooks=[on(CallEnded, observer=True)(lambda event: 1 / 0)])
+        agent.call("Go").block()
+    finally:
+        logger.remove()
+    assert (during, ["division by zero" in line for line in lines]) == (0, [True] * on_before)
 
 
 async def test_the_asynchronous_form_leaves_the_loop_free() -> None:

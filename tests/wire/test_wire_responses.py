@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -114,15 +115,24 @@ async def test_a_reply_that_is_cut_off_or_refused_says_so() -> None:
 
 
 async def test_citations_images_and_calls_in_turns() -> None:
-    """Cited text is annotated, an image is an item, and two calls may be streamed at once."""
+    """Cited text is annotated, an image is an item, and two calls may be streamed at once, after the text."""
     calls = (ScriptedCall("a", {"x": 1}), ScriptedCall("b", {"x": 2}))
     cited = WireReply("Grass.", cites=(Cite("https://e.com", "Grass"),), images=("data:image/png;base64,AAAA",))
-    async with played([cited, WireReply(calls=calls, chunk=4, interleave=True)]) as (_, client):
+    async with played([cited, WireReply("Both.", calls=calls, chunk=4, interleave=True)]) as (_, client):
         first, second = await events_of(client), await events_of(client)
     note = first[-1].response.output[0].content[0].annotations[0]
     assert (note.type, note.url, first[-1].response.output[1].result) == ("url_citation", "https://e.com", "AAAA")
-    assert [e.output_index for e in second if e.type.endswith("arguments.delta")] == [0, 1, 0, 1]
-    assert [item.arguments for item in second[-1].response.output] == ['{"x":1}', '{"x":2}']
+    steps = [(e.type.split(".", 1)[1], e.output_index) for e in second if re.search("item|arguments.delta", e.type)]
+    assert steps == [
+        ("output_item.added", 0),
+        ("output_item.done", 0),
+        ("output_item.added", 1),
+        ("output_item.added", 2),
+        *[("function_call_arguments.delta", 1), ("function_call_arguments.delta", 2)] * 2,
+        ("output_item.done", 1),
+        ("output_item.done", 2),
+    ]
+    assert [item.arguments for item in second[-1].response.output[1:]] == ['{"x":1}', '{"x":2}']
 
 
 async def test_what_goes_wrong_reaches_the_client_as_it_does_from_the_vendor() -> None:

@@ -1233,8 +1233,10 @@ ANTHROPIC: Sequence[Broken] = (
     ),
     Broken(
         "anthropic.vendor-tool",
-        "tools.0.memory_20250818.input_schema: Extra inputs are not permitted",
-        message(USER, tools=[{"type": "memory_20250818", "name": "memory", "input_schema": {"type": "object"}}]),
+        "tools.1.memory_20250818.input_schema: Extra inputs are not permitted",
+        message(
+            USER, tools=[spec(), {"type": "memory_20250818", "name": "memory", "input_schema": {"type": "object"}}]
+        ),
     ),
     Broken(
         "anthropic.deferred-mark",
