@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from inspected import client, serving
+from inspected import client, record, serving
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from web_client import served
 
 from agentflow.errors import UsageError
 from agentflow.serve.inspector import Inspector
+from agentflow.testing import run_virtual
 
 PATHS = ["", "page/app.js", "page/page.css", "api/runs", "api/runs/x", "api/runs/x/export", "api/news", "nothing"]
 
@@ -163,6 +165,44 @@ async def test_a_slow_reader_gets_the_news_later(runs: Path) -> None:
                 assert response.status in (400, 404)
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
+
+
+async def received(inspector: Inspector, path: str, seconds: float) -> list[tuple[float, str]]:
+    """What a client of this process gets until it disconnects, and when."""
+    bodies: list[tuple[float, str]] = []
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    async def receive() -> Any:
+        await asyncio.sleep(seconds)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message.get("body"):
+            bodies.append((loop.time() - began, message["body"].decode()))
+
+    path, _, query = path.partition("?")
+    headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {inspector.token}".encode())]
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": headers}
+    await inspector(scope, receive, send)
+    return bodies
+
+
+def test_a_client_without_news_gets_heartbeats_and_damage_is_reported_once(tmp_path: Path) -> None:
+    """A comment follows each 15 seconds of silence, so that no proxy closes the connection."""
+
+    async def news() -> list[tuple[float, str]]:
+        await record(tmp_path)
+        inspector = Inspector(tmp_path)
+        run = json.loads((await received(inspector, "/api/runs", 1.0))[0][1])[0]
+        reading = asyncio.create_task(received(inspector, f"/api/news?run={run['id']}&from=0", 33.0))
+        await asyncio.sleep(2.1)
+        with (tmp_path / run["file"]).open("a") as log:
+            log.write("{broken\n" * 2)
+        return [(time, re.sub(r"(?s).*data: {\"(\w+).*", r"\1", body).strip()) for time, body in await reading]
+
+    opened = [(0.0, ":"), (0.0, "lines"), (0.0, "pauses")]
+    assert run_virtual(news()) == [*opened, (2.25, "problem"), (17.25, ":"), (32.25, ":")]
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:
