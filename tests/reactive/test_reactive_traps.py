@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -214,6 +215,34 @@ async def test_one_flux_read_twice_at_once() -> None:
             return [x async for x in items]
 
     assert await asyncio.gather(read(), read()) == [[1, 2], [1, 2]]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+async def test_each_task_leaves_the_run_that_it_entered(order: tuple[int, ...]) -> None:
+    """Tasks that enter one flux and leave it in any order close their own runs."""
+    closed: list[str] = []
+
+    async def named() -> AsyncIterator[str]:
+        name = asyncio.current_task().get_name()  # type: ignore[union-attr]
+        try:
+            yield name
+            yield name
+        finally:
+            closed.append(name)
+
+    flux, leave = Flux(named), [asyncio.Event() for _ in order]
+
+    async def read(number: int) -> None:
+        async with flux as items:
+            await anext(items)
+            await leave[number].wait()
+
+    tasks = [asyncio.create_task(read(number), name=str(number)) for number in sorted(order)]
+    await asyncio.sleep(0)
+    for number in order:
+        leave[number].set()
+        await tasks[number]
+    assert closed == [str(number) for number in order]
 
 
 async def test_our_iterator_is_handed_out_as_it_is() -> None:

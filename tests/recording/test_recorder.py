@@ -548,6 +548,23 @@ async def test_the_file_grows_while_the_call_runs(tmp_path: Path) -> None:
     assert "agentflow-recorder" not in {thread.name for thread in threading.enumerate()}
 
 
+async def test_an_idle_recorder_has_no_thread(tmp_path: Path) -> None:
+    """Its thread ends while nothing happens, such as in a long tool call. What comes later is written too."""
+
+    @tool(type="read")
+    async def waits() -> str:
+        """Wait until the recorder has no thread."""
+        while "agentflow-recorder" in {thread.name for thread in threading.enumerate()}:  # noqa: ASYNC110 - not a task
+            await asyncio.sleep(0.005)
+        return "ended"
+
+    recorder = Recorder(tmp_path / "run.jsonl", interval=0.01)
+    model = ScriptedModel([ToolUseBlock("t1", "waits"), "Done."])
+    async with asyncio.timeout(10):
+        await Agent("a", model, tools=[waits], hooks=[recorder]).call("go")
+    assert Recorder.read(tmp_path / "run.jsonl").records == recorder.records
+
+
 KILLED = """
 import asyncio, os, signal, sys
 from agentflow import Agent, ToolUseBlock, tool

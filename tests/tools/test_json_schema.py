@@ -6,6 +6,7 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -224,11 +225,25 @@ def keywords_over(inner: st.SearchStrategy[Any]) -> dict[str, st.SearchStrategy[
     }
 
 
+def keywords_of_draft_7(inner: st.SearchStrategy[Any]) -> dict[str, st.SearchStrategy[Any]]:
+    """The keywords as they are in draft 7; it ignores newer ones."""
+    return keywords_over(inner) | {
+        "items": inner | st.lists(inner, min_size=1, max_size=3),
+        "additionalItems": inner,
+        "dependencies": st.dictionaries(
+            NAMES, inner | st.lists(NAMES, min_size=1, max_size=2, unique=True), min_size=1, max_size=2
+        ),
+    }
+
+
 def of_keywords(
-    inner: st.SearchStrategy[Any], always: tuple[str, ...] = (), beside: tuple[str, ...] = ()
+    inner: st.SearchStrategy[Any],
+    always: tuple[str, ...] = (),
+    beside: tuple[str, ...] = (),
+    known: Callable[[st.SearchStrategy[Any]], dict[str, st.SearchStrategy[Any]]] = keywords_over,
 ) -> st.SearchStrategy[Any]:
     """Schemas of some keywords: those that must be there, and some others."""
-    keywords = keywords_over(inner)
+    keywords = known(inner)
     others = st.lists(st.sampled_from(sorted(beside or keywords)), max_size=3, unique=True)
     return others.flatmap(
         lambda chosen: st.fixed_dictionaries({name: keywords[name] for name in sorted({*always, *chosen})})
@@ -276,16 +291,60 @@ def test_it_agrees_with_an_independent_validator(schema: Any, inner: Any, values
     agree(schema, inner, values)
 
 
-def agree(schema: Any, inner: Any, values: list[Any]) -> None:
+OLD_SCHEMAS = st.sampled_from(sorted(keywords_of_draft_7(LEAVES))).flatmap(
+    lambda keyword: of_keywords(
+        LEAVES | of_keywords(LEAVES, known=keywords_of_draft_7), (keyword,), (), keywords_of_draft_7
+    )
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(OLD_SCHEMAS, st.lists(FITTING, min_size=4, max_size=8))
+def test_a_schema_of_draft_7_agrees_with_an_independent_validator(schema: Any, values: list[Any]) -> None:
+    """The keywords of draft 7 have their old meanings, such as a list in `items`; newer keywords are ignored."""
+    agree(schema, True, values, "http://json-schema.org/draft-07/schema#")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "keywords"),
+    [
+        ("https://json-schema.org/draft/2020-12/schema", ("prefixItems", "items")),
+        ("http://json-schema.org/draft-07/schema#", ("items", "additionalItems")),
+    ],
+)
+@given(*[st.lists(TYPES, min_size=1, max_size=3)] * 2, st.lists(VALUES, max_size=4))
+def test_the_first_entries_and_the_others(
+    dialect: str, keywords: tuple[str, str], first: list[str], others: list[str], values: list[Any]
+) -> None:
+    """The schemas of the first entries are not those of the others, in any dialect."""
+    rules = [{"type": name} for name in first], {"type": others}
+    agree(dict(zip(keywords, rules, strict=True)), True, [values], dialect)
+
+
+@pytest.mark.parametrize("draft", ["04", "06", "07"])
+def test_required_of_an_old_draft(draft: str) -> None:
+    """A list of names is checked. The form of draft 3, `true` beside a property's type, is ignored."""
+    a = {"type": "integer", "required": True}
+    schema = JsonSchema(
+        {"$schema": f"http://json-schema.org/draft-{draft}/schema#", "properties": {"a": a}, "required": ["b"]}
+    )
+    assert [len(schema.problems(value)) for value in ({"b": 1}, {"a": 1}, {"a": "", "b": 1})] == [0, 1, 1]
+
+
+def agree(
+    schema: Any, inner: Any, values: list[Any], dialect: str = jsonschema.Draft202012Validator.META_SCHEMA["$id"]
+) -> None:
     """Compare with `jsonschema` which values fit."""
-    whole = {"allOf": [schema], "$defs": {"x": {"type": ["integer", "object"]}, "y": {"$anchor": "y", "items": inner}}}
+    anchor = "$anchor" if "2020" in dialect else "$id"
+    y = {anchor: "y" if anchor == "$anchor" else "#y", "items": inner}
+    whole = {"$schema": dialect, "allOf": [schema], "$defs": {"x": {"type": ["integer", "object"]}, "y": y}}
     try:
         ours = JsonSchema(whole)
     except JsonSchemaError as error:
         if "in a circle" in str(error):
             return  # it would never end there
         raise
-    theirs = jsonschema.Draft202012Validator(whole)
+    theirs = jsonschema.validators.validator_for(whole)(whole)
     for value in values:
         assert (not ours.problems(value)) == theirs.is_valid(value), (whole, value)
 
