@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
-from mcp_types import ElicitResult, TextContent
+from mcp_types import ElicitResult, ImageContent, TextContent
 from offered import agent, log
 from ways import HERE, STDIO, demo, results, served
 
-from agentflow import Agent, ToolUseBlock, tool
+from agentflow import Agent, DataBlock, Msg, TextBlock, ToolUseBlock, tool
 from agentflow.errors import UsageError
 from agentflow.mcp import MCPServer, agent_server
 from agentflow.terminal.cli.failures import CommandError
@@ -200,6 +200,18 @@ async def test_our_client_and_our_server() -> None:
     async with asker:
         assert (await asker.call("What is there?")).text == "Stars."
     assert results(asker)[0].text == "saw stars"
+
+
+async def test_a_reply_is_passed_on_with_its_images() -> None:
+    """In the order of its parts; one without a part is an empty text."""
+    drawn = Msg.assistant([TextBlock("Look:"), DataBlock("image/png", data="iVBORw=="), TextBlock("Done.")])
+    artist = Agent("artist", ScriptedModel([drawn, Msg.assistant([])]), default_hooks=())
+    async with Client(agent_server(artist)) as made:
+        answers = [(await made.call_tool("artist", {"message": text})).content for text in ("Draw", "And?")]
+    assert answers == [
+        [TextContent(text="Look:"), ImageContent(data="iVBORw==", mime_type="image/png"), TextContent(text="Done.")],
+        [TextContent(text="")],
+    ]
 
 
 def test_a_tool_of_the_agents_name() -> None:

@@ -16,7 +16,7 @@ from agentflow.testing.wire import Cite, Dialect, Fault, Script, ScriptedCall, U
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest
-from agentflow.vocabulary.specs import ToolSpec
+from agentflow.vocabulary.specs import ToolSpec, Usage
 
 NAME = "openai/responses/gpt-5"
 ADD = ToolSpec("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})
@@ -285,7 +285,7 @@ def test_events_that_end_a_reply_badly(event: bytes, status: int | None, message
 
 
 def reader() -> ItemsReader:
-    return ItemsReader(NAME, lambda usage: ModelChunk(usage=usage))
+    return ItemsReader(NAME, lambda usage, *_: ModelChunk(usage=usage))
 
 
 @pytest.mark.parametrize(
@@ -301,6 +301,18 @@ def reader() -> ItemsReader:
 def test_events_that_nobody_knows_say_nothing(event: bytes) -> None:
     """They are skipped."""
     assert not reader().read(event)
+
+
+@pytest.mark.parametrize("odd", [{"incomplete_details": "none"}, {"output": 7}])
+def test_usage_is_counted_if_other_fields_have_unexpected_types(odd: dict[str, Any]) -> None:
+    """The end of such a reply is that of one without them."""
+    details = {"input_tokens_details": {"cached_tokens": 2}, "output_tokens_details": {"reasoning_tokens": 1}}
+    response = {"usage": {"input_tokens": 7, "output_tokens": 3, **details}, "output": []}
+    usual, unusual = (
+        reader().read(json.dumps({"type": "response.completed", "response": response | more}).encode())
+        for more in ({}, odd)
+    )
+    assert (fold(unusual).usage, unusual) == (Usage(7, 3, 2, 0, 1, model_calls=1), usual)
 
 
 def test_a_character_that_is_cut_in_two_is_whole_in_the_reply() -> None:

@@ -11,7 +11,7 @@ from openai.types.responses import ToolParam
 from pydantic import TypeAdapter
 from wired import Wired
 
-from agentflow import Agent, ModelOptions, Session, tool
+from agentflow import Agent, ModelOptions, ReasoningChunk, Session, tool
 from agentflow.errors import UsageError
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
@@ -121,6 +121,17 @@ async def test_a_paused_reply_is_continued(closed_clients: None) -> None:
         "role": "assistant",
         "content": [{"type": "text", "text": "Found it."}],
     }  # a call without result
+
+
+async def test_a_reply_that_pauses_each_time_is_continued_twenty_times(closed_clients: None) -> None:
+    """Only its last part has a finish reason, which says that it is not finished."""
+    paused = WireReply(server=(ServerCall("web_search", {"query": "python"}),), finish="pause_turn")
+    async with Wired("anthropic").serve([paused] * 21) as server:
+        agent = using(AnthropicWire("claude-sonnet-4-5", api_base=server.url, api_key="k"), SEARCH)
+        async with agent.stream("Where is Python?") as events:
+            chunks = [event.incremental_chunk async for event in events if isinstance(event, ReasoningChunk)]
+    assert [chunk.finish_reason for chunk in chunks if chunk.finish_reason] == ["pause_turn"]
+    assert len(bodies(server)) == 21
 
 
 async def test_a_search_over_responses(closed_clients: None) -> None:
