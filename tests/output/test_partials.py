@@ -164,6 +164,8 @@ def test_what_is_shown_when() -> None:
         (dict[str, list[int]], {"answer": {"a": [1, "x"]}}, {"answer": {"a": [1]}}),
         (dict[str, Any], {"answer": {"a": [1, "x"]}}, {"answer": {"a": [1, "x"]}}),
         (tuple[int, str], {"answer": [1, "a"]}, {"answer": [1, "a"]}),
+        (list[tuple[int, str]], {"answer": [[1, 2], [1, "a"]]}, {"answer": [[1, "a"]]}),
+        (dict[str, Point | int], {"answer": {"a": {"x": 1}, "b": {"y": 1}}}, {"answer": {"a": {"x": 1, "label": "?"}}}),
         (pour, {"cups": 0, "tea": "mint"}, {"tea": "mint"}),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from eventlog import Recorder, history, use
 
-from agentflow import Agent, CallEnded, MemoryStore, on, tool
+from agentflow import Agent, CallEnded, MemoryStore, Turn, on, tool
 from agentflow.agent.shutdown import GracefulShutdown, ShutdownReport, shutdown
 from agentflow.errors import ShutdownError, UsageError
 from agentflow.testing import ScriptedModel
@@ -157,6 +157,20 @@ async def test_a_sub_agent_stops_where_it_is(limit: float) -> None:
         ("s/a", "idle"),
         ("s/a/b", "idle"),
     ]
+
+
+async def test_a_turn_of_a_sub_agent_that_stops_fails() -> None:
+    """A turn has no call that could be resumed: it raises the error of a stopped call, not that of one that did not begin."""
+    gate = Gate()
+    sub = Agent("sub", ScriptedModel([use("t1", "gate", name="a"), "done"]), tools=gate.tools)
+    turn = asyncio.ensure_future(Turn(sub.as_tool(), {"message": "go"}).returning())
+    await gate.begun.wait()
+    stops = await stopping(sub)
+    gate.open.set()
+    with pytest.raises(ShutdownError, match="was stopped; finished work is kept") as caught:
+        await turn
+    await stops
+    assert (caught.value.stopped, gate.ran) == (True, ["a begins", "a ends"])
 
 
 async def test_a_stream_ends_with_its_error() -> None:

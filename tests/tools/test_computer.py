@@ -7,11 +7,12 @@ from typing import Any, cast
 import pytest
 
 from agentflow import Agent, Approve, DataBlock, Deny, PreActing, on
-from agentflow.errors import UsageError
+from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.testing.wire import ScriptedCall, UseTool, WireReply, WireServer
 from agentflow.tools import Tool, ToolContext, computer_tool
+from agentflow.vocabulary.messages import ToolUseBlock
 
 SHOT = DataBlock.from_bytes(b"\x89PNG\r\n\x1a\n" + bytes(8), "image/png")
 CLICK = {"action": "left_click", "coordinate": [10, 20]}
@@ -91,6 +92,24 @@ async def test_wrong_actions(closed_clients: None) -> None:
     assert (states, done) == (["error"] * 4, [])
     with pytest.raises(UsageError, match=r"computer_tool\(width=0, height=1\)"):
         computer_tool(lambda action, context: cast("Any", None), width=0, height=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "legal", "wrong"),
+    [
+        ("scroll_amount", (0, 10), (-1, 0.5)),
+        ("duration", (0, 0.5, 100), (-1, 100.5)),
+        ("coordinate", ([0, 0], [1023, 767]), ([0], [0, 0, 0], [0, 0.5])),
+    ],
+)
+def test_limits_of_arguments(name: str, legal: tuple[Any, ...], wrong: tuple[Any, ...]) -> None:
+    """Amounts up to their limits are legal; those beyond, and points of another length, are errors that name the argument."""
+    computer = display([])
+    for value in legal:
+        computer.validate(ToolUseBlock("t1", "computer", {"action": "scroll", name: value}))
+    for value in wrong:
+        with pytest.raises(ToolArgumentError, match=name):
+            computer.validate(ToolUseBlock("t1", "computer", {"action": "scroll", name: value}))
 
 
 @pytest.mark.parametrize(
