@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from eventlog import Recorder, history, log, streamed, use
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentflow import Agent, Approve, Hook, PostActing, PreActing, Stop, ToolSchedule, on, tool
 from agentflow.errors import UsageError
@@ -172,6 +174,28 @@ def test_a_renamed_call_runs_as_its_new_type() -> None:
     assert writes == [(1, 2), (2, 3), (3, 4)]
     assert sum(text.startswith("PreActing") for text in lines) == 4
     assert sum(text.startswith("PostActing") for text in lines) == 4
+
+
+KINDS = st.sampled_from(["research", "read", "write", "plain"])
+
+
+@given(st.lists(st.tuples(KINDS, KINDS), min_size=1, max_size=4))
+def test_each_call_runs_once_whatever_it_is_renamed_to(kinds: list[tuple[str, str]]) -> None:
+    """Hooks may rename any calls of a round: each runs once, under its new name, and a write runs alone."""
+    names = [f"t{number}" for number in range(len(kinds))]
+    calls = [use(name, first, at=name) for name, (first, _) in zip(names, kinds, strict=True)]
+    renamed = {name: second for name, (_, second) in zip(names, kinds, strict=True)}
+    ran: list[tuple[str, str]] = []
+
+    @on(PostActing)
+    def note(event: PostActing) -> None:
+        ran.append((event.tool_use.name, event.tool_result.text))
+
+    lab, _, _ = run(calls, hooks=[Rename(**renamed), note])
+    assert sorted(ran) == sorted((kind, name) for name, kind in renamed.items())
+    for name, (start, end) in lab.intervals.items():
+        if renamed[name] in ("write", "plain"):
+            assert [other for other, span in lab.intervals.items() if span[0] < end and start < span[1]] == [name]
 
 
 class After(Hook):

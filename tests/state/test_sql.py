@@ -624,6 +624,11 @@ async def read():
             await Agent("a", ScriptedModel(["x"]), store=store).call("x", session="s")
         except StoreError as error:
             print("The database is read-only." in str(error))
+    try:
+        async with SqlStore(f"sqlite:///{folder}/a b.db?timeout=5") as store:
+            await store.sessions()
+    except StoreError as error:  # its options are not given up
+        print("The database is read-only." in str(error))
 
 asyncio.run(read())
 """
@@ -631,7 +636,9 @@ asyncio.run(read())
 
 @pytest.mark.parametrize("mode", [0o555, 0o755])
 def test_a_file_in_a_folder_that_may_only_be_read(mode: int) -> None:
-    """A backup, or a database of another user: a process that may write neither file nor folder reads it."""
+    """A backup, or a database of another user: a process that may write neither file nor folder reads it. If the address
+    has options, the error names the remedy.
+    """
     with tempfile.TemporaryDirectory() as folder:
 
         async def write() -> None:
@@ -645,7 +652,7 @@ def test_a_file_in_a_folder_that_may_only_be_read(mode: int) -> None:
             [sys.executable, "-c", READER, folder], capture_output=True, text=True, env={**os.environ}, check=False
         )
         Path(folder).chmod(0o755)
-    assert (found.stdout, found.stderr[-500:]) == ("['s']\n['Hi', 'Hello.']\n['Hi', 'Hello.']\nTrue\n", "")
+    assert (found.stdout, found.stderr[-500:]) == ("['s']\n['Hi', 'Hello.']\n['Hi', 'Hello.']\nTrue\nTrue\n", "")
 
 
 async def test_a_disk_that_is_full(tmp_path: Path, request: pytest.FixtureRequest) -> None:
