@@ -357,8 +357,8 @@ FACADES: dict[type, str] = {
         " to_json tools unfinished"
     ),
     RunContext: (
-        "agent approve call_id clock compact compaction complete deps has_dep history inject interrupt measure new_id run_id"
-        " searches_tools session_id session_state shadows source state trace usage window"
+        "agent approve approved call_id clock compact compaction complete deps has_dep history inject interrupt measure new_id"
+        " run_id searches_tools session_id session_state shadows source state trace usage window"
     ),
     HookSet: "describe",
     Session: "busy check copy fresh from_dict from_json id interrupt messages pending state status store to_dict to_json",

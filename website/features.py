@@ -43,7 +43,7 @@ Agents as MCP servers | mcp-server.md | mcp/test_mcp_offering.py::an_agent_is_as
 Code in a sandbox | |
 Tools called from code | |
 Ready-made tools for files and shells | |
-Computer use | computer.md | tools/test_computer.py::claude_controls_a_display
+Computer use | computer.md | tools/test_computer_openai.py::a_guard_sees_every_action
 # Safety
 Approvals by people | approvals.md | plugins/test_approval.py::suspended_and_resumed
 Approvals of shell commands | plugins/shell.md | plugins/test_shell.py::denied

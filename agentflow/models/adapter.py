@@ -165,7 +165,7 @@ class Adapter(ABC):
             self._name,
             profile,
             listens=hears,
-            tells_errors=self._tells_errors,
+            tells_errors=self._tells_errors or profile.speaks == "items",
             server_tools=self._returns_server_tools,
         )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -31,7 +31,7 @@ from agentflow.models.server_tools_out import shown
 from agentflow.models.wire import DirectWire, Named, Reader, Vendor, anything
 from agentflow.vocabulary.chunks import ModelChunk, text_chunk
 from agentflow.vocabulary.ports.model import ModelRequest
-from agentflow.vocabulary.specs import Usage
+from agentflow.vocabulary.specs import ToolSpec, Usage
 
 __all__ = ["OpenAIWire", "over_http", "over_https"]
 
@@ -42,6 +42,8 @@ _ACCOUNT = {
 }
 _RESPONSES = "responses/"
 _SERIES = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?![\d.])")
+_NO_COMPUTER = re.compile("nano|instant|chat")
+"""Variants without computer use (UKGovernmentBEIS/inspect_ai#3844)."""
 _REASONING = re.compile(r"(o\d|gpt-[5-9])(?!.*chat)")
 
 
@@ -160,6 +162,7 @@ class OpenAIWire(DirectWire):
                 reasons=self._reasons(),
                 server_tools=server_tools,
                 searches=self._searches(),
+                typed=self._typed(request.tools),
             )
         if refused := shown(request.options.server_tools or ()):
             raise UsageError(
@@ -182,6 +185,13 @@ class OpenAIWire(DirectWire):
     def _searches(self) -> bool:
         """Return whether the model has OpenAI's search for hidden tools, which not every server of `/responses` has."""
         return self._converter().profile.family == "openai" and _since_5_4(self._model)
+
+    def _typed(self, tools: Iterable[ToolSpec]) -> dict[str, Mapping[str, Any]]:
+        """Return OpenAI's own entries for tools of the agent, by name."""
+        if not self._searches() or _NO_COMPUTER.search(self._model):
+            return {}
+        entries = ((spec, spec.native.get("openai")) for spec in tools)
+        return {spec.name: {"type": entry["type"]} for spec, entry in entries if entry and entry["name"] == spec.name}
 
     def _reasons(self) -> bool:
         """Return whether it is a reasoning model of OpenAI's, which have another name for the token limit."""

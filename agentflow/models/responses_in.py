@@ -3,7 +3,7 @@
 Rules:
 
 1. Events and items have a `type`; an unknown one is skipped. An item that requests something from the client which agents do
-   not support (a click, a shell command) is an error: the reply would look complete.
+   not support (a shell command) is an error: the reply would look complete.
 2. A call is identified by its index in the output: gateways write another `item_id` on each event.
 3. A text, call or item that a server sends only in an event that should repeat it is read from that event.
 4. The last event has the outcome: there is no other end mark.
@@ -18,6 +18,7 @@ from typing import Any, cast
 import msgspec
 
 from agentflow.models.chunks_in import media_in
+from agentflow.models.computer_calls import COMPUTER, call_id, split
 from agentflow.models.loose import NotUnderstoodError, as_text, count, field, items, json_text, place, skipped
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_out import seal
@@ -44,9 +45,7 @@ _SERVER_TOOLS = {
     "tool_search_output": "tool_search",
 }
 _RUN_BY_VENDOR = frozenset({"image_generation_call", "mcp_list_tools"})
-_FOR_THE_CLIENT = frozenset(
-    {"computer_call", "shell_call", "local_shell_call", "apply_patch_call", "mcp_approval_request"}
-)
+_FOR_THE_CLIENT = frozenset({"shell_call", "local_shell_call", "apply_patch_call", "mcp_approval_request"})
 
 
 class _Item(msgspec.Struct, gc=False):
@@ -177,6 +176,8 @@ class ItemsReader:
             case "response.output_item.done" if event.item is not None:
                 if event.item.type in _SERVER_TOOLS:
                     return self._server_work(field(anything(data), "item"))
+                if event.item.type == "computer_call":
+                    return self._computer_call(field(anything(data), "item"))
                 return self._done(event, event.item)
             case _:
                 return self._repeated(event)
@@ -262,6 +263,17 @@ class ItemsReader:
         block = ServerToolBlock(as_text(item.get("id"), "the id of a server tool's call"), name, (item,), self._model)
         return (ModelChunk(blocks=(block,), model=self._model),)
 
+    def _computer_call(self, raw: object) -> Sequence[ModelChunk]:
+        """Return the tool calls of a `computer_call`; an unfinished one has none, since its last action may be incomplete."""
+        item = cast("dict[str, Any]", raw)
+        if item.get("status") == "incomplete" or (known := call_id(item)) in self._known:
+            return ()
+        self._known.add(known)
+        found: list[ToolUseDelta] = []
+        for ident, arguments in split(item):
+            found.append(ToolUseDelta(self._calls.setdefault(ident, len(self._calls)), ident, COMPUTER, arguments))
+        return (ModelChunk(tool_uses=tuple(found)),)
+
     def _called(self, event: _ResponsesEvent, item: _Item) -> list[ModelChunk]:
         known = len(self._calls)
         place = self._place(event)
@@ -325,6 +337,8 @@ class ItemsReader:
                 found += self._content(item)
             elif item.type in _CALLS and (item.call_id or "") not in self._known:
                 found += self._called(_ResponsesEvent(output_index=index, item=item), item)
+            elif item.type == "computer_call":
+                found += self._computer_call(part)
         return found
 
     def _finished(self, reason: str, response: _Response | None) -> Sequence[ModelChunk]:

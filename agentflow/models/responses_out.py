@@ -17,8 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from agentflow._support.frozen import EMPTY
 from agentflow.errors import UsageError
 from agentflow.models.adapter import PreparedRequest
+from agentflow.models.computer_calls import COMPUTER, joined
 from agentflow.models.conversion import Json, WireMessage
 from agentflow.models.profiles import WireProfile
 from agentflow.models.server_tools_out import hidden_names, included, responses_server_tools
@@ -62,6 +64,7 @@ def responses_body(
     reasons: bool,
     server_tools: Sequence[ServerTool] = (),
     searches: bool = False,
+    typed: Mapping[str, Mapping[str, Any]] = EMPTY,
 ) -> Item:
     """Build a whole request.
 
@@ -73,6 +76,7 @@ def responses_body(
         reasons: Whether it is a reasoning model with sealed thoughts.
         server_tools: The tools that OpenAI runs.
         searches: Whether the model searches hidden tools; if not, it sees all tools.
+        typed: OpenAI's own entries for some of the tools, by name.
 
     Raises:
         UsageError: This endpoint does not support a part of the request.
@@ -83,6 +87,8 @@ def responses_body(
             "the text in a hook."
         )
     instructions, items = _items(prepared.messages, model)
+    if COMPUTER in typed:
+        items = joined(items, {str(one["tool_call_id"]) for one in prepared.messages if "is_error" in one})
     body: Item = {"model": model, "input": items, "stream": True, "store": False}
     if instructions:
         body["instructions"] = instructions
@@ -97,7 +103,7 @@ def responses_body(
     if isinstance(prepared.form, dict):
         form: Any = prepared.form
         body["text"] = {**body.get("text", {}), "format": {"type": "json_schema", **form["json_schema"]}}
-    body |= _tool_fields(prepared.tools)
+    body |= _tool_fields(prepared.tools, typed)
     _hide(body, hidden_names(server_tools) if searches else frozenset())
     if server_tools:
         body["tools"] = [*body.get("tools", ()), *responses_server_tools(server_tools, f"openai/{model}")]
@@ -135,9 +141,9 @@ def _items(messages: Iterable[WireMessage], model: str) -> tuple[str, list[Item]
 def _hide(body: Item, names: frozenset[str]) -> None:
     """Mark the tools that the vendor should hide, and put the calls of found ones into their namespaces, in place."""
     tools: list[Item] = body.get("tools", [])
-    hidden = names.intersection(tool["name"] for tool in tools)
+    hidden = names.intersection(tool.get("name") for tool in tools)
     if hidden:
-        marked = [{**tool, "defer_loading": True} if tool["name"] in hidden else tool for tool in tools]
+        marked = [{**tool, "defer_loading": True} if tool.get("name") in hidden else tool for tool in tools]
         body["tools"] = [*marked, {"type": "tool_search"}]
     kept: list[Item] = []
     found: set[str] = set()
@@ -198,14 +204,15 @@ def _part(part: Item, model: str) -> Json:
             return {"type": "input_text", "text": part["text"]}
 
 
-def _tool_fields(prepared: Mapping[str, Json]) -> Item:
+def _tool_fields(prepared: Mapping[str, Json], typed: Mapping[str, Mapping[str, Any]]) -> Item:
     """Return `tools` and `tool_choice`; a function is strict here by default."""
     if "tools" not in prepared:
         return {}
     functions = [tool["function"] for tool in cast("list[Item]", prepared["tools"])]
-    fields: Item = {"tools": [{"type": "function", **function, "strict": False} for function in functions]}
+    entries = [typed.get(made["name"], {"type": "function", **made, "strict": False}) for made in functions]
+    fields: Item = {"tools": entries}
     choice = prepared.get("tool_choice")
     if choice is not None:
         named = cast("Item", choice["function"])["name"] if isinstance(choice, dict) else None
-        fields["tool_choice"] = choice if named is None else {"type": "function", "name": named}
+        fields["tool_choice"] = choice if named is None else typed.get(named, {"type": "function", "name": named})
     return fields

@@ -1,10 +1,12 @@
-"""`computer_tool`: lets Claude see and control a display, by a function of yours that performs its actions.
+"""`computer_tool`: lets Claude and OpenAI's models see and control a display, by a function of yours that performs actions.
 
 Rules:
 
 1. Each action is an ordinary tool call: hooks can change, approve and deny it, and a screenshot is a `DataBlock` of its result.
 2. The arguments are checked before the function runs: a known action, and coordinates on the display.
 3. A model that is not trained on the tool is refused: it would guess coordinates.
+4. The function gets Anthropic's actions from all models; OpenAI's are translated before (`models/computer_calls.py`).
+5. An action with safety checks of OpenAI's waits for a person, also without `requires_approval`.
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from agentflow.errors import ToolArgumentError, UsageError
+from agentflow.hooks.functions import on
 from agentflow.tools.schema_tools import schema_tool
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext
+from agentflow.vocabulary.events import PreActing
+from agentflow.vocabulary.verdicts import Suspend
 
 __all__ = ["computer_tool"]
 
@@ -30,6 +35,7 @@ _SCHEMA: Final[dict[str, Any]] = {
         "action": {"type": "string", "enum": [*_ACTIONS]},
         "coordinate": _POINT,
         "start_coordinate": _POINT,
+        "path": {"type": "array", "items": _POINT},
         "text": {"type": "string"},
         "key": {"type": "string"},
         "scroll_direction": {"type": "string", "enum": ["up", "down", "left", "right"]},
@@ -38,6 +44,20 @@ _SCHEMA: Final[dict[str, Any]] = {
     },
     "required": ["action"],
 }
+
+
+_WIRE_FIELDS: Final = ("openai", "pending_safety_checks")
+"""Fields of the input for hooks and the wire."""
+
+
+def safety_checks(event: PreActing) -> Suspend | None:
+    """Let an action with safety checks wait for a person, unless one has approved it."""
+    use = event.tool_use
+    if not use.input.get("pending_safety_checks") or use.input.get("action") not in _ACTIONS:
+        return None  # (an unknown action does not run)
+    if event.approval is not None or event.context.approved(use.id):
+        return None
+    return Suspend({"tool": use.name, "input": dict(use.input)})
 
 
 def computer_tool(
@@ -49,14 +69,14 @@ def computer_tool(
     timeout: float | None = 60.0,
     tags: Iterable[str] = (),
 ) -> Tool[[dict[str, Any], ToolContext], Coroutine[Any, Any, object]]:
-    """Make the tool `computer`, Anthropic's computer use, for Claude 4 to 5.1 over `AnthropicWire`.
+    """Make the tool `computer`, for Claude 4 to 5.1 over `AnthropicWire`, and for GPT-5.4 and later over `OpenAIWire`.
 
     Args:
         run: Performs an action. It gets the action as Anthropic describes it, such as `{"action": "left_click", "coordinate":
             [10, 20]}`, and the call's `ToolContext`; it returns a text, or a screenshot as a `DataBlock`.
         width: The width of the display in pixels.
         height: Its height.
-        requires_approval: Whether each action waits for a person.
+        requires_approval: Whether each action waits for a person. Actions with safety checks of OpenAI's always do.
         timeout: Seconds for one action.
         tags: Free labels.
 
@@ -73,11 +93,11 @@ def computer_tool(
         raise UsageError(f"computer_tool(width={width}, height={height}): both are at least 1 pixel.")
 
     async def act(action: dict[str, Any], context: ToolContext) -> object:
-        for name in ("coordinate", "start_coordinate"):
-            x, y = action.get(name, (0, 0))
+        points = [(name, action[name]) for name in ("coordinate", "start_coordinate") if name in action]
+        for name, (x, y) in [*points, *(("path", point) for point in action.get("path", ()))]:
             if not (0 <= x < width and 0 <= y < height):
                 raise ToolArgumentError(f"{name} [{x}, {y}] is outside the display of {width} x {height} pixels.")
-        return await run(action, context)
+        return await run({name: value for name, value in action.items() if name not in _WIRE_FIELDS}, context)
 
     made = schema_tool(
         "computer",
@@ -89,6 +109,7 @@ def computer_tool(
         requires_approval=requires_approval,
     )
     entry = {"type": "computer", "name": "computer", "display_width_px": width, "display_height_px": height}
-    made.spec.native = {"anthropic": entry}
+    made.spec.native = {"anthropic": entry, "openai": {"type": "computer", "name": "computer"}}
     made.spec.native_only = True
+    made.hook(on(guard=True, priority=1000)(safety_checks))  # after other guards, which deny or ask at once
     return made

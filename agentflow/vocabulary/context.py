@@ -100,6 +100,10 @@ class CallPort(Protocol):
         """Mark a tool call as approved by a person."""
         ...
 
+    def approved(self, tool_use_id: str) -> bool:
+        """Whether a hook has marked a tool call so."""
+        ...
+
     async def complete(self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions) -> Msg:
         """Make a side model call."""
         ...
@@ -345,6 +349,14 @@ class RunContext:
             tool_use_id: The call, `event.tool_use.id`.
         """
         self._port.approve(tool_use_id)
+
+    def approved(self, tool_use_id: str) -> bool:
+        """Whether a hook has recorded with `approve` that a person has approved a tool call.
+
+        Args:
+            tool_use_id: The call, `event.tool_use.id`.
+        """
+        return self._port.approved(tool_use_id)
 
     @property
     def history(self) -> Sequence[Msg]:

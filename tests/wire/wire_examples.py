@@ -581,6 +581,21 @@ def function(name: JsonValue = "add", **more: JsonValue) -> JsonObject:
     return {"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}, **more}
 
 
+def clicked(**more: JsonValue) -> JsonObject:
+    act: JsonObject = {"type": "click", "button": "left", "x": 1, "y": 2}
+    item: JsonObject = {"type": "computer_call", "id": "cu_1", "call_id": "c1", "status": "completed", "actions": [act]}
+    return {**item, "pending_safety_checks": [], **more}
+
+
+def shot(output: JsonValue = None) -> JsonObject:
+    image: JsonObject = {"type": "computer_screenshot", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+    return {"type": "computer_call_output", "call_id": "c1", "output": output or image}
+
+
+def displayed(*items: JsonValue) -> JsonObject:
+    return response(USER, *items, tools=[{"type": "computer"}])
+
+
 def text_form(schema: JsonObject, name: str = "x") -> JsonObject:
     return {"format": {"type": "json_schema", "name": name, "strict": True, "schema": schema}}
 
@@ -709,6 +724,54 @@ RESPONSES: Sequence[Broken] = (
         "responses.thought-alone",
         "Item 'rs_wire_0_0' of type 'reasoning' was provided without its required following item.",
         response(USER, reasoned(), USER),
+    ),
+    Broken("responses.computer-id-missing", f"{MISSING}'input[1].id'.", displayed(without(clicked(), "id"), shot())),
+    Broken(
+        "responses.computer-id",
+        "Invalid 'input[1].id': 'fc_1'. Expected an ID that begins with 'cu'.",
+        displayed(clicked(id="fc_1"), shot()),
+    ),
+    Broken(
+        "responses.computer-status", f"{MISSING}'input[1].status'.", displayed(without(clicked(), "status"), shot())
+    ),
+    Broken(
+        "responses.computer-checks",
+        f"{MISSING}'input[1].pending_safety_checks'.",
+        displayed(without(clicked(), "pending_safety_checks"), shot()),
+    ),
+    Broken(
+        "responses.action-type",
+        "Invalid value: 'left_click'. Supported values are: 'click', 'double_click', 'drag', 'keypress', 'move', "
+        "'screenshot', 'scroll', 'type', and 'wait'.",
+        displayed(clicked(actions=[{"type": "screenshot"}, {"type": "left_click"}]), shot()),
+    ),
+    Broken(
+        "responses.action-field",
+        f"{MISSING}'input[1].actions[0].y'.",
+        displayed(clicked(actions=[{"type": "move", "x": 1}]), shot()),
+    ),
+    Broken(
+        "responses.screenshot-type",
+        "Invalid value: 'input_text'. Supported values are: 'computer_screenshot'.",
+        displayed(clicked(), shot({"type": "input_text", "text": "done"})),
+    ),
+    Broken(
+        "responses.screenshot",
+        f"{MISSING}'input[2].output.image_url'.",
+        displayed(clicked(), shot({"type": "computer_screenshot"})),
+    ),
+    Broken(
+        "responses.unacknowledged",
+        "Computer tool has unacknowledged safety check for ['cu_sc_2']",
+        displayed(
+            clicked(pending_safety_checks=[{"id": "cu_sc_1"}, {"id": "cu_sc_2"}]),
+            {**shot(), "acknowledged_safety_checks": [{"id": "cu_sc_1"}]},
+        ),
+    ),
+    Broken(
+        "responses.computer-alone",
+        "Computer calls need the tool 'computer' in 'tools'.",
+        response(USER, clicked(), shot()),
     ),
     Broken("responses.tool-type", f"{MISSING}'tools[0].type'.", response(USER, tools=[{"name": "add"}])),
     Broken("responses.tool-name-missing", f"{MISSING}'tools[0].name'.", response(USER, tools=[tool()])),

@@ -10,7 +10,21 @@ from agentflow.testing.wire.rules import Subject, Violation, repeated, strict_ob
 ROLES = ("assistant", "system", "developer", "user")
 PARTS = ("input_text", "input_image", "output_text", "refusal", "input_file", "computer_screenshot", "summary_text")
 MAX_ID, LEAST_OUTPUT = 64, 16
-MADE = ("message", "reasoning", "function_call", "image_generation_call")
+CALLS = ("function_call", "computer_call")
+OUTPUTS = ("function_call_output", "computer_call_output")
+ACTIONS = {
+    "click": ("button", "x", "y"),
+    "double_click": ("x", "y"),
+    "drag": ("path",),
+    "keypress": ("keys",),
+    "move": ("x", "y"),
+    "screenshot": (),
+    "scroll": ("x", "y", "scroll_x", "scroll_y"),
+    "type": ("text",),
+    "wait": (),
+}
+"""The actions of a computer, with their fields."""
+MADE = ("message", "reasoning", "function_call", "image_generation_call", "computer_call")
 """The items that a model produces."""
 
 
@@ -115,15 +129,18 @@ def part_missing(key: str, *types: str) -> Callable[[Subject], Violation | None]
     return check
 
 
-call_id_missing = part_missing("call_id", "function_call", "function_call_output")
+call_id_missing = part_missing("call_id", *CALLS, *OUTPUTS)
 call_name_missing = part_missing("name", "function_call")
 arguments_missing = part_missing("arguments", "function_call")
-output_missing = part_missing("output", "function_call_output")
+output_missing = part_missing("output", *OUTPUTS)
+computer_id_missing = part_missing("id", "computer_call")
+computer_status_missing = part_missing("status", "computer_call")
+computer_checks_missing = part_missing("pending_safety_checks", "computer_call")
 summary_missing = part_missing("summary", "reasoning")
 
 
 def call_id_long(s: Subject) -> Violation | None:
-    for n, item in of_type(s, "function_call", "function_call_output"):
+    for n, item in of_type(s, *CALLS, *OUTPUTS):
         if len(as_text(item.get("call_id"))) > MAX_ID:
             return Violation(n=n, x=len(as_text(item.get("call_id"))))
     return None
@@ -149,22 +166,92 @@ def item_twice(s: Subject) -> Violation | None:
 
 def orphan(s: Subject) -> Violation | None:
     """Check for an output of a call that was not made before it."""
-    called: set[str] = set()
-    for _, item in of_type(s, "function_call", "function_call_output"):
-        ident = as_text(item.get("call_id"))
-        if item_type(item) == "function_call":
-            called.add(ident)
-        elif ident not in called:
-            return Violation(id=ident)
+    called: set[tuple[str, str]] = set()
+    for _, item in of_type(s, *CALLS, *OUTPUTS):
+        kind, ident = item_type(item), as_text(item.get("call_id"))
+        if kind in CALLS:
+            called.add((kind, ident))
+        elif (kind.removesuffix("_output"), ident) not in called:
+            return Violation(kind=_spoken(kind.removesuffix("_output")), id=ident)
     return None
 
 
 def unanswered(s: Subject) -> Violation | None:
-    answered = {as_text(item.get("call_id")) for _, item in of_type(s, "function_call_output")}
-    for _, item in of_type(s, "function_call"):
-        if as_text(item.get("call_id")) not in answered:
-            return Violation(id=as_text(item.get("call_id")))
+    answered = {(item_type(item), as_text(item.get("call_id"))) for _, item in of_type(s, *OUTPUTS)}
+    for _, item in of_type(s, *CALLS):
+        kind, ident = item_type(item), as_text(item.get("call_id"))
+        if (f"{kind}_output", ident) not in answered:
+            return Violation(kind=_spoken(kind), id=ident)
     return None
+
+
+def _spoken(kind: str) -> str:
+    return kind.replace("_", " ")
+
+
+def computer_id(s: Subject) -> Violation | None:
+    for n, item in of_type(s, "computer_call"):
+        if not as_text(item.get("id")).startswith("cu"):
+            return Violation(n=n, x=as_text(item.get("id")))
+    return None
+
+
+def actions(s: Subject) -> Iterator[tuple[int, int, JsonObject]]:
+    for n, item in of_type(s, "computer_call"):
+        for m, action in enumerate(objects(item.get("actions")) or [as_object(item.get("action"))]):
+            yield n, m, action
+
+
+def action_type(s: Subject) -> Violation | None:
+    for n, m, action in actions(s):
+        if as_text(action.get("type")) not in ACTIONS:
+            return Violation(n=n, m=m, x=as_text(action.get("type")))
+    return None
+
+
+def action_field(s: Subject) -> Violation | None:
+    for n, m, action in actions(s):
+        for name in ACTIONS.get(as_text(action.get("type")), ()):
+            if action.get(name) is None:
+                return Violation(n=n, m=m, x=name)
+    return None
+
+
+def screenshot_type(s: Subject) -> Violation | None:
+    for n, item in of_type(s, "computer_call_output"):
+        kind = as_text(as_object(item.get("output")).get("type"))
+        if kind != "computer_screenshot":
+            return Violation(n=n, x=kind)
+    return None
+
+
+def screenshot_missing(s: Subject) -> Violation | None:
+    for n, item in of_type(s, "computer_call_output"):
+        shot = as_object(item.get("output"))
+        if not shot.get("image_url") and not shot.get("file_id"):
+            return Violation(n=n)
+    return None
+
+
+def unacknowledged(s: Subject) -> Violation | None:
+    """Check for an output that does not acknowledge the safety checks of its call."""
+    known = {
+        (as_text(item.get("call_id")), as_text(check.get("id")))
+        for _, item in of_type(s, "computer_call_output")
+        for check in objects(item.get("acknowledged_safety_checks"))
+    }
+    for _, item in of_type(s, "computer_call"):
+        pending = [as_text(check.get("id")) for check in objects(item.get("pending_safety_checks"))]
+        lacking = [check for check in pending if (as_text(item.get("call_id")), check) not in known]
+        if lacking:
+            return Violation(x=repr(lacking))
+    return None
+
+
+def computer_alone(s: Subject) -> Violation | None:
+    """Check for a computer call in a request without the tool."""
+    has = any(tool.get("type") == "computer" for tool in s.tools)
+    return None if has else next((Violation(n=n) for n, _ in of_type(s, "computer_call")), None)
 
 
 def led_nowhere(s: Subject) -> Violation | None:

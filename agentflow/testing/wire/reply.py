@@ -148,7 +148,8 @@ class WireReply:
         thinking: Reasoning text; a tuple for several blocks. `""` is a thinking block without text (with a signature). The
             Anthropic wire sends it only if the request enables thinking, like the vendor.
         redacted: Reasoning that the Anthropic wire sends as an opaque, encrypted block.
-        calls: The tool calls, all in one message.
+        calls: The tool calls, all in one message. On `/responses`, a call of `computer` is a `computer_call` with the
+            arguments as its fields (`actions`, `pending_safety_checks`), if the request has OpenAI's tool of that type.
         finish: The finish reason; None derives it from the content. A value outside `Finish` is sent unchanged.
         usage: Token counts; None estimates one token per four characters.
         chunk: Characters per streamed chunk; 0 sends each part whole.

@@ -21,7 +21,7 @@ from agentflow.testing.wire.signing import Signer
 UNKNOWN = WireFrame("ping", {"type": "response.telemetry", "x_unknown": True}, "response.telemetry")
 SEALED = "reasoning.encrypted_content"
 _CUT = {"length": "max_output_tokens", "refusal": "content_filter"}
-_AFTER = re.compile(r"(?:fc|msg)_wire_(\d+)_\d+_after_(\d+)\Z")
+_AFTER = re.compile(r"(?:fc|cu|msg)_wire_(\d+)_\d+_after_(\d+)\Z")
 _THOUGHT = re.compile(r"rs_wire_\d+_\d+\Z")
 
 
@@ -167,6 +167,10 @@ def _image(url: str, ident: str) -> _Made:
 
 
 def _call(plan: ReplyPlan, request: WireRequest, call: ScriptedCall, place: int, ident: str) -> _Made:
+    if call.name == "computer" and any(tool.get("type") == "computer" for tool in objects(request.body.get("tools"))):
+        asked: JsonObject = {"id": f"cu{ident[2:]}", "type": "computer_call", "status": "completed"}
+        asked |= {"call_id": call_id(request, place, call), "pending_safety_checks": []} | call.input
+        return _Made(asked, asked | {"status": "in_progress", "actions": []}, [])
     item: JsonObject = {"id": ident, "type": "function_call", "status": "completed", "name": call.name}
     if call.name in _loaded(plan, request):
         item["namespace"] = call.name
