@@ -315,6 +315,45 @@ async def test_a_decision_with_a_time_limit(file_url: str) -> None:
     assert (reply.outcome, reply.text) == ("completed", "Done.")
 
 
+async def test_a_run_that_is_cancelled_while_it_waits_again_is_closed_for_its_readers_too(file_url: str) -> None:
+    """Each call of the run follows the one before: the stream ends, and the reply has the reason."""
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        return "paid"
+
+    model = ScriptedModel([ToolUseBlock("t1", "pay"), ToolUseBlock("t2", "pay"), "Done."])
+    async with durable_agent(file_url, model, tools=[pay]) as durable, durable.worker(poll=0.02), asyncio.timeout(60):
+        waits = await durable.call("Pay", run_id="r")
+        await durable.decide("r", {waits.pending[0].id: Approve()})
+        waits = await durable.result("r")
+        assert waits.outcome == "suspended"
+        assert await durable.cancel("r", "enough")
+        reply = await durable.result("r")
+        calls = {event.data["call"]: None async for event in durable.stream("r") if "call" in event.data}
+    assert (reply.outcome, reply.text) == ("interrupted", "(interrupted: enough)")
+    assert list(calls) == ["r", "r/2", "r/3"]
+
+
+async def test_a_worker_lets_its_calls_finish_within_the_grace(file_url: str) -> None:
+    """They are completed when it has closed; no other worker has to repeat them."""
+    begun = asyncio.Event()
+
+    @tool
+    async def work() -> str:
+        begun.set()
+        await asyncio.sleep(0.5)
+        return "worked"
+
+    model = ScriptedModel([ToolUseBlock("t1", "work"), "Done."])
+    async with durable_agent(file_url, model, tools=[work]) as durable:
+        async with durable.worker(poll=0.02, grace=4):
+            await durable.submit("Work", run_id="r")
+            await begun.wait()
+        async with asyncio.timeout(20):
+            assert (await durable.result("r")).text == "Done."
+
+
 def test_an_agent_and_its_client_have_the_same_defaults() -> None:
     """Both do the same in the same way; for example they stream a run's events from the first."""
     compared = 0
