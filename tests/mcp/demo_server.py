@@ -43,7 +43,7 @@ async def sure(name: Annotated[Name, Resolve(who)]) -> Elicit[Name]:
 
 async def thought(question: str) -> Sample:
     message = SamplingMessage(role="user", content=TextContent(text=question))
-    return Sample([message], max_tokens=100, system_prompt="Be brief.")
+    return Sample([message], max_tokens=100 if question == "Why?" else 10_000, system_prompt="Be brief.")
 
 
 def make(said: Callable[[str], object] = print) -> MCPServer:

@@ -182,16 +182,21 @@ async def test_sampling_is_off_unless_allowed(way: str) -> None:
         assert (len(agent.config.model.requests), results(agent)[0].state) == (2, "error")  # type: ignore[union-attr]
 
 
+QUESTIONS = {"1": "Why?", "2": "Why, at length?"}
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_sampling_asks_the_agents_model(way: str) -> None:
     """The question goes to the agent's model, with a limit of tokens; the answer to the server."""
     async with demo(way, sampling=1) as server:
-        agent = greeter(server, ToolUseBlock("t1", "ask_model", {"question": "Why?"}), "Because.", "Done.")
+        script = [part for n in "12" for part in (ToolUseBlock(n, "ask_model", {"question": QUESTIONS[n]}), "Because.")]
+        agent = greeter(server, *script, "Done.")
         reply = await agent.call("Go")
         assert (reply.text, results(agent)[0].text) == ("Done.", "it said: Because.")
         side = agent.config.model.requests[1]  # type: ignore[union-attr]
         assert [(msg.role, msg.text) for msg in side.messages] == [("system", "Be brief."), ("user", "Why?")]
-        assert (side.tools, side.options.max_tokens) == ((), 100)
+        limits = [request.options.max_tokens for request in agent.config.model.requests[1::2]]  # type: ignore[union-attr]
+        assert (side.tools, limits) == ((), [100, 4096])  # the server asked for 100 and for 10,000
 
 
 async def test_older_servers_whose_question_may_belong_to_two_runs() -> None:

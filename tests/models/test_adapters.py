@@ -1,6 +1,7 @@
 """`LiteLLMModel` over real HTTP, against the strict wire servers."""
 
 import asyncio
+import inspect
 import re
 import subprocess
 import sys
@@ -11,8 +12,10 @@ import pytest
 
 from agentflow import plugins
 from agentflow.errors import ModelError, UsageError
+from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.conversion import wire_id
 from agentflow.models.litellm import LiteLLMModel
+from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.profiles import PROFILES
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Dialect, Fault, Say, Script, ScriptedCall, UseTool, WireReply, WireServer, WireUsage
@@ -720,3 +723,18 @@ async def test_a_model_that_describes_itself_is_asked() -> None:
     own = Own(["hi"])
     assert await answer_modes(own) == AnswerModes(native=True, tools=False)
     assert await token_count(own, ModelRequest([Msg.user("hi")], (), ModelOptions(), "m")) == (1, "tokenizer")
+
+
+@pytest.mark.parametrize("adapter", [OpenAIWire, AnthropicWire, LiteLLMModel])
+def test_defaults_are_those_of_the_page(adapter: Callable[..., Model]) -> None:
+    """Retries, and seconds to wait for them, for the next bytes, and for a connection."""
+    page = (Path(__file__).parents[2] / "docs/providers.md").read_text()
+    found = re.search(
+        r"`retries` \((\d+)\), `max_wait` \((\d+) s\)[\s\S]*longest silence \((\d+)\); longest time to connect \((\d+)\)",
+        page,
+    )
+    assert found is not None
+    documented = dict(zip(("retries", "max_wait", "timeout", "connect_timeout"), map(int, found.groups()), strict=True))
+    defaults = {name: one.default for name, one in inspect.signature(adapter).parameters.items() if name in documented}
+    assert defaults == {name: documented[name] for name in defaults}
+    assert len(defaults) >= 3

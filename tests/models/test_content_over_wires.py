@@ -54,6 +54,17 @@ def parts(request: WireRequest, place: int) -> list[Any]:
 
 
 @every
+async def test_a_tool_is_offered_with_its_description(wire: str, adapter: str) -> None:
+    """The model reads the first lines of the docstring, on each wire."""
+    wired = Wired(wire, adapter)
+    async with wired.serve(["Hello."]) as server:
+        await Agent("eye", wired.model(server), tools=[shot]).call("Hi")
+    [offered] = server.requests[0].body["tools"]  # type: ignore[misc, union-attr]
+    entry: Any = offered.get("function", offered)  # type: ignore[union-attr]
+    assert (entry["name"], entry["description"]) == ("shot", "Take a screenshot.")
+
+
+@every
 async def test_a_picture_of_the_user_and_one_of_a_tool(wire: str, adapter: str) -> None:
     """Both arrive; if results can hold text only, the picture follows in the next user message, after all results."""
     wired = Wired(wire, adapter)
