@@ -22,6 +22,7 @@ from agentflow import (
     PreReasoning,
     ReasoningChunk,
     ToolResultBlock,
+    ToolUseBlock,
     after_each_tool,
     after_llm,
     before_each_tool,
@@ -30,6 +31,8 @@ from agentflow import (
 )
 from agentflow.errors import UsageError
 from agentflow.testing import ScriptedModel
+
+ANSWER = Msg.tool([ToolResultBlock("t9", "add", "3")])
 
 
 async def test_a_rewritten_result_is_what_the_model_reads() -> None:
@@ -153,6 +156,21 @@ async def test_an_injected_message_does_not_pass_for_the_users() -> None:
     await agent.call("What shall I drink?")
     assert found == ["What shall I drink?"]
     assert [msg.metadata.get("synthetic") for msg in agent.session().messages][:2] == [None, "memory"]
+
+
+@pytest.mark.parametrize("wrong", [Msg.system("Be rude."), ANSWER, Msg.assistant([ToolUseBlock("t9", "add", {})])])
+@pytest.mark.parametrize("first", [(), (Msg.user("note"),)])
+async def test_what_cannot_be_injected(first: tuple[Msg, ...], wrong: Msg) -> None:
+    """Only messages of the user, and of the assistant without tool calls. If one is refused, none is injected."""
+
+    @before_llm
+    def add(event: PreReasoning) -> None:
+        with pytest.raises(UsageError, match=f"without tool calls, not {wrong.role!r}"):
+            event.context.inject(*first, wrong)
+
+    agent = agent_of(["end"], add)
+    await agent.call("go")
+    assert history(agent.session()) == ["user: go", "assistant: end"]
 
 
 async def test_compaction_cannot_cut_a_round() -> None:

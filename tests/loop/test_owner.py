@@ -12,7 +12,7 @@ from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
-from eventlog import Recorder, history, log, use
+from eventlog import Recorder, history, log, streamed, use
 from toolbox import add
 
 from agentflow import (
@@ -872,6 +872,19 @@ def test_a_run_whose_event_loop_was_closed_releases_its_session_once(monkeypatch
     assert asyncio.run(call()).text == "next"
     gc.collect()
     assert failed == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
+@pytest.mark.parametrize("buffer", [0, 1, 8])
+def test_a_stream_of_eager_tasks_has_the_same_events(buffer: int) -> None:
+    """A run that has begun, or finished, before the first read returns is read as any other."""
+
+    async def lines(eager: bool) -> list[str]:
+        if eager:
+            asyncio.get_running_loop().set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 - 3.11 does not have it
+        return await streamed(Agent("a", ScriptedModel(["hi"])), buffer=buffer)
+
+    assert asyncio.run(lines(True)) == asyncio.run(lines(False))
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
