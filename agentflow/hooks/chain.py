@@ -137,7 +137,7 @@ class Chain:
         observers: Hooks that see the sealed event.
     """
 
-    __slots__ = ("calls", "choosy", "editors", "guards", "kind", "observers", "pre")
+    __slots__ = ("calls", "choosy", "editors", "guards", "kind", "observers", "pre", "sealed_calls")
 
     def __init__(
         self,
@@ -150,8 +150,9 @@ class Chain:
         self.editors = editors
         self.guards = guards
         self.observers = observers
-        # The hot loop needs only the calls; `_current` looks up the entry if something happens.
+        # The hot loops need only the calls; `_current` and `_continue` look up the entry if something happens.
         self.calls = tuple(entry.call for entry in editors)
+        self.sealed_calls = tuple(entry.call for entry in (*guards, *observers))
         self.pre = kind.__name__.startswith("Pre")
         hooks = [entry.hook for entry in (*editors, *guards, *observers)]
         self.choosy: tuple[Callable[[Msg], bool], ...] = ()
@@ -198,14 +199,14 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
         if result is not event and result is not None:
             return _rest(chain, event, faults, editing, result, None)
     _put(event, "__class__", chain.kind)
-    if chain.guards:
-        more = _ask(chain.guards, event)
-        if more is not None:
-            return _guarded(chain, event, faults, *more)
-    if chain.observers:
-        more = _ask(chain.observers, event)
-        if more is not None:
-            return _observe(chain, event, faults, *more)
+    reading = iter(chain.sealed_calls)
+    for call in reading:
+        try:
+            result = call(event)
+        except BaseException as error:  # its policy decides
+            return _continue(chain, event, faults, reading, None, error)
+        if result is not event and result is not None:
+            return _continue(chain, event, faults, reading, result, None)
     return None
 
 
@@ -271,19 +272,15 @@ def _current(chain: Chain, editing: Iterator[Call]) -> ChainEntry:
     return chain.editors[len(chain.editors) - left - 1]
 
 
-def _ask(
-    entries: tuple[ChainEntry, ...], event: Event
-) -> tuple[tuple[ChainEntry, ...], Any, BaseException | None] | None:
-    """Call guards or observers until one fails or answers with anything but the event. Return the remaining entries
-    beginning with that one, its answer and its exception."""
-    for place, entry in enumerate(entries):
-        try:
-            result = entry.call(event)
-        except BaseException as error:  # its policy decides
-            return entries[place:], None, error
-        if result is not event and result is not None:
-            return entries[place:], result, None
-    return None
+def _continue(
+    chain: Chain, event: Event, faults: Faults, reading: Iterator[Call], answer: Any, failure: BaseException | None
+) -> Coroutine[Any, Any, None]:
+    """Continue after a guard or an observer that failed or answered with anything but the event."""
+    guards, observers = chain.guards, chain.observers
+    left = operator.length_hint(reading) + 1
+    if left > len(observers):
+        return _guarded(chain, event, faults, guards[len(guards) + len(observers) - left :], answer, failure)
+    return _observe(chain, event, faults, observers[len(observers) - left :], answer, failure)
 
 
 async def _guarded(

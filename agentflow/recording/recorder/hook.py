@@ -257,9 +257,8 @@ class Recorder(ChangeListener, SideWrapper):
         if decision is not None or kind not in _CHUNKS:
             run: Any = frame.context._port  # pyright: ignore[reportPrivateUsage] - `run_of`, without its calls
             every, seen = run.journal.facts, place.facts
-            if len(every) != seen.count:
-                facts = every[seen.count :]
-                seen.count = len(every)
+            facts = every[seen.count :]
+            seen.count = len(every)
             if run.scope.cause is not None and not place.interrupted:
                 if facts:
                     self._put(EntryValues(place, "facts", {"time": event.time, "facts": facts}))
