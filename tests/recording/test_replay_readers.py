@@ -109,3 +109,26 @@ def test_a_reader_who_is_fast_leaves_no_trace() -> None:
     assert not [entry for entry in recorder.log.entries if isinstance(entry, MarkEntry)]
     assert not any(entry.paused for entry in recorder.log.entries if isinstance(entry, ChunksEntry | PiecesEntry))
     assert str(done) == "the same as recorded"
+
+
+@pytest.mark.parametrize("how", ["called", "read", "closed"])
+def test_a_replay_has_the_result_of_its_call(how: str) -> None:
+    """The reply of a call, read as a stream or not; a stream that its reader closed is cancelled in the replay too."""
+    recorder = Recorder()
+
+    async def live() -> str:
+        agent = agent_of(recorder)
+        if how == "called":
+            return (await agent.call("Go on")).text
+        async with agent.stream("Go on") as events:
+            async for event in events:
+                if how == "closed" and isinstance(event, PreActing):
+                    return ""
+            return (await events.reply()).text
+
+    text = run_virtual(live())
+    done = Replay(recorder.log).run(agent_of())
+    assert str(done) == "the same as recorded"
+    assert (done.reply and done.reply.text, type(done.error)) == (
+        (text, type(None)) if how != "closed" else (None, asyncio.CancelledError)
+    )
