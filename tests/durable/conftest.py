@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from dbos import _dbos
+from dbos_clock import looks_often as looks_often
 from nursery import Nursery
 from postgres import empty_database
 from worker_processes import HERE, Workers
 
 from agentflow.durable.client import DurableClient
-
-
-@pytest.fixture(autouse=True)
-def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the interval at which DBOS checks, on closing a worker, whether its calls have ended."""
-    often = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
-    monkeypatch.setattr(_dbos, "time", often)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.ci)])

@@ -9,16 +9,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
+from wired import answered
 
-from agentflow import Msg
 from agentflow.errors import ModelError
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.clients import close_clients
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.wire import DirectWire
-from agentflow.vocabulary.chunks import fold
-from agentflow.vocabulary.ports.model import ModelRequest
-from agentflow.vocabulary.specs import ModelOptions
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"h\xc3\xa9"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n"
@@ -45,14 +42,9 @@ async def server(*parts: bytes) -> AsyncGenerator[tuple[int, list[bytes]]]:
         yield listening.sockets[0].getsockname()[1], heads
 
 
-async def said(model: DirectWire) -> str:
-    request = ModelRequest([Msg.user("hi")], (), ModelOptions(), model.name)
-    return fold([chunk async for chunk in model.stream(request)]).text
-
-
 async def failure(model: DirectWire) -> ModelError:
     with pytest.raises(ModelError) as caught:
-        await said(model)
+        await answered(model)
     return caught.value
 
 
@@ -98,7 +90,7 @@ async def test_an_answer_that_cannot_be_read_is_a_model_error(
 async def test_odd_ways_to_send_a_reply(closed_clients: None, parts: tuple[bytes, ...]) -> None:
     """The reply is the same."""
     async with server(*parts) as (port, _):
-        assert await said(model_at(OpenAIWire, port)) == "hé"
+        assert await answered(model_at(OpenAIWire, port)) == "hé"
 
 
 @pytest.mark.parametrize("wait", ["nan", "inf", "1e999"])
@@ -115,7 +107,7 @@ async def test_a_proxy_with_a_password(closed_clients: None, monkeypatch: pytest
     """It is sent to the proxy, which may have no scheme; invalid addresses do not show it."""
     async with server(HEAD + b"\r\n" + EVENT) as (port, heads):
         monkeypatch.setenv("http_proxy", f"{scheme}me:word@127.0.0.1:{port}")
-        assert await said(OpenAIWire("m", api_base="http://model.invalid/v1", api_key="k", retries=0)) == "hé"
+        assert await answered(OpenAIWire("m", api_base="http://model.invalid/v1", api_key="k", retries=0)) == "hé"
         assert b"Basic " + base64.b64encode(b"me:word") in heads[0]
         monkeypatch.setenv("http_proxy", f"{scheme}me:word@127.0.0.1:99999")
         error = await failure(OpenAIWire("m", api_base="http://model.invalid/v1", api_key="k", retries=0))
@@ -130,7 +122,7 @@ async def test_a_proxy_that_is_not_for_http(closed_clients: None, monkeypatch: p
         assert "could not be called: http_proxy=socks5://… is not an HTTP proxy" in str(error)
         assert (error.retryable, "word" in str(error), heads) == (False, False, [])
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        assert await said(model_at(OpenAIWire, port)) == "hé"
+        assert await answered(model_at(OpenAIWire, port)) == "hé"
 
 
 @pytest.mark.parametrize("base", ["ftp://127.0.0.1/v1", "http://[none/v1", "http://127.0.0.1:99999/v1", "127.0.0.1:80"])
@@ -146,7 +138,9 @@ async def test_an_address_of_the_environment_that_is_none(
 async def test_the_line_feed_of_a_file_is_no_part_of_a_key(closed_clients: None) -> None:
     """A key that was read with a line feed is sent without it."""
     async with server(HEAD + b"\r\n" + EVENT) as (port, heads):
-        assert await said(OpenAIWire("m", api_base=f"http://127.0.0.1:{port}/v1", api_key="k-1\n", retries=0)) == "hé"
+        assert (
+            await answered(OpenAIWire("m", api_base=f"http://127.0.0.1:{port}/v1", api_key="k-1\n", retries=0)) == "hé"
+        )
         assert b"Bearer k-1\r\n" in heads[0]
 
 
@@ -167,7 +161,7 @@ async def test_clients_that_are_closed_end_the_request_on_a_kept_connection(clos
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
         model = model_at(OpenAIWire, listening.sockets[0].getsockname()[1])
-        assert await said(model) == "hé"
+        assert await answered(model) == "hé"
         second = asyncio.create_task(failure(model))
         await asked.acquire()
         await close_clients()

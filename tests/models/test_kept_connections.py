@@ -5,13 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from wired import answered
 
-from agentflow import Msg
 from agentflow.errors import ModelError
 from agentflow.models.openai_wire import OpenAIWire
-from agentflow.vocabulary.chunks import fold
-from agentflow.vocabulary.ports.model import ModelRequest
-from agentflow.vocabulary.specs import ModelOptions
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 ANSWER = (
@@ -46,16 +43,11 @@ async def server(replies: int) -> AsyncIterator[tuple[str, list[int]]]:
         yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1", asked
 
 
-async def said(model: OpenAIWire) -> str:
-    request = ModelRequest([Msg.user("hi")], (), ModelOptions(), model.name)
-    return fold([chunk async for chunk in model.stream(request)]).text
-
-
 async def test_a_kept_connection_that_is_closed_costs_no_attempt(closed_clients: None) -> None:
     """The request is sent again on a new one, even without retries."""
     async with server(1) as (url, asked):
         model = OpenAIWire("m", api_base=url, api_key="k", retries=0)
-        assert [await said(model) for _ in range(3)] == ["hi"] * 3
+        assert [await answered(model) for _ in range(3)] == ["hi"] * 3
         assert asked == [2, 2, 1]
 
 
@@ -63,6 +55,6 @@ async def test_a_new_connection_that_is_closed_is_a_failure(closed_clients: None
     """A request is never sent twice beyond `retries=`."""
     async with server(0) as (url, asked):
         with pytest.raises(ModelError) as caught:
-            await said(OpenAIWire("m", api_base=url, api_key="k", retries=0))
+            await answered(OpenAIWire("m", api_base=url, api_key="k", retries=0))
         assert caught.value.retryable
         assert asked == [1]

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from types import SimpleNamespace
 
-import pytest
 from compositions import Compose, by_round
-from dbos import _dbos
+from dbos_clock import looks_often as looks_often
 from laws_checks import check_history
 
 from agentflow import Agent
 from agentflow.durable.agent import DurableAgent
 from agentflow.state.sql import SqlStore
-
-
-@pytest.fixture(autouse=True)
-def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the interval at which DBOS checks, on closing a worker, whether its calls have ended."""
-    often = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
-    monkeypatch.setattr(_dbos, "time", often)
 
 
 async def test_a_worker_runs_it(compose: Compose, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from a2a.types import (
     TaskPushNotificationConfig,
     TaskState,
 )
-from serve_client import LIMIT, Gate, connected, served
+from serve_client import LIMIT, Gate, connected, pay, paying, served
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -52,12 +52,6 @@ OWNER = hashlib.sha256(b"").hexdigest()[:32]
 CALL = ServerCallContext(user=_OwnerUser(OWNER))
 ADA, BOB = "ada-has-a-long-token", "bob-has-a-long-token"
 AUTH = bearer_tokens({ADA: "ada", BOB: "bob"})
-
-
-@tool(requires_approval=True)
-async def pay(euros: int) -> str:
-    """Pay an amount."""
-    return f"paid {euros}"
 
 
 def app_of(agent: Agent, *, options: A2A | None = None, **more: Any) -> App:
@@ -139,18 +133,6 @@ async def test_text_streams_while_the_model_works() -> None:
                 gate.open.set()
     assert texts(events)[:2] == [("One ", False), ("opened ", True)]
     assert texts(events)[-1] == ("One opened opened ", False)
-
-
-def paying() -> Agent:
-    """An agent that pays after an approval, and says what became of it."""
-
-    def answer(request: Any) -> Any:
-        last = request.messages[-1]
-        if last.role == "user":
-            return ToolUseBlock("t1", "pay", {"euros": 30})
-        return f"Result: {last.tool_results[0].text}"
-
-    return Agent("a", ScriptedModel(answer), tools=[pay])
 
 
 async def test_a_suspension_is_answered_on_its_task() -> None:

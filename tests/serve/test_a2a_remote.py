@@ -16,13 +16,13 @@ from a2a.server.request_handlers import DefaultRequestHandlerV2
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill
-from serve_client import LIMIT, Gate, served
+from serve_client import LIMIT, Gate, paying, served
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from agentflow import Agent, Answer, Deny, MemoryStore, ReasoningChunk, Session, ToolUseBlock, tool
+from agentflow import Agent, Answer, Deny, MemoryStore, ReasoningChunk, Session, ToolUseBlock
 from agentflow.agent import AgentRegistry
 from agentflow.agent.orchestration import handoffs
 from agentflow.errors import ModelError, SuspendedError, UsageError
@@ -153,27 +153,9 @@ async def test_the_forms_of_an_answer(streaming: bool) -> None:
             assert (await RemoteAgent(url).call("Hi")).text == "Hello."
 
 
-@tool(requires_approval=True)
-async def pay(euros: int) -> str:
-    """Pay an amount."""
-    return f"paid {euros}"
-
-
-def paying() -> Agent:
-    """An agent that pays after an approval, and says what became of it."""
-
-    def answer(request: Any) -> Any:
-        last = request.messages[-1]
-        if last.role == "user":
-            return ToolUseBlock("t1", "pay", {"euros": 30})
-        return f"Result: {last.tool_results[0].text}"
-
-    return Agent("payer", ScriptedModel(answer), tools=[pay])
-
-
 async def test_a_remote_approval_suspends_and_is_answered() -> None:
     """By a decision of the remote agent's own, as a word or as data; the session can be stored meanwhile."""
-    async with served(app_of(paying())) as url:
+    async with served(app_of(paying("payer"))) as url:
         address = f"{url}/a2a/payer"
         store = MemoryStore()
         reply = await RemoteAgent(address, store=store).call("Pay", session="s")
@@ -202,7 +184,7 @@ async def test_a_remote_approval_suspends_and_is_answered() -> None:
 
 async def test_a_remote_agent_as_a_tool_and_its_question_to_a_person() -> None:
     """The caller suspends with it, and continues with the answer."""
-    async with served(app_of(paying())) as url:
+    async with served(app_of(paying("payer"))) as url:
         remote = RemoteAgent(f"{url}/a2a/payer", description="Pays.")
         calls = [ToolUseBlock("c1", "payer", {"message": "Pay Ann"}), "It is done."]
         boss = Agent("boss", ScriptedModel(calls), tools=[remote.as_tool()])
@@ -236,7 +218,7 @@ async def test_hand_offs_questions_and_group_conversations() -> None:
 
 async def test_a_recorded_call_is_replayed_without_the_server() -> None:
     """The reply carries the remote ids, so nothing else has to be kept."""
-    async with served(app_of(paying())) as url:
+    async with served(app_of(paying("payer"))) as url:
         recorder = Recorder()
         remote = RemoteAgent(f"{url}/a2a/payer", hooks=[recorder])
         reply = await remote.call("Hi")

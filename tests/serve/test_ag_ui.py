@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from npm_client import NodeProgram
+from npm_client import NodeProgram, run
 from serve_client import Gate, connected, served
 
 from agentflow import Agent, DataBlock, Msg, PostReasoning, RunContext, ToolUseBlock, on, tool
@@ -56,13 +56,6 @@ async def new_client(node: NodeProgram, url: str, token: str = "a-long-random-to
     base, _, query = url.partition("?")
     headers = {"Authorization": f"Bearer {token}"}
     await node.ask(new={"url": f"{base}/agents/a/ag-ui?{query}", "threadId": thread, "headers": headers})
-
-
-async def run(node: NodeProgram, say: str | None = None, **parameters: Any) -> dict[str, Any]:
-    """Send a message, and return what the run has shown."""
-    if say is not None:
-        await node.ask(say=say)
-    return await node.ask(run=parameters)
 
 
 def short(events: Sequence[dict[str, Any]]) -> list[str]:

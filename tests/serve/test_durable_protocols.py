@@ -30,7 +30,7 @@ from a2a.types import (
     Task,
     TaskState,
 )
-from npm_client import NodeProgram
+from npm_client import NodeProgram, run
 from nursery import Nursery
 from serve_client import LIMIT, connected, sent_by
 
@@ -113,13 +113,6 @@ async def page(node: NodeProgram, web: str, thread: str, query: str = "", messag
     """Open a page, at a web process."""
     url = f"{web}/agents/a/ag-ui{query}"
     await node.ask(new={"url": url, "threadId": thread, "headers": HEADERS, "initialMessages": list(messages)})
-
-
-async def run(node: NodeProgram, say: str | None = None, **parameters: Any) -> dict[str, Any]:
-    """Send a message, and return what the run has shown."""
-    if say is not None:
-        await node.ask(say=say)
-    return await node.ask(run=parameters)
 
 
 def texts(seen: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["NodeProgram", "npm_packages"]
+__all__ = ["NodeProgram", "npm_packages", "run"]
 
 PROGRAMS = Path(__file__).parents[1] / "serve" / "npm"
 INSTALL_SECONDS = 120
@@ -102,3 +102,10 @@ class NodeProgram:
         line = await asyncio.wait_for(asyncio.to_thread(stdout.readline), LIMIT)
         assert line, "the program has ended; its error is on stderr"
         return json.loads(line)
+
+
+async def run(node: NodeProgram, say: str | None = None, **parameters: Any) -> dict[str, Any]:
+    """Send a message to the agent of an AG-UI page, and return what the run has shown."""
+    if say is not None:
+        await node.ask(say=say)
+    return await node.ask(run=parameters)

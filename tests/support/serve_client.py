@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 import aiohttp
 from web_client import LIMIT, served
 
-__all__ = ["LIMIT", "Client", "Gate", "Sent", "connected", "served"]
+from agentflow import Agent, ToolUseBlock, tool
+from agentflow.testing import ScriptedModel
+
+__all__ = ["LIMIT", "Client", "Gate", "Sent", "connected", "pay", "paying", "served"]
 
 
 class Sent(NamedTuple):
@@ -34,6 +37,24 @@ class Gate:
         self.reached.set()
         await asyncio.wait_for(self.open.wait(), LIMIT)
         return "opened "
+
+
+@tool(requires_approval=True)
+async def pay(euros: int) -> str:
+    """Pay an amount."""
+    return f"paid {euros}"
+
+
+def paying(name: str = "a") -> Agent:
+    """An agent that pays after an approval, and says what became of it."""
+
+    def answer(request: Any) -> Any:
+        last = request.messages[-1]
+        if last.role == "user":
+            return ToolUseBlock("t1", "pay", {"euros": 30})
+        return f"Result: {last.tool_results[0].text}"
+
+    return Agent(name, ScriptedModel(answer), tools=[pay])
 
 
 class Client:

@@ -11,14 +11,32 @@ from typing import Any
 from openai.types.realtime import RealtimeClientEventParam, RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from agentflow import Agent
+from agentflow import Agent, tool
 from agentflow.models.realtime import OpenAIRealtime, RealtimeSession
+from agentflow.testing.wire import UseTool
 from agentflow.testing.wire.realtime import RealtimeServer, Spoken, tone
 
-__all__ = ["UTTERANCE", "Speaker", "agent_for", "model_for", "openai_server", "talk", "used_up"]
+__all__ = [
+    "ROME",
+    "UTTERANCE",
+    "Speaker",
+    "agent_for",
+    "model_for",
+    "openai_server",
+    "talk",
+    "used_up",
+    "weather",
+]
 
 UTTERANCE = tone(0.3) + bytes(24_000)
 """Something that a user says, and the silence after it."""
+ROME = UseTool("weather", {"city": "Rome"}, text="Let me look.", id="call_1")
+
+
+@tool
+async def weather(city: str) -> str:
+    """Look out of the window."""
+    return f"sunny in {city}"
 
 
 @cache

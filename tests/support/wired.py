@@ -20,9 +20,10 @@ from agentflow.testing.wire import Script, WireServer
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.events import Event, PostReasoning, ReasoningChunk
 from agentflow.vocabulary.messages import Msg
-from agentflow.vocabulary.ports.model import Model
+from agentflow.vocabulary.ports.model import Model, ModelRequest
+from agentflow.vocabulary.specs import ModelOptions
 
-__all__ = ["EVERY", "WIRES", "Wired", "normal", "normal_history", "tokens"]
+__all__ = ["EVERY", "WIRES", "Wired", "answered", "normal", "normal_history", "tokens"]
 
 WIRES = ("openai", "anthropic")
 EVERY = [*((wire, adapter) for adapter in ("direct", "litellm") for wire in WIRES), ("responses", "direct")]
@@ -107,3 +108,9 @@ def tokens(events: Iterable[Any]) -> list[tuple[int, int]]:
     return [
         (event.usage.input_tokens, event.usage.output_tokens) for event in events if isinstance(event, PostReasoning)
     ]
+
+
+async def answered(model: Model) -> str:
+    """Ask a model, and return its text."""
+    request = ModelRequest([Msg.user("hi")], (), ModelOptions(), model.name)
+    return fold([chunk async for chunk in model.stream(request)]).text

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-from voices import Speaker, talk, used_up
+from voices import ROME, Speaker, talk, used_up, weather
 
 from agentflow import (
     Agent,
@@ -28,15 +28,6 @@ from agentflow.testing.wire import Say, UseTool
 from agentflow.testing.wire.realtime import RealtimeServer, tone
 
 UTTERANCE = tone(0.3, 16_000) + bytes(16_000)
-
-
-@tool
-async def weather(city: str) -> str:
-    """Look out of the window."""
-    return f"sunny in {city}"
-
-
-ROME = UseTool("weather", {"city": "Rome"}, text="Let me look.")
 
 
 def server_for(script: list[Any], heard: Any = (), refusals: int = 0) -> AbstractAsyncContextManager[RealtimeServer]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from garbage import garbage_of
-from voices import UTTERANCE, Speaker, agent_for, openai_server, talk
+from voices import ROME, UTTERANCE, Speaker, agent_for, openai_server, talk, weather
 
 from agentflow import (
     Agent,
@@ -37,15 +37,6 @@ from agentflow.testing.wire import Say, UseTool, WireReply
 from agentflow.testing.wire.jsonish import dump
 from agentflow.testing.wire.realtime import RealtimePeer, RealtimeServer, tone
 from agentflow.vocabulary.verdicts import Approve
-
-
-@tool
-async def weather(city: str) -> str:
-    """Look out of the window."""
-    return f"sunny in {city}"
-
-
-ROME = UseTool("weather", {"city": "Rome"}, text="Let me look.", id="call_1")
 
 
 def sent(server: Any, kind: str) -> list[dict[str, Any]]:
