@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from itertools import count, islice
-from types import TracebackType
 from typing import Final, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 from sqlalchemy import Engine
@@ -446,9 +445,7 @@ class DurableClient:
         await self._open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import inspect
-import mimetypes
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast, get_args, 
 
 from pydantic_core import to_json
 
+from agentflow._support.media import type_of_name
 from agentflow._support.shown import described, one_line
 from agentflow._support.values import frozen
 from agentflow.errors import UsageError
@@ -213,7 +213,7 @@ class Resources:
         listed: list[types.Resource] = []
         for uri, source in self.fixed.items():
             if isinstance(source, Path):
-                listed.append(types.Resource(uri=uri, name=source.name, mime_type=mimetypes.guess_type(source)[0]))
+                listed.append(types.Resource(uri=uri, name=source.name, mime_type=type_of_name(source.name)))
             else:
                 listed.append(types.Resource(uri=uri, name=source.name, description=source.description))
         return types.ListResourcesResult(resources=listed)
@@ -402,7 +402,7 @@ async def _file(uri: str, path: Path) -> types.TextResourceContents | types.Blob
         raise MCPError(types.INTERNAL_ERROR, f"{uri} cannot be read: {why}.") from error
     if len(data) > _MOST_BYTES:
         raise MCPError(types.INTERNAL_ERROR, f"{uri} cannot be read: it has more than {_MOST_BYTES} bytes.")
-    kind = mimetypes.guess_type(path)[0]
+    kind = type_of_name(path.name)
     if kind is None or kind.startswith("text/") or kind in ("application/json", "application/xml", "image/svg+xml"):
         try:
             return types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=data.decode())

@@ -60,15 +60,12 @@ class PostgresTexts(Texts[Connection]):
         return sql.replace("NAME", self._name).replace("?", "%s").encode()
 
     def _connect(self) -> Connection:
-        made = psycopg.connect(self._url, autocommit=True, connect_timeout=10)
-        try:
-            with made.transaction():
-                for sql in (_LOCK, self._table, _VECTORS if self._embedder is not None else ""):
-                    made.execute(self._sql(sql))
-        except BaseException:
-            made.close()
-            raise
-        return made
+        return psycopg.connect(self._url, autocommit=True, connect_timeout=10)
+
+    def _set_up(self, connection: Connection) -> None:
+        with connection.transaction():
+            for sql in (_LOCK, self._table, _VECTORS if self._embedder is not None else ""):
+                connection.execute(self._sql(sql))
 
     def _is_lost(self, connection: Connection) -> bool:
         return connection.closed

@@ -100,7 +100,11 @@ class Texts(ABC, Generic[C]):
 
     @abstractmethod
     def _connect(self) -> C:
-        """Open a connection, and create the tables."""
+        """Open a connection."""
+
+    @abstractmethod
+    def _set_up(self, connection: C) -> None:
+        """Create the tables."""
 
     @abstractmethod
     def _transaction(self, connection: C) -> AbstractContextManager[object]:
@@ -146,12 +150,21 @@ class Texts(ABC, Generic[C]):
             with self._lock:
                 if self._open is None or self._is_lost(self._open):
                     self._closing()
-                    self._open = self._connect()
+                    self._open = self._connected()
                     self._closing = weakref.finalize(self, self._open.close)
                 with self._transaction(self._open):
                     return work(self._open)
         except (*self._failures, UnicodeEncodeError) as error:
             raise StoreError(f"The {self._name} in {self!r} cannot be used: {str(error).strip()}.") from error
+
+    def _connected(self) -> C:
+        connection = self._connect()
+        try:
+            self._set_up(connection)
+        except BaseException:  # an interrupt too
+            connection.close()
+            raise
+        return connection
 
     def _rows(self, connection: C, sql: str, *given: object) -> list[Any]:
         """Return the rows of a query."""
@@ -259,17 +272,14 @@ class SqliteTexts(Texts[sqlite3.Connection]):
         return f"{type(self).__name__}({self.path!r})"
 
     def _connect(self) -> sqlite3.Connection:
-        made = sqlite3.connect(self.path, timeout=10, check_same_thread=False)
-        try:
-            made.execute("PRAGMA secure_delete = ON")
-            made.execute("PRAGMA journal_mode = WAL")
-            made.executescript(self._sql(self._table + _TABLES))
-            if self._embedder is not None:
-                _load_distance(made)
-        except BaseException:
-            made.close()
-            raise
-        return made
+        return sqlite3.connect(self.path, timeout=10, check_same_thread=False)
+
+    def _set_up(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(self._sql(self._table + _TABLES))
+        if self._embedder is not None:
+            _load_distance(connection)
 
     def _transaction(self, connection: sqlite3.Connection) -> AbstractContextManager[object]:
         return connection

@@ -30,8 +30,6 @@ from agentflow.reactive.reducing import Reducing
 from agentflow.reactive.signals import identity, plain_function, positive, seconds_of, seconds_until
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from agentflow.reactive.combining import FluxJoining, FluxMerging, FluxZipping
 
 __all__ = ["Flux"]
@@ -121,9 +119,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         entered.append((asyncio.current_task(), stream))
         return stream
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         entered, task = self._entered or [], asyncio.current_task()
         place = len(entered) - 1
         while entered[place][0] is not task:  # other tasks can have entered it in the meantime

@@ -14,7 +14,7 @@ import asyncio
 from abc import ABCMeta
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
-from types import AsyncGeneratorType, TracebackType
+from types import AsyncGeneratorType
 from typing import Generic, Never, Self, TypeVar, cast
 
 from agentflow._support.task_names import task_label
@@ -138,9 +138,7 @@ class StreamIterator(AsyncIterator[T], Generic[T], metaclass=_IteratorType):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 

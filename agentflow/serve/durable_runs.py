@@ -334,7 +334,7 @@ class DurableCalls:
         added = [msg.id for msg in call.input if isinstance(msg, Msg) and await stored(client.send(place.stored, msg))]
         try:
             await stored(client.answer(request._replace(run_id=run_id, key=call.run_id), call.decisions or {}))
-        except BaseException as error:
+        except BaseException as error:  # a cancellation too: the messages belong to these decisions
             await stored(client.withdraw(place.stored, added))
             if isinstance(error, UsageError):
                 raise Refusal(409, "not_waiting", "This session does not wait for these decisions.") from error

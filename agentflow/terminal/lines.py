@@ -9,19 +9,18 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import threading
 from collections.abc import AsyncIterable, Callable
-from contextlib import suppress
-from typing import Any, Protocol, TextIO, cast
+from typing import Protocol, TextIO, cast
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.output import create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 
+from agentflow._support.daemon import in_daemon
 from agentflow._support.shown import printable
 
 __all__ = ["Lines", "PipedLines", "ProgramLines", "TerminalLines", "prompt_session", "standard_input"]
@@ -91,7 +90,7 @@ class PipedLines:
 
     async def read(self, prompt: str) -> str:
         """See `Lines`."""
-        line = await _in_thread(self._next)
+        line = await in_daemon(self._next)  # waiting for input must not keep the program from exiting
         if not line:
             raise EOFError
         return line.rstrip("\r\n")
@@ -146,24 +145,3 @@ def standard_input() -> Lines:
     if given is None or given.closed or not given.isatty():
         return PipedLines(None if given is None or given.closed else given)
     return TerminalLines()
-
-
-async def _in_thread(work: Callable[[], str]) -> str:
-    """Run blocking work in a daemon thread, so that waiting for input does not keep the program from exiting."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[str] = loop.create_future()
-
-    def settle(set_it: Callable[[Any], object], value: object) -> None:
-        if not done.done():
-            set_it(value)
-
-    def run() -> None:
-        try:
-            settled = (done.set_result, work())
-        except BaseException as error:  # noqa: BLE001, RUF100 - raised in the task that awaits the line
-            settled = (done.set_exception, error)
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, *settled)
-
-    threading.Thread(target=run, name="agentflow: input", daemon=True).start()
-    return await done

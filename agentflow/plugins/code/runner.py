@@ -36,74 +36,99 @@ class Printed(io.StringIO):
         return len(text)
 
 
-def main() -> None:
-    """Run the program that comes first over standard input."""
-    reads, writes = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        os.dup2(nothing, number)
+class LaterCall:
+    """A call of a function that has not been made."""
 
-    def send(message: object) -> None:
-        line = json.dumps(message).encode()
-        if len(line) > given["longest"]:
-            raise ValueError(f"a message of {len(line)} bytes is too long; at most {given['longest']} are possible")
-        writes.write(line + b"\n")
-        writes.flush()
+    def __init__(self, name: str, arguments: dict[str, object]) -> None:
+        self.name = name
+        self.arguments = arguments
 
-    def call(pending: list[LaterCall]) -> list[Any]:
-        send({"calls": [{"name": one.name, "arguments": one.arguments} for one in pending]})
-        line = reads.readline()
+
+class Channel:
+    """Lines of JSON over what was standard input and output; the program gets neither."""
+
+    longest = sys.maxsize
+
+    def __init__(self) -> None:
+        self._reads, self._writes = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(nothing, number)
+
+    def receive(self) -> dict[str, Any]:
+        line = self._reads.readline()
         if not line:
             os._exit(1)
-        return json.loads(line)["results"]
+        return json.loads(line)
 
-    def value_of(result: dict[str, Any]) -> Any:
-        if result["error"] is not None:
-            raise FunctionError(result["error"])
-        return result["value"]
+    def send(self, message: object) -> None:
+        line = json.dumps(message).encode()
+        if len(line) > self.longest:
+            raise ValueError(f"a message of {len(line)} bytes is too long; at most {self.longest} are possible")
+        self._writes.write(line + b"\n")
+        self._writes.flush()
 
-    class LaterCall:
-        def __init__(self, name: str, arguments: dict[str, object]) -> None:
-            self.name = name
-            self.arguments = arguments
+    def call(self, *pending: LaterCall) -> list[Any]:
+        """Make calls at the same time."""
+        self.send({"calls": [{"name": one.name, "arguments": one.arguments} for one in pending]})
+        return [value_of(result) for result in self.receive()["results"]]
 
-    class Function:
-        def __init__(self, name: str, parameters: list[str]) -> None:
-            self.__name__ = name
-            self._parameters = parameters
-
-        def later(self, *args: object, **kwargs: object) -> LaterCall:
-            if len(args) > len(self._parameters):
-                raise TypeError(f"{self.__name__}() takes at most {len(self._parameters)} arguments, not {len(args)}")
-            return LaterCall(self.__name__, {**dict(zip(self._parameters, args)), **kwargs})  # noqa: B905 - checked above
-
-        def __call__(self, *args: object, **kwargs: object) -> Any:
-            return value_of(call([self.later(*args, **kwargs)])[0])
-
-    def together(*pending: LaterCall) -> list[Any]:
+    def together(self, *pending: LaterCall) -> list[Any]:
         for one in pending:
             if not isinstance(one, LaterCall):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
                 raise TypeError("together() takes calls such as search.later(text='bees')")
-        return [value_of(result) for result in call(list(pending))] if pending else []
+        return self.call(*pending) if pending else []
 
-    given: dict[str, Any] = json.loads(reads.readline())
-    for limit, number in given["limits"].items():
+
+def value_of(result: dict[str, Any]) -> Any:
+    if result["error"] is not None:
+        raise FunctionError(result["error"])
+    return result["value"]
+
+
+class Function:
+    """A function of the agent, for the program."""
+
+    def __init__(self, channel: Channel, name: str, parameters: list[str]) -> None:
+        self.__name__ = name
+        self._channel = channel
+        self._parameters = parameters
+
+    def later(self, *args: object, **kwargs: object) -> LaterCall:
+        if len(args) > len(self._parameters):
+            raise TypeError(f"{self.__name__}() takes at most {len(self._parameters)} arguments, not {len(args)}")
+        return LaterCall(self.__name__, {**dict(zip(self._parameters, args)), **kwargs})  # noqa: B905 - checked above
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        return self._channel.call(self.later(*args, **kwargs))[0]
+
+
+def limit_process(limits: dict[str, int]) -> None:
+    for limit, number in limits.items():
         kind = getattr(resource, limit)
         hard = resource.getrlimit(kind)[1]
         number = number if hard == resource.RLIM_INFINITY else min(number, hard)
         resource.setrlimit(kind, (number, number))
+
+
+def main() -> None:
+    """Run the program that comes first over standard input."""
+    channel = Channel()
+    given = channel.receive()
+    channel.longest = given["longest"]
+    limit_process(given["limits"])
     Printed.limit = given["output"]
     sys.stdout = sys.stderr = output = Printed()
-    names: dict[str, Any] = {"__name__": "__main__", "FunctionError": FunctionError, "together": together}
-    names.update((name, Function(name, parameters)) for name, parameters in given["functions"].items())
+    names: dict[str, Any] = {"__name__": "__main__", "FunctionError": FunctionError, "together": channel.together}
+    names.update((name, Function(channel, name, parameters)) for name, parameters in given["functions"].items())
     try:
-        error = run(given["code"], names, output)
+        reason = run(given["code"], names, output)
         output.limit = sys.maxsize
-        text, reason = output.getvalue(), error
+        text = output.getvalue()
     except MemoryError as problem:  # no memory is left even for a traceback
         text, reason = "", f"MemoryError: {problem}"
     names.clear()
-    send({"output": text, "error": reason})
+    channel.send({"output": text, "error": reason})
     os._exit(0)
 
 
@@ -120,7 +145,7 @@ def run(code: str, names: dict[str, Any], output: Printed) -> str | None:
                 print(repr(value), file=output)
     except SystemExit as ended:
         return None if ended.code in (None, 0) else f"SystemExit: {ended.code}"
-    except BaseException as error:
+    except BaseException as error:  # whatever the model's program raises is its result
         place = error.__traceback__
         while place is not None and place.tb_frame.f_code.co_filename != NAME:
             place = place.tb_next

@@ -186,7 +186,7 @@ async def _proceed(
             if at < len(results) and (isinstance(outcome, Finished) or len(outcome.calls) != len(results[at])):
                 raise SandboxError("The program called other functions when it ran again. It must be deterministic.")
         return outcome
-    except BaseException:
+    except BaseException:  # a cancellation too: the process is in the middle of a step
         await live.close()
         raise
 

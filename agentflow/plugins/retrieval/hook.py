@@ -13,19 +13,18 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
-from agentflow.plugins._counting import LastRequest
+from agentflow.plugins._note import MatchingNote
 from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.blocks import Citation, ContentBlock, TextBlock
 from agentflow.vocabulary.context import RunContext, own
 from agentflow.vocabulary.events import PostReasoning, PreReasoning
-from agentflow.vocabulary.messages import Msg, with_metadata
 from agentflow.vocabulary.ports.embedder import billed_to
 from agentflow.vocabulary.ports.index import Passage, Searcher
-from agentflow.vocabulary.transcript import with_appended
 
 __all__ = ["Retrieve"]
 
@@ -37,15 +36,11 @@ NOTE: Final = (
 )
 
 
-class _Found:
+class _Found(MatchingNote):
     """The passages of a run."""
 
-    __slots__ = ("input", "note", "passages", "requests")
-
     def __init__(self) -> None:
-        self.input = ""
-        self.requests = LastRequest()
-        self.note: str | None = None
+        super().__init__()
         self.passages: dict[str, Passage] = {}
 
 
@@ -92,23 +87,15 @@ class Retrieve(Hook):
     def on_event(self, event: PreReasoning | PostReasoning) -> Awaitable[None] | None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
         """Add the passages that match the user's input, or the citations of an answer."""
         if isinstance(event, PreReasoning):
-            return self._add(event) if self._passages else None
+            if not self._passages:
+                return None
+            find = partial(self._search, event.context, limit=self._passages)
+            return own(event.context, self, _Found).add(event, find, NOTE, SOURCE)
         known = own(event.context, self, _Found).passages
         content = tuple([_cited(block, known) for block in event.reasoning_result.content])
         if known and content != event.reasoning_result.content:
             event.reasoning_result = replace(event.reasoning_result, content=content)
         return None
-
-    async def _add(self, event: PreReasoning) -> None:
-        found = own(event.context, self, _Found)
-        request = found.requests.of(event.input_messages)
-        said = "" if request is None else request.text
-        if found.note is None or found.input != said:
-            lines = await self._search(event.context, said, self._passages) if said else ""
-            found.input, found.note = said, NOTE.format(lines=lines) if lines else ""
-        if found.note:
-            note = with_metadata(Msg.user(found.note, id=event.context.new_id("msg_")), synthetic=SOURCE)
-            event.input_messages = with_appended(event.input_messages, note)
 
     def tools(self) -> Iterable[Tool[..., Any]]:
         """Return the tool for the model."""

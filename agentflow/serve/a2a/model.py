@@ -111,7 +111,7 @@ class A2AModel:
                         for chunk in answer.add(event):
                             yield chunk
                 chunks = answer.finish(place, self.name)
-            except BaseException:
+            except BaseException:  # also a cancellation, or a reader that left: the remote task would go on
                 await _cancel(client, answer)
                 raise
             for chunk in chunks:

@@ -142,53 +142,26 @@ def hooks(agent: str) -> int:
     return 0
 
 
-cli.add_command(
-    LazyCommand(
-        "demo", "agentflow.terminal.cli.demo", "Watch an agent work: real files, real HTTP, a hook that vetoes."
-    )
-)
-cli.add_command(
-    LazyCommand("new", "agentflow.terminal.cli.new", "Create a project: an agent, its tools, a hook, a test.")
-)
 cli.add_command(completion)
-cli.add_command(
-    LazyCommand(
-        "graph", "agentflow.terminal.cli.graph_command", "Draw an agent's possible calls, or a run's real ones."
-    )
-)
-cli.add_command(
-    LazyCommand("models", "agentflow.terminal.cli.models_command", "Show the adapter and key of a model's name.")
-)
-cli.add_command(
-    LazyCommand("worker", "agentflow.terminal.cli.worker_command", "Run calls submitted by other processes.", "dbos")
-)
-cli.add_command(
-    LazyCommand("inspect", "agentflow.terminal.cli.inspect_command", "Show recorded runs in a browser.", "web")
-)
-cli.add_command(LazyCommand("serve", "agentflow.terminal.cli.serve_command", "Serve agents over HTTP.", "serve"))
-cli.add_command(
-    LazyCommand("acp", "agentflow.terminal.cli.acp_command", "Serve an agent to an editor over ACP.", "acp")
-)
-cli.add_command(LazyCommand("mcp", "agentflow.terminal.cli.mcp_command", "Serve an agent over MCP.", "mcp"))
-cli.add_command(
-    LazyCommand("replay", "agentflow.terminal.cli.run_logs", "Replay a recorded run with its replies and results.")
-)
-cli.add_command(
-    LazyCommand("backtest", "agentflow.terminal.cli.backtest_command", "Replay many recorded runs with a change.")
-)
-cli.add_command(
-    LazyCommand("eval", "agentflow.terminal.cli.eval_command", "Run a dataset, and compare it with a baseline.")
-)
-cli.add_command(LazyCommand("diff", "agentflow.terminal.cli.run_logs", "Compare two recorded runs."))
-cli.add_command(
-    LazyCommand("explain", "agentflow.terminal.cli.run_logs", "Show which hooks affected a message of a recorded run.")
-)
-cli.add_command(
-    LazyCommand("export", "agentflow.terminal.cli.export_command", "Write a stored session as a run log.", "sql")
-)
-cli.add_command(
-    LazyCommand("runs", "agentflow.terminal.cli.runs", "List, show, cancel, resume and prune submitted runs.", "dbos")
-)
+for _name, _module, *_about in (
+    ("demo", "demo", "Watch an agent work: real files, real HTTP, a hook that vetoes."),
+    ("new", "new", "Create a project: an agent, its tools, a hook, a test."),
+    ("graph", "graph_command", "Draw an agent's possible calls, or a run's real ones."),
+    ("models", "models_command", "Show the adapter and key of a model's name."),
+    ("worker", "worker_command", "Run calls submitted by other processes.", "dbos"),
+    ("inspect", "inspect_command", "Show recorded runs in a browser.", "web"),
+    ("serve", "serve_command", "Serve agents over HTTP.", "serve"),
+    ("acp", "acp_command", "Serve an agent to an editor over ACP.", "acp"),
+    ("mcp", "mcp_command", "Serve an agent over MCP.", "mcp"),
+    ("replay", "run_logs", "Replay a recorded run with its replies and results."),
+    ("backtest", "backtest_command", "Replay many recorded runs with a change."),
+    ("eval", "eval_command", "Run a dataset, and compare it with a baseline."),
+    ("diff", "run_logs", "Compare two recorded runs."),
+    ("explain", "run_logs", "Show which hooks affected a message of a recorded run."),
+    ("export", "export_command", "Write a stored session as a run log.", "sql"),
+    ("runs", "runs", "List, show, cancel, resume and prune submitted runs.", "dbos"),
+):
+    cli.add_command(LazyCommand(_name, f"agentflow.terminal.cli.{_module}", *_about))
 
 
 def _format_error(error: BaseException) -> str:

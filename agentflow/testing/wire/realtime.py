@@ -12,7 +12,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from aiohttp import web
@@ -79,9 +78,7 @@ class RealtimeServer(RealtimeTraffic):
         self._port = int(self._runner.addresses[0][1])
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for peer in self.peers:
             await peer.socket.close()
         if self._runner is not None:
