@@ -19,6 +19,7 @@ from agentflow import (
     Reply,
     after_each_tool,
     after_llm,
+    before_llm,
     on,
     on_complete,
     tool,
@@ -144,6 +145,30 @@ async def test_in_after_llm_the_last_model_call_of_the_trace_is_its_own() -> Non
 
     await Agent("a", Named("m", use("1", "look", at="a"), "ok"), tools=[look], hooks=[each]).call("go")
     assert seen == [(1, [1], "m"), (2, [1, 2], "m")]
+
+
+# ---- what a model can do
+
+
+@pytest.mark.parametrize("searches", [True, False])
+@pytest.mark.parametrize("name", ["a", "z", None])
+async def test_whether_a_model_searches_tools(name: str | None, searches: bool) -> None:
+    """It is known of the agent's own model, an object or a name, and of each other one; of an unknown name, that it
+    does not.
+    """
+    new, old = "anthropic/claude-sonnet-4-5", "anthropic/claude-sonnet-4-20250514"
+    own: Any = (new if searches else old) if name is None else Named(name)
+    if name is not None:
+        own.searches_tools = searches
+    found: list[bool] = []
+
+    @before_llm
+    def ask(event: PreReasoning) -> Answer:
+        found.extend(event.context.searches_tools(model) for model in (event.model, new, old, "nobody"))
+        return Answer("ok")
+
+    await Agent("a", own, hooks=[ask]).call("go")
+    assert found == [searches, True, False, False]
 
 
 # ---- which model answered
