@@ -50,6 +50,8 @@ def test_ids_that_cannot_be_used_are_replaced(bad: str) -> None:
     found = [block.id for block in msg.tool_uses]
     assert len({*found, bad, "t1"}) == 3 + (bad != "t1")
     assert all(made.startswith("call_") for made in found)
+    lone = fold([delta(0, bad, "add", "{}")], used_ids={"t1"}, new_id=new_id)
+    assert [block.id.startswith("call_") for block in lone.tool_uses] == [True]
 
 
 def test_thoughts_keep_their_signature() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agentflow._support.shown import without_password
 from agentflow.models.provider_errors import model_error
+from agentflow.vocabulary.ports.answer_origin import AnswerOrigin
 
 SECONDS = 120
 """Of processor time for all texts and functions together; a pattern that backtracks takes minutes, or years, for one."""
@@ -47,3 +48,12 @@ def test_passwords_of_addresses_that_cannot_be_parsed() -> None:
 def test_an_error_that_is_nested_too_deeply() -> None:
     """It is shown as it came."""
     assert str(model_error(ValueError('{"error":' * 100_000 + "}"), "openai/gpt-5")).startswith("openai/gpt-5 ")
+
+
+def test_a_long_id_of_an_answer() -> None:
+    """The ids and model names of answers are kept for tracing up to 256 characters; longer ones are ignored."""
+    origin = AnswerOrigin()
+    origin.note("i" * 257, "m" * 257)
+    assert (origin.response_id, origin.model) == ("", "")
+    origin.note("i" * 256, "m" * 256)
+    assert (origin.response_id, origin.model) == ("i" * 256, "m" * 256)
