@@ -325,7 +325,7 @@ FAULTS = {
     "no object": (frame("[1]"), "sent a frame with a list"),
     "wrong form": (frame('{"type": "response.done", "response": 7}'), "sent an event in an unknown form"),
     "no base64": (no_base64, "sent an event in an unknown form"),
-    "huge": (frame('{"type": "new", "x": "' + "x" * 70_000 + '"}'), None),
+    "huge": (frame('{"type": "new", "x": "' + "x" * 70_000 + '"}'), "broke off: .* exceeds limit 65536"),
     "failed": (fail, "Too many."),
     "silent": (silence, "sent nothing for 0.5 s"),
 }

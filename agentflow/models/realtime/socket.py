@@ -115,7 +115,7 @@ class JsonSocket:
                 raise self._unreadable(f"a frame with a {type(value).__name__} instead of an object")
             return cast("dict[str, Any]", value)
         if frame.type is WSMsgType.ERROR:
-            raise self._lost(self._socket.exception() or ConnectionResetError("the connection failed"))
+            raise self._lost(frame.data)  # the error itself, such as a frame that is too large
         code = self._socket.close_code
         reason = frame.extra if frame.type is WSMsgType.CLOSE else ""
         raise self._lost(
