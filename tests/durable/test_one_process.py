@@ -315,24 +315,28 @@ async def test_a_decision_with_a_time_limit(file_url: str) -> None:
     assert (reply.outcome, reply.text) == ("completed", "Done.")
 
 
-async def test_a_run_that_is_cancelled_while_it_waits_again_is_closed_for_its_readers_too(file_url: str) -> None:
+async def test_a_run_may_wait_several_times_and_is_closed_for_its_readers_if_it_is_cancelled_then(
+    file_url: str,
+) -> None:
     """Each call of the run follows the one before: the stream ends, and the reply has the reason."""
 
     @tool(requires_approval=True)
     async def pay() -> str:
         return "paid"
 
-    model = ScriptedModel([ToolUseBlock("t1", "pay"), ToolUseBlock("t2", "pay"), "Done."])
+    model = ScriptedModel([ToolUseBlock(f"t{n}", "pay") for n in range(3)])
     async with durable_agent(file_url, model, tools=[pay]) as durable, durable.worker(poll=0.02), asyncio.timeout(60):
         waits = await durable.call("Pay", run_id="r")
-        await durable.decide("r", {waits.pending[0].id: Approve()})
-        waits = await durable.result("r")
+        for n in range(2):
+            assert [pending.id for pending in waits.pending] == [f"t{n}"]
+            await durable.decide("r", {f"t{n}": Approve()})
+            waits = await durable.result("r")
         assert waits.outcome == "suspended"
         assert await durable.cancel("r", "enough")
         reply = await durable.result("r")
         calls = {event.data["call"]: None async for event in durable.stream("r") if "call" in event.data}
     assert (reply.outcome, reply.text) == ("interrupted", "(interrupted: enough)")
-    assert list(calls) == ["r", "r/2", "r/3"]
+    assert list(calls) == ["r", "r/2", "r/3", "r/4"]
 
 
 async def test_a_worker_lets_its_calls_finish_within_the_grace(file_url: str) -> None:

@@ -161,6 +161,16 @@ async def test_a_client_s_tool_in_a_chat(stream: bool) -> None:
         ]
 
 
+async def test_a_client_s_tool_is_not_offered_for_the_summary() -> None:
+    """At the agent's limit no tool may be called, and the request has the agent's own ones only."""
+    script = [ToolUseBlock("t1", "look_up", {"key": "x"}), "Summed up."]
+    async with clients(script, tools=[look_up], max_iterations=1) as (one, _, model):
+        done = await one.chat.completions.create(model="a", messages=[ASK], tools=[CHAT_TOOL])
+    assert done.choices[0].message.content == "Summed up."
+    offered = [([spec.name for spec in request.tools], request.options.tool_choice) for request in model.requests]
+    assert offered == [(["look_up", "weather"], None), (["look_up"], "none")]
+
+
 async def test_responses_and_their_continuation() -> None:
     """A response continues an earlier one by its id; each of several continuations has its own conversation."""
     async with clients(["Hello Ada.", "Ada.", "You said Ada."], system="Be kind.") as (one, _, model):

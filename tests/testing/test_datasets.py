@@ -15,7 +15,18 @@ from agentflow import Agent, ModelChunk, ToolUseBlock, Usage, tool
 from agentflow.errors import ModelError, UsageError
 from agentflow.models import ModelRequest
 from agentflow.testing import ScriptedModel
-from agentflow.testing.evaluation import Case, Dataset, Grade, Judge, StaysWithin, Trial, UsesTools, evaluate
+from agentflow.testing.evaluation import (
+    Case,
+    Contains,
+    Dataset,
+    Grade,
+    Judge,
+    Matches,
+    StaysWithin,
+    Trial,
+    UsesTools,
+    evaluate,
+)
 from agentflow.testing.evaluation.statistics import mean_of, rate_of
 from agentflow.vocabulary.ports.retry import RetryPolicy
 
@@ -200,6 +211,9 @@ TRAJECTORIES: list[tuple[Any, tuple[str, ...]]] = [
     (UsesTools([]), ("tools none: called search, pay",)),
     (UsesTools(without=["p*"]), ("tools not p*: called search, pay",)),
     (UsesTools(["search"], "in_order", without=["delete"]), ()),
+    (Contains("PAID"), ()),
+    (Matches(r"^Pa.d\."), ()),
+    (Matches(r"\d"), (r"matches '\\d' failed",)),
     (StaysWithin(cost=0.03, tokens=45, rounds=3, tool_calls=2, seconds=60), ()),
     (StaysWithin(cost=0.02, tokens=44), ("within cost 0.02, tokens 44: cost: 0.03, tokens: 45",)),
     (StaysWithin(rounds=2, tool_calls=1), ("within rounds 2, tool_calls 1: rounds: 3, tool calls: 2",)),
@@ -209,7 +223,7 @@ TRAJECTORIES: list[tuple[Any, tuple[str, ...]]] = [
 @pytest.mark.parametrize(("check", "failures"), TRAJECTORIES, ids=[each.name for each, _ in TRAJECTORIES])
 @pytest.mark.parametrize("as_function", [False, True])
 async def test_trajectories(check: Any, failures: tuple[str, ...], as_function: bool) -> None:
-    """Which tools, in which order, at what cost; of an agent, and of the agents that a function calls."""
+    """Which tools, in which order, at what cost, to which answer; of an agent, and of the agents that a function calls."""
 
     async def work(text: str) -> str:
         return (await payer().call(text)).text
