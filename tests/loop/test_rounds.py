@@ -179,9 +179,12 @@ def test_a_renamed_call_runs_as_its_new_type() -> None:
 KINDS = st.sampled_from(["research", "read", "write", "plain"])
 
 
+@pytest.mark.parametrize("schedule", [ToolSchedule.BY_TYPE, ToolSchedule.IN_CALL_ORDER, ToolSchedule.SEQUENTIAL])
 @given(st.lists(st.tuples(KINDS, KINDS), min_size=1, max_size=4))
-def test_each_call_runs_once_whatever_it_is_renamed_to(kinds: list[tuple[str, str]]) -> None:
-    """Hooks may rename any calls of a round: each runs once, under its new name, and a write runs alone."""
+def test_each_call_runs_once_whatever_it_is_renamed_to(schedule: ToolSchedule, kinds: list[tuple[str, str]]) -> None:
+    """Hooks may rename any calls of a round: each runs once, under its new name. By type, a write runs alone; the other
+    schedules keep the order of the calls.
+    """
     names = [f"t{number}" for number in range(len(kinds))]
     calls = [use(name, first, at=name) for name, (first, _) in zip(names, kinds, strict=True)]
     renamed = {name: second for name, (_, second) in zip(names, kinds, strict=True)}
@@ -191,11 +194,15 @@ def test_each_call_runs_once_whatever_it_is_renamed_to(kinds: list[tuple[str, st
     def note(event: PostActing) -> None:
         ran.append((event.tool_use.name, event.tool_result.text))
 
-    lab, _, _ = run(calls, hooks=[Rename(**renamed), note])
+    lab, _, _ = run(calls, hooks=[Rename(**renamed), note], schedule=schedule)
     assert sorted(ran) == sorted((kind, name) for name, kind in renamed.items())
-    for name, (start, end) in lab.intervals.items():
+    spans = [lab.intervals[name] for name in names]
+    if schedule is not ToolSchedule.BY_TYPE:
+        assert spans == sorted(spans)
+        return
+    for name, (start, end) in zip(names, spans, strict=True):
         if renamed[name] in ("write", "plain"):
-            assert [other for other, span in lab.intervals.items() if span[0] < end and start < span[1]] == [name]
+            assert [other for other in spans if other[0] < end and start < other[1]] == [(start, end)]
 
 
 class After(Hook):
