@@ -29,8 +29,7 @@ def canonical(use: ToolUseBlock) -> str:
     """
     if use.input_error is not None:
         return use.raw
-    arguments = use.input
-    data: Any = {name: arguments[name] for name in sorted(arguments)}
+    data: Any = dict(sorted(use.input.items()))
     if not _FLAT.issuperset(map(type, data.values())):
         data = to_jsonable_python(data, fallback=str)
         return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -197,7 +197,7 @@ class EventLog(Hook):
         clip, name, is_word = self.clip, event.sealed_form.__name__, self._is_word
         line = f"{call.where}#{event.iteration} {name}" if event.iteration else f"{call.where} {name}"
         for field, value in _fields(event, call).items():
-            if value.__class__ in _NUMBERS or (value.__class__ is str and is_word(value)):
+            if (value.__class__ is str and is_word(value)) or value.__class__ in _NUMBERS:
                 line += f" {field}={value}"  # nearly all values are numbers or single words
             elif value is not None and value != "":
                 line += f" {field}={_shown(value, clip)}"

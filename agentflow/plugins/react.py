@@ -42,7 +42,7 @@ class _Head:
     """The system prompt before and after the addition."""
 
     def __init__(self) -> None:
-        self.before: tuple[Msg, ...] = ()
+        self.before: tuple[Msg, ...] | None = None
         self.after: tuple[Msg, ...] = ()
 
 
@@ -137,24 +137,25 @@ class ChainOfThought(Hook):
 
     def on_event(self, event: HookEvent) -> None:
         """Add the instruction, or record the thought."""
-        match event:
-            case PreReasoning():
-                if event.purpose == "reason" and event.tools:
-                    event.input_messages = self._with_prompt(event.input_messages, own(event.context, self, _Head))
-            case PostReasoning(reasoning_result=reply):
-                if reply.tool_uses and (text := reply.text.strip()):
-                    event.context.state[Thoughts].texts.append(text)
-            case _:
-                pass
+        if isinstance(event, PreReasoning):
+            if event.purpose == "reason" and event.tools:
+                event.input_messages = self._with_prompt(event.input_messages, own(event.context, self, _Head))
+        elif isinstance(event, PostReasoning):
+            reply = event.reasoning_result
+            if (text := reply.text.strip()) and reply.tool_uses:
+                event.context.state[Thoughts].texts.append(text)
 
     def _with_prompt(self, messages: Sequence[Msg], head: _Head) -> Sequence[Msg]:
         """Add the instruction to the system prompt, once for all requests with the same one."""
-        length = head_length(messages)
-        if not isinstance(messages, MessageView) or length != len(messages.head):
-            return (*self._grown(tuple(messages[:length])), *messages[length:])
-        if not head.after or len(head.before) != length or not all(map(is_, head.before, messages.head)):
-            head.before, head.after = messages.head, self._grown(messages.head)
-        return messages.with_head(head.after)
+        view = messages if isinstance(messages, MessageView) else None
+        if view is None or view.head is not head.before:
+            length, before = head_length(messages), head.before
+            if view is None or length != len(view.head):
+                return (*self._grown(tuple(messages[:length])), *messages[length:])
+            if before is None or len(before) != length or not all(map(is_, before, view.head)):
+                head.after = self._grown(view.head)
+            head.before = view.head
+        return view.with_head(head.after)
 
     def _grown(self, head: tuple[Msg, ...]) -> tuple[Msg, ...]:
         """Add the instruction to the last system message: several wires support one system message only."""

@@ -81,11 +81,11 @@ class SystemReminder(Hook):
         text = self.text if isinstance(self.text, str) else self.text(event)
         if not isinstance(text, str) and isinstance(text, Awaitable):
             return self._later(event, text)
-        _append(self, event, _tagged(text, self.tag), "reminder")
+        _append(self, event, text, self.tag, "reminder")
         return None
 
     async def _later(self, event: PreReasoning, text: Awaitable[str | None]) -> None:
-        _append(self, event, _tagged(await text, self.tag), "reminder")
+        _append(self, event, await text, self.tag, "reminder")
 
 
 class DynamicContext(Hook):
@@ -145,11 +145,11 @@ class DynamicContext(Hook):
         self._add(event, [text for text in texts if text])
 
     def _add(self, event: PreReasoning, texts: list[str]) -> None:
-        text = _tagged("\n".join(texts), self.tag)
+        text = "\n".join(texts)
         if self.place == "end":
-            _append(self, event, text, "context")
-        elif text:
-            _add_to_system(event, text)
+            _append(self, event, text, self.tag, "context")
+        elif tagged := _tagged(text, self.tag):
+            _add_to_system(event, tagged)
 
 
 def current_time(tz: tzinfo = timezone.utc, format: str = "%A, %d %B %Y, %H:%M %Z") -> Provider:  # noqa: A002, UP017 - strftime's name; the name that help() shows
@@ -231,19 +231,21 @@ class _LastNote:
     """The last message that a hook added in a call; it is added again while its text is the same."""
 
     def __init__(self) -> None:
-        self.text = ""
+        self.text: str | None = None
         self.note: Msg | None = None
 
 
-def _append(hook: Hook, event: PreReasoning, text: str, source: str) -> None:
-    if text:
-        last = own(event.context, hook, _LastNote)
-        note = last.note
-        if note is None or text != last.text:
-            marked = FrozenDict({"synthetic": source})
-            note = last.note = message("user", (TextBlock(text),), event.context.new_id("msg_"), marked)
-            last.text = text
-        event.input_messages = with_appended(event.input_messages, note)
+def _append(hook: Hook, event: PreReasoning, text: str | None, tag: str, source: str) -> None:
+    last = own(event.context, hook, _LastNote)
+    note = last.note
+    if note is None or text != last.text:
+        tagged = _tagged(text, tag)
+        if not tagged:
+            return
+        marked = FrozenDict({"synthetic": source})
+        note = last.note = message("user", (TextBlock(tagged),), event.context.new_id("msg_"), marked)
+        last.text = text
+    event.input_messages = with_appended(event.input_messages, note)
 
 
 def _add_to_system(event: PreReasoning, text: str) -> None:

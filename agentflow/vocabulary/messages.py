@@ -156,7 +156,7 @@ class Msg:
         content = self.content
         if len(content) == 1 and type(content[0]) is TextBlock:
             return content[0].text
-        return "".join(b.text for b in content if isinstance(b, TextBlock | ToolResultBlock))
+        return "".join([b.text for b in content if type(b) is TextBlock or type(b) is ToolResultBlock])
 
     @property
     def shown(self) -> str:

@@ -58,8 +58,12 @@ def fields_of(event: HookEvent) -> Fields:
         {'tool': 'add', 'id': 't1', 'input': '{"a":1}'}
     """
     match event:  # the most frequent events first
-        case PreActing() | ActingChunk() | PostActing():
-            return _acting(event)
+        case PreActing(tool_use=use):
+            return {"tool": use.name, "id": use.id, "input": use.raw}
+        case PostActing(tool_use=use, tool_result=result):
+            fields: Fields = {"tool": use.name, "id": use.id, "state": result.state, "result": result.shown}
+            fields["ms"] = rounded_ms(event.duration_ms)
+            return {**fields, "waited_ms": rounded_ms(event.waited_ms)} if event.waited_ms >= 1 else fields
         case PostReasoning():
             reply = event.reasoning_result
             said: Fields = {"text": reply.shown, "calls": _calls(reply.tool_uses), "finish": reply.finish_reason}
@@ -69,8 +73,10 @@ def fields_of(event: HookEvent) -> Fields:
             return {"input": _texts(event.input_messages), "history": len(event.history)}
         case PreReasoning():
             purpose = event.purpose if event.purpose != "reason" else None
-            fields: Fields = {"model": event.model, "messages": len(event.input_messages), "tools": len(event.tools)}
+            fields = {"model": event.model, "messages": len(event.input_messages), "tools": len(event.tools)}
             return fields if purpose is None else {**fields, "purpose": purpose}
+        case ActingChunk(tool_use=use):
+            return {"tool": use.name, "id": use.id, "chunk": text_of(event.chunk)}
         case ReasoningChunk():
             chunk = event.incremental_chunk
             calls = "".join(f"{part.name or ''}{part.arguments}" for part in chunk.tool_uses)
@@ -101,19 +107,6 @@ def fields_of(event: HookEvent) -> Fields:
             return {}
         case _:  # pyright: ignore[reportUnnecessaryComparison] - checked by the type checker
             assert_never(event)
-
-
-def _acting(event: PreActing | ActingChunk | PostActing) -> Fields:
-    use = event.tool_use
-    match event:
-        case PreActing():
-            return {"tool": use.name, "id": use.id, "input": use.raw}
-        case ActingChunk():
-            return {"tool": use.name, "id": use.id, "chunk": text_of(event.chunk)}
-        case PostActing():
-            result, took = event.tool_result, rounded_ms(event.duration_ms)
-            waited = {"waited_ms": rounded_ms(event.waited_ms)} if event.waited_ms >= 1 else {}
-            return {"tool": use.name, "id": use.id, "state": result.state, "result": result.shown, "ms": took, **waited}
 
 
 def _turn(event: PrePut | PostPut | PreTurn | TurnValue | PostTurn) -> Fields:

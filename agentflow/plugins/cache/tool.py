@@ -123,7 +123,8 @@ class ToolCache(Hook):
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
         """Wrap the tool."""
-        return Mono(partial(self._run, source, event)) if self._covers(event) else source
+        spec = spec_of(event)
+        return Mono(partial(self._run, source, event, spec)) if self._covers(event, spec) else source
 
     @property
     def shares(self) -> bool:
@@ -132,14 +133,14 @@ class ToolCache(Hook):
 
     def key_of_call(self, event: PreActing) -> str:
         """Return a key that equal calls share; empty if the call is not cached."""
-        return self._key(event) if self._covers(event) else ""
+        spec = spec_of(event)
+        return self._key(event, spec) if self._covers(event, spec) else ""
 
     async def find(self, key: str, event: PreActing) -> ToolResultBlock | None:
         """Return the cached result."""
         return await self._storage.get(key, event.context.clock)
 
-    def _covers(self, event: PreActing) -> bool:
-        spec = spec_of(event)
+    def _covers(self, event: PreActing, spec: ToolSpec | None) -> bool:
         # The result of a streaming tool in a turn that no model requested (iteration 0) is only the last of its values.
         streams = event.iteration == 0 and spec is not None and spec.streaming
         if event.tool_use.input_error is not None or streams:
@@ -148,24 +149,24 @@ class ToolCache(Hook):
             return spec is not None and not spec.writes
         return matches(self._tools, event.tool_use.name)
 
-    def _key(self, event: PreActing) -> str:
-        use, spec = event.tool_use, spec_of(event)
+    def _key(self, event: PreActing, spec: ToolSpec | None) -> str:
+        use = event.tool_use
         known = self._specs.get(use.name)
         if known is None or known[0] is not spec:
             known = self._specs[use.name] = spec, digest("tool", use.name, None if spec is None else content_of(spec))
         vary = "" if self._vary is None else as_json(self._vary(event))
         return self._storage.key_of(f"{known[1]}{canonical(use)}\n{vary}")
 
-    async def _run(self, source: ToolSource, event: PreActing) -> Any:
+    async def _run(self, source: ToolSource, event: PreActing, spec: ToolSpec | None) -> Any:
         repeats = event.context.state[Repeats]
         try:
-            return await self._answer(source, event, repeats)
+            return await self._answer(source, event, self._key(event, spec), repeats)
         finally:
             repeats.done.add(event.tool_use.id)
 
-    async def _answer(self, source: ToolSource, event: PreActing, repeats: Repeats) -> Any:
+    async def _answer(self, source: ToolSource, event: PreActing, key: str, repeats: Repeats) -> Any:
         context, use_id = event.context, event.tool_use.id
-        key, clock, use = self._key(event), context.clock, context.state[CacheUse]
+        clock, use = context.clock, context.state[CacheUse]
         found_key, result = repeats.cached.pop(use_id, ("", None))
         while True:
             if found_key != key:

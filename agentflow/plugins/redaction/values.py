@@ -328,16 +328,14 @@ class Cleaning:
 
         Only messages added since the last request are searched, so the cost does not grow with the history.
         """
-        vault, base, version = self.vault, self._base, -1
-        known = vault.sent.get(id(base))
-        if known is not None and known.cleaned is view and known.version == vault.version and known.base is base:
-            return view  # cleaned before, and unchanged since
-        cleaned = view
+        vault, base, version, cleaned = self.vault, self._base, -1, view
         while version != vault.version:  # a value found in the last message may also be in the first
             version = vault.version
             known = vault.sent.get(id(base))
             if known is not None and (known.base is not base or known.version != version):
                 known = None
+            elif known is not None and known.cleaned is view:
+                return view  # cleaned before, and unchanged since
             ours = view.replacements is not None  # cleaned before, and maybe with more after it
             if ours and (known is None or view.replacements is not known.replacements):
                 return None
