@@ -10,7 +10,7 @@ from agentflow._support.ids import new_id
 from agentflow.errors import StoreError
 from agentflow.testing.check_memory import QUERIES
 from agentflow.testing.findings import ConformanceReport
-from agentflow.testing.suite import FlawFound, Suite, no_loop_here
+from agentflow.testing.suite import Suite, expect_equal, no_loop_here
 from agentflow.vocabulary.ports.index import Index
 
 __all__ = ["IndexFlaw", "IndexReport", "check_index", "check_index_async"]
@@ -96,18 +96,20 @@ class _IndexTrials(Suite[IndexFlaw]):
     async def _content(self, source: str) -> None:
         await self.index.add(source, _STRANGE)
         found = [one for one in await self.index.search("tea ignore Grüße", 20) if one.source == source]
-        _equal("content", "changes the text or the lines of a document", _lines_of(source, _STRANGE), {
+        lines = {
             f"{source}:{one.line + n}": line for one in found for n, line in enumerate(one.text.split("\n")) if line
-        })  # fmt: skip
-        _equal("content", "does not list a document", source in await self.index.sources(), True)
-        _equal("content", "stores an empty document", await self.index.add(f"{source}-empty", " \n"), 0)
+        }
+        wanted = {f"{source}:{n}": line for n, line in enumerate(_STRANGE.split("\n"), 1) if line}
+        expect_equal("content", "changes the text or the lines of a document", lines, wanted)
+        expect_equal("content", "does not list a document", source in await self.index.sources(), True)
+        expect_equal("content", "stores an empty document", await self.index.add(f"{source}-empty", " \n"), 0)
 
     async def _search(self, source: str) -> None:
         await self.index.add(source, _HANDBOOK)
         await self.index.add(f"{source}-b", "The garden has roses.")
         first = [one.source for one in await self.index.search("When does the canteen serve lunch?", 1)]
-        _equal("search", "does not find the best passage first", first, [source])
-        _equal("search", "ignores limit=0", list(await self.index.search("lunch", 0)), [])
+        expect_equal("search", "does not find the best passage first", first, [source])
+        expect_equal("search", "ignores limit=0", list(await self.index.search("lunch", 0)), [])
         for query in QUERIES:
             await self.index.search(query, 5)
 
@@ -115,27 +117,18 @@ class _IndexTrials(Suite[IndexFlaw]):
         await self.index.add(source, _HANDBOOK)
         await self.index.add(source, _HANDBOOK.replace("noon", "one"))
         lunch = [line for line in await self._lines("canteen lunch noon", source) if "canteen" in line]
-        _equal("replacing", "keeps a replaced text", lunch, ["The canteen serves lunch at one."])
+        expect_equal("replacing", "keeps a replaced text", lunch, ["The canteen serves lunch at one."])
 
     async def _removing(self, source: str) -> None:
         count = await self.index.add(source, _HANDBOOK)
         await self.index.add(f"{source}-b", "The canteen is closed.")
-        _equal("removing", "returns the wrong count", await self.index.remove(source), count)
-        _equal("removing", "removes twice", await self.index.remove(source), 0)
-        _equal("removing", "still finds a removed document", await self._lines("canteen", source), [])
+        expect_equal("removing", "returns the wrong count", await self.index.remove(source), count)
+        expect_equal("removing", "removes twice", await self.index.remove(source), 0)
+        expect_equal("removing", "still finds a removed document", await self._lines("canteen", source), [])
         kept = await self._lines("canteen", f"{source}-b")
-        _equal("removing", "removes another document", kept, ["The canteen is closed."])
+        expect_equal("removing", "removes another document", kept, ["The canteen is closed."])
 
     async def _concurrency(self, source: str) -> None:
         await asyncio.gather(*[self.index.add(f"{source}-{n % 5}", f"fact {n % 5}") for n in range(20)])
         mine = [one for one in await self.index.sources() if one.startswith(source)]
-        _equal("concurrency", "loses or repeats documents", mine, [f"{source}-{n}" for n in range(5)])
-
-
-def _lines_of(source: str, text: str) -> dict[str, str]:
-    return {f"{source}:{n}": line for n, line in enumerate(text.split("\n"), 1) if line}
-
-
-def _equal(kind: IndexFlaw, message: str, due: object, found: object) -> None:
-    if found != due:
-        raise FlawFound(kind, message, f"expected {due!r:.300}\nfound {found!r:.300}")
+        expect_equal("concurrency", "loses or repeats documents", mine, [f"{source}-{n}" for n in range(5)])

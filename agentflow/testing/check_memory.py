@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 from agentflow._support.ids import new_id
 from agentflow.errors import StoreError
 from agentflow.testing.findings import ConformanceReport
-from agentflow.testing.suite import FlawFound, Suite, no_loop_here
+from agentflow.testing.suite import Suite, expect_equal, no_loop_here
 from agentflow.vocabulary.ports.memory_bank import MemoryBank
 
 __all__ = ["QUERIES", "MemoryFlaw", "MemoryReport", "check_memory", "check_memory_async"]
@@ -96,62 +96,57 @@ class _MemoryTrials(Suite[MemoryFlaw]):
 
     async def _content(self, ada: str, bob: str) -> None:
         made = [await self.bank.add(ada, text, "agent", 1.5) for text in _STRANGE]
-        _same("content", "changes a memory", [(one.user, one.text, one.by, one.at) for one in made],
-              [(ada, text, "agent", 1.5) for text in _STRANGE])  # fmt: skip
-        _same("content", "does not return all memories, the oldest first", list(await self.bank.all(ada)), made)
-        _same("content", "gives two memories one id", len({one.id for one in made}), len(made))
+        found = [(one.user, one.text, one.by, one.at) for one in made]
+        expect_equal("content", "changes a memory", found, [(ada, text, "agent", 1.5) for text in _STRANGE])
+        expect_equal("content", "does not return all memories, the oldest first", list(await self.bank.all(ada)), made)
+        expect_equal("content", "gives two memories one id", len({one.id for one in made}), len(made))
 
     async def _separation(self, ada: str, bob: str) -> None:
         mine = await self.bank.add(ada, "Ada likes tea.", "agent", 1.0)
         await self.bank.add(bob, "Bob likes tea.", "agent", 1.0)
         for user in (f"{ada}%", ada.upper(), f"{ada} ", "", "%", f"{ada}' OR '1'='1"):
-            _same("separation", f"returns memories to another user ({user!r})", await self._texts(user), [])
+            expect_equal("separation", f"returns memories to another user ({user!r})", await self._texts(user), [])
         for query in ("tea", *QUERIES, ada, f'tea" OR user:"{ada}'):
             for user in (ada, bob):
                 found = {one.user for one in await self.bank.search(user, query, 10)}
-                _same("separation", f"finds memories of another user ({query[:40]!r})", found - {user}, set[str]())
-        _same("separation", "deletes a memory of another user", await self.bank.forget(bob, mine.id), 0)
+                expect_equal(
+                    "separation", f"finds memories of another user ({query[:40]!r})", found - {user}, set[str]()
+                )
+        expect_equal("separation", "deletes a memory of another user", await self.bank.forget(bob, mine.id), 0)
         await self.bank.forget(bob)
-        _same("separation", "deletes the memories of another user", await self._texts(ada), ["Ada likes tea."])
+        expect_equal("separation", "deletes the memories of another user", await self._texts(ada), ["Ada likes tea."])
 
     async def _search(self, ada: str, bob: str) -> None:
         for text in ("She likes green tea.", "Her cat is called Tom.", "She lives in Rome."):
             await self.bank.add(ada, text, "agent", 1.0)
         found = [one.text for one in await self.bank.search(ada, "What is the name of her cat?", 1)]
-        _same("search", "does not find the best memory first", found, ["Her cat is called Tom."])
-        _same("search", "ignores limit=0", list(await self.bank.search(ada, "tea", 0)), [])
+        expect_equal("search", "does not find the best memory first", found, ["Her cat is called Tom."])
+        expect_equal("search", "ignores limit=0", list(await self.bank.search(ada, "tea", 0)), [])
         for query in QUERIES:
             await self.bank.search(ada, query, 5)
 
     async def _forgetting(self, ada: str, bob: str) -> None:
         one, _ = [await self.bank.add(ada, text, "agent", 1.0) for text in ("one tea", "two teas")]
-        _same("forgetting", "returns the wrong count", await self.bank.forget(ada, one.id), 1)
-        _same("forgetting", "deletes twice", await self.bank.forget(ada, one.id), 0)
+        expect_equal("forgetting", "returns the wrong count", await self.bank.forget(ada, one.id), 1)
+        expect_equal("forgetting", "deletes twice", await self.bank.forget(ada, one.id), 0)
         for unknown in ("", "x", "-1", "1 OR 1=1", "9" * 40, "٣"):
-            _same("forgetting", f"deletes an unknown id ({unknown!r})", await self.bank.forget(ada, unknown), 0)
-        _same(
-            "forgetting",
-            "still finds it",
-            [found.text for found in await self.bank.search(ada, "one tea", 5)],
-            ["two teas"],
-        )
-        _same("forgetting", "returns the wrong count for all", await self.bank.forget(ada), 1)
-        _same("forgetting", "does not forget all", await self._texts(ada), [])
+            expect_equal("forgetting", f"deletes an unknown id ({unknown!r})", await self.bank.forget(ada, unknown), 0)
+        found = [memory.text for memory in await self.bank.search(ada, "one tea", 5)]
+        expect_equal("forgetting", "still finds it", found, ["two teas"])
+        expect_equal("forgetting", "returns the wrong count for all", await self.bank.forget(ada), 1)
+        expect_equal("forgetting", "does not forget all", await self._texts(ada), [])
 
     async def _duplicates(self, ada: str, bob: str) -> None:
         first = await self.bank.add(ada, "the same", "agent", 1.0)
         again = await self.bank.add(ada, "the same", "another", 2.0)
         other = await self.bank.add(bob, "the same", "agent", 1.0)
-        _same("duplicates", "stores a text of a user twice", (again, await self._texts(ada)), (first, ["the same"]))
-        _same("duplicates", "shares a text between users", other.user, bob)
+        expect_equal(
+            "duplicates", "stores a text of a user twice", (again, await self._texts(ada)), (first, ["the same"])
+        )
+        expect_equal("duplicates", "shares a text between users", other.user, bob)
 
     async def _concurrency(self, ada: str, bob: str) -> None:
         await asyncio.gather(*[self.bank.add(ada, f"fact {n % 10}", "agent", 1.0) for n in range(40)])
-        _same(
+        expect_equal(
             "concurrency", "loses or repeats memories", sorted(await self._texts(ada)), [f"fact {n}" for n in range(10)]
         )
-
-
-def _same(kind: MemoryFlaw, message: str, found: object, due: object) -> None:
-    if found != due:
-        raise FlawFound(kind, message, f"expected {due!r:.300}\nfound {found!r:.300}")

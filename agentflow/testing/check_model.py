@@ -21,7 +21,7 @@ from agentflow.errors import ModelError, UsageError
 from agentflow.reactive.iterators import close
 from agentflow.testing.findings import ConformanceReport
 from agentflow.testing.model_scenes import SCENES, ModelScene, StagedModel
-from agentflow.testing.suite import CheckSkipped, FlawFound, Suite, in_threads, no_loop_here
+from agentflow.testing.suite import CheckSkipped, FlawFound, Suite, expect_equal, in_threads, no_loop_here
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.model import Model, ModelRequest
@@ -146,8 +146,7 @@ class _Trial:
 
     def same(self, kind: ModelFlaw, found: object, wanted: object, message: str) -> None:
         """Report a flaw unless the values are equal."""
-        if found != wanted:
-            raise FlawFound(kind, message, f"found:  {found!r:.400}\nwanted: {wanted!r:.400}")
+        expect_equal(kind, message, found, wanted)
 
 
 # ---- checks

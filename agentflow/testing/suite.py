@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from agentflow.errors import UsageError
 from agentflow.testing.findings import Findings
 
-__all__ = ["CheckSkipped", "FlawFound", "Suite", "in_threads", "no_loop_here"]
+__all__ = ["CheckSkipped", "FlawFound", "Suite", "expect_equal", "in_threads", "no_loop_here"]
 
 Kind = TypeVar("Kind", bound=str)
 
@@ -23,6 +23,16 @@ class FlawFound(Exception):  # noqa: N818 - carries a finding, not an error of t
         self.kind = kind
         self.message = message
         self.evidence = evidence
+
+
+def expect_equal(kind: str, message: str, found: object, wanted: object) -> None:
+    """Report a flaw unless the values are equal.
+
+    Raises:
+        FlawFound: They differ.
+    """
+    if found != wanted:
+        raise FlawFound(kind, message, f"found:  {found!r:.600}\nwanted: {wanted!r:.600}")
 
 
 class CheckSkipped(Exception):  # noqa: N818 - likewise

@@ -165,6 +165,12 @@ async def test_the_suite_finds_flaws(index: type[SqliteIndex], kinds: set[str]) 
     assert report.kinds == kinds, str(report)
 
 
+async def test_the_suite_shows_what_it_found() -> None:
+    """The evidence of a flaw is the index's result, then the wanted one."""
+    report = await check_index_async(Forgetful(":memory:"))
+    assert [flaw.evidence for flaw in report.findings] == ["found:  0\nwanted: 1"]
+
+
 async def test_meaning() -> None:
     """With vectors a passage is found without a common term; a changed document embeds its new passages only."""
     embedder = TermEmbedder(synonyms=SYNONYMS)

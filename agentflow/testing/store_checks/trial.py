@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 from agentflow._support.ids import new_id
 from agentflow.errors import SessionConflictError, StoreError
-from agentflow.testing.suite import CheckSkipped, FlawFound
+from agentflow.testing.suite import CheckSkipped, FlawFound, expect_equal
 from agentflow.vocabulary.facts import Fact
 from agentflow.vocabulary.ports.store import Claim, SessionStore, Store
 
@@ -100,8 +100,7 @@ class StoreTrial:
 
     def same(self, found: object, wanted: object, message: str) -> None:
         """Report a flaw unless the values are equal."""
-        if found != wanted:
-            raise FlawFound(self.kind, message, f"found:  {found!r:.600}\nwanted: {wanted!r:.600}")
+        expect_equal(self.kind, message, found, wanted)
 
     async def refused(
         self, work: Callable[[], Awaitable[object] | None], doing: str, error: type[StoreError] = StoreError

@@ -42,7 +42,7 @@ _INPUT: Final = frozenset({"audio", "video", "text", "activityStart", "activityE
 _GENERATION: Final = frozenset(
     {"responseModalities", "speechConfig", "maxOutputTokens", "temperature", "topP", "topK", "thinkingConfig"}
 )
-_PARTS: Final[Mapping[str, str]] = {"text": "text", "functionCall": "call", "functionResponse": "output"}
+_PARTS: Final[Mapping[str, str]] = {"functionCall": "call", "functionResponse": "output"}
 
 
 class GeminiPeer(RealtimePeer):
@@ -114,12 +114,8 @@ class GeminiPeer(RealtimePeer):
         if turn["role"] not in ("user", "model"):
             raise RefusedEventError("Please use a valid role: user, model.")
         for part in turn["parts"]:
-            kind = next(iter(part))
-            value = part[kind]
-            shown = {"text": value, "functionCall": value, "functionResponse": value}[kind]
-            self.context.append(
-                (turn["role"] if kind == "text" else _PARTS[kind], shown if kind == "text" else shown["name"])
-            )
+            kind, value = next(iter(part.items()))
+            self.context.append((turn["role"], value) if kind == "text" else (_PARTS[kind], value["name"]))
 
     # ---- the user
 
