@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import re
 from inspect import signature
@@ -475,6 +476,16 @@ async def test_a_long_line_is_left_to_the_terminal(shown: Any) -> None:
     agent = Agent("a", ScriptedModel([[said]]))
     await Console(agent.stream("Hi"), quiet=True, markdown=False, file=file)
     assert said in file.getvalue()
+
+
+async def test_paragraphs_are_previewed_and_printed_with_a_blank_line_between(shown: Any) -> None:
+    """The one that still grows is shown as far as it has come."""
+    file = Tty()
+    model = ScriptedModel([["One.\n\nTw", lambda: asyncio.sleep(0.5), "o.\n\nThree."]])
+    await Console(Agent("a", model).stream("Hi"), file=file)
+    lines = [re.sub(r"\x1b\[[\d;?]*[a-zA-Z]|\r", "", line).strip() for line in file.getvalue().split("\n")]
+    assert any(re.search(r"\bTw\b", line) for line in lines)
+    assert lines[-5:-2] == ["Two.", "", "Three."]
 
 
 def test_a_text_is_shortened_to_its_room() -> None:

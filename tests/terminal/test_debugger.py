@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
+from agentflow import Agent, PreActing, ToolUseBlock
+from agentflow.plugins import Breakpoint
+from agentflow.terminal import TerminalDebugger
+from agentflow.testing import ScriptedModel
 
 if sys.platform == "win32":
     pytest.skip("needs a pty", allow_module_level=True)
@@ -125,6 +132,20 @@ def test_parallel_calls_and_an_approval_take_turns(program: Any) -> None:
     at.type("y\n")
     at.wait_for("says 1, Denied: no")
     assert at.end() == 0
+
+
+async def test_a_long_line_is_left_to_the_terminal() -> None:
+    """Values are not broken up by us: what is copied from the screen is the original text."""
+
+    async def commands() -> AsyncIterator[str]:
+        for command in ("show tool_use", "continue"):
+            yield command
+
+    file, text = io.StringIO(), "word " * 60 + "end"
+    point = Breakpoint(PreActing, ask=TerminalDebugger(commands(), file=file))
+    model = ScriptedModel([ToolUseBlock("t1", "look", {"at": text}), "Done."])
+    await Agent("a", model, hooks=[point]).call("Go")
+    assert text in file.getvalue()
 
 
 def test_without_a_terminal_nobody_is_asked(program: Any) -> None:

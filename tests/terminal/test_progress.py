@@ -133,6 +133,20 @@ async def test_sub_agents_are_a_tree() -> None:
     assert depths["middle"] < depths["leaf"] < depths["count"]
 
 
+async def test_an_agent_that_a_tool_calls_in_another_session_is_below_the_tool() -> None:
+    """Also if the session's name does not say which call it belongs to."""
+    helper = Agent("helper", ScriptedModel(["Yes."]))
+
+    @tool
+    async def ask(what: str) -> str:
+        return (await helper.call(what, session="own")).text
+
+    agent = Agent("a", ScriptedModel([use("t1", "ask", what="x"), "Done."]), tools=[ask])
+    watch = Watch()
+    (rows,) = await watch.follow(agent, lambda event: isinstance(event, ReasoningChunk) and event.source == "helper")
+    assert [row.split("  ")[0] for row in without_frames(rows)] == ["ask(what='x')", "`-", "round 1 · 8 s"]
+
+
 def use(id: str, name: str, **arguments: Any) -> ToolUseBlock:  # noqa: A002
     return ToolUseBlock(id, name, arguments)
 
