@@ -68,6 +68,7 @@ from agentflow.testing.hook_checks.scenes import SCENES
 from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.tools.tool_context import ToolEmitter
 from agentflow.vocabulary.events import EVENT_TYPES, ActingChunk, CallEnded, Error, Event
+from agentflow.vocabulary.messages import with_metadata
 from agentflow.vocabulary.specs import ToolSpec
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -166,6 +167,33 @@ async def test_each_writable_field_of_each_event_is_recorded() -> None:
     ]
     changed = {(r.event, e.field) for r in recorder.records if isinstance(r, HookRecord) for e in r.edits}
     assert changed == {(kind.__name__, name) for kind in EVENT_TYPES for name in kind.writable}
+
+
+async def test_what_one_hook_adds_and_another_one_takes_away_is_recorded() -> None:
+    """A message that only hooks have seen is a record too; a change of metadata alone is a change."""
+    recorder = Recorder()
+
+    @on(PreReasoning, priority=1)
+    def adds(event: PreReasoning) -> None:
+        first, *others = event.input_messages
+        event.input_messages = [with_metadata(first, tone="kind"), *others, Msg.user("Psst.", id="added")]
+
+    @on(PreReasoning, priority=2)
+    def takes(event: PreReasoning) -> None:
+        event.input_messages = event.input_messages[:-1]
+
+    await agent_with(adds, takes, recorder, script=["4"]).call(Msg.user("2 + 2?", metadata={"tone": "rude"}))
+    found = recorder.records
+    assert [(r.id, r.event) for r in found if isinstance(r, MessageRecord) and r.id == "added"] == [
+        ("added", "PreReasoning")
+    ]
+    assert [str(record) for record in found if isinstance(record, HookRecord)] == [
+        (
+            "adds on PreReasoning: changed input_messages: '2 + 2?' became '2 + 2? | Psst.'; "
+            "changed input_messages.metadata: \"tone='rude'\" became \"tone='kind'\""
+        ),
+        "takes on PreReasoning: changed input_messages: '2 + 2? | Psst.' became '2 + 2?'",
+    ]
 
 
 async def test_a_record_says_where_when_and_how_long() -> None:

@@ -280,6 +280,24 @@ async def test_a_block_that_ends_changes_nothing() -> None:
     assert (await agent.call("hello")).text == "two"
 
 
+async def test_a_block_that_others_cancel_stays_cancelled() -> None:
+    """Without a shutdown, a cancellation of the block passes unchanged, and a time limit around it is kept."""
+    agent = Agent("a", ScriptedModel([]))
+
+    async def block() -> None:
+        async with GracefulShutdown(agent, signals=()):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(block())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await block()
+
+
 async def test_the_report_says_what_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of concurrent calls: one completes, one stops, one is cancelled, and one cannot be cancelled."""
     monkeypatch.setattr(sys.modules["agentflow.agent.shutdown"], "GRACE", 0.05)
