@@ -373,7 +373,8 @@ def _alone(plan: AroundPlan) -> bool:
     """A concurrent second run of the whole call is refused. How far the first one is at that time depends on the
     caller.
     """
-    return (plan.stage, plan.action) != ("PreCall", "at-once")
+    at_once = plan.action == "at-once" or (plan.action == "hedge" and plan.lag == 0)
+    return not (plan.stage == "PreCall" and at_once)
 
 
 def _in_turn(program: Program) -> Program:

@@ -112,6 +112,9 @@ UNSTEADY = {
         (LOOK,), (HookPlan("PreCall", "cancel"),)
     ),
     "a wrapper runs the call twice at once": Program((LOOK, LOOK), arounds=(AroundPlan("PreCall", "at-once", 0),)),
+    "a wrapper runs the call once more without a delay": Program(
+        (LOOK, LOOK), arounds=(AroundPlan("PreCall", "hedge", 0, 0.0),), max_iterations=2
+    ),
     "a hook fails at the first of three parallel calls": Program((THREE,), (HookPlan("PostActing", "raise", 0),)),
 }
 """What `steady_programs` leaves out, each in the smallest program for which `call` and `stream` differ."""
