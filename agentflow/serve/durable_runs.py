@@ -21,7 +21,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from agentflow._support.frozen import EMPTY
 from agentflow._support.ids import new_id
@@ -414,7 +414,7 @@ class DurableCalls:
             await one.client.close()
 
 
-async def stored(work: Awaitable[T]) -> T:
+async def stored(work: Awaitable[T], what: Literal["run", "session"] = "run") -> T:
     """Await work in the database.
 
     Raises:
@@ -424,8 +424,8 @@ async def stored(work: Awaitable[T]) -> T:
         return await work
     except StoreError as error:
         reference = secrets.token_hex(4)
-        log_failure("ERROR", error, "the database of served runs failed (reference {})", reference)
-        raise Refusal(503, "store_failed", f"The run is not available now (reference {reference}).") from error
+        log_failure("ERROR", error, "the store of a served {} failed (reference {})", what, reference)
+        raise Refusal(503, "store_failed", f"The {what} is not available now (reference {reference}).") from error
 
 
 def digest(*parts: str) -> str:

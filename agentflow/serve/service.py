@@ -30,7 +30,7 @@ from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.session import STATUSES, Session, SessionStatus, full_session
 from agentflow.plugins.steering import Steering
 from agentflow.serve.bodies import DecisionBody
-from agentflow.serve.durable_runs import STORED_SESSION, DurableCalls, DurableRun, HasWorkers, digest
+from agentflow.serve.durable_runs import STORED_SESSION, DurableCalls, DurableRun, HasWorkers, digest, stored
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Run, RunRequest, Runs, ServedCall, ServedRun, StoredSession
@@ -153,7 +153,7 @@ class Service:
         Raises:
             Refusal: It cannot be read.
         """
-        return await self._stored(place.agent.history(place.agent.session(place.stored)))
+        return await stored(place.agent.history(place.agent.session(place.stored)), "session")
 
     def status(self, session: Session) -> SessionStatus:
         """Return the status of a loaded session; other requests that read it do not make it `"running"`."""
@@ -173,13 +173,13 @@ class Service:
     async def sessions(self, owner: str, agent: str) -> list[tuple[str, SessionInfo]]:
         """Return the sessions of a user with their public ids, the last used first."""
         start = f"{owner}.{self.agent(agent).name}."
-        infos = await self._stored(_store_of(self.agent(agent)).sessions(start))
+        infos = await stored(_store_of(self.agent(agent)).sessions(start), "session")
         ours = [(info.id.removeprefix(start), info) for info in infos]
         return [(public, info) for public, info in ours if _NAME.fullmatch(public)]  # no sub-agents' sessions
 
     async def title(self, place: StoredSession) -> str | None:
         """Return the beginning of the first message of a user in a session; it loads the whole session."""
-        facts: Sequence[Fact] = await self._stored(_as_coroutine(_store_of(place.agent).load(place.stored)))
+        facts: Sequence[Fact] = await stored(_as_coroutine(_store_of(place.agent).load(place.stored)), "session")
         messages = [msg for fact in facts if isinstance(fact, SessionBegan | CallOpened) for msg in fact.messages]
         texts = [one.text for one in self.view.history(messages) if one.role == "user" and one.text]
         return one_line(texts[0])[:_TITLE] if texts else None
@@ -201,7 +201,7 @@ class Service:
         if after is not None and before is not None:
             raise Refusal(422, "invalid_body", "A copy ends after a run or before a message: pass one of them.")
         await self._idle(place)
-        taken = await self._stored(_as_coroutine(_store_of(copy.agent).load(copy.stored)))
+        taken = await stored(_as_coroutine(_store_of(copy.agent).load(copy.stored)), "session")
         if taken:
             raise Refusal(409, "session_exists", "The copy's id is in use.")
         point = after if before is None else await self._length_before(place, before)
@@ -214,7 +214,7 @@ class Service:
 
     async def import_(self, place: StoredSession, session: Session) -> None:
         """Store a session."""
-        await self._stored(_store_of(place.agent).import_(session.to_dict(), place.stored))
+        await stored(_store_of(place.agent).import_(session.to_dict(), place.stored), "session")
 
     async def rewind(self, place: StoredSession, message: str) -> None:
         """Remove an input message, and all that follows its call, from a session that no run works on.
@@ -230,15 +230,15 @@ class Service:
         except UsageError as error:
             raise Refusal(409, "session_busy", "Another request reads this session. Try again.") from error
         if length:
-            await self._stored(store.fork(place.stored, kept, length))
+            await stored(store.fork(place.stored, kept, length), "session")
         await self._drop(place.agent, place.stored)
         if length:
-            await self._stored(store.fork(kept, place.stored))
+            await stored(store.fork(kept, place.stored), "session")
             await self._drop(place.agent, kept)
 
     async def _length_before(self, place: StoredSession, message: str) -> int:
         """Return how many facts of a session precede the call with an input message; 0 if no call does."""
-        facts: Sequence[Fact] = await self._stored(_as_coroutine(_store_of(place.agent).load(place.stored)))
+        facts: Sequence[Fact] = await stored(_as_coroutine(_store_of(place.agent).load(place.stored)), "session")
         for length, fact in enumerate(facts):
             if isinstance(fact, CallOpened) and any(msg.id == message for msg in fact.messages):
                 return length if any(isinstance(one, CallOpened) for one in facts[:length]) else 0
@@ -255,28 +255,20 @@ class Service:
         self.steering.withdraw(place.stored)
         self.runs.forget_session(place.stored)
 
-    async def _drop(self, agent: Agent[Any], stored: str) -> None:
+    async def _drop(self, agent: Agent[Any], session: str) -> None:
         """Delete a session, and those of sub-agents in it."""
         store = _store_of(agent)
-        await self.durable.withdraw(agent.name, stored)
-        inner = [info.id for info in await self._stored(store.sessions(f"{stored}/"))]
-        for id in (stored, *inner):  # noqa: A001
+        await self.durable.withdraw(agent.name, session)
+        inner = [info.id for info in await stored(store.sessions(f"{session}/"), "session")]
+        for one in (session, *inner):
             with suppress(UsageError):  # another request reads it
-                agent.forget(id)
-            await self._stored(store.delete(id))
+                agent.forget(one)
+            await stored(store.delete(one), "session")
 
     async def _idle(self, place: StoredSession) -> None:
         session, _ = await self.load(place)
         if await self.current_status(place, session) == "running":
             raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
-
-    async def _stored(self, work: Any) -> Any:
-        try:
-            return await work
-        except StoreError as error:
-            reference = secrets.token_hex(4)
-            log_failure("ERROR", error, "the store of a served session failed (reference {})", reference)
-            raise Refusal(503, "store_failed", f"The session is not available now (reference {reference}).") from error
 
     # ---- runs
 
@@ -369,7 +361,7 @@ class Service:
             await self.durable.dismiss(place, reason)
             return
         denied = {waits.id: Deny(reason) for waits in session.pending}
-        await self._stored(place.agent.resume(session, denied, hooks=[_Dismissal(reason)]))
+        await stored(place.agent.resume(session, denied, hooks=[_Dismissal(reason)]), "session")
 
     async def last_end(self, owner: str, place: StoredSession, session: Session) -> EndEvent:
         """Return how the last call of a loaded session ended, on which no run works."""
