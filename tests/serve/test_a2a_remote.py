@@ -435,6 +435,19 @@ async def test_a_stream_that_breaks_off_and_a_task_that_cannot_be_read() -> None
     assert ("the stream of task t broke off, and the task is not readable" in message, retryable) == (True, False)
 
 
+async def test_a_server_that_hangs_up_before_the_message_may_be_asked_again() -> None:
+    """While its card is read nothing has been sent that could have an effect."""
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        message, retryable, _ = await failure(RemoteAgent(f"http://{host}:{port}"))
+    assert ("failed, its card could not be read: " in message, retryable) == (True, True), message
+
+
 async def test_nonsense_is_a_clear_error() -> None:
     """Whatever the server sends, and without a second try."""
     deep = "[" * 100_000
