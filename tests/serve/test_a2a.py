@@ -160,6 +160,16 @@ async def test_a_suspension_is_answered_on_its_task() -> None:
             assert await answered(wrong) == ("input_required", "")
 
 
+async def test_an_answer_with_the_context_of_another_task_is_refused() -> None:
+    """The task continues to wait, and can be answered with its own context, or without one."""
+    async with served(app_of(paying())) as url, client_of(url, streaming=False) as client:
+        waits, other = [await task_of(client, said("Pay")) for _ in range(2)]
+        with pytest.raises(InvalidParamsError):
+            await task_of(client, said("approve", task=waits.id, context=other.context_id))
+        assert state(await client.get_task(GetTaskRequest(id=waits.id))) == "input_required"
+        assert reply(await task_of(client, said("approve", task=waits.id))) == "Result: paid 30"
+
+
 async def test_a_new_task_in_a_waiting_context_gets_the_questions() -> None:
     """So a client that lost its task, or a server that lost its tasks, can continue; the message is not taken as an
     answer.

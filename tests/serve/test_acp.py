@@ -178,6 +178,17 @@ async def test_a_prompt_streams_text_and_thinking(tmp_path: Path) -> None:
         assert await run.say(await opened(run, tmp_path), "cut") == "max_tokens"
 
 
+async def test_a_file_in_a_prompt_is_a_link_with_its_title_or_name(tmp_path: Path) -> None:
+    """The model reads the path; an editor sends a title for some files only."""
+    links = [
+        schema.ResourceContentBlock(type="resource_link", name="a.py", uri="file:///x/a.py", title=title)
+        for title in ("Start", None)
+    ]
+    async with running("plain", tmp_path) as run:
+        await run.conn.prompt(await opened(run, tmp_path), links)
+        assert run.editor.text().split() == ["[Start](/x/a.py)[a.py](/x/a.py)"]
+
+
 async def test_standard_output_is_the_protocols_alone(tmp_path: Path) -> None:
     """What the module, a tool and a child process print goes to standard error; a tool that reads finds nothing."""
     (tmp_path / "a.txt").write_text("inside")
