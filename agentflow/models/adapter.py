@@ -213,8 +213,8 @@ class Adapter(ABC):
         typed = self._typed(request.tools)
         if lacking := [spec.name for spec in request.tools if spec.native_only and spec.name not in typed]:
             raise UsageError(
-                f"The model {self._name!r} has no tool {lacking[0]!r} of its own, which the agent's tool needs. Remove the "
-                "tool, or use a model that has it: docs/computer.md lists them."
+                f"The model {self._name!r} has no tool {lacking[0]!r} of its own over {type(self).__name__}, which the agent's "
+                "tool needs. Remove the tool, or use a model that has it: docs/computer.md lists them."
             )
         tools = self._tools.arguments(request, profile)
         # Thoughts made with the real tools may be refused if stand-ins replace the tools.

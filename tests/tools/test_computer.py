@@ -9,6 +9,7 @@ import pytest
 from agentflow import Agent, Approve, DataBlock, Deny, PreActing, on
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.models.anthropic_wire import AnthropicWire
+from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.testing.wire import ScriptedCall, UseTool, WireReply, WireServer
 from agentflow.tools import Tool, ToolContext, computer_tool
@@ -117,10 +118,11 @@ def test_limits_of_arguments(name: str, legal: tuple[Any, ...], wrong: tuple[Any
     [
         *(AnthropicWire(name, api_key="k") for name in ("claude-opus-5-5", "claude-3-7-sonnet-20250219", "kimi-k2")),
         OpenAIWire("gpt-4o", api_key="k"),
+        LiteLLMModel("gemini/gemini-3.5-flash", api_key="k"),
     ],
     ids=lambda model: model.name,
 )
 async def test_models_without_it(model: Any) -> None:
     """A model that is not trained on this tool is refused before a request is sent."""
-    with pytest.raises(UsageError, match="has no tool 'computer' of its own"):
+    with pytest.raises(UsageError, match=f"has no tool 'computer' of its own over {type(model).__name__}"):
         await Agent("a", model, tools=[display([])]).call("Click OK.")

@@ -27,6 +27,7 @@ from agentflow import (
     PreActing,
     Session,
     Suspend,
+    ToolResultBlock,
     ToolUseBlock,
     on,
     tool,
@@ -41,7 +42,13 @@ from agentflow.testing.wire import ScriptedCall, UseTool, WireReply, WireServer
 from agentflow.tools import Tool, ToolContext, computer_tool
 from agentflow.vocabulary.chunks import ModelChunk, fold
 
-SHOT = DataBlock.from_bytes(b"\x89PNG\r\n\x1a\n" + bytes(8), "image/png")
+
+def shot(number: int = 0) -> DataBlock:
+    """A screenshot, after this number of actions."""
+    return DataBlock.from_bytes(b"\x89PNG\r\n\x1a\n" + bytes([number] * 8), "image/png")
+
+
+SHOT = shot()
 CLICK = {"type": "click", "button": "left", "x": 10, "y": 20}
 TYPE = {"type": "type", "text": "rm -rf /"}
 SEE = {"type": "screenshot"}
@@ -97,7 +104,9 @@ def display(done: list[Any], *, sees: bool = False, **options: Any) -> Tool[...,
 
     async def run(action: dict[str, Any], context: ToolContext) -> object:
         done.append(action)
-        return SHOT if sees or action["action"] == "screenshot" else "done"
+        if sees:
+            return shot(len(done))
+        return SHOT if action["action"] == "screenshot" else "done"
 
     return computer_tool(run, width=1024, height=768, **options)
 
@@ -133,10 +142,10 @@ def call(ident: str, *actions: object, checks: Sequence[object] = ()) -> dict[st
     }
 
 
-def seen(ident: str, **more: object) -> dict[str, Any]:
+def seen(ident: str, number: int = 0, **more: object) -> dict[str, Any]:
     image = {
         "type": "computer_screenshot",
-        "image_url": f"data:image/png;base64,{SHOT.data}",
+        "image_url": f"data:image/png;base64,{shot(number).data}",
         "detail": "original",
     }
     return {"type": "computer_call_output", "call_id": ident, "output": image, **more}
@@ -200,15 +209,16 @@ async def test_a_guard_sees_every_action(streamed: bool, closed_clients: None) -
     assert [cast("Any", one.body)["tools"] for one in server.requests] == [[{"type": "computer"}]] * 2
 
 
-async def test_one_denied_action(closed_clients: None) -> None:
+@pytest.mark.parametrize(("actions", "performed"), [([CLICK, TYPE, CLICK], 2), ([CLICK, TYPE], 1), ([TYPE, CLICK], 1)])
+async def test_one_denied_action(actions: list[Any], performed: int, closed_clients: None) -> None:
     """The later actions run, the screenshot is the last one, and the model reads what was denied."""
     done: list[Any] = []
-    async with WireServer.openai([asks(CLICK, TYPE, CLICK), "Done."]) as server:
+    async with WireServer.openai([asks(*actions), "Done."]) as server:
         await Agent("a", wire(server), tools=[display(done, sees=True)], hooks=[no_typing]).call("Go.")
-    assert [one["action"] for one in done] == ["left_click", "left_click"]
+    assert [one["action"] for one in done] == ["left_click"] * performed
     assert inputs(server)[1][1:] == [
-        call("call_wire_0_0", CLICK, TYPE, CLICK),
-        seen("call_wire_0_0"),
+        call("call_wire_0_0", *actions),
+        seen("call_wire_0_0", performed),
         {"role": "user", "content": "[result of computer, type] Denied: no typing"},
     ]
 
@@ -255,6 +265,9 @@ def clear(event: PreActing) -> None:
 
 
 ACKNOWLEDGED = [call("call_wire_0_0", SEE, checks=[CHECK]), seen("call_wire_0_0", acknowledged_safety_checks=[CHECK])]
+BLIND = ToolResultBlock("", "computer", (SHOT,), "denied")
+DENIED = {"type": "input_text", "text": "(denied)"}
+IMAGE = {"type": "input_image", "image_url": f"data:image/png;base64,{SHOT.data}"}
 UNDONE = function("call_wire_0_0-cu0", action="screenshot", openai=SEE, pending_safety_checks=[CHECK])
 
 
@@ -266,9 +279,18 @@ UNDONE = function("call_wire_0_0-cu0", action="screenshot", openai=SEE, pending_
         (clear, None, 1, ACKNOWLEDGED),
         (None, Deny("no"), 0, [UNDONE, returned("call_wire_0_0-cu0", "Denied: no")]),
         (None, Answer("later"), 0, [UNDONE, returned("call_wire_0_0-cu0", "later")]),
+        (None, Answer(BLIND), 0, [UNDONE, returned("call_wire_0_0-cu0", [DENIED, IMAGE])]),
         (refuse, None, 0, [UNDONE, returned("call_wire_0_0-cu0", "Denied: a check")]),
     ],
-    ids=["approved", "approved by a hook", "removed by a hook", "denied", "answered", "denied by a hook"],
+    ids=[
+        "approved",
+        "approved by a hook",
+        "removed by a hook",
+        "denied",
+        "answered",
+        "denied with an image",
+        "denied by a hook",
+    ],
 )
 async def test_safety_checks(hook: Any, decision: Any, performed: int, sent: Any, closed_clients: None) -> None:
     """Also without `requires_approval` an action with checks waits for a person. The checks are in its input, and are
@@ -394,16 +416,16 @@ async def test_thoughts_and_other_calls_beside_it(closed_clients: None) -> None:
         """Look."""
         return "nothing"
 
-    reply = WireReply(thinking="hm", calls=(act(SEE), ScriptedCall("look"), act(CLICK, SEE)))
+    reply = WireReply(thinking="hm", calls=(act(CLICK, SEE), ScriptedCall("look"), act(SEE)))
     async with WireServer.openai([reply, "Done."]) as server:
         options = ModelOptions(thinking="low")
         await Agent("a", wire(server), tools=[display([]), look], options=options).call("Go.")
     thought, *rest = inputs(server)[1][1:]
     assert thought["type"] == "reasoning"
     assert rest == [
-        call("call_wire_0_0", SEE),
+        call("call_wire_0_0", CLICK, SEE),
         {"type": "function_call", "call_id": "call_wire_0_1", "name": "look", "arguments": "{}"},
-        call("call_wire_0_2", CLICK, SEE),
+        call("call_wire_0_2", SEE),
         seen("call_wire_0_0"),
         returned("call_wire_0_1", "nothing"),
         seen("call_wire_0_2"),
@@ -533,8 +555,7 @@ def test_the_fold_of_the_split_is_what_was_received(actions: list[Any], checks: 
     received = call("call_1", *actions, checks=checks)
     parts = split(received)
     calls = [{"type": "function_call", "call_id": one, "name": "computer", "arguments": text} for one, text in parts]
-    image = [{"type": "input_image", "image_url": f"data:image/png;base64,{SHOT.data}"}]
-    outputs = [returned(one, image) for one, _ in parts]
+    outputs = [returned(one, [IMAGE]) for one, _ in parts]
     more: dict[str, Any] = {"acknowledged_safety_checks": checks} if checks else {}
     sent = [{**received, "id": "cu_call_1"}, seen("call_1", **more)]
     assert joined([*calls, *outputs], ()) == sent
