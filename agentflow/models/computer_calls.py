@@ -37,7 +37,9 @@ Item = dict[str, Any]
 
 COMPUTER: Final = "computer"
 """The tool's name."""
-_BUTTONS: Final = {"left": "left_click", "right": "right_click", "wheel": "middle_click"}
+_BUTTONS: Final = {"left": "left_click", "right": "right_click", "wheel": "middle_click", "middle": "middle_click"}
+_IN_THE_GUIDE: Final = {"scrollX": "scroll_x", "scrollY": "scroll_y"}
+"""Names of fields in the guide that differ from the types."""
 _PIXELS: Final = 120
 """Pixels of one step of a mouse wheel, as in Chromium."""
 _SECONDS: Final = 2
@@ -78,11 +80,11 @@ class _Placed(_Held, kw_only=True):
 
 
 class _Click(_Placed, tag="click", kw_only=True):
-    button: Literal["left", "right", "wheel"] = "left"
+    button: Literal["left", "right", "wheel", "middle"] = "left"
 
 
-class _DoubleClick(_Placed, tag="double_click"):
-    pass
+class _DoubleClick(_Placed, tag="double_click", kw_only=True):
+    button: Literal["left"] = "left"
 
 
 class _Move(_Placed, tag="move"):
@@ -95,7 +97,7 @@ class _Scroll(_Placed, tag="scroll", kw_only=True):
 
 
 class _Drag(_Held, tag="drag"):
-    path: Annotated[list[_Point], msgspec.Meta(min_length=2)]
+    path: Annotated[list[_Point | tuple[int, int]], msgspec.Meta(min_length=2)]
 
 
 class _Keypress(msgspec.Struct, gc=False, tag_field="type", tag="keypress"):
@@ -252,10 +254,12 @@ def translated(action: object) -> Item:
         >>> translated({"type": "click", "button": "back", "x": 1, "y": 2})
         {'action': 'unsupported click'}
     """
+    given = cast("Item", action) if isinstance(action, dict) else {}
+    fields = {_IN_THE_GUIDE.get(name, name): value for name, value in given.items()}
     try:
-        known = cast("_Action", msgspec.convert(action, _ACTION))
+        known = cast("_Action", msgspec.convert(fields, _ACTION))
     except msgspec.ValidationError:
-        kind = field(action, "type")
+        kind = fields.get("type")
         return {"action": f"{_UNSUPPORTED} {kind:.40}" if isinstance(kind, str) else _UNSUPPORTED}
     match known:
         case _Click():
@@ -270,7 +274,7 @@ def translated(action: object) -> Item:
             way = ("left" if right < 0 else "right") if right else ("up" if down < 0 else "down")
             made = {"action": "scroll", "scroll_direction": way, "scroll_amount": _steps(abs(right or down))}
         case _Drag(path=path):
-            points = [[point.x, point.y] for point in path]
+            points = [[point.x, point.y] if isinstance(point, _Point) else [*point] for point in path]
             made = {"action": "left_click_drag", "start_coordinate": points[0], "coordinate": points[-1]}
             if len(points) > 2:
                 made["path"] = points

@@ -354,6 +354,38 @@ async def test_an_unknown_action(action: dict[str, Any], closed_clients: None) -
     assert error["output"].endswith(f'got "{name}"')
 
 
+@pytest.mark.parametrize(
+    ("action", "made"),
+    [
+        ({**CLICK, "button": "middle"}, {"action": "middle_click", "coordinate": [10, 20]}),
+        ({"type": "click", "x": 1, "y": 2}, {"action": "left_click", "coordinate": [1, 2]}),
+        ({"type": "double_click", "button": "right", "x": 1, "y": 2}, {"action": "unsupported double_click"}),
+        (
+            {"type": "scroll", "x": 1, "y": 2, "scrollX": 0, "scrollY": -240},
+            {"action": "scroll", "coordinate": [1, 2], "scroll_direction": "up", "scroll_amount": 2},
+        ),
+        (
+            {"type": "drag", "path": [[1, 2], [3, 4]]},
+            {"action": "left_click_drag", "start_coordinate": [1, 2], "coordinate": [3, 4]},
+        ),
+        ("screenshot", {"action": "unsupported"}),
+    ],
+)
+def test_forms_of_an_action(action: Any, made: dict[str, Any]) -> None:
+    """Forms that OpenAI's guide has and its types do not are understood; nothing is guessed."""
+    assert translated(action) == made
+
+
+async def test_a_path_that_leaves_the_display(closed_clients: None) -> None:
+    """All points of a drag are checked."""
+    done: list[Any] = []
+    path = [{"x": 1, "y": 2}, {"x": 5000, "y": 9}, {"x": 3, "y": 4}]
+    async with WireServer.openai([asks({"type": "drag", "path": path}), "Done."]) as server:
+        await Agent("a", wire(server), tools=[display(done)]).call("Go.")
+    assert done == []
+    assert "path [5000, 9] is outside the display of 1024 x 768 pixels" in inputs(server)[1][2]["output"]
+
+
 @pytest.mark.parametrize("actions", [[CLICK], [SEE, CLICK]])
 async def test_no_screenshot_of_the_last_action(actions: list[Any], closed_clients: None) -> None:
     """The results are sent as those of functions: no picture is invented, and none is shown that is out of date."""
@@ -573,15 +605,17 @@ async def test_models_without_it(name: str) -> None:
 
 
 async def test_checks_in_a_script() -> None:
-    """The checks need no wire: any call with them waits, and a hook that suspends first is the one that is named."""
+    """The checks need no wire: any call with them waits, unless it would not run, and a guard that suspends first is the
+    one that is named.
+    """
 
-    @on
+    @on(guard=True)
     def ask(event: PreActing) -> Suspend:
         return Suspend({"why": "mine"})
 
-    use = ToolUseBlock("t1", "computer", {"action": "screenshot", "pending_safety_checks": [CHECK]})
     hooks: list[str] = []
-    for extra in ([], [ask]):
+    for action, extra in (("screenshot", []), ("screenshot", [ask]), ("format_disk", [])):
+        use = ToolUseBlock("t1", "computer", {"action": action, "pending_safety_checks": [CHECK]})
         model: Model = ScriptedModel([use, "Done."])
         shown = Agent("a", cast("Any", model), tools=[display([])], hooks=extra)
         hooks += [waits.hook for waits in (await shown.call("Go.")).pending]
