@@ -44,20 +44,17 @@ _SCHEMA: Final[dict[str, Any]] = {
     },
     "required": ["action"],
 }
-
-
 _WIRE_FIELDS: Final = ("openai", "pending_safety_checks")
 """Fields of the input for hooks and the wire."""
 
 
 def safety_checks(event: PreActing) -> Suspend | None:
-    """Let an action with safety checks wait for a person, unless one has approved it."""
+    """Let an action with safety checks wait for a person, unless a hook has approved it. (On a resume, `Suspend` passes.)"""
     use = event.tool_use
-    if not use.input.get("pending_safety_checks") or use.input.get("action") not in _ACTIONS:
-        return None  # (an unknown action does not run)
-    if event.approval is not None or event.context.approved(use.id):
-        return None
-    return Suspend({"tool": use.name, "input": dict(use.input)})
+    runs = use.input.get("action") in _ACTIONS  # an unknown action is an error for the model
+    if use.input.get("pending_safety_checks") and runs and not event.context.approved(use.id):
+        return Suspend({"tool": use.name, "input": dict(use.input)})
+    return None
 
 
 def computer_tool(
