@@ -4,7 +4,8 @@ Rules:
 
 1. Each action is an ordinary tool call: hooks can change, approve and deny it, and a screenshot is a `DataBlock` of its result.
 2. The arguments are checked before the function runs: a known action, and coordinates on the display.
-3. A model that is not trained on the tool is refused: it would guess coordinates.
+3. A model that is not trained on the tool is refused: it would guess coordinates. Gemini is refused too: its results need the
+   page's address, which the function does not return, and LiteLLM passes on only the environment of a browser.
 4. The function gets Anthropic's actions from all models; OpenAI's are translated before (`models/computer_calls.py`).
 5. An action with safety checks of OpenAI's waits for a person, also without `requires_approval`.
 """
