@@ -286,6 +286,15 @@ async def test_a_living_process_keeps_its_lease(open_store: OpenStore, url: str)
     assert await _until(lambda: other.lease("s", "next", 60))
 
 
+async def test_an_idle_process_keeps_its_lease(open_store: OpenStore, url: str) -> None:
+    """A held lease is renewed before it runs out, even if its process asks nothing else of the store."""
+    await _claimed(open_store(on_conflict="wait", lease_seconds=0.9))
+    first, begun = expiry(url), time.monotonic()
+    while expiry(url) == first:
+        assert time.monotonic() < begun + 0.9
+        await asyncio.sleep(0.01)
+
+
 async def test_a_lease_is_renewed_twice_before_it_could_run_out(open_store: OpenStore) -> None:
     """The shortest held lease determines the interval; without one, nothing is renewed."""
     holder = open_store(on_conflict="wait", lease_seconds=30)
