@@ -374,6 +374,7 @@ def test_an_agent_and_its_client_have_the_same_defaults() -> None:
             compared += 1
     assert compared >= 4
     assert signature(DurableClient.stream).parameters["since"].default == 0
+    assert [signature(made).parameters["poll"].default for made in (DurableClient, DurableAgent)] == [0.1, 0.1]
 
 
 def test_a_session_has_one_queue(url: str) -> None:

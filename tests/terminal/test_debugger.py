@@ -138,7 +138,7 @@ async def test_a_long_line_is_left_to_the_terminal() -> None:
     """Values are not broken up by us: what is copied from the screen is the original text."""
 
     async def commands() -> AsyncIterator[str]:
-        for command in ("show tool_use", "continue"):
+        for command in ("edit approval", "show tool_use", "continue"):
             yield command
 
     file, text = io.StringIO(), "word " * 60 + "end"
@@ -146,6 +146,7 @@ async def test_a_long_line_is_left_to_the_terminal() -> None:
     model = ScriptedModel([ToolUseBlock("t1", "look", {"at": text}), "Done."])
     await Agent("a", model, hooks=[point]).call("Go")
     assert text in file.getvalue()
+    assert "Usage: edit FIELD. Writable fields: tool_use." in file.getvalue()
 
 
 def test_without_a_terminal_nobody_is_asked(program: Any) -> None:
