@@ -451,3 +451,16 @@ def test_other_types_and_defaults_are_left_to_pydantic(kind: Any, default: Any) 
         inspect.Parameter("b", inspect.Parameter.KEYWORD_ONLY, default=default),
     ]
     assert plain_schemas(parameters, {"a": int, "b": kind}) is None
+
+
+@pytest.mark.parametrize("wrong", [list[enum.EnumType], dict[str, enum.EnumType], str | enum.EnumType])
+def test_the_error_names_the_parameter_that_a_model_cannot_fill(wrong: Any) -> None:
+    """It is named alone, whatever stands before and after it."""
+
+    async def find(text: str, flag: Any, most: int) -> str:
+        """Find."""
+        return ""
+
+    find.__annotations__["flag"] = wrong
+    with pytest.raises(UsageError, match="a model cannot fill parameter 'flag': Unable to generate"):
+        tool(find).prepare()
