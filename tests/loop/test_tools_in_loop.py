@@ -1,13 +1,26 @@
 """Tools as the loop runs them: limits, faults, arguments, chunks, context variables."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
 from eventlog import Recorder, history, streamed, use
 
-from agentflow import Agent, Error, Hook, PostActing, ToolContext, ToolEmitter, ToolUseBlock, after_each_tool, on, tool
+from agentflow import (
+    ActingChunk,
+    Agent,
+    Error,
+    Hook,
+    PostActing,
+    ToolContext,
+    ToolEmitter,
+    ToolUseBlock,
+    after_each_tool,
+    on,
+    tool,
+)
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
 
@@ -300,3 +313,26 @@ async def test_malformed_arguments_are_told_to_the_model(raw: str) -> None:
     assert (await agent.call("go")).text == "end"
     result = agent.session().messages[2].tool_results[0]
     assert (runs, result.state, errors) == ([], "error", ["ToolArgumentError"])
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 3])
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_streaming_tool_has_one_limit_for_all_its_steps(watched: bool, chunks: int) -> None:
+    """It is ended in whatever step the time runs out, with hooks of its chunks or without."""
+
+    @tool(type="read", timeout=5)
+    async def drips() -> AsyncIterator[str]:
+        """Emit, then hang."""
+        for _ in range(chunks):
+            await asyncio.sleep(1)
+            yield "drip"
+        await asyncio.sleep(3600)
+
+    async def main() -> tuple[str, float]:
+        agent = Agent("a", ScriptedModel([use("t1", "drips"), "end"]), tools=[drips])
+        if watched:
+            agent.on(ActingChunk, lambda event: None)
+        await agent.call("go")
+        return agent.session().messages[2].tool_results[0].state, asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == ("timeout", 5)
