@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from operator import is_
@@ -44,6 +45,7 @@ __all__ = [
     "SideWrapper",
     "VerdictListener",
     "clock_of",
+    "in_awaited_hook",
     "notify_all",
     "recorded",
     "skip_unchanged",
@@ -124,6 +126,10 @@ class ChangeListener(Hook):
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Called before a hook receives an event. If it returns an awaitable, that is awaited first."""
+        return None
+
+    def on_end(self, hook: Hook, event: Event) -> Awaitable[None] | None:
+        """Called after an awaited hook has returned or failed. If it returns an awaitable, that is awaited first."""
         return None
 
     def on_injection(self, hook: Hook, event: Event) -> None:
@@ -282,6 +288,14 @@ async def _settled(
     return result
 
 
+def in_awaited_hook() -> bool:
+    """Whether the running code is that of a hook that had to be awaited."""
+    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
+    while frame is not None and frame.f_code is not _settled.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
 class _Marking:
     """Notifies listeners when a hook begins and when it injects messages.
 
@@ -293,6 +307,7 @@ class _Marking:
     def __init__(self, hook: Hook, listeners: Listeners) -> None:
         self._hook = hook
         self._begins = tuple([one for one in listeners if type(one).on_begin is not ChangeListener.on_begin])
+        self._ends = tuple([one for one in listeners if type(one).on_end is not ChangeListener.on_end])
         self._injects = tuple([one for one in listeners if type(one).on_injection is not ChangeListener.on_injection])
 
     def injections(self, event: Event) -> Injections:
@@ -304,6 +319,8 @@ class _Marking:
 
     def around(self, call: Call) -> Call:
         """Wrap the hook's call so that its beginning is reported."""
+        if self._ends:
+            call = partial(self._until_end, call)
         if not self._begins:
             return call
 
@@ -320,6 +337,19 @@ class _Marking:
             return call(event)
 
         return begun
+
+    def _until_end(self, call: Call, event: Event) -> Any:
+        result = call(event)
+        return result if result is None or not is_later(result) else self._settled_until_end(result, event)
+
+    async def _settled_until_end(self, result: Any, event: Event) -> Any:
+        try:
+            return await settle(result)
+        finally:
+            for listener in self._ends:
+                waits = listener.on_end(self._hook, event)
+                if waits is not None:
+                    await waits
 
 
 class _Watch:

@@ -454,10 +454,11 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
 class _CallTasks:
     """The tasks of some works, and the works that wait for a task to end."""
 
-    __slots__ = ("_changed", "_scope", "failures", "running", "waiting")
+    __slots__ = ("_changed", "_failed", "_scope", "failures", "running", "waiting")
 
     def __init__(self, scope: RunScope, works: Sequence[Work]) -> None:
         self.failures: list[BaseException] = []
+        self._failed = False
         self._scope = scope
         self.waiting = list(reversed(works))
         self._changed: asyncio.Future[None] | None = None
@@ -480,6 +481,11 @@ class _CallTasks:
         self.waiting.clear()
         self._scope.cancel_tasks(list(self.running))
 
+    def _stop(self) -> None:
+        if self.running:
+            self._scope.stop()
+        self.cancel()
+
     async def _run(self, work: Work) -> None:
         try:
             await work()
@@ -492,8 +498,9 @@ class _CallTasks:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.running.pop(task, None)
         if self.failures:
-            self._scope.stopped = True
-            self.cancel()
+            if not self._failed:
+                self._failed = True
+                self._scope.fail(self._stop)
         elif self.waiting and not self._scope.stopped:
             self.begin()
         if not self.running and self._changed is not None and not self._changed.done():

@@ -20,6 +20,7 @@ import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Set
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from agentflow._support.cancellation import cancel_requests, forget_cancellations
@@ -77,8 +78,11 @@ class RunScope:
         stopped: Whether its work should stop: it was cancelled, or one of several parallel tool calls has failed.
         cleaning: The tasks in which library code cleans up. Hooks run in them although the run is stopped.
         halting: Whether it should stop at its next safe point.
-        at: The `positions` at which it was cancelled from outside. `listener` is called then, after the cause is set.
+        at: The `positions` at which it was cancelled from outside.
+        listener: Called when it is cancelled, after the cause is set, or when a parallel tool call fails beside others.
         turn: Awaited with its id by each call of a parallel round before it starts; set by a replay.
+        delay: Called instead of a cancellation that its own code requests, with the cancellation, and whether the reason is
+            the failure of a parallel tool call; set by a replay.
         waits: What it waits for as a part of a tool call; None if it is not a part of one.
     """
 
@@ -89,6 +93,7 @@ class RunScope:
     settled: tuple[Any, BaseException | None] = (None, None)
     _abandon: Callable[[], object] | None = None
     turn: Callable[[str], Awaitable[None]] | None = None
+    delay: Callable[[Callable[[], None], bool], object] | None = None
     _caller: weakref.ref[asyncio.Task[Any]] | None = None
     _inner: list[RunScope] | None = None
     _raised_in: tuple[asyncio.Task[Any] | None, ...] = ()
@@ -257,12 +262,17 @@ class RunScope:
 
     def cancel(self, kind: CauseKind, reason: str) -> None:
         """Cancel the run, from any task or thread. The first cause counts. No effect after the run is finished."""
+        inside = self.works_in(_running_task())
+        if inside and self.delay is not None:
+            self.delay(partial(self._cancel, kind, reason, True), False)
+        else:
+            self._cancel(kind, reason, inside)
+
+    def _cancel(self, kind: CauseKind, reason: str, inside: bool) -> None:
         if self.state == "done":
             return
-        running = _running_task()
-        inside = self.works_in(running)
         if self.cause is None and self.state != "ending":
-            by_caller = not inside and self.parent is not None and self.parent.includes(running)
+            by_caller = not inside and self.parent is not None and self.parent.includes(_running_task())
             self.cause = Cause(kind, reason, inside, by_caller)
             self.stopped = True
             if not inside and not by_caller and self._in_own_thread():
@@ -288,6 +298,20 @@ class RunScope:
                 self.listener()
             self._stop_inner()
 
+    def fail(self, stop: Callable[[], None]) -> None:
+        """Call `stop` after a parallel tool call has failed, to cancel the others."""
+        if self.delay is None or self.stopped:
+            stop()
+        else:
+            self.delay(stop, True)
+
+    def stop(self) -> None:
+        """Let the parallel tool calls raise at their next checkpoints."""
+        if not self.stopped:
+            self.stopped = True
+            if self.listener is not None:
+                self.listener()
+
     def _stop_inner(self) -> None:
         """Stop the child runs for which a task of this run waits, before the cancellation reaches that task."""
         for child in self.inner:
@@ -304,12 +328,12 @@ class RunScope:
         """The scopes of its child runs."""
         return tuple(self._inner or ())
 
-    def positions(self) -> tuple[str, ...]:
+    def positions(self, requester: asyncio.Task[Any] | None = None) -> tuple[str, ...]:
         """Return the positions at which it is suspended: the driver's, then those of parallel tool calls and child
-        runs, sorted."""
+        runs, sorted. Of a task that requests the cancellation itself, it is `here`."""
         if self.task is None or self.state == "new":
             return ("new",)
-        return positions(self.task, self.tasks, [inner.positions() for inner in self.inner])
+        return positions(self.task, self.tasks, [inner.positions() for inner in self.inner], requester)
 
     def _deliver(self) -> None:
         """Cancel the task once, unless a checkpoint has raised in it, and start the time limit for cleanup."""
@@ -383,6 +407,10 @@ class RunScope:
         task = asyncio.current_task()
         if task not in self._raised_in:
             self._raised_in = (*self._raised_in, task)
+
+    def has_raised_in(self, task: asyncio.Task[Any]) -> bool:
+        """Whether a checkpoint has raised in a task, or library code is cleaning up in it."""
+        return task in self._raised_in or task in self.cleaning
 
     def cancel_tasks(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
         """Cancel tasks of parallel tool calls, except those in which a checkpoint has raised already."""

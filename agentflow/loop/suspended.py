@@ -77,7 +77,10 @@ def position(task: asyncio.Task[Any]) -> str:
 
 
 def positions(
-    driver: asyncio.Task[Any], beside: Iterable[Iterable[asyncio.Task[Any]]], inside: Iterable[Iterable[str]]
+    driver: asyncio.Task[Any],
+    beside: Iterable[Iterable[asyncio.Task[Any]]],
+    inside: Iterable[Iterable[str]],
+    requester: asyncio.Task[Any] | None = None,
 ) -> tuple[str, ...]:
     """Return where a run is suspended.
 
@@ -85,14 +88,16 @@ def positions(
         driver: The task of its driver, which comes first.
         beside: The tasks of its parallel tool calls, by group.
         inside: The positions of its child runs.
+        requester: A task of the run whose position is `here`, because it runs.
 
     Returns:
         The positions; empty if they cannot be determined, since a cancellation must not fail because of this.
     """
     try:
-        others = [position(task) for tasks in beside for task in tasks if not task.done()]
+        tasks = [driver, *(task for group in beside for task in group if not task.done())]
+        first, *others = ["here" if task is requester else position(task) for task in tasks]
         others += [f"{n}> {place}" for places in inside for n, place in enumerate(places)]
-        return (position(driver), *sorted(others))
+        return (first, *sorted(others))
     except Exception:  # a hook's `name` may raise
         return ()
 

@@ -410,10 +410,12 @@ class MarkEntry:
     call: CallRef
     number: Count = 0
     time: Time = 0.0
-    what: Literal["began", "injected", "decided", "read", "unread"]
+    what: Literal["began", "injected", "decided", "read", "unread", "failed"]
     n: Count | None = None
     seq: Count = 0
     hook: str = ""
+    at: tuple[str, ...] = ()
+    given: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

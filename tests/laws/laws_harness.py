@@ -10,6 +10,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from itertools import count
 from typing import Any, ClassVar, TypeVar
 
 from clocks import LoopClock
@@ -90,9 +91,15 @@ def _closes_dropped(task: Any) -> bool:
     return isinstance(task, asyncio.Task) and task.get_name() == "agentflow: closing a dropped stream"
 
 
+_RUNS = count(1)
+
+
 def run(main: Callable[[], Coroutine[Any, Any, T]], seconds: int = REAL_SECONDS) -> T:
     """Run to the end in virtual time; fail if anything hangs or leaks."""
     if SOAK:
+        if next(_RUNS) % 100 == 0:  # frozen objects are never collected: without this, all worlds and their tasks stay
+            gc.unfreeze()
+            gc.collect()
         gc.freeze()  # the collection after the run sees the run's objects only, not those of the generator of programs
     loop = VirtualClockLoop()
     loose: list[str] = []

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from itertools import count
 from pathlib import Path as FilePath
 from typing import Any
 
 from hypothesis import strategies as st
 from laws_harness import run
-from laws_programs import Path, Program
+from laws_programs import HookPlan, Path, Piece, Program, programs
 from laws_teams import Team, called
+from test_laws_replay import NAMES, lived, replayable, told
 from test_laws_replay import Team as ProgramTeam
-from test_laws_replay import lived, told
 
 from agentflow._support.ids import new_id
 from agentflow.recording import RunLog, load
@@ -23,13 +24,38 @@ from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay, ReplayResult
 from agentflow.state import SqlStore
 
-__all__ = ["KEPT", "STAYING", "program_departs", "team_departs"]
+__all__ = ["KEPT", "STAYING", "acting_beside", "program_departs", "team_departs"]
 
 KEPT = ("memory", "file", "folder", "file", "memory", "file", "folder", "file", "memory", "sql")
 """Where logs are kept, in turn."""
 STAYING = st.builds(Path, st.sampled_from(["call", "stream"]), slow_reader=st.booleans())
 """Callers who stay to the end."""
 _NUMBER = count(1).__next__
+
+_ACTING = ["interrupt", "inject-interrupt", "inject", "inject-transient", "inject-raise", "raise", "raise-veto", "junk"]
+_BESIDE = st.builds(
+    lambda event, action, nth, style, failure, priority: HookPlan(
+        event, action, nth, "edit", style, failure, priority, False
+    ),
+    st.sampled_from(["PreActing", "PostActing", "ActingChunk"]),
+    st.sampled_from(_ACTING),
+    st.integers(1, 3),
+    st.sampled_from(["sync", "async", "async", "mono"]),
+    st.sampled_from([None, "abort", "skip"]),
+    st.sampled_from([5, 10, 300]),
+)
+_PARALLEL = st.lists(
+    st.sampled_from(["slow_look", "slow_read", "helper", "talk", "flow", "read", "cleans"]), min_size=2, max_size=4
+)
+
+
+@st.composite
+def acting_beside(draw: st.DrawFn) -> Program:
+    """A program in which hooks interrupt the call, inject or fail beside parallel tools."""
+    program, hooks = draw(programs(names=NAMES, paths=STAYING)), draw(st.lists(_BESIDE, min_size=1, max_size=2))
+    calls = tuple(Piece("call", id=f"t{n}", name=name, args='{"x": 1}') for n, name in enumerate(draw(_PARALLEL)))
+    hooks = (*program.hooks, *hooks)
+    return replayable(replace(program, replies=(calls, *program.replies), hooks=hooks, schedule="PARALLEL"))
 
 
 class DefaultIds(ProgramTeam):

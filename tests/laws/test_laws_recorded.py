@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from laws_programs import AroundPlan, HookPlan, Path, Piece, Program, programs
-from laws_recorded import KEPT, STAYING, program_departs, team_departs
+from laws_recorded import KEPT, STAYING, acting_beside, program_departs, team_departs
 from test_laws_replay import NAMES, replayable
 
 
@@ -31,6 +31,51 @@ def test_a_program_that_is_not_cut_runs_again_as_it_did(
     """It holds wherever the log is stored."""
     note(repr(program))
     assert program_departs(program, kept, tmp_path_factory.mktemp("logs")) is None
+
+
+@settings(max_examples=settings().max_examples // 4)
+@given(acting_beside(), st.sampled_from(KEPT))
+def test_hooks_that_interrupt_inject_or_fail_beside_parallel_tools_do_so_in_their_turn(
+    tmp_path_factory: pytest.TempPathFactory, program: Program, kept: str
+) -> None:
+    """It holds for hooks that are awaited, and that act in the same turn of the event loop as others."""
+    note(repr(program))
+    assert program_departs(program, kept, tmp_path_factory.mktemp("logs")) is None
+
+
+def _beside(names: str, *hooks: HookPlan) -> Program:
+    calls = tuple(
+        Piece("call", id=f"t{n}", name=name, args='{"message": "go"}' if name == "helper" else '{"x": 1}')
+        for n, name in enumerate(names.split())
+    )
+    return Program((calls,), hooks, (), Path("call"), 3, "PARALLEL", "fresh", "memory", False)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        _beside(
+            "talk flow flow slow_look",
+            HookPlan("PostActing", "Again", 1, "edit", "async", "abort"),
+            HookPlan("ActingChunk", "interrupt", 3, "edit", "async", "skip", 5),
+        ),
+        _beside("helper read talk read", HookPlan("ActingChunk", "inject-interrupt", 1, "edit", "async", "skip", 10)),
+        _beside("read slow_look helper flow", HookPlan("PreActing", "interrupt", 2, "edit", "async", "skip", 10)),
+        _beside("slow_look helper read slow_look", HookPlan("PostActing", "junk", 2, "edit", "sync", None, 10)),
+        _beside("slow_read slow_read slow_read", HookPlan("PostActing", "raise", 2, "edit", "sync", "abort", 300)),
+        _beside("talk cleans cleans flow", HookPlan("PostActing", "raise-veto", 3, "edit", "async", "skip", 300)),
+        _beside("cleans read", HookPlan("PostActing", "raise", 1, "edit", "async", None, 10)),
+        _beside(
+            "read slow_read cleans",
+            HookPlan("PreActing", "junk", 3, "edit", "async", "abort", 5),
+            HookPlan("PreActing", "interrupt", 2, "edit", "async", "abort", 5),
+        ),
+    ],
+    ids=lambda program: " + ".join(f"{plan.event} {plan.action}" for plan in program.hooks),
+)
+def test_these_hooks_act_in_their_turn(program: Program, tmp_path: FilePath) -> None:
+    """Each of these once acted earlier in the replay than in the recording, or cancelled other calls elsewhere."""
+    assert program_departs(program, "memory", tmp_path) is None
 
 
 ASKED_BESIDE_OTHERS = (

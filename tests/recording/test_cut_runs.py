@@ -118,7 +118,7 @@ def test_a_run_that_never_starts_is_waited_for_a_second() -> None:
 
     async def main() -> float:
         finished = asyncio.Event()
-        RecordedCancellation(InterruptEntry(call="c"), 0, lambda: None, finished.set).start()
+        RecordedCancellation((), 0, lambda: None, lambda _: None, finished.set).start()
         await finished.wait()
         return asyncio.get_running_loop().time()
 

@@ -280,7 +280,7 @@ class EntryBuilder:
         match kind:
             case "started":
                 self._works[values["n"]] = line["tool_use"]
-            case "interrupt" if self._raw:
+            case "interrupt" | "mark" if self._raw and "at" in values:
                 line["given"] = [*self._raw]
             case _:
                 pass

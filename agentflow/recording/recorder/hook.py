@@ -36,6 +36,7 @@ from agentflow.hooks.recording import (
     HookCall,
     LayerRun,
     SideWrapper,
+    in_awaited_hook,
 )
 from agentflow.hooks.wrapping import ModelSource, ToolSource, checks_its_end
 from agentflow.loop.run import RunBase, current_turn
@@ -342,6 +343,8 @@ class Recorder(ChangeListener, SideWrapper):
         place = (
             RecordedCall(_NO_CALL) if frame is None else self._places.get(frame.call_id) or self._begin(event, frame)
         )
+        if effect.get("error") is not None and place.begun:
+            self._write_begun(place, event.seq)  # a failure has a position in the order too
         line: Line = {"hook": hook.name, "priority": hook.priority, "event": type(event).__name__, "via": via}
         line.update({"seq": event.seq, "iteration": event.iteration, "time": event.time})
         line.update({"tool_use": getattr(event, "tool_use", None), "duration_ms": of.duration_ms, **effect})
@@ -395,14 +398,23 @@ class Recorder(ChangeListener, SideWrapper):
     def _look_for_end(self, place: RecordedCall, run: RunBase) -> None:
         """Record the cause of an early end of the call: at once, or with the call's first event if it came earlier."""
         cause = run.scope.cause
+        now = run.config.clock.now()
+        if cause is None and run.scope.stopped:
+            self._in_order(place, "mark", {"time": now, "what": "failed", "at": run.scope.positions()})
         if cause is None or place.interrupted:
             return
         place.interrupted = True
-        line: Line = {"time": run.config.clock.now(), "how": cause.kind, "reason": cause.reason, "at": run.scope.at}
+        at = run.scope.at
+        work = None
+        if cause.inside and cause.kind == "interrupted":
+            work = _work_running_here()
+            if in_awaited_hook():
+                at = run.scope.positions(asyncio.current_task())
+        line: Line = {"time": now, "how": cause.kind, "reason": cause.reason, "at": at}
         line.update({"by_itself": cause.inside or None, "by_caller": cause.by_caller or None})
         match cause.kind:
             case "interrupted":
-                line.update({"how": "interrupt", "work": _work_running_here() if cause.inside else None})
+                line.update({"how": "interrupt", "work": work})
             case "cancelled" | "closed":
                 line.update({"how": "left", "reason": "the reader has gone" if cause.kind == "closed" else ""})
             case "timeout" | "shutdown":

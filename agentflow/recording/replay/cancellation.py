@@ -1,4 +1,4 @@
-"""Repeat a recorded cancellation from outside, in order and at the point at which the run was suspended.
+"""Repeat a recorded cancellation, in order and at the point at which the run was suspended.
 
 Rules:
 
@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Final, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
 
 from agentflow.loop.scope import CauseKind, RunScope
 from agentflow.recording.entries import InterruptEntry
 
-__all__ = ["RecordedCancellation", "kind_of"]
+__all__ = ["CancellationRequest", "RecordedCancellation", "cancel_from_outside", "kind_of"]
 
 _TURNS: Final = 30
 """Turns of the event loop without a change after which only time can bring one."""
@@ -35,23 +35,69 @@ def kind_of(entry: InterruptEntry) -> CauseKind:
     return "interrupted" if entry.how == "interrupt" else entry.how
 
 
+def cancel_from_outside(entry: InterruptEntry, scope: RunScope) -> None:
+    """Cancel a run as it was cancelled in the recording."""
+    kind = kind_of(entry)
+    if kind == "timeout" and scope.timeout is None:
+        kind = "interrupted"
+    scope.cancel(kind, entry.reason or "its caller was cancelled")
+
+
+class CancellationRequest:
+    """A request of a run's own code to cancel it, or parallel tool calls after a failure. It waits for its turn.
+
+    Args:
+        cancel: Cancels the run.
+
+    Attributes:
+        task: The task in which the hook runs; None for a failure, after which its task has ended.
+    """
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self.task = asyncio.current_task()
+        self._cancel = cancel
+        self._performed = asyncio.get_running_loop().create_future()
+
+    def perform(self) -> None:
+        """Cancel the run, and let the hook's task continue first."""
+        if not self._performed.done():
+            self._performed.set_result(None)
+        self._cancel()
+
+    def performed(self) -> Awaitable[None] | None:
+        """Return what the hook's task awaits; None if the run is cancelled already, or it is another task."""
+        if self._performed.done() or self.task is not asyncio.current_task():
+            return None
+        return self._performed
+
+
 class RecordedCancellation:
     """One recorded cancellation.
 
     Args:
-        entry: Its entry in the recording.
+        at: The positions at which the run was suspended.
         wait: Seconds since the previous recorded action.
         scope: Returns the scope of the run, once it exists.
+        perform: Cancels the run.
         on_finished: Called when the cancellation is done or not needed.
+        requester: The task of the hook that requests it.
     """
 
     def __init__(
-        self, entry: InterruptEntry, wait: float, scope: Callable[[], RunScope | None], on_finished: Callable[[], None]
+        self,
+        at: tuple[str, ...],
+        wait: float,
+        scope: Callable[[], RunScope | None],
+        perform: Callable[[RunScope], None],
+        on_finished: Callable[[], None],
+        requester: asyncio.Task[Any] | None = None,
     ) -> None:
-        self._entry = entry
+        self._at = at
         self._wait = wait
         self._scope = scope
+        self._perform = perform
         self._on_finished = on_finished
+        self._requester = requester
         self._seen: tuple[str, ...] | None = None
         self._unchanged = 0
         self._waited = 0.0
@@ -77,7 +123,7 @@ class RecordedCancellation:
         scope = self._scope()
         if scope is None or scope.cause is not None or scope.state in ("ending", "done"):
             return
-        if scope.positions() == self._entry.at:
+        if scope.positions(self._requester) == self._at:
             self._cancel(scope)
         else:
             self._check_between(loop, 1, turn)
@@ -95,8 +141,8 @@ class RecordedCancellation:
         if scope.cause is not None or scope.state in ("ending", "done"):
             self._finish()
             return
-        positions = scope.positions()
-        if positions == self._entry.at or self._check_later(positions):
+        positions = scope.positions(self._requester)
+        if positions == self._at or self._check_later(positions):
             self._cancel(scope)
 
     def _check_later(self, positions: tuple[str, ...]) -> bool:
@@ -109,7 +155,7 @@ class RecordedCancellation:
             loop.call_soon(self._check)
             self._check_between(loop, 1, self._turn)
             return False
-        if self._waited >= self._wait + (0 if positions else _PATIENCE) or positions[:1] == self._entry.at[:1] != ():
+        if self._waited >= self._wait + (0 if positions else _PATIENCE) or positions[:1] == self._at[:1] != ():
             return True
         step = max(self._wait / _LOOKS, 1e-3)
         self._waited += step
@@ -118,10 +164,7 @@ class RecordedCancellation:
         return False
 
     def _cancel(self, scope: RunScope) -> None:
-        kind = kind_of(self._entry)
-        if kind == "timeout" and scope.timeout is None:
-            kind = "interrupted"
-        scope.cancel(kind, self._entry.reason or "its caller was cancelled")
+        self._perform(scope)
         self._finish()
 
     def _finish(self) -> None:

@@ -13,22 +13,21 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import math
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from agentflow.loop.run import RunBase
-from agentflow.recording.entries import MarkEntry
+from agentflow.recording.entries import HookEntry, MarkEntry
 from agentflow.recording.replay.clock import ReplayClock
 
-__all__ = ["Key", "Order", "Progress"]
+__all__ = ["Key", "Order", "Progress", "cancel_again"]
 
 Key: TypeAlias = tuple[str, str | int, int]
 """`("event", call, place in the call)`; of a reply's or a tool's work `("begun" | "over", n, 0)`, `("chunk", n, place)` and
 `("mark", n, place)`; of an event's hooks `("mark", "call seq", place)`; of a cancellation from outside `("cut", call, 0)`;
-of a wait for an event's reader `("read", call, seq)`."""
+of a wait for an event's reader `("read", call, seq)`; of a hook's failure `("failed", "call seq hook", 0)`."""
 
 _PATIENCE = 1.0
 """Seconds without progress, after the recorded time, for which a step waits for its turn."""
@@ -45,8 +44,9 @@ class Order:
         self.places: dict[Key, int] = {}
         self.events: dict[tuple[str, str, str], list[Key]] = {}
         self.marks: dict[str, list[MarkEntry]] = {}
-        self._marked: dict[str, list[int]] = {}  # the numbers of events with marks, sorted, by call
+        self._marked: dict[str, list[tuple[int, Key]]] = {}  # the first steps of hooks, with their events' numbers, by call
         self._seqs: dict[Key, int] = {}
+        self._failures: dict[str, list[Key]] = {}
 
     def add_event(self, call: str, place: int, kind: str, use: str, seq: int, time: float) -> None:
         """Add an event; the number of its tool call distinguishes it from concurrent ones."""
@@ -59,10 +59,30 @@ class Order:
         """Add the start of a hook, or an injection by it."""
         name = f"{mark.call} {mark.seq}"
         marks = self.marks.setdefault(name, [])
+        key: Key = ("mark", name, len(marks))
         if not marks:
-            insort(self._marked.setdefault(mark.call, []), mark.seq)
-        self.add(("mark", name, len(marks)), mark.time)
+            insort(self._marked.setdefault(mark.call, []), (mark.seq, key))
+        self.add(key, mark.time)
         marks.append(mark)
+
+    def add_failure(self, entry: HookEntry) -> None:
+        """Add the failure of a hook."""
+        name = f"{entry.call} {entry.seq}"
+        key: Key = ("failed", f"{name} {entry.hook}", 0)
+        failures = self._failures.setdefault(name, [])
+        if key not in failures:
+            failures.append(key)
+            insort(self._marked.setdefault(entry.call, []), (entry.seq, key))
+            self.add(key, entry.time)
+
+    def failures_of(self, event: Key) -> list[Key]:
+        """Return the failures of an event's hooks."""
+        return self._failures.get(f"{event[1]} {self._seqs.get(event, 0)}", [])
+
+    def failure(self, event: Key, hook: str) -> Key | None:
+        """Return the failure of a hook at an event, if it failed."""
+        key: Key = ("failed", f"{event[1]} {self._seqs.get(event, 0)} {hook}", 0)
+        return key if key in self.failures_of(event) else None
 
     def marks_of(self, event: Key) -> tuple[str, list[MarkEntry]]:
         """Return the marks of an event's hooks, and the name used in their keys."""
@@ -100,7 +120,7 @@ class Order:
     def _before_hooks(self, call: str, seq: int) -> int:
         """Return the position before the hooks of an event and of later events of its call, which begin after it."""
         marked = self._marked.get(call, []) if seq else []  # a reply to a side request has no event
-        first = {("mark", f"{call} {later}", 0) for later in marked[bisect_left(marked, seq) :]}
+        first = {key for _, key in marked[bisect_left(marked, (seq,)) :]}
         at = found = len(self._keys)
         while first and at:
             at -= 1
@@ -131,6 +151,12 @@ class Order:
         return iter(self._keys)
 
 
+def cancel_again(task: asyncio.Task[Any], times: int) -> None:
+    """Request cancellations of a task that were withdrawn because they came too early."""
+    for _ in range(times):
+        task.cancel()
+
+
 class Progress:
     """The progress of a replay through an order.
 
@@ -142,6 +168,7 @@ class Progress:
     Attributes:
         free: As given.
         on_cancellation: Called with the key of a cancellation when it is next.
+        on_early_cancellation: Called with a task that was cancelled too early, and how often, when its turn has come.
     """
 
     def __init__(self, order: Order, clock: ReplayClock, free: Callable[[], bool]) -> None:
@@ -155,6 +182,7 @@ class Progress:
         self._marked: Counter[Key | int] = Counter()
         self._keys = list(order)
         self.on_cancellation: Callable[[Key], None] = lambda _: None
+        self.on_early_cancellation: Callable[[asyncio.Task[Any], int], None] = cancel_again
 
     @property
     def next_key(self) -> Key | None:
@@ -181,6 +209,8 @@ class Progress:
         name, marks = self._order.marks_of(event)
         for place in range(self._marked[event], len(marks)):
             self.mark_done(("mark", name, place))
+        for key in self._order.failures_of(event):
+            self.mark_done(key)
 
     def next_mark_of(self, n: int, known: int) -> Key | None:
         """Return the next injection or decision of a tool's work; None if the recording has no more."""
@@ -214,6 +244,11 @@ class Progress:
         if moved is not None and not moved.done():
             moved.set_result(None)
 
+    def is_ahead(self, key: Key) -> bool:
+        """Whether a step is in the recording, and is not done."""
+        place = self._order.places.get(key)
+        return place is not None and not self._done_steps[place]
+
     def is_next(self, key: Key) -> bool:
         """Whether all earlier steps are done."""
         place = self._order.places.get(key)
@@ -227,18 +262,20 @@ class Progress:
     async def wait_for_start(self, call: str, use: str, run: RunBase) -> None:
         """Wait until a tool call of a parallel round should start; if it never did, until its run is cancelled."""
         keys = self._order.events.get((call, "PreActing", use))
-        seq = self._order.seq(keys[0]) if keys else math.inf
-        try:
-            await self._until(
-                len(self._keys) - 1, lambda: run.scope.stopped or run.events.seq >= seq - 1 or self.free()
-            )
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not keys or task is None or not run.scope.stopped or self.free():
-                raise
-            task.uncancel()  # it started all the same, and ends at its next checkpoint
         if not keys:
+            await self._until(len(self._keys) - 1, lambda: run.scope.stopped or self.free())
             run.scope.check()
+            return
+        seq = self._order.seq(keys[0])
+        while True:
+            try:
+                await self._until(len(self._keys) - 1, lambda: run.events.seq >= seq - 1 or self.free())
+                return
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or not run.scope.stopped or run.scope.late or self.free():
+                    raise
+                task.uncancel()  # it started all the same, and ends at its next checkpoint
 
     async def shielded(self, wait: Callable[[], Awaitable[None]]) -> None:
         """Wait; an early cancellation, such as a race's, is raised after the steps recorded before it."""
@@ -253,8 +290,7 @@ class Progress:
                 early += 1
                 task.uncancel()
         if early and task is not None:
-            for _ in range(early):
-                task.cancel()
+            self.on_early_cancellation(task, early)
 
     async def _until(self, place: int, reached: Callable[[], bool]) -> None:
         patience = _PATIENCE

@@ -18,6 +18,7 @@ from agentflow._support.validation import adapter_of
 from agentflow._support.virtual_time import VirtualClockLoop
 from agentflow.agent.arguments import wrapped_agent
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.recording import HookCall, in_awaited_hook
 from agentflow.hooks.wrapping import ModelSource, ToolCallContext, ToolSource
 from agentflow.loop.run import RunBase
 from agentflow.loop.scope import RunScope
@@ -39,10 +40,15 @@ from agentflow.recording.entries import (
 from agentflow.recording.log import RunLog, chunk_of
 from agentflow.recording.recorder.entry_builder import EntryBuilder, Observation, RecordedCall
 from agentflow.recording.recorder.hook import Recorder, run_of
-from agentflow.recording.replay.cancellation import RecordedCancellation, kind_of
+from agentflow.recording.replay.cancellation import (
+    CancellationRequest,
+    RecordedCancellation,
+    cancel_from_outside,
+    kind_of,
+)
 from agentflow.recording.replay.clock import ReplayClock
 from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, changed_by, first_difference
-from agentflow.recording.replay.order import Key, Order, Progress
+from agentflow.recording.replay.order import Key, Order, Progress, cancel_again
 from agentflow.recording.replay.reader import RecordedWait, ReplayBuffer
 from agentflow.recording.replay.recorded_errors import rebuild_error
 from agentflow.recording.replay.script import Due, RecordedWork, Script
@@ -122,9 +128,12 @@ class Player(Recorder):
         self._passes = self._strict and isinstance(asyncio.get_running_loop(), VirtualClockLoop)
         self._progress = Progress(script.order if self._strict else Order(), clock, lambda: self.divergence is not None)
         self._progress.on_cancellation = self._schedule_cancellation
+        self._progress.on_early_cancellation = self._cancel_again
         self._expected: dict[tuple[str, int], Key | None] = {}
         self._played: dict[tuple[str, str], RecordedWork] = {}
         self._waits: dict[tuple[str, int], Key] = {}
+        self._requests: dict[Key, CancellationRequest] = {}
+        self._failing: dict[tuple[str, int, str], Key] = {}
 
     # ---- events of the run
 
@@ -132,6 +141,7 @@ class Player(Recorder):
         place = super()._begin(event, frame)
         run = self._runs[frame.call_id] = run_of(frame.context)
         run.scope.turn = partial(self._start_in_turn, frame.call_id)
+        run.scope.delay = partial(self._delay, frame.call_id)
         if place.parent is None:
             self._root = run
         buffer = run.events.buffer
@@ -229,6 +239,37 @@ class Player(Recorder):
         super().on_begin(hook, event)
         if turn[0] == "mark":
             self._progress.mark_done(turn)
+
+    def on_end(self, hook: Hook, event: Event) -> Awaitable[None] | None:
+        """Let a hook wait for the turn of its failure, or for an interrupt that it has requested."""
+        failure = self._failing.pop((event.call_id, event.seq, hook.name), None)
+        if failure is not None:
+            return self._wait(failure)
+        request = self._requests.get(("cut", self._pairs.get(event.call_id, ""), 0))
+        return None if request is None else request.performed()
+
+    def on_call(self, call: HookCall) -> None:
+        """Note that an awaited hook has failed, or mark another failure as done."""
+        super().on_call(call)
+        key = self._expected.get((call.event.call_id, call.event.seq))
+        failure = None if key is None or call.error is None else self.script.order.failure(key, call.hook.name)
+        if failure is not None and in_awaited_hook():
+            self._failing[call.event.call_id, call.event.seq, call.hook.name] = failure
+        elif failure is not None:
+            self._progress.mark_done(failure)
+
+    def _delay(self, call: str, cancel: Callable[[], None], failed: bool) -> None:
+        """Let an interrupt by an awaited hook, or the cancellation of tool calls after a failure, happen in its turn."""
+        key: Key = ("cut", self._pairs.get(call, ""), int(failed))
+        known = self._strict and key in self.script.requests and key not in self._requests
+        if known and self.divergence is None and (failed or in_awaited_hook()):
+            self._requests[key] = CancellationRequest(cancel)
+            if self._progress.next_key == key:
+                self._progress.report_cancellation()
+        elif failed and self.divergence is None and self._progress.is_ahead(("cut", key[1], 0)):
+            self._requests[key] = CancellationRequest(cancel)  # the run was cancelled before
+        else:
+            cancel()
 
     def on_injection(self, hook: Hook, event: Event) -> None:
         """Mark an injection as done, since other steps may wait for it."""
@@ -353,6 +394,8 @@ class Player(Recorder):
                     self.raised = error
             if divergence.lost and self.reaction == "continue":
                 self.reaction = "stop"
+            for request in self._requests.values():
+                request.perform()
             if self.reaction != "stop":
                 for run in self._runs.values():
                     run.scope.limit_time(True)
@@ -376,15 +419,32 @@ class Player(Recorder):
     def _schedule_cancellation(self, key: Key) -> None:
         """Schedule the cancellation that is next."""
         call = str(key[1])
-        cut = self.script.cuts.get(call)
-        if cut is None or self.divergence is not None:  # or a tool causes it
+        wait, scope = self.script.order.wait_before(key), partial(self._scope_of, call)
+        request, cut = self._requests.get(key), self.script.cuts.get(call)
+        if self.divergence is not None:
             return
-        cancellation = RecordedCancellation(
-            cut, self.script.order.wait_before(key), partial(self._scope_of, call), partial(self._is_cut, key, cut.time)
-        )
-        if kind_of(cut) == "closed":
-            self.closed.add(call)
-        cancellation.start()
+        if request is not None:
+            known = self.script.requests[key]
+            finish = partial(self._is_cut, key, known.time)
+            RecordedCancellation(
+                known.at, wait, scope, lambda _: request.perform(), finish, requester=request.task
+            ).start()
+        elif cut is not None and not key[2]:  # otherwise a tool or a hook causes it
+            if kind_of(cut) == "closed":
+                self.closed.add(call)
+            finish = partial(self._is_cut, key, cut.time)
+            RecordedCancellation(cut.at, wait, scope, partial(cancel_from_outside, cut), finish).start()
+
+    def _cancel_again(self, task: asyncio.Task[Any], times: int) -> None:
+        scope = next((run.scope for run in self._runs.values() if run.scope.works_in(task)), None)
+        if scope is not None and scope.stopped:  # its next checkpoint raises, and its cleanup is not cancelled
+            asyncio.get_running_loop().call_soon(self._cancel_unless_cleaning, scope, task, times)
+        else:
+            cancel_again(task, times)
+
+    def _cancel_unless_cleaning(self, scope: RunScope, task: asyncio.Task[Any], times: int) -> None:
+        if not scope.has_raised_in(task):
+            cancel_again(task, times)
 
     def _is_cut(self, key: Key, time: float) -> None:
         if not self._paced:

@@ -4,7 +4,7 @@ Rules:
 
 1. Data from a model or a tool is due at its recorded time, and in its turn (`order`).
 2. If nothing was recorded between two steps, nothing may happen between them in the replay.
-3. A cancellation from outside is in the order too. Hooks repeat their own cancellations.
+3. A cancellation is in the order too. Hooks request theirs again; it happens in its turn.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ class Script:
         roots: The top-level calls: the first one, and those that resumed it.
         steps: The events of each call, in comparable form.
         cuts: The cancellations from outside, by call; not those by hooks and tools of the call or of its caller.
+        requests: The interrupts by hooks, and failures of parallel tool calls, by key. Older logs do not have their positions.
         total: The number of events.
         waits: The waits for the reader.
         broken_off: The calls without an end in the log, because the process was killed.
@@ -134,6 +135,7 @@ class Script:
         self.order = Order()
         self.steps: dict[str, list[Step]] = defaultdict(list)
         self.cuts: dict[str, InterruptEntry] = {}
+        self.requests: dict[Key, InterruptEntry | MarkEntry] = {}
         self.total = 0
         self.inputs: dict[str, tuple[str, ...]] = {}
         self.decisions: dict[str, dict[str, Resolution]] = {}
@@ -168,9 +170,11 @@ class Script:
                     for works in self._running.get(entry.parent.call, {}).values():
                         if works.use == entry.parent.tool_use:
                             works.children.append(entry.call)
-            case HookEntry() if entry.event == "PreCall" and entry.call not in self.inputs:
-                if any(change.field == "input_messages" for change in entry.changes):
-                    self.inputs[entry.call] = self.log.messages(entry, "before")
+            case HookEntry() if self._is_first_edit(entry):
+                self.inputs[entry.call] = self.log.messages(entry, "before")
+            case HookEntry(via="on_event") if entry.error is not None and entry.error["type"] != "CancelledError":
+                self._owners[f"{entry.call} {entry.seq} {entry.hook}"] = entry.call
+                self.order.add_failure(entry)
             case EventEntry():
                 if entry.type == "PreCall" and entry.call not in self.inputs:
                     self.inputs[entry.call] = self.log.messages(entry)
@@ -180,6 +184,8 @@ class Script:
                 self._event_in_order(entry.call, place, entry.type, use, entry.seq, entry.time)
             case MarkEntry(what="read" | "unread"):
                 self._wait(entry.call, entry.seq, entry.time, entry.what == "unread")
+            case MarkEntry(what="failed"):
+                self._request(("cut", entry.call, 1), entry)
             case MarkEntry(n=None):
                 self._owners[f"{entry.call} {entry.seq}"] = entry.call
                 self.order.add_mark(entry)
@@ -191,6 +197,12 @@ class Script:
                 self.pending[entry.call] = [waits["id"] for waits in entry.fields.get("pending", ())]
             case _:
                 self._read_work(entry)
+
+    def _is_first_edit(self, entry: HookEntry) -> bool:
+        """Whether a hook was the first to change the messages of its call."""
+        if entry.event != "PreCall" or entry.call in self.inputs:
+            return False
+        return any(change.field == "input_messages" for change in entry.changes)
 
     def _read_work(self, entry: Entry) -> None:
         """Read one entry of a model's reply or a tool's work."""
@@ -318,15 +330,25 @@ class Script:
         """Add a cancellation to the order, unless hooks or an enclosing call repeat it."""
         if entry.by_caller and not self._running[entry.call]:
             self._ending[entry.call] = entry
-        if entry.by_caller or (entry.by_itself and entry.work is None) or entry.call in self.cuts:
-            return
         key: Key = ("cut", entry.call, 0)
+        if entry.by_caller or entry.call in self.cuts:
+            return
+        if entry.by_itself and entry.work is None:
+            self._request(key, entry)
+            return
         self.order.add(key, entry.time)
         self._ahead.update(dict.fromkeys(entry.given, key))
         if entry.work is None:
             self.cuts[entry.call] = entry
         elif entry.work in self._by_number:
             self._by_number[entry.work].interrupts = entry.reason
+
+    def _request(self, key: Key, entry: InterruptEntry | MarkEntry) -> None:
+        """Add a cancellation that the run's own code requests."""
+        if entry.at and key not in self.requests:
+            self.order.add(key, entry.time)
+            self._ahead.update(dict.fromkeys(entry.given, key))
+            self.requests[key] = entry
 
     # ---- playing
 
@@ -355,7 +377,7 @@ class Script:
         return [
             key
             for key in self.order
-            if (self._owners[key[1]] if key[0] in ("begun", "chunk", "over", "mark") else key[1]) in wanted
+            if (self._owners[key[1]] if key[0] in ("begun", "chunk", "over", "mark", "failed") else key[1]) in wanted
         ]
 
     def child(self, call: str, number: str) -> str | None:
