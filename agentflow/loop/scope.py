@@ -262,6 +262,10 @@ class RunScope:
 
     def cancel(self, kind: CauseKind, reason: str) -> None:
         """Cancel the run, from any task or thread. The first cause counts. No effect after the run is finished."""
+        task = self.task
+        if task is not None and not (loop := task.get_loop()).is_closed() and asyncio._get_running_loop() is not loop:
+            loop.call_soon_threadsafe(self.cancel, kind, reason)  # its own thread decides where the run stops
+            return
         inside = self.works_in(_running_task())
         if inside and self.delay is not None:
             self.delay(partial(self._cancel, kind, reason, True), False)
@@ -275,19 +279,18 @@ class RunScope:
             by_caller = not inside and self.parent is not None and self.parent.includes(_running_task())
             self.cause = Cause(kind, reason, inside, by_caller)
             self.stopped = True
-            if not inside and not by_caller and self._in_own_thread():
+            if not inside and not by_caller:
                 self.at = self.positions()
             if self.listener is not None:
                 self.listener()
-            if self._in_own_thread():
-                self._stop_inner()
+            self._stop_inner()
         task = self.task
         if task is None or (loop := task.get_loop()).is_closed():
             return
-        if not inside and self._in_own_thread() and self.state != "new":
+        if not inside and self.state != "new":
             self._deliver()
         else:  # a task that cancels itself would raise at its next await, possibly during its cleanup
-            loop.call_soon_threadsafe(self._deliver)
+            loop.call_soon(self._deliver)
 
     def cancel_at_checkpoint(self, kind: CauseKind, reason: str) -> None:
         """Let the run raise at its next checkpoint, as if its caller had cancelled it; what it awaits now continues."""
@@ -317,11 +320,6 @@ class RunScope:
         for child in self.inner:
             if self.works_in(child.caller):
                 child.cancel_at_checkpoint("cancelled", "its caller was cancelled")
-
-    def _in_own_thread(self) -> bool:
-        """Whether this is the thread of its event loop."""
-        task = self.task
-        return task is None or asyncio._get_running_loop() is task.get_loop()
 
     @property
     def inner(self) -> tuple[RunScope, ...]:

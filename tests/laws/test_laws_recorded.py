@@ -117,6 +117,21 @@ def test_calls_that_wait_for_another_to_end_start_in_their_turn(tmp_path: FilePa
     assert program_departs(program, "memory", tmp_path) is None
 
 
+@pytest.mark.parametrize(
+    ("hook", "path"),
+    [
+        (HookPlan("PreCall", "messages:reverse", 1, "edit", "async", "deny", 200), Path("cancel-call", 1, 0.503, True)),
+        (HookPlan("PreCall", "AnswerNone", 1, "edit", "mono", None, 10), Path("interrupt", 1, 2.503)),
+    ],
+    ids=lambda part: getattr(part, "action", None),
+)
+def test_a_call_that_was_cancelled_before_its_recorder_saw_it(hook: HookPlan, path: Path, tmp_path: FilePath) -> None:
+    """The cancellation is recorded before the effects of the hooks of its first event."""
+    observer = HookPlan("PreCall", "AnswerNone", 1, "observer", "async", None, 100, True)
+    program = Program(((),), (hook, observer), (), path, 2, "IN_CALL_ORDER", "fresh", "slow", False)
+    assert program_departs(program, "memory", tmp_path) is None
+
+
 def test_a_chunk_comes_before_its_hook_that_was_cancelled(tmp_path: FilePath) -> None:
     """A hook of a chunk runs when the call is interrupted; the chunk itself came before."""
     program = Program(

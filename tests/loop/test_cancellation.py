@@ -1115,3 +1115,43 @@ async def test_late_results_of_abandoned_work_never_reach_the_session() -> None:
     assert before[2] == "tool: t1 interrupted 'Interrupted.'"
     assert (await agent.call("go on")).text == "next"
     assert history(agent.session())[: len(before)] == before
+
+
+async def test_a_failure_cancels_parallel_calls_once() -> None:
+    """The cleanup of one call is not cancelled again when another has ended."""
+    steps: list[str] = []
+
+    @tool(type="read")
+    async def fails() -> str:
+        await asyncio.sleep(1)
+        return "failed"
+
+    @tool(type="read")
+    async def ends() -> str:
+        await asyncio.sleep(10)
+        return "never"
+
+    @tool(type="read")
+    async def cleans() -> str:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            steps.append("cleaning")
+            await asyncio.sleep(1)
+            steps.append("clean")
+        return "never"
+
+    @on
+    def breaks(event: PostActing) -> None:
+        if event.tool_use.name == "fails":
+            raise ValueError("broken")
+
+    agent = Agent(
+        "a",
+        ScriptedModel([[use("t1", "fails"), use("t2", "ends"), use("t3", "cleans")]]),
+        tools=[fails, ends, cleans],
+        hooks=[breaks],
+    )
+    with pytest.raises(ValueError, match="broken"):
+        await agent.call("go")
+    assert steps == ["cleaning", "clean"]

@@ -151,3 +151,23 @@ def test_a_hook_whose_lines_have_moved() -> None:
         assert str(done) == "the same as recorded"
 
     run_virtual(main())
+
+
+async def test_an_interrupt_from_another_thread_has_a_position() -> None:
+    """The run's own thread decides where it stops, so the recording knows."""
+    started = asyncio.Event()
+
+    class Told(SlowModel):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+            started.set()
+            await asyncio.sleep(60)
+            yield ModelChunk("never")
+
+    recorder = Recorder()
+    agent = Agent("a", Told(), hooks=[recorder])
+    call = asyncio.ensure_future(agent.call("go"))
+    await started.wait()
+    await asyncio.to_thread(agent.interrupt, None, "enough")
+    reply = await call
+    ended = [(entry.how, entry.at) for entry in recorder.log.entries if isinstance(entry, InterruptEntry)]
+    assert (reply.outcome, ended) == ("interrupted", [("interrupt", ("model",))])

@@ -373,10 +373,12 @@ class Recorder(ChangeListener, SideWrapper):
         if buffer is not None and (run.parent is None or run.parent.events.buffer is not buffer):
             buffer.on_wait = partial(self._wait_for_reader, buffer.on_wait)
         listener = run.scope.listener  # another recorder's
-        run.scope.listener = lambda: (listener is not None and listener(), self._look_for_end(place, run))
+        run.scope.listener = lambda: (listener is not None and listener(), self._on_stop(place, run))
         for known in (self._places, self._seen_facts):
             if len(known) > _MOST_CALLS:
                 known.popitem(last=False)
+        if run.scope.cause is not None:  # in a hook before the recorder
+            self._look_for_end(place, run, late=True)
         return place
 
     def _wait_for_reader(
@@ -395,12 +397,17 @@ class Recorder(ChangeListener, SideWrapper):
 
         return ReaderWait(until, self._writer.latest, now, record)
 
-    def _look_for_end(self, place: RecordedCall, run: RunBase) -> None:
-        """Record the cause of an early end of the call: at once, or with the call's first event if it came earlier."""
+    def _on_stop(self, place: RecordedCall, run: RunBase) -> None:
+        """Record that the call was cancelled, or where its parallel tool calls were when one of them failed."""
+        if run.scope.cause is not None:
+            self._look_for_end(place, run)
+        else:
+            line: Line = {"time": run.config.clock.now(), "what": "failed", "at": run.scope.positions()}
+            self._in_order(place, "mark", line)
+
+    def _look_for_end(self, place: RecordedCall, run: RunBase, late: bool = False) -> None:
+        """Record the cause of an early end of the call: at once, or before anything else of the call (`late`)."""
         cause = run.scope.cause
-        now = run.config.clock.now()
-        if cause is None and run.scope.stopped:
-            self._in_order(place, "mark", {"time": now, "what": "failed", "at": run.scope.positions()})
         if cause is None or place.interrupted:
             return
         place.interrupted = True
@@ -408,9 +415,9 @@ class Recorder(ChangeListener, SideWrapper):
         work = None
         if cause.inside and cause.kind == "interrupted":
             work = _work_running_here()
-            if in_awaited_hook():
+            if in_awaited_hook() and not late:
                 at = run.scope.positions(asyncio.current_task())
-        line: Line = {"time": now, "how": cause.kind, "reason": cause.reason, "at": at}
+        line: Line = {"time": run.config.clock.now(), "how": cause.kind, "reason": cause.reason, "at": at}
         line.update({"by_itself": cause.inside or None, "by_caller": cause.by_caller or None})
         match cause.kind:
             case "interrupted":

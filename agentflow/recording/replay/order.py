@@ -27,7 +27,7 @@ __all__ = ["Key", "Order", "Progress", "cancel_again"]
 Key: TypeAlias = tuple[str, str | int, int]
 """`("event", call, place in the call)`; of a reply's or a tool's work `("begun" | "over", n, 0)`, `("chunk", n, place)` and
 `("mark", n, place)`; of an event's hooks `("mark", "call seq", place)`; of a cancellation from outside `("cut", call, 0)`;
-of a wait for an event's reader `("read", call, seq)`; of a hook's failure `("failed", "call seq hook", 0)`."""
+of a wait for an event's reader `("read", call, seq)`; of a hook's failure `("failed", "call seq hook", n)`."""
 
 _PATIENCE = 1.0
 """Seconds without progress, after the recorded time, for which a step waits for its turn."""
@@ -44,7 +44,7 @@ class Order:
         self.places: dict[Key, int] = {}
         self.events: dict[tuple[str, str, str], list[Key]] = {}
         self.marks: dict[str, list[MarkEntry]] = {}
-        self._marked: dict[str, list[tuple[int, Key]]] = {}  # the first steps of hooks, with their events' numbers, by call
+        self._marked: dict[str, list[tuple[int, Key]]] = {}  # the steps of hooks and their events' numbers, by call
         self._seqs: dict[Key, int] = {}
         self._failures: dict[str, list[Key]] = {}
 
@@ -66,23 +66,17 @@ class Order:
         marks.append(mark)
 
     def add_failure(self, entry: HookEntry) -> None:
-        """Add the failure of a hook."""
-        name = f"{entry.call} {entry.seq}"
-        key: Key = ("failed", f"{name} {entry.hook}", 0)
-        failures = self._failures.setdefault(name, [])
-        if key not in failures:
-            failures.append(key)
-            insort(self._marked.setdefault(entry.call, []), (entry.seq, key))
-            self.add(key, entry.time)
+        """Add the failure of a hook; hooks with the same name are numbered."""
+        failures = self._failures.setdefault(f"{entry.call} {entry.seq}", [])
+        name = f"{entry.call} {entry.seq} {entry.hook}"
+        key: Key = ("failed", name, sum(known[1] == name for known in failures))
+        failures.append(key)
+        insort(self._marked.setdefault(entry.call, []), (entry.seq, key))
+        self.add(key, entry.time)
 
     def failures_of(self, event: Key) -> list[Key]:
         """Return the failures of an event's hooks."""
         return self._failures.get(f"{event[1]} {self._seqs.get(event, 0)}", [])
-
-    def failure(self, event: Key, hook: str) -> Key | None:
-        """Return the failure of a hook at an event, if it failed."""
-        key: Key = ("failed", f"{event[1]} {self._seqs.get(event, 0)} {hook}", 0)
-        return key if key in self.failures_of(event) else None
 
     def marks_of(self, event: Key) -> tuple[str, list[MarkEntry]]:
         """Return the marks of an event's hooks, and the name used in their keys."""
@@ -203,6 +197,15 @@ class Progress:
                 self._marked[event] = place + 1
                 return "mark", name, place
         return None
+
+    def next_failure(self, event: Key, hook: str) -> Key | None:
+        """Return the next failure of a hook at an event; None if the recording has no more."""
+        keys = [key for key in self._order.failures_of(event) if str(key[1]).endswith(f" {hook}")]
+        place = self._marked[keys[0]] if keys else 0
+        if place >= len(keys):
+            return None
+        self._marked[keys[0]] += 1
+        return keys[place]
 
     def finish_hooks(self, event: Key) -> None:
         """Mark the hooks of an event as finished: recorded marks that they did not reach count as done."""

@@ -138,8 +138,8 @@ class Player(Recorder):
     # ---- events of the run
 
     def _begin(self, event: Event, frame: Frame) -> RecordedCall:
-        place = super()._begin(event, frame)
         run = self._runs[frame.call_id] = run_of(frame.context)
+        place = super()._begin(event, frame)
         run.scope.turn = partial(self._start_in_turn, frame.call_id)
         run.scope.delay = partial(self._delay, frame.call_id)
         if place.parent is None:
@@ -251,10 +251,13 @@ class Player(Recorder):
     def on_call(self, call: HookCall) -> None:
         """Note that an awaited hook has failed, or mark another failure as done."""
         super().on_call(call)
-        key = self._expected.get((call.event.call_id, call.event.seq))
-        failure = None if key is None or call.error is None else self.script.order.failure(key, call.hook.name)
+        event, mine = call.event, self._pairs.get(call.event.call_id)
+        if call.error is None or mine is None:
+            return
+        key = self._recorded_key(mine, event, event.call_id)
+        failure = None if key is None else self._progress.next_failure(key, call.hook.name)
         if failure is not None and in_awaited_hook():
-            self._failing[call.event.call_id, call.event.seq, call.hook.name] = failure
+            self._failing[event.call_id, event.seq, call.hook.name] = failure
         elif failure is not None:
             self._progress.mark_done(failure)
 
