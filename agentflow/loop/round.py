@@ -16,13 +16,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from copy import copy
 from functools import partial
-from typing import Any, TypeAlias, assert_never, cast
+from typing import Any, assert_never, cast
 
 from agentflow.errors import StoreError, Veto
 from agentflow.loop.escalation import Halted, attach
 from agentflow.loop.journal import written
+from agentflow.loop.parallel import Work, in_tasks
 from agentflow.loop.run import RunBase, current_turn
-from agentflow.loop.scope import RunScope
 from agentflow.loop.stage import Stage, wrap
 from agentflow.loop.tool_call import ToolCall
 from agentflow.reactive import EMPTY, Mono
@@ -32,7 +32,7 @@ from agentflow.vocabulary.messages import Pending, ToolResultBlock, ToolState, T
 from agentflow.vocabulary.specs import ToolType
 from agentflow.vocabulary.verdicts import Deny, Stop, Suspend
 
-__all__ = ["Work", "act", "close_open_round", "in_tasks"]
+__all__ = ["act", "close_open_round"]
 
 
 class _Round:
@@ -412,96 +412,3 @@ async def _interrupt(run: RunBase, round_: _Round, error: BaseException) -> None
                         await written(_close(run, round_, round_.ordered()))
                     except StoreError as problem:
                         attach(error, problem)
-
-
-Work: TypeAlias = Callable[[], Awaitable[None]]
-
-
-async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
-    """Run works concurrently in separate tasks, at most `limit` at a time.
-
-    The first failure cancels the others; when all are finished it is raised, unwrapped. Cancelling this cancels them
-    all. A stopped run starts no further work.
-    """
-    tasks = _CallTasks(scope, works)
-    before, scope.tasks = scope.tasks, (*scope.tasks, tasks.running.keys())
-    for _ in range(min(limit, len(works))):
-        tasks.begin()
-    cancellation: BaseException | None = None
-    try:
-        while tasks.running:
-            try:
-                await tasks.changed()
-            except asyncio.CancelledError as error:
-                cancellation = cancellation or error
-                tasks.cancel()
-    finally:
-        scope.tasks = before
-        if scope.cause is None:
-            scope.stopped = False
-    signals = [error for error in tasks.failures if isinstance(error, KeyboardInterrupt | SystemExit)]
-    failure = signals[0] if signals else cancellation or (tasks.failures[0] if tasks.failures else None)
-    if failure is not None:
-        try:
-            raise failure
-        finally:
-            tasks.failures.clear()
-            del cancellation, failure, signals  # their tracebacks hold this frame
-    if tasks.waiting:  # the run was stopped before its cancellation arrived in this task
-        scope.check()
-
-
-class _CallTasks:
-    """The tasks of some works, and the works that wait for a task to end."""
-
-    __slots__ = ("_changed", "_failed", "_scope", "failures", "running", "waiting")
-
-    def __init__(self, scope: RunScope, works: Sequence[Work]) -> None:
-        self.failures: list[BaseException] = []
-        self._failed = False
-        self._scope = scope
-        self.waiting = list(reversed(works))
-        self._changed: asyncio.Future[None] | None = None
-        # Ordered, so that tasks are cancelled in the order in which they started.
-        self.running: dict[asyncio.Task[None], None] = {}
-
-    def changed(self) -> Awaitable[None]:
-        """Return an awaitable that completes when all tasks have ended."""
-        self._changed = changed = asyncio.get_running_loop().create_future()
-        return changed
-
-    def begin(self) -> None:
-        """Start the next work."""
-        task = asyncio.get_running_loop().create_task(self._run(self.waiting.pop()))
-        self.running[task] = None
-        task.add_done_callback(self._ended)
-
-    def cancel(self) -> None:
-        """Cancel the running tasks, and discard the waiting works."""
-        self.waiting.clear()
-        self._scope.cancel_tasks(list(self.running))
-
-    def _stop(self) -> None:
-        if self.running:
-            self._scope.stop()
-        self.cancel()
-
-    async def _run(self, work: Work) -> None:
-        try:
-            await work()
-        except asyncio.CancelledError as error:
-            if not self._scope.is_cancelled():  # raised by the work itself: a failure
-                self.failures.append(error)
-        except BaseException as error:  # signals are raised in the driver, not through the event loop
-            self.failures.append(error)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self.running.pop(task, None)
-        if self.failures:
-            if not self._failed:
-                self._failed = True
-                self._scope.fail(self._stop)
-        elif self.waiting and not self._scope.stopped:
-            self.begin()
-        if not self.running and self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)

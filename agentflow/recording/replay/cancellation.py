@@ -12,13 +12,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, cast
 
+from agentflow.hooks.recording import in_awaited_hook
+from agentflow.loop.run import RunBase
 from agentflow.loop.scope import CauseKind, RunScope
+from agentflow.loop.session import FullSession
 from agentflow.recording.entries import InterruptEntry
+from agentflow.recording.replay.clock import ReplayClock
+from agentflow.recording.replay.order import Key, Progress, cancel_again
+from agentflow.recording.replay.script import Script
 
-__all__ = ["CancellationRequest", "RecordedCancellation", "cancel_from_outside", "kind_of"]
+__all__ = ["Cancellations", "RecordedCancellation", "kind_of"]
 
 _TURNS: Final = 30
 """Turns of the event loop without a change after which only time can bring one."""
@@ -170,3 +177,114 @@ class RecordedCancellation:
     def _finish(self) -> None:
         self._done = True
         self._on_finished()
+
+
+class Cancellations:
+    """The cancellations of a replayed run: those from outside, and those that its own code requests.
+
+    Args:
+        script: The recorded run.
+        progress: The progress of the replay.
+        clock: The replay's time.
+        paced: Whether the replay waits for recorded times.
+        runs: The runs of the replay, by call.
+        new: The replay's calls, by recorded call.
+
+    Attributes:
+        calling: The recorded call that is being repeated, and its session.
+        closed: The recorded calls with streams that were closed.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        progress: Progress,
+        clock: ReplayClock,
+        paced: bool,
+        runs: Mapping[str, RunBase],
+        new: Mapping[str, str],
+    ) -> None:
+        self._script = script
+        self._progress = progress
+        self._clock = clock
+        self._paced = paced
+        self._runs = runs
+        self._new = new
+        self._requests: dict[Key, CancellationRequest] = {}
+        self.calling: tuple[str, FullSession] | None = None
+        self.closed: set[str] = set()
+        progress.on_cancellation = self._schedule
+        progress.on_early_cancellation = self._cancel_again
+
+    def delay(self, call: str, cancel: Callable[[], None], failed: bool) -> None:
+        """Let an interrupt by an awaited hook, or the cancellation of tool calls after a failure, happen in its turn."""
+        key: Key = ("cut", call, int(failed))
+        known = key in self._script.requests and key not in self._requests and self._progress.is_ahead(key)
+        if known and (failed or in_awaited_hook()) and not self._progress.free():
+            self._requests[key] = CancellationRequest(cancel)
+            if self._progress.next_key == key:
+                self._progress.report_cancellation()
+        elif failed and not self._progress.free() and self._progress.is_ahead(("cut", call, 0)):
+            self._requests[key] = CancellationRequest(cancel)  # the run was cancelled before
+        else:
+            cancel()
+
+    def requested(self, call: str) -> Awaitable[None] | None:
+        """Return what a hook awaits that has requested an interrupt; None if it has not."""
+        request = self._requests.get(("cut", call, 0))
+        return None if request is None else request.performed()
+
+    def perform(self) -> None:
+        """Perform all requests, because the replay has diverged."""
+        for request in self._requests.values():
+            request.perform()
+
+    def _schedule(self, key: Key) -> None:
+        """Schedule the cancellation that is next."""
+        call = str(key[1])
+        request, cut = self._requests.get(key), self._script.cuts.get(call)
+        if self._progress.free():
+            return
+        wait, scope = self._script.order.wait_before(key), partial(self._scope_of, call)
+        if request is not None:
+            known = self._script.requests[key]
+            finish = partial(self._finish, key, known.time)
+            cancellation = RecordedCancellation(
+                known.at, wait, scope, lambda _: request.perform(), finish, request.task
+            )
+            cancellation.start()
+        elif cut is not None and not key[2]:  # otherwise a tool or a hook causes it
+            if kind_of(cut) == "closed":
+                self.closed.add(call)
+            finish = partial(self._finish, key, cut.time)
+            RecordedCancellation(cut.at, wait, scope, partial(cancel_from_outside, cut), finish).start()
+
+    def _finish(self, key: Key, time: float) -> None:
+        if not self._paced:
+            self._clock.jump(time)  # or cleanup would wait for it, and exceed its limit
+        self._progress.mark_done(key)
+
+    def _cancel_again(self, task: asyncio.Task[Any], times: int) -> None:
+        scope = next((run.scope for run in self._runs.values() if run.scope.works_in(task)), None)
+        if scope is not None and scope.stopped:  # its next checkpoint raises, and its cleanup is not cancelled
+            asyncio.get_running_loop().call_soon(_cancel_unless_cleaning, scope, task, times)
+        else:
+            cancel_again(task, times)
+
+    def _scope_of(self, call: str) -> RunScope | None:
+        """Return the scope of a recorded call, even before its first event."""
+        found = self._runs.get(self._new.get(call, ""))
+        if found is not None:
+            return found.scope
+        if self.calling is not None and call == self.calling[0]:
+            begun = cast("RunBase | None", self.calling[1].run)
+            return None if begun is None else begun.scope
+        parent = self._script.log.calls[call].parent
+        above = None if parent is None else self._scope_of(parent.call)
+        known = [run.scope for run in self._runs.values()]
+        return None if above is None else next((inner for inner in above.inner if inner not in known), None)
+
+
+def _cancel_unless_cleaning(scope: RunScope, task: asyncio.Task[Any], times: int) -> None:
+    if not scope.has_raised_in(task):
+        cancel_again(task, times)

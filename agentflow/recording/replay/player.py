@@ -21,7 +21,6 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.recording import HookCall, in_awaited_hook
 from agentflow.hooks.wrapping import ModelSource, ToolCallContext, ToolSource
 from agentflow.loop.run import RunBase
-from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.suspended import suspends_as
 from agentflow.reactive import Empty, Flux, Mono
@@ -40,15 +39,10 @@ from agentflow.recording.entries import (
 from agentflow.recording.log import RunLog, chunk_of
 from agentflow.recording.recorder.entry_builder import EntryBuilder, Observation, RecordedCall
 from agentflow.recording.recorder.hook import Recorder, run_of
-from agentflow.recording.replay.cancellation import (
-    CancellationRequest,
-    RecordedCancellation,
-    cancel_from_outside,
-    kind_of,
-)
+from agentflow.recording.replay.cancellation import Cancellations, kind_of
 from agentflow.recording.replay.clock import ReplayClock
 from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, changed_by, first_difference
-from agentflow.recording.replay.order import Key, Order, Progress, cancel_again
+from agentflow.recording.replay.order import Key, Order, Progress
 from agentflow.recording.replay.reader import RecordedWait, ReplayBuffer
 from agentflow.recording.replay.recorded_errors import rebuild_error
 from agentflow.recording.replay.script import Due, RecordedWork, Script
@@ -120,19 +114,16 @@ class Player(Recorder):
         self.reaction: Reaction | None = None
         self.raised: Exception | None = None
         self.new.add(self._reads.validate_python(self.lines[0]))
-        self._calling: tuple[str, FullSession] | None = None
-        self.closed: set[str] = set()
         # A run cut off by a crash ends at positions that are not in the order.
         self._strict = not script.broken_off
         # Where time costs nothing, that of tools passes beside a slow reader, so that time limits of hooks run out as they did.
         self._passes = self._strict and isinstance(asyncio.get_running_loop(), VirtualClockLoop)
         self._progress = Progress(script.order if self._strict else Order(), clock, lambda: self.divergence is not None)
-        self._progress.on_cancellation = self._schedule_cancellation
-        self._progress.on_early_cancellation = self._cancel_again
+        self._cancellations = Cancellations(script, self._progress, clock, paced, self._runs, self._new)
+        self.closed = self._cancellations.closed
         self._expected: dict[tuple[str, int], Key | None] = {}
         self._played: dict[tuple[str, str], RecordedWork] = {}
         self._waits: dict[tuple[str, int], Key] = {}
-        self._requests: dict[Key, CancellationRequest] = {}
         self._failing: dict[tuple[str, int, str], Key] = {}
 
     # ---- events of the run
@@ -245,8 +236,7 @@ class Player(Recorder):
         failure = self._failing.pop((event.call_id, event.seq, hook.name), None)
         if failure is not None:
             return self._wait(failure)
-        request = self._requests.get(("cut", self._pairs.get(event.call_id, ""), 0))
-        return None if request is None else request.performed()
+        return self._cancellations.requested(self._pairs.get(event.call_id, ""))
 
     def on_call(self, call: HookCall) -> None:
         """Note that an awaited hook has failed, or mark another failure as done."""
@@ -262,17 +252,7 @@ class Player(Recorder):
             self._progress.mark_done(failure)
 
     def _delay(self, call: str, cancel: Callable[[], None], failed: bool) -> None:
-        """Let an interrupt by an awaited hook, or the cancellation of tool calls after a failure, happen in its turn."""
-        key: Key = ("cut", self._pairs.get(call, ""), int(failed))
-        known = self._strict and key in self.script.requests and key not in self._requests
-        if known and self.divergence is None and (failed or in_awaited_hook()):
-            self._requests[key] = CancellationRequest(cancel)
-            if self._progress.next_key == key:
-                self._progress.report_cancellation()
-        elif failed and self.divergence is None and self._progress.is_ahead(("cut", key[1], 0)):
-            self._requests[key] = CancellationRequest(cancel)  # the run was cancelled before
-        else:
-            cancel()
+        self._cancellations.delay(self._pairs.get(call, ""), cancel, failed)
 
     def on_injection(self, hook: Hook, event: Event) -> None:
         """Mark an injection as done, since other steps may wait for it."""
@@ -397,8 +377,7 @@ class Player(Recorder):
                     self.raised = error
             if divergence.lost and self.reaction == "continue":
                 self.reaction = "stop"
-            for request in self._requests.values():
-                request.perform()
+            self._cancellations.perform()
             if self.reaction != "stop":
                 for run in self._runs.values():
                     run.scope.limit_time(True)
@@ -411,61 +390,13 @@ class Player(Recorder):
 
     def begin(self, root: CallEntry, session: Session) -> None:
         """Start a call of the run."""
-        self._calling = root.call, cast("FullSession", session)
+        self._cancellations.calling = root.call, cast("FullSession", session)
         self._clock.jump(root.time)
         self._progress.report_cancellation()
 
     def has_started(self, root: CallEntry) -> bool:
         """Whether a call of the run has fired an event in the replay."""
         return root.call in self._new
-
-    def _schedule_cancellation(self, key: Key) -> None:
-        """Schedule the cancellation that is next."""
-        call = str(key[1])
-        wait, scope = self.script.order.wait_before(key), partial(self._scope_of, call)
-        request, cut = self._requests.get(key), self.script.cuts.get(call)
-        if self.divergence is not None:
-            return
-        if request is not None:
-            known = self.script.requests[key]
-            finish = partial(self._is_cut, key, known.time)
-            RecordedCancellation(
-                known.at, wait, scope, lambda _: request.perform(), finish, requester=request.task
-            ).start()
-        elif cut is not None and not key[2]:  # otherwise a tool or a hook causes it
-            if kind_of(cut) == "closed":
-                self.closed.add(call)
-            finish = partial(self._is_cut, key, cut.time)
-            RecordedCancellation(cut.at, wait, scope, partial(cancel_from_outside, cut), finish).start()
-
-    def _cancel_again(self, task: asyncio.Task[Any], times: int) -> None:
-        scope = next((run.scope for run in self._runs.values() if run.scope.works_in(task)), None)
-        if scope is not None and scope.stopped:  # its next checkpoint raises, and its cleanup is not cancelled
-            asyncio.get_running_loop().call_soon(self._cancel_unless_cleaning, scope, task, times)
-        else:
-            cancel_again(task, times)
-
-    def _cancel_unless_cleaning(self, scope: RunScope, task: asyncio.Task[Any], times: int) -> None:
-        if not scope.has_raised_in(task):
-            cancel_again(task, times)
-
-    def _is_cut(self, key: Key, time: float) -> None:
-        if not self._paced:
-            self._clock.jump(time)  # or cleanup would wait for it, and exceed its limit
-        self._progress.mark_done(key)
-
-    def _scope_of(self, call: str) -> RunScope | None:
-        """Return the scope of a recorded call, even before its first event."""
-        found = self._runs.get(self._new.get(call, ""))
-        if found is not None:
-            return found.scope
-        if self._calling is not None and call == self._calling[0]:
-            begun = cast("RunBase | None", self._calling[1].run)
-            return None if begun is None else begun.scope
-        parent = self.script.log.calls[call].parent
-        above = None if parent is None else self._scope_of(parent.call)
-        known = [run.scope for run in self._runs.values()]
-        return None if above is None else next((inner for inner in above.inner if inner not in known), None)
 
     async def _await_cancellation(self, call: str, work: RecordedWork | None = None) -> None:
         """Wait to be cancelled as recorded; if the recording has no cancellation, the replay diverges."""
