@@ -103,6 +103,7 @@ def computer_tool(
         _SCHEMA,
         act,
         timeout=timeout,
+        lock=True,  # one display: in order under any schedule
         tags=tags,
         requires_approval=requires_approval,
     )

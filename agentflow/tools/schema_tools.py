@@ -25,6 +25,7 @@ def schema_tool(
     type: ToolType = "action",  # noqa: A002 - as in `tool`
     timeout: float | None = DEFAULT_TIMEOUT,
     retries: int = 0,
+    lock: bool = False,
     tags: Iterable[str] = (),
     idempotent: bool = False,
     requires_approval: bool = False,
@@ -42,6 +43,7 @@ def schema_tool(
         type: As in `tool`, like the rest.
         timeout: Seconds for one attempt; None means no limit.
         retries: How often it is retried.
+        lock: Whether it runs once at a time.
         tags: Free labels.
         idempotent: Whether it can safely run twice.
         requires_approval: Whether a call waits for a person.
@@ -63,6 +65,7 @@ def schema_tool(
         type=type,
         timeout=timeout,
         retries=retries,
+        lock=lock,
         tags=tags,
         idempotent=idempotent,
         requires_approval=requires_approval,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,6 +29,7 @@ from agentflow import (
     Session,
     Suspend,
     ToolResultBlock,
+    ToolSchedule,
     ToolUseBlock,
     on,
     tool,
@@ -207,6 +209,22 @@ async def test_a_guard_sees_every_action(streamed: bool, closed_clients: None) -
         {"role": "user", "content": texts},
     ]
     assert [cast("Any", one.body)["tools"] for one in server.requests] == [[{"type": "computer"}]] * 2
+
+
+async def test_actions_take_turns_under_any_schedule(closed_clients: None) -> None:
+    """There is one display: an action begins when the one before has ended, also if tools run in parallel."""
+    steps: list[str] = []
+
+    async def run(action: dict[str, Any], context: ToolContext) -> object:
+        steps.append(f"{action['action']} begins")
+        await asyncio.sleep(0.02 if action["action"] == "left_click" else 0)
+        steps.append(f"{action['action']} ends")
+        return shot()
+
+    tools = [computer_tool(run, width=1024, height=768, requires_approval=False)]
+    async with WireServer.openai([asks(CLICK, TYPE, SEE), "Done."]) as server:
+        await Agent("a", wire(server), tools=tools, schedule=ToolSchedule.PARALLEL).call("Go.")
+    assert steps == [f"{name} {step}" for name in ("left_click", "type", "screenshot") for step in ("begins", "ends")]
 
 
 @pytest.mark.parametrize(("actions", "performed"), [([CLICK, TYPE, CLICK], 2), ([CLICK, TYPE], 1), ([TYPE, CLICK], 1)])
