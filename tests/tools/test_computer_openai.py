@@ -39,6 +39,8 @@ from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.computer_calls import joined, split, translated
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.responses_in import ItemsReader
+from agentflow.plugins import Approval
+from agentflow.plugins.approval import ApprovalDecision, ApprovalRequest
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import ScriptedCall, UseTool, WireReply, WireServer
 from agentflow.tools import Tool, ToolContext, computer_tool
@@ -329,6 +331,23 @@ async def test_safety_checks(hook: Any, decision: Any, performed: int, sent: Any
     assert reply.text == "Done."
     assert done == [{"action": "screenshot"}] * performed
     assert read(inputs(server)[1][1:]) == sent
+
+
+async def test_a_lasting_approval_is_none_of_a_safety_check(closed_clients: None) -> None:
+    """A person who has always allowed the display is asked about an action with checks, and can allow it only once."""
+    asked: list[object] = []
+    done: list[Any] = []
+
+    def ask(request: ApprovalRequest) -> ApprovalDecision:
+        asked.append((request.tool_use.input["action"], request.choices))
+        return ApprovalDecision("always" if len(asked) == 1 else "once")
+
+    replies = [asks(CLICK), asks(CLICK), asks(SEE, pending_safety_checks=[CHECK]), "Done."]
+    async with WireServer.openai(replies) as server:
+        await Agent("a", wire(server), tools=[display(done)], hooks=[Approval(ask=ask)]).call("Go.")
+    every = ("once", "session", "always", "no")
+    assert asked == [("left_click", every), ("screenshot", ("once", "no"))]
+    assert [one["action"] for one in done] == ["left_click", "left_click", "screenshot"]
 
 
 async def test_checks_of_several_actions(closed_clients: None) -> None:

@@ -255,8 +255,11 @@ class Approval(Hook):
         return False
 
     def covers(self, use: ToolUseBlock) -> str:
-        """Return the scope of a lasting answer, as a text to remember; empty: no lasting answers are offered."""
-        return use.name
+        """Return the scope of a lasting answer, as a text to remember; empty: no lasting answers are offered.
+
+        It is empty for a call with a provider's safety checks, since a lasting answer was given without them.
+        """
+        return "" if use.input.get("pending_safety_checks") else use.name
 
     def why(self, use: ToolUseBlock) -> str:
         """Return why approval is needed."""
