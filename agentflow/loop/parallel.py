@@ -33,7 +33,7 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
                 tasks.cancel()
     finally:
         scope.tasks = before
-        if scope.cause is None:
+        if scope.cause is None and scope.requested is None:
             scope.stopped = False
     signals = [error for error in tasks.failures if isinstance(error, KeyboardInterrupt | SystemExit)]
     failure = signals[0] if signals else cancellation or (tasks.failures[0] if tasks.failures else None)
@@ -50,11 +50,12 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
 class _CallTasks:
     """The tasks of some works, and the works that wait for a task to end."""
 
-    __slots__ = ("_changed", "_failed", "_scope", "failures", "running", "waiting")
+    __slots__ = ("_changed", "_failed", "_scope", "_timer", "failures", "running", "waiting")
 
     def __init__(self, scope: RunScope, works: Sequence[Work]) -> None:
         self.failures: list[BaseException] = []
         self._failed = False
+        self._timer: asyncio.TimerHandle | None = None
         self._scope = scope
         self.waiting = list(reversed(works))
         self._changed: asyncio.Future[None] | None = None
@@ -80,7 +81,15 @@ class _CallTasks:
     def _stop(self) -> None:
         if self.running:
             self._scope.stop()
+            self._timer = asyncio.get_running_loop().call_later(self._scope.cleanup_timeout, self._hurry)
         self.cancel()
+
+    def _hurry(self) -> None:
+        """Cancel calls again that have not ended within the limit for cleanup, since they swallowed the cancellation."""
+        if self._scope.cause is None:  # otherwise the scope limits the cleanup
+            for task in self.running:
+                task.cancel()
+            self._timer = asyncio.get_running_loop().call_later(self._scope.cleanup_timeout / 20, self._hurry)
 
     async def _run(self, work: Work) -> None:
         try:
@@ -99,5 +108,7 @@ class _CallTasks:
                 self._scope.fail(self._stop)
         elif self.waiting and not self._scope.stopped:
             self.begin()
+        if not self.running and self._timer is not None:
+            self._timer.cancel()
         if not self.running and self._changed is not None and not self._changed.done():
             self._changed.set_result(None)

@@ -35,8 +35,7 @@ CLEANUP_TIMEOUT: Final = 5.0
 """The default limit for cleanup after a cancellation, in seconds."""
 
 _INSISTENCE: Final = 100
-"""The number of times that late cleanup is cancelled before it is abandoned, since code may legitimately swallow a few
-cancellations."""
+"""How often late cleanup is cancelled before it is abandoned, since code may legitimately swallow a few cancellations."""
 
 CauseKind: TypeAlias = Literal["interrupted", "timeout", "cancelled", "closed", "shutdown"]
 
@@ -81,8 +80,8 @@ class RunScope:
         at: The `positions` at which it was cancelled from outside.
         listener: Called when it is cancelled, after the cause is set, or when a parallel tool call fails beside others.
         turn: Awaited with its id by each call of a parallel round before it starts; set by a replay.
-        delay: Called instead of a cancellation that its own code requests, with the cancellation, and whether the reason is
-            the failure of a parallel tool call; set by a replay.
+        delay: Called with a cancellation that its own code requests, and whether a tool call failed; set by a replay.
+        requested: The kind and reason of a cancellation from another thread, until it is the `cause`.
         waits: What it waits for as a part of a tool call; None if it is not a part of one.
     """
 
@@ -97,6 +96,7 @@ class RunScope:
     _caller: weakref.ref[asyncio.Task[Any]] | None = None
     _inner: list[RunScope] | None = None
     _raised_in: tuple[asyncio.Task[Any] | None, ...] = ()
+    requested: tuple[CauseKind, str] | None = None
     _tries: int = 0  # number of cancellations of the task
 
     def __init__(self, parent: RunScope | None, timeout: float | None, cleanup_timeout: float) -> None:
@@ -264,6 +264,9 @@ class RunScope:
         """Cancel the run, from any task or thread. The first cause counts. No effect after the run is finished."""
         task = self.task
         if task is not None and not (loop := task.get_loop()).is_closed() and asyncio._get_running_loop() is not loop:
+            if self.cause is None and self.requested is None and self.state == "running":
+                self.requested = kind, reason
+                self.stopped = True  # its next checkpoint raises, even if nothing is awaited until then
             loop.call_soon_threadsafe(self.cancel, kind, reason)  # its own thread decides where the run stops
             return
         inside = self.works_in(_running_task())
@@ -327,8 +330,7 @@ class RunScope:
         return tuple(self._inner or ())
 
     def positions(self, requester: asyncio.Task[Any] | None = None) -> tuple[str, ...]:
-        """Return the positions at which it is suspended: the driver's, then those of parallel tool calls and child
-        runs, sorted. Of a task that requests the cancellation itself, it is `here`."""
+        """Return where it is suspended: the driver, then parallel tool calls and child runs, sorted; a requester is `here`."""
         if self.task is None or self.state == "new":
             return ("new",)
         return positions(self.task, self.tasks, [inner.positions() for inner in self.inner], requester)
@@ -398,6 +400,8 @@ class RunScope:
         """Raise `CancelledError` if the run should stop."""
         if self.stopped:
             self.mark_raised()
+            if self.cause is None and self.requested is not None:
+                self._cancel(*self.requested, False)
             raise asyncio.CancelledError("" if self.cause is None else self.cause.reason)
 
     def mark_raised(self) -> None:
@@ -411,9 +415,9 @@ class RunScope:
         return task in self._raised_in or task in self.cleaning
 
     def cancel_tasks(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
-        """Cancel tasks of parallel tool calls, except those in which a checkpoint has raised already."""
+        """Cancel tasks of parallel tool calls, except those in which a checkpoint has raised or library code cleans up."""
         for task in tasks:
-            if task not in self._raised_in or self.late:
+            if self.late or not self.has_raised_in(task):
                 task.cancel()
 
     def cleans(self) -> bool:

@@ -142,7 +142,11 @@ def split(item: Mapping[str, Any]) -> list[tuple[str, str]]:
     actions = [*items(item.get("actions"))] or ([item["action"]] if item.get("action") else [])
     if not actions:
         raise NotUnderstoodError("an item of type 'computer_call' requests no action")
-    ident, checks = call_id(item), [*items(item.get("pending_safety_checks"))]
+    ident, checks = call_id(item), item.get("pending_safety_checks") or []
+    if not isinstance(checks, list):
+        raise NotUnderstoodError("'pending_safety_checks' of an item of type 'computer_call' is not a list")
+    if not ident:
+        raise NotUnderstoodError("an item of type 'computer_call' has no id")
     if not _LEGAL.match(ident):
         ident = f"call_{sha256(ident.encode()).hexdigest()[:24]}"
     return [(f"{ident}-cu{n}", dumps(_input(action, checks))) for n, action in enumerate(actions)]

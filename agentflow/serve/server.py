@@ -110,7 +110,8 @@ def open_socket(server: str, host: str, port: int) -> socket.socket:
         UsageError: The port is in use, or the host is not an address of this machine.
     """
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, *_, address = min(found, key=lambda known: known[0] != socket.AF_INET)  # `localhost` may be IPv6 first
         return socket.create_server((str(address[0]), port), family=family)
     except (socket.gaierror, UnicodeError) as error:
         raise UsageError(

@@ -4,6 +4,7 @@ stays usable.
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from itertools import product
@@ -1117,9 +1118,8 @@ async def test_late_results_of_abandoned_work_never_reach_the_session() -> None:
     assert history(agent.session())[: len(before)] == before
 
 
-async def test_a_failure_cancels_parallel_calls_once() -> None:
-    """The cleanup of one call is not cancelled again when another has ended."""
-    steps: list[str] = []
+def _beside_a_failure(beside: Callable[[], Awaitable[None]], **options: Any) -> float:
+    """Return when a call ends whose first tool fails after a second, beside a tool that ends at once and this one."""
 
     @tool(type="read")
     async def fails() -> str:
@@ -1128,17 +1128,15 @@ async def test_a_failure_cancels_parallel_calls_once() -> None:
 
     @tool(type="read")
     async def ends() -> str:
-        await asyncio.sleep(10)
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(0.1)
         return "never"
 
-    @tool(type="read")
-    async def cleans() -> str:
-        try:
-            await asyncio.sleep(10)
-        finally:
-            steps.append("cleaning")
-            await asyncio.sleep(1)
-            steps.append("clean")
+    @tool(type="read", timeout=None)
+    async def other() -> str:
+        await beside()
         return "never"
 
     @on
@@ -1146,12 +1144,89 @@ async def test_a_failure_cancels_parallel_calls_once() -> None:
         if event.tool_use.name == "fails":
             raise ValueError("broken")
 
-    agent = Agent(
-        "a",
-        ScriptedModel([[use("t1", "fails"), use("t2", "ends"), use("t3", "cleans")]]),
-        tools=[fails, ends, cleans],
-        hooks=[breaks],
-    )
-    with pytest.raises(ValueError, match="broken"):
-        await agent.call("go")
+    async def main() -> float:
+        model = ScriptedModel([[use("t1", "fails"), use("t2", "ends"), use("t3", "other")]])
+        agent = Agent("a", model, tools=[fails, ends, other], hooks=[breaks], **options)
+        with pytest.raises(ValueError, match="broken"):
+            await agent.call("go")
+        return asyncio.get_running_loop().time()
+
+    return run_virtual(main())
+
+
+def test_a_failure_cancels_parallel_calls_once() -> None:
+    """The cleanup of one call is not cancelled again when another has ended."""
+    steps: list[str] = []
+
+    async def cleans() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            steps.append("cleaning")
+            await asyncio.sleep(1)
+            steps.append("clean")
+
+    assert _beside_a_failure(cleans) == pytest.approx(2)
     assert steps == ["cleaning", "clean"]
+
+
+def test_a_call_that_swallows_its_cancellation_after_a_failure_has_a_limit() -> None:
+    """It is cancelled again after the limit for cleanup, since the run itself is not cancelled."""
+
+    async def swallows() -> None:
+        for _ in range(2):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(100)
+
+    assert _beside_a_failure(swallows, cleanup_timeout=3) == pytest.approx(4)
+
+
+def test_an_interrupt_after_a_failure_does_not_cut_the_cleanup_of_a_hook() -> None:
+    """The hooks of a call that a failure has cancelled run to their end, although the run is interrupted meanwhile."""
+    steps: list[str] = []
+
+    @tool(type="read")
+    async def waits() -> str:
+        await asyncio.sleep(100)
+        return "never"
+
+    @tool(type="read")
+    async def fails() -> str:
+        return "failed"
+
+    @on
+    async def audits(event: PostActing) -> None:
+        if event.tool_use.name == "fails":
+            raise ValueError("broken")
+        steps.append("begins")
+        await asyncio.sleep(1)
+        steps.append("ends")
+
+    async def main() -> None:
+        model = ScriptedModel([[use("t1", "fails"), use("t2", "waits")]])
+        agent = Agent("a", model, tools=[fails, waits], hooks=[audits])
+        asyncio.get_running_loop().call_later(0.5, agent.interrupt)
+        await agent.call("go")
+
+    run_virtual(main())
+    assert steps == ["begins", "ends"]
+
+
+async def test_an_interrupt_from_another_thread_counts_before_anything_is_awaited() -> None:
+    """A tool does not run if the call is interrupted while a synchronous hook decides about it."""
+    ran: list[str] = []
+
+    @tool
+    async def delete() -> str:
+        ran.append("delete")
+        return "deleted"
+
+    @on
+    def asks(event: PreActing) -> None:
+        thread = threading.Thread(target=agent.interrupt)
+        thread.start()
+        thread.join()
+
+    agent = Agent("a", ScriptedModel([use("t1", "delete"), "never"]), tools=[delete], hooks=[asks])
+    reply = await agent.call("go")
+    assert (reply.outcome, ran) == ("interrupted", [])

@@ -226,11 +226,18 @@ def test_a_tool_of_the_agents_name() -> None:
         agent_server(Agent("twin", ScriptedModel([]), tools=[twin]), tools=True)
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-async def test_the_command_over_http(ending: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("address", "url", "ending"),
+    [
+        ("0", "http://127.0.0.1:", signal.SIGINT),
+        ("localhost:0", "http://127.0.0.1:", signal.SIGTERM),
+        ("[::1]:0", "http://[::1]:", signal.SIGTERM),
+    ],
+)
+async def test_the_command_over_http(address: str, url: str, ending: signal.Signals) -> None:
     """`agentflow mcp --http` says where it listens, serves, and ends at Ctrl-C or SIGTERM with success."""
     process = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-m", "agentflow", "mcp", "offered:agent", "--http", "0"],
+        *[sys.executable, "-m", "agentflow", "mcp", "offered:agent", "--http", address],
         cwd=HERE,
         env={"PATH": "/usr/bin:/bin", **paths()},
         stderr=asyncio.subprocess.PIPE,
@@ -238,7 +245,7 @@ async def test_the_command_over_http(ending: signal.Signals) -> None:
     )
     assert process.stderr is not None
     said = (await asyncio.wait_for(process.stderr.readline(), 30)).decode()
-    assert said.startswith("agentflow: scout is served over MCP at http://127.0.0.1:")
+    assert said.startswith(f"agentflow: scout is served over MCP at {url}")
     async with Client(said.split()[-1]) as made:
         assert text(await made.call_tool("scout", {"message": "look: stars"})) == "saw stars"
     process.send_signal(ending)

@@ -37,6 +37,7 @@ from agentflow import (
 from agentflow.errors import UsageError
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.computer_calls import joined, split, translated
+from agentflow.models.loose import NotUnderstoodError
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.responses_in import ItemsReader
 from agentflow.plugins import Approval
@@ -331,6 +332,22 @@ async def test_safety_checks(hook: Any, decision: Any, performed: int, sent: Any
     assert reply.text == "Done."
     assert done == [{"action": "screenshot"}] * performed
     assert read(inputs(server)[1][1:]) == sent
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"pending_safety_checks": CHECK},
+        {"pending_safety_checks": "malicious_instructions"},
+        {"call_id": "", "id": ""},
+        {"actions": []},
+    ],
+    ids=str,
+)
+def test_what_is_not_understood_is_refused(wrong: dict[str, Any]) -> None:
+    """Checks in another form are not taken for none."""
+    with pytest.raises(NotUnderstoodError):
+        split({"call_id": "call_1", "actions": [CLICK], **wrong})
 
 
 async def test_a_lasting_approval_is_none_of_a_safety_check(closed_clients: None) -> None:

@@ -38,7 +38,8 @@ async def _over_http(agent: Agent, tools: bool, sessions: bool, listening: socke
     config = uvicorn.Config(
         server.streamable_http_app(host=host), log_level="warning", lifespan="on", timeout_graceful_shutdown=10
     )
-    say(f"agentflow: {agent.name} is served over MCP at http://{host}:{port}/mcp", err=True)
+    shown = f"[{host}]" if ":" in host else host
+    say(f"agentflow: {agent.name} is served over MCP at http://{shown}:{port}/mcp", err=True)
     try:
         async with agent:
             await Server(config).serve(sockets=[listening])
@@ -51,7 +52,7 @@ def _listen(address: str) -> socket.socket:
     if not (port.isdecimal() and int(port) <= 65535):
         raise CommandError(f"--http {address!r}: expected HOST:PORT or PORT, with a port up to 65535.")
     try:
-        return open_socket("server", host or "127.0.0.1", int(port))
+        return open_socket("server", host.strip("[]") or "127.0.0.1", int(port))
     except UsageError as error:
         raise CommandError(f"--http {address!r}: {error}") from error
 
