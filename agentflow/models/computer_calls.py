@@ -133,7 +133,7 @@ def split(item: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the tool calls of a `computer_call`: their ids, and their arguments as JSON text.
 
     Raises:
-        NotUnderstoodError: It has no action.
+        NotUnderstoodError: It has no action or no id, or its safety checks are no list.
 
     Example:
         >>> split({"call_id": "call_1", "actions": [{"type": "screenshot"}]})
@@ -142,8 +142,8 @@ def split(item: Mapping[str, Any]) -> list[tuple[str, str]]:
     actions = [*items(item.get("actions"))] or ([item["action"]] if item.get("action") else [])
     if not actions:
         raise NotUnderstoodError("an item of type 'computer_call' requests no action")
-    ident, checks = call_id(item), item.get("pending_safety_checks") or []
-    if not isinstance(checks, list):
+    ident, checks = call_id(item), [*items(item.get("pending_safety_checks"))]
+    if item.get("pending_safety_checks") and not checks:
         raise NotUnderstoodError("'pending_safety_checks' of an item of type 'computer_call' is not a list")
     if not ident:
         raise NotUnderstoodError("an item of type 'computer_call' has no id")
