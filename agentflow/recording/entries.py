@@ -400,10 +400,11 @@ class MarkEntry:
         what: `"began"`: a hook was called, and another entry was written before it returned; `"injected"`: a hook or a tool
             called `context.inject`; `"decided"`: an agent in a race has finished; `"read"`: the run waited for the reader of
             an event until then, and took a millisecond or more, or other entries were written meanwhile; `"unread"`: this wait
-            was cancelled.
+            was cancelled; `"failed"`: a parallel tool call failed, and the others were cancelled.
         n: The number of the tool's work that caused it; None for a hook.
         seq: For a hook or a wait for the reader, the number of the event in the call.
         hook: The hook's name.
+        at: For `"failed"`, the suspension points, as in `InterruptEntry`; so is `given`.
     """
 
     kind: Literal["mark"] = "mark"
@@ -427,8 +428,8 @@ class InterruptEntry:
         reason: The reason of an interrupt; for `"left"`, whether the reader went away.
         by_itself: Whether a hook or tool of the call interrupted it.
         by_caller: Whether a hook or tool of an enclosing call did, such as a race that another step won.
-        at: The suspension points of the call when it was ended from outside: its driver, then its parallel tool calls and
-            sub-agents.
+        at: The suspension points of the call when it was ended from outside or by an awaited hook, which is `"here"`: its
+            driver, then its parallel tool calls and sub-agents.
         given: The numbers of the replies whose last chunk the hooks had not passed on yet.
         work: The number of the tool's work that interrupted it, if a tool did.
     """
