@@ -7,8 +7,9 @@ cancellation from others compares the count before and after.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-__all__ = ["cancel_requests", "forget_cancellations"]
+__all__ = ["cancel_requests", "forget_cancellations", "running_task"]
 
 
 def cancel_requests() -> int:
@@ -22,3 +23,11 @@ def forget_cancellations() -> None:
     task = asyncio.current_task()
     while task is not None and task.cancelling():  # one request may have been counted several times
         task.uncancel()
+
+
+def running_task() -> asyncio.Task[Any] | None:
+    """Return the running task, or None without a task or event loop."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

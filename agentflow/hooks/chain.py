@@ -10,7 +10,8 @@ Rules:
    strongest verdict counts (Suspend, then Stop, then Again).
 4. The event is sealed after the editing hooks: guards and observers cannot write.
 5. An exception keeps its type and gets a note that names hook, priority and event. Cancellation is never a failure; if
-   a hook swallows it, it is raised again after the hook.
+   an editing hook or a guard swallows it, it is raised again after the hook. After observers the run's next checkpoint
+   raises it, because all observers see the event, whether they are awaited or not.
 6. The order is settled when the chain is built, and a hook's options become wrappers around its call then. Running a
    chain is one loop.
 """
@@ -367,7 +368,7 @@ async def _answer(
         if result is event or result is None:
             return None
         verdict = await _verdict(chain, entry, event, result, faults)
-        if faults.scope.stopped:
+        if faults.scope.stopped and not entry.hook.observer:
             faults.check()
         return verdict
     except asyncio.CancelledError as error:

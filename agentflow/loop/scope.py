@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from agentflow._support.cancellation import cancel_requests, forget_cancellations
+from agentflow._support.cancellation import cancel_requests, forget_cancellations, running_task
 from agentflow._support.values import NamedTuple
 from agentflow.loop.suspended import positions
 from agentflow.loop.waits import Waits
@@ -147,7 +147,7 @@ class RunScope:
         self.state = "done"
         self.settled = (value, error)
         task, self.task, self._abandon = self.task, None, None
-        if task is not None and task is _running_task():  # it ends normally, so nothing is left to do when it has ended
+        if task is not None and task is running_task():  # it ends normally, so nothing is left to do when it has ended
             task.remove_done_callback(self._driver_ended)
         cause = self.cause
         if cause is not None:
@@ -269,7 +269,7 @@ class RunScope:
                 self.stopped = True  # its next checkpoint raises, even if nothing is awaited until then
             loop.call_soon_threadsafe(self.cancel, kind, reason)  # its own thread decides where the run stops
             return
-        inside = self.works_in(_running_task())
+        inside = self.works_in(running_task())
         if inside and self.delay is not None:
             self.delay(partial(self._cancel, kind, reason, True), False)
         else:
@@ -279,7 +279,7 @@ class RunScope:
         if self.state == "done":
             return
         if self.cause is None and self.state != "ending":
-            by_caller = not inside and self.parent is not None and self.parent.includes(_running_task())
+            by_caller = not inside and self.parent is not None and self.parent.includes(running_task())
             self.cause = Cause(kind, reason, inside, by_caller)
             self.stopped = True
             if not inside and not by_caller:
@@ -290,6 +290,8 @@ class RunScope:
         task = self.task
         if task is None or (loop := task.get_loop()).is_closed():
             return
+        if running_task() is None:
+            loop.call_soon_threadsafe(lambda: None)  # a signal handler may call this while the loop waits: wake it
         if not inside and self.state != "new":
             self._deliver()
         else:  # a task that cancels itself would raise at its next await, possibly during its cleanup
@@ -490,11 +492,3 @@ class RunScope:
         if self.works_in(task):
             return True
         return self.task is not None and task is not None and task.get_loop() is not self.task.get_loop()
-
-
-def _running_task() -> asyncio.Task[Any] | None:
-    """Return the running task, or None without a task or event loop."""
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from reactivex import abc
 
+from agentflow._support.cancellation import running_task
 from agentflow.reactive.operators.timed import limit_value
 from agentflow.reactive.piping import Piping
 from agentflow.reactive.publisher import refuse_running_loop
@@ -40,7 +41,7 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
 
     def send(self, value: Any, /) -> Any:
         """Advance this task's run; each task that drives the mono has its own run."""
-        runs, driver = self._active_runs or self._runs(), _driver()
+        runs, driver = self._active_runs or self._runs(), running_task()
         run = runs.get(driver)
         if run is None:
             run = runs[driver] = self.__await__()
@@ -59,7 +60,7 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
     ) -> Any:
         """Raise inside this task's run."""
         error = typ if isinstance(typ, BaseException) else val if isinstance(val, BaseException) else typ()
-        runs, driver = self._runs(), _driver()
+        runs, driver = self._runs(), running_task()
         run = runs.get(driver)
         try:
             if run is None:  # nothing has begun: starting a run would acquire the session
@@ -73,7 +74,7 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
 
     def close(self) -> None:
         """End this task's run, if there is one."""
-        run = self._runs().pop(_driver(), None)
+        run = self._runs().pop(running_task(), None)
         if run is not None:
             run.close()
 
@@ -104,13 +105,6 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
     def run(self, scheduler: abc.SchedulerBase | None = None) -> T_co:
         """The same as `block()`, under reactivex's name."""
         return self.block()
-
-
-def _driver() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # no loop is running
-        return None
 
 
 async def _as_coroutine(mono: Awaitable[A]) -> A:

@@ -132,6 +132,15 @@ def test_a_call_that_was_cancelled_before_its_recorder_saw_it(hook: HookPlan, pa
     assert program_departs(program, "memory", tmp_path) is None
 
 
+def test_an_event_that_waited_for_its_turn_continues_after_an_interrupt(tmp_path: FilePath) -> None:
+    """The Recorder does not await, so the run went on to its next checkpoint; the replay waits for the event's turn."""
+    calls = (Piece("call", id="t6", name="again", args='{"y": 1}'), Piece("call", id="t6", name="again", args="null"))
+    interrupt = HookPlan("Error", "interrupt", 1, "observer", "mono", "skip", 200)
+    stop = HookPlan("Error", "Stop", 1, "observer", "async", "skip", 100)
+    program = Program(((), calls), (interrupt, stop), (), Path("call"), 3, "PARALLEL", "fresh", "memory", False)
+    assert program_departs(program, "memory", tmp_path) is None
+
+
 def test_a_chunk_comes_before_its_hook_that_was_cancelled(tmp_path: FilePath) -> None:
     """A hook of a chunk runs when the call is interrupted; the chunk itself came before."""
     program = Program(

@@ -4,6 +4,7 @@ stays usable.
 
 import asyncio
 import contextlib
+import signal
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -1230,3 +1231,25 @@ async def test_an_interrupt_from_another_thread_counts_before_anything_is_awaite
     agent = Agent("a", ScriptedModel([use("t1", "delete"), "never"]), tools=[delete], hooks=[asks])
     reply = await agent.call("go")
     assert (reply.outcome, ran) == ("interrupted", [])
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends a signal")
+def test_an_interrupt_in_a_signal_handler_wakes_the_event_loop() -> None:
+    """The handler runs while the event loop waits in its selector, and the selector continues to wait after a handler."""
+    late: list[str] = []
+
+    @tool
+    async def waits() -> None:
+        """Wait."""
+        asyncio.get_running_loop().call_later(10, late.append, "the loop woke by itself")
+        await asyncio.sleep(20)
+
+    agent = agent_of([[use("1", "waits")], "end"], tools=[waits])
+    before = signal.signal(signal.SIGALRM, lambda *_: agent.interrupt(reason="by a signal"))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        reply = agent.call("go").block()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert (reply.outcome, late) == ("interrupted", [])
