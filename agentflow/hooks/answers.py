@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from reactivex import Observable
 
-from agentflow.errors import HookContractError, Veto
+from agentflow.errors import HookContractError, HookError, Veto
 from agentflow.hooks.hook import Hook
 from agentflow.reactive import EMPTY, Flux, Mono
 from agentflow.vocabulary.events import Error, ErrorPhase, Event, PostActing, PostReasoning, PreCall, PreReasoning
@@ -30,6 +30,7 @@ from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Verdict
 
 __all__ = [
+    "cancelled_itself",
     "check_final",
     "evaluate",
     "failure_of",
@@ -116,6 +117,13 @@ def failure_of(hook: Hook, kind: type[Event], event: Event, error: Exception) ->
     if denies and hook.on_failure == "deny":
         return Deny(f"{hook.name} failed ({type(error).__name__}), so this is refused")
     return error
+
+
+def cancelled_itself(hook: Hook, kind: type[Event]) -> HookError:
+    """Return the failure of a hook that raised `CancelledError` in a run that was not cancelled."""
+    return HookError(
+        f"Hook {label_of(hook)!r} raised CancelledError on {kind.__name__}, but the run was not cancelled."
+    )
 
 
 def withheld(hook: Hook, event: PostActing, error: Exception) -> ToolResultBlock:

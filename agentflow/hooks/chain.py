@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Protocol
 from agentflow._support.cancellation import cancel_requests
 from agentflow._support.values import NamedTuple
 from agentflow.errors import Aside, HookError
-from agentflow.hooks.answers import evaluate, failure_of, is_later, label_of, settle, withheld
+from agentflow.hooks.answers import cancelled_itself, evaluate, failure_of, is_later, label_of, settle, withheld
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call
 from agentflow.reactive import Just
@@ -424,14 +424,12 @@ async def _stray(
 ) -> Verdict | None:
     """Handle a `CancelledError` in a hook: re-raise a cancellation of the run, and report any other as a failure of the
     hook."""
-    kind = chain.kind.__name__
     if why := faults.why_cancelled():
+        kind = chain.kind.__name__
         failure = HookError(f"Hook {label_of(entry.hook)!r} was cancelled while handling {kind}: {why}.")
     elif faults.is_cancelled():
         raise error
     else:
-        failure = HookError(
-            f"Hook {label_of(entry.hook)!r} raised CancelledError on {kind}, but the run was not cancelled."
-        )
+        failure = cancelled_itself(entry.hook, chain.kind)
     failure.__cause__ = error
     return await _failed(chain, entry, event, failure, faults)

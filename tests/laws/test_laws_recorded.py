@@ -5,6 +5,7 @@ A bounded part of `soak_replay.py`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path as FilePath
 
 import pytest
@@ -65,6 +66,11 @@ def _beside(names: str, *hooks: HookPlan) -> Program:
         _beside("slow_read slow_read slow_read", HookPlan("PostActing", "raise", 2, "edit", "sync", "abort", 300)),
         _beside("talk cleans cleans flow", HookPlan("PostActing", "raise-veto", 3, "edit", "async", "skip", 300)),
         _beside("cleans read", HookPlan("PostActing", "raise", 1, "edit", "async", None, 10)),
+        replace(
+            _beside("flow cleans", HookPlan("ActingChunk", "raise-cancelled", 1, "edit", "async", "abort", 200, True)),
+            store="slow",
+        ),
+        _beside("helper helper talk", HookPlan("PostActing", "interrupt", 2, "edit", "mono", "skip", 300)),
         _beside(
             "read slow_read cleans",
             HookPlan("PreActing", "junk", 3, "edit", "async", "abort", 5),

@@ -558,17 +558,20 @@ class Player(Recorder):
     async def _run_work(self, event: PreActing, source: ToolSource, work: RecordedWork) -> ToolResultBlock | Empty:
         """Do the work of a tool in its turn: the recorded one, or that of a sub-agent or of a missing tool for real."""
         await self._wait(("begun", work.n, 0), work.end)
+        ends: End = "cut"
         try:
-            return await self._work(event, source)
+            result = await self._work(event, source)
+            ends = work.end
+            return result
         finally:
-            await self._finish(work)
+            await self._finish(work, ends)
 
-    async def _finish(self, work: RecordedWork) -> None:
-        """Let the recorded end of work pass, if it was closed or cancelled before."""
+    async def _finish(self, work: RecordedWork, ends: End = "cut") -> None:
+        """Let the recorded end of work pass, if it was closed or cancelled before, or a sub-agent did it."""
         if self.divergence is None:
             for key, _ in self.script.steps_of(work):
                 self._progress.mark_done(key)
-            await self._wait(("over", work.n, 0), "cut")
+            await self._wait(("over", work.n, 0), ends)
 
     async def _play_work(self, call: str, work: RecordedWork, use: str, context: ToolCallContext) -> object:
         done = 0
