@@ -181,6 +181,17 @@ class MessageView(Sequence[Msg]):
         order = mine.order if now else theirs.order
         return min([stop, *order[min(now, then) : max(now, then)]])
 
+    def since(self, index: int) -> list[Msg]:
+        """Return the stored messages from an index on, at a cost that depends on their number only.
+
+        Args:
+            index: At least the length of the head.
+        """
+        begin = index - len(self._head) + self._start
+        if self._replaced is None:
+            return self._messages[begin : self._stop]
+        return list(map(self._stored, range(begin, self._stop)))
+
     def lays_over(self, base: MessageView) -> bool:
         """Whether this is the other view with only system messages before it and only the user's text after it."""
         if self._messages is not base._messages or self._start != base._start or self._stop != base._stop:

@@ -44,17 +44,18 @@ class Cleaning:
         vault: The session's vault.
     """
 
-    __slots__ = ("_base", "_restore", "_spotless", "vault")
+    __slots__ = ("_base", "_restore", "_searched", "_spotless", "vault")
 
     def __init__(self, base: Scanner, restore: bool, vault: Vault) -> None:
         self._base = base
         self._restore = restore
-        self._spotless = vault.spotless(base)
+        self._searched = vault.searched(base)
+        self._spotless = self._searched.spotless
         self.vault = vault
 
     def scanner(self) -> Scanner:
         """Return the current scanner."""
-        return self.vault.scanner(self._base)
+        return self._searched.scanner or self.vault.scanner(self._base)
 
     # ---- replacements
     def masking(self, *, by_model: bool = False) -> Replacer:
@@ -281,12 +282,12 @@ class Cleaning:
 
     def message(self, msg: Msg) -> Msg:
         """Redact a message for sending, once."""
-        vault, key = self.vault, (id(msg), id(self._base))
-        known = vault.clean.get(key)
-        if known is not None and known[0] is msg and known[1] == vault.version:
-            return known[2]
+        messages = self._searched.messages
+        known = messages.get(id(msg))
+        if known is not None and known[0] is msg:
+            return known[1]
         cleaned = self._message(msg)
-        vault.clean[key] = (msg, vault.version, cleaned)
+        messages[id(msg)] = msg, cleaned
         return cleaned
 
     def _message(self, msg: Msg) -> Msg:
@@ -328,13 +329,10 @@ class Cleaning:
 
         Only messages added since the last request are searched, so the cost does not grow with the history.
         """
-        vault, base, version, cleaned = self.vault, self._base, -1, view
+        vault, searched, version, cleaned = self.vault, self._searched, -1, view
         while version != vault.version:  # a value found in the last message may also be in the first
-            version = vault.version
-            known = vault.sent.get(id(base))
-            if known is not None and (known.base is not base or known.version != version):
-                known = None
-            elif known is not None and known.cleaned is view:
+            version, known = vault.version, searched.last
+            if known is not None and known.cleaned is view:
                 return view  # cleaned before, and unchanged since
             ours = view.replacements is not None  # cleaned before, and maybe with more after it
             if ours and (known is None or view.replacements is not known.replacements):
@@ -344,7 +342,7 @@ class Cleaning:
             replaced = not ours and bool(seen and replacements.order)
             head, tail = view.head, view.tail
             begin, by_place = max(seen, len(head)), replacements.by_place
-            for at, msg in enumerate(view[begin : len(view) - len(tail)], begin):
+            for at, msg in enumerate(view.since(begin), begin):
                 if by_place and view.place(at) in by_place:
                     replaced = True
                     continue
@@ -360,9 +358,9 @@ class Cleaning:
                 cleaned = view.with_ends(clean_head, clean_tail)
             if replaced:
                 cleaned = cleaned.with_replacements(replacements)
-            if not ours:
-                vault.sent[id(base)] = RedactedRequest(base, version, view, cleaned, replacements)
-        if len(vault.clean) > 2 * len(view) + 64:
+            if not ours and version == vault.version:
+                searched.last = RedactedRequest(view, cleaned, replacements)
+        if len(searched.messages) > 2 * len(view) + 64:
             self._forget(tuple(view))
         return cleaned
 
@@ -373,10 +371,10 @@ class Cleaning:
 
     def _forget(self, messages: tuple[Msg, ...]) -> None:
         """Forget cleaned messages that were part of an earlier request only."""
-        vault, base = self.vault, self._base
-        if len(vault.clean) > 2 * len(messages) + 64:
-            current = {(id(msg), id(base)) for msg in messages}
-            vault.clean = {key: known for key, known in vault.clean.items() if key in current}
+        known = self._searched.messages
+        if len(known) > 2 * len(messages) + 64:
+            current = set(map(id, messages))
+            self._searched.messages = {key: pair for key, pair in known.items() if key in current}
 
 
 def renamed_keys(items: Mapping[Any, Any], names: Mapping[Any, Any]) -> dict[Any, Any]:

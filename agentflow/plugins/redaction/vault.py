@@ -18,7 +18,7 @@ from agentflow.plugins.redaction.text import SHORTEST, Scanner, contains_any
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.transcript import MessageView, Replacements
 
-__all__ = ["MOST_SPOTLESS", "RedactedRequest", "Vault"]
+__all__ = ["MOST_SPOTLESS", "RedactedRequest", "Searched", "Vault"]
 
 MOST_SPOTLESS = 1_000
 """The number of clean texts that are kept."""
@@ -49,18 +49,39 @@ class RedactedRequest(NamedTuple):
     """A request whose messages were redacted.
 
     Attributes:
-        base: The scanner.
-        version: The vault's version at that time.
         original: The messages before redaction.
         cleaned: The messages as they were sent.
         replacements: The redacted messages, by position.
     """
 
-    base: object
-    version: int
     original: MessageView
     cleaned: MessageView
     replacements: Replacements
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Searched:
+    """What one scanner has searched in a session. It is valid until the vault gets a new value.
+
+    Attributes:
+        base: The scanner, without the values of the session.
+        scanner: The scanner that also finds these; created when needed.
+        spotless: Texts that are known to be clean; arguments and results are checked many times.
+        messages: Messages, by identity, and their form as they are sent, so that each is searched once.
+        last: The last request: the next one usually extends it.
+    """
+
+    base: Scanner
+    scanner: Scanner | None = None
+    spotless: set[object] = field(default_factory=set[object])
+    messages: dict[int, tuple[Msg, Msg]] = field(default_factory=dict[int, tuple[Msg, Msg]])
+    last: RedactedRequest | None = None
+
+    def clear(self) -> None:
+        """Forget everything, since a text that was clean may no longer be."""
+        self.scanner = self.last = None
+        self.spotless.clear()
+        self.messages.clear()
 
 
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
@@ -79,24 +100,15 @@ class Vault:
     _written: set[str] = field(default_factory=set[str])
     _counters: dict[str, int] = field(default_factory=dict[str, int])
     _words: list[str] = field(default_factory=list[str])
-    _scanners: dict[int, tuple[int, Scanner, Scanner]] = field(
-        default_factory=dict[int, "tuple[int, Scanner, Scanner]"]
-    )
     thoughts: dict[str, str] = field(default_factory=dict[str, str])
     """The original thoughts of a model, by their signature: its provider expects them unchanged."""
-    clean: dict[tuple[int, int], tuple[object, int, Msg]] = field(
-        default_factory=dict[tuple[int, int], "tuple[object, int, Msg]"]
-    )
-    """Messages as they are sent, so that each is searched once."""
     begun: bool = False
     version: int = 0
     """Increased when a text that was clean may no longer be."""
     runs: dict[int, str] = field(default_factory=dict[int, str])
     """By hook: the last run that used this vault."""
     _lost: Mapping[str, int] = field(default_factory=dict[str, int])
-    _spotless: dict[int, tuple[Scanner, set[object]]] = field(default_factory=dict[int, "tuple[Scanner, set[object]]"])
-    sent: dict[int, RedactedRequest] = field(default_factory=dict[int, "RedactedRequest"])
-    """The last request, by scanner: the next one usually extends it."""
+    _searched: dict[int, Searched] = field(default_factory=dict[int, Searched])
     unsaved: bool = False
     """Whether it has changes that are not stored: it is then stored with the next fact."""
     _seal: Seal | None = None
@@ -183,8 +195,8 @@ class Vault:
     def _changed(self) -> None:
         """Forget which texts are clean, since a value was added."""
         self.version += 1
-        for _, texts in self._spotless.values():
-            texts.clear()
+        for searched in self._searched.values():
+            searched.clear()
 
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
         """Return the placeholder of a value; create one if the value is new.
@@ -235,21 +247,18 @@ class Vault:
         """Return whether only the model wrote the value."""
         return placeholder in self._written
 
-    def spotless(self, base: Scanner) -> set[object]:
-        """Return the texts that are known to be clean; arguments and results are checked many times.
-
-        The set lives as long as the vault; it is emptied when a value is added.
-        """
-        found = self._spotless.get(id(base))
-        if found is None or found[0] is not base:
-            found = self._spotless[id(base)] = (base, set())
-        elif len(found[1]) > MOST_SPOTLESS:
-            found[1].clear()
-        return found[1]
+    def searched(self, base: Scanner) -> Searched:
+        """Return what a scanner has searched in this session."""
+        found = self._searched.get(id(base))
+        if found is None or found.base is not base:
+            found = self._searched[id(base)] = Searched(base)
+        elif len(found.spotless) > MOST_SPOTLESS:
+            found.spotless.clear()
+        return found
 
     def scanner(self, base: Scanner) -> Scanner:
         """Return the scanner that also finds the values known so far."""
-        found = self._scanners.get(id(base))
-        if found is None or found[0] != self.version or found[1] is not base:
-            found = self._scanners[id(base)] = (self.version, base, base.with_values(self._words))
-        return found[2]
+        searched = self.searched(base)
+        if searched.scanner is None:
+            searched.scanner = base.with_values(self._words)
+        return searched.scanner
