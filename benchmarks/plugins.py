@@ -89,6 +89,7 @@ BUDGET = 39.0
 _ROUNDS = 20
 _READ = tool(type="read")(add)
 _FOREVER = 1_000_000_000
+_USAGE = Usage(100, 10, cost=0.0001)
 _SKILLS = Path(__file__).parents[1] / "samples" / "skills"
 _PRICES = {"*": (1.0, 1.0)}
 EFFORT = Effort(turns=30, seconds=0.005)
@@ -232,13 +233,14 @@ def _script(rounds: int) -> Script:
         (
             ModelChunk(
                 tool_uses=(ToolUseDelta(0, f"call_{i}", "add", f'{{"a": {i}, "b": 2}}'),),
-                usage=Usage(100, 10, cost=0.0001),
+                usage=_USAGE,
                 finish_reason="tool_calls",
             ),
         )
         for i in range(rounds)
     ]
-    return Script(*asks, answer())
+    # A provider reports the usage of all replies or of none: without it, `UsageLimits` would estimate that of the last one.
+    return Script(*asks, (ModelChunk("It is 3.", usage=_USAGE, finish_reason="stop"),))
 
 
 def with_hooks(hooks: Callable[[], Sequence[Hook]], rounds: int) -> Body:

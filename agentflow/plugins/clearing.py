@@ -35,7 +35,8 @@ class _Results:
 
     def update(self, messages: Sequence[Msg], least: int) -> None:
         """Find the tool results in a request, and those large enough to clear; the part shared with the last one is known."""
-        begin, before = messages.shared(self.messages) if isinstance(messages, MessageView) else 0, self.messages
+        view, before = messages if isinstance(messages, MessageView) else None, self.messages
+        begin, new = 0 if view is None else view.shared(before), messages
         if self.cleared and not (isinstance(before, MessageView) and begin == before.shared(before)):
             self.replacements, self.cleared, self.examined = Replacements(), {}, 0  # another conversation
         if self.places and self.places[-1] >= begin:
@@ -43,7 +44,10 @@ class _Results:
             self.examined = min(self.examined, len(self.places))
             self.cleared = {index: msg for index, msg in self.cleared.items() if index < begin}
             self.large = {index for index in self.large if index < begin}
-        for index, msg in enumerate(messages[begin:], begin):
+        if view is not None:  # its head and its tail have no results
+            begin = max(begin, len(view.head))
+            new = view.since(begin)
+        for index, msg in enumerate(new, begin):
             if msg.role == "tool":
                 self.places.append(index)
                 for result in msg.content:

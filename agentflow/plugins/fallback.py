@@ -143,9 +143,10 @@ class ModelFallback(Hook):
             return None
 
         def completed() -> None:
-            name, *rest = [candidate.name for candidate in candidates[len(failed) :]]
-            skipped = tuple([other for other in rest if other in resting]) if resting else ()
-            self._note(context, ModelAnswer(name, event.iteration, tuple(failed), skipped))
+            skipped = ()
+            if resting:
+                skipped = tuple([other.name for other in candidates[len(failed) + 1 :] if other.name in resting])
+            self._note(context, ModelAnswer(candidates[len(failed)].name, event.iteration, tuple(failed), skipped))
 
         return Attempt(next_source(), after_failure, completed)
 
