@@ -65,7 +65,7 @@ class Detector:
         check: Verifies a match, such as its check digits: returns how many of its characters are the value; 0: none, and the
             search continues after its first character.
         hint: A cheap regular expression of the `re` module that matches in every text in which the pattern does: a whole text
-            without it is not searched, which is ten times faster. Empty: no hint.
+            without it is not searched, which is ten times faster. (`re` is twice as fast without `{2}`.) Empty: no hint.
         needles: Cheaper still: lower-case texts, one of which, in any case, is in every text in which the pattern matches.
             Without a hint and needles, each text is searched.
         starts: Lower-case texts, one of which begins each match, in any case, at the start of a word: if no word begins with
@@ -286,15 +286,15 @@ authorization, passwords in URLs, and values assigned to a password or a similar
 EMAIL = Detector("email", r"(?<![\w.+%-])[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![\w-])", needles=("@",))
 """Mail addresses."""
 
-CARD = Detector("card", r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)", _card, r"\d(?:[ -]?\d){6}")
+CARD = Detector("card", r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)", _card, r"\d" + r"[ -]?\d" * 6)
 """Payment card numbers with a valid check digit."""
 
 IBAN = Detector(
-    "iban", r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}(?![A-Za-z0-9])", _iban_check, r"[A-Z]{2}\d{2}"
+    "iban", r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}(?![A-Za-z0-9])", _iban_check, r"[A-Z][A-Z]\d\d"
 )
 """International bank account numbers with valid check digits."""
 
-SSN = Detector("ssn", r"(?<![\d-])\d{3}-\d{2}-\d{4}(?![\d-])", _ssn_check, r"\d{3}-\d{2}-")
+SSN = Detector("ssn", r"(?<![\d-])\d{3}-\d{2}-\d{4}(?![\d-])", _ssn_check, r"\d\d\d-\d\d-")
 """Social security numbers of the United States."""
 
 DETECTORS: tuple[Detector, ...] = (*SECRETS, EMAIL, IBAN, CARD, SSN)
