@@ -397,10 +397,11 @@ class MarkEntry:
     """The position of something that is not an event, but on which concurrent work may depend.
 
     Attributes:
-        what: `"began"`: a hook was called, and another entry was written before it returned; `"injected"`: a hook or a tool
-            called `context.inject`; `"decided"`: an agent in a race has finished; `"read"`: the run waited for the reader of
-            an event until then, and took a millisecond or more, or other entries were written meanwhile; `"unread"`: this wait
-            was cancelled; `"failed"`: a parallel tool call failed, and the others were cancelled.
+        what: `"began"`: a hook was called, and another entry was written or another event's hook was called before it
+            returned; `"injected"`: a hook or a tool called `context.inject`; `"decided"`: an agent in a race has finished;
+            `"read"`: the run waited for the reader of an event until then, and took a millisecond or more, or other entries
+            were written meanwhile; `"unread"`: this wait was cancelled; `"failed"`: a parallel tool call failed, and the
+            others were cancelled.
         n: The number of the tool's work that caused it; None for a hook.
         seq: For a hook or a wait for the reader, the number of the event in the call.
         hook: The hook's name.

@@ -147,6 +147,23 @@ def test_an_event_that_waited_for_its_turn_continues_after_an_interrupt(tmp_path
     assert program_departs(program, "memory", tmp_path) is None
 
 
+def test_a_hook_begins_in_its_turn_although_the_hook_before_it_takes_less_time(tmp_path: FilePath) -> None:
+    """The replay does not write to the slow store, so the first hook ends early. The second is called first elsewhere."""
+    calls = (Piece("call", id="t4", name="flow", args="{}"), Piece("call", id="t4", name="injects", args="[1]"))
+    compact = HookPlan("PostActing", "compact", 1, "edit", "async", None, 100)
+    complete = HookPlan("PostActing", "complete", 1, "edit", "mono", "skip", 100)
+    program = Program(
+        (calls,),
+        (compact, complete),
+        path=Path("cancel-stream", 5, None, True),
+        max_iterations=1,
+        session="fresh",
+        store="slow",
+        cleanup="beats",
+    )
+    assert program_departs(program, "memory", tmp_path) is None
+
+
 def test_a_chunk_comes_before_its_hook_that_was_cancelled(tmp_path: FilePath) -> None:
     """A hook of a chunk runs when the call is interrupted; the chunk itself came before."""
     program = Program(

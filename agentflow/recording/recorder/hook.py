@@ -314,11 +314,13 @@ class Recorder(ChangeListener, SideWrapper):
         self._put(_make(EntryValues, (place, kind, fields)))
 
     def _write_begun(self, place: RecordedCall, seq: int = 0) -> None:
-        """Record the beginnings of running hooks, except for the event that ends now."""
-        for mark in place.begun:
-            if mark.place is not place or mark.fields["seq"] != seq:
-                self._put(mark)
-        place.begun.clear()
+        """Record the beginnings of running hooks, except for the last ones if they belong to the event that ends now."""
+        begun = place.begun
+        while begun and begun[-1].place is place and begun[-1].fields["seq"] == seq:
+            begun.pop()
+        for mark in begun:
+            self._put(mark)
+        begun.clear()
 
     def on_call(self, call: HookCall) -> None:
         """Record the effect of an editing hook or a guard."""

@@ -207,6 +207,13 @@ class Progress:
         self._marked[keys[0]] += 1
         return keys[place]
 
+    def next_step(self, event: Key) -> Key:
+        """Return the next step of an event's hooks, or the event: a hook without a mark began directly before it."""
+        name, marks = self._order.marks_of(event)
+        ahead: list[Key] = [("mark", name, place) for place in range(self._marked[event], len(marks))]
+        ahead += [key for key in self._order.failures_of(event) if self.is_ahead(key)]
+        return min([*ahead, event], key=lambda key: self._order.places.get(key, 0))
+
     def finish_hooks(self, event: Key) -> None:
         """Mark the hooks of an event as finished: recorded marks that they did not reach count as done."""
         name, marks = self._order.marks_of(event)

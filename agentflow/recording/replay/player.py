@@ -213,17 +213,18 @@ class Player(Recorder):
         """Let a hook start in its turn."""
         mine = self._pairs.get(event.call_id)
         key = None if mine is None else self._recorded_key(mine, event, event.call_id)
-        mark = None if key is None else self._progress.next_mark(key, "began", hook.name)
-        if mark is None and key is not None and hook.observer and hook.priority >= Recorder.priority:
+        if key is None:
+            return super().on_begin(hook, event)
+        mark = self._progress.next_mark(key, "began", hook.name)
+        if hook.observer and hook.priority >= Recorder.priority:
             self._progress.finish_hooks(key)  # it ran when the event was in the log already
-            if not self._progress.is_next(key):
-                return self._begin_later(key, hook, event)
-        if mark is None or self._progress.is_next(mark):
-            super().on_begin(hook, event)
-            if mark is not None:
-                self._progress.mark_done(mark)
-            return None
-        return self._begin_later(mark, hook, event)
+        turn = mark or self._progress.next_step(key)
+        if not self._progress.is_next(turn):
+            return self._begin_later(turn, hook, event)
+        super().on_begin(hook, event)
+        if mark is not None:
+            self._progress.mark_done(mark)
+        return None
 
     async def _begin_later(self, turn: Key, hook: Hook, event: Event) -> None:
         await self._progress.shielded(partial(self._progress.wait, turn))
