@@ -150,7 +150,7 @@ def markdown(report: Mapping[str, Any], *, spread: bool = False) -> str:
         spread: Whether to add the least and the most of each side's processes.
     """
     ran = f"{report['date']}, {report['python']}, {report['machine']}. Medians of {report['rounds']} processes of each side"
-    lines = [f"{ran}{'; least and most in brackets' if spread else ''}; the first framework in bold.", ""]
+    lines = [f"{ran}{'; least and most in brackets' if spread else ''}; the best framework in bold.", ""]
     for title, rows in GROUPS.items():
         lines += [f"### {title}", "", *_table(report, rows, spread), ""]
     if left_out := list(_left_out(report)):
