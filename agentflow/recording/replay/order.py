@@ -3,8 +3,9 @@
 Rules:
 
 1. Each event, request, start of work, chunk, injection and end of work has a position in one order, that of the log; so has a
-   hook's call if another entry was written during it. A chunk is placed by its time, before the hooks of its event and of
-   later ones: the log has it with its event, which hooks may have held for a while.
+   hook's call if another entry was written, or another event's hook was called, during it. Without a position it began
+   directly before the next entry of its event. A chunk is placed by its time, before the hooks of its event and of later
+   ones: the log has it with its event, which hooks may have held for a while.
 2. A replay performs each step in its turn. Models and tools are held back here; an event that comes early waits after its
    hooks.
 3. A step that waits for something that never happens continues after the recorded time, and the replay diverges.
