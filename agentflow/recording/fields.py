@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Required, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Required, TypeAlias, get_args
 
 from typing_extensions import TypedDict
 
 from agentflow._support.validation import Refers, Within, fits
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import EVENT_TYPES, Origin, Purpose
-from agentflow.vocabulary.messages import Outcome, ToolState
+from agentflow.vocabulary.messages import Outcome, Role, ToolState
 from agentflow.vocabulary.specs import ModelOptions
+from agentflow.vocabulary.verdicts import AnyVerdict
 
 __all__ = [
     "CHANGED",
@@ -69,9 +70,11 @@ OptionsData: TypeAlias = Annotated[dict[str, Json], fits(ModelOptions)]
 
 if TYPE_CHECKING:
     EventType: TypeAlias = str
+    VerdictType: TypeAlias = str
 else:
     EventType = Literal[tuple(kind.__name__ for kind in EVENT_TYPES)]
-"""The name of an event's class."""
+    VerdictType = Literal[tuple(kind.__name__ for kind in get_args(AnyVerdict))]
+"""The names of the classes of events and verdicts."""
 
 REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "PreCall": ("input_messages", "history"),
@@ -118,7 +121,7 @@ class VerdictData(TypedDict, total=False):
     of this form is wrapped as `{"data": ...}`.
     """
 
-    verdict: Required[Literal["Deny", "Answer", "Again", "Stop", "Suspend", "Recover", "Approve"]]
+    verdict: Required[VerdictType]
     reason: str
     value: Json
     messages: Json
@@ -180,7 +183,7 @@ class EventFields(TypedDict, total=False):
 class MessageData(TypedDict, total=False):
     """A message; `tool_use` and `tool_result` blocks in it are `{"type", "ref"}`."""
 
-    role: Required[Literal["system", "user", "assistant", "tool"]]
+    role: Required[Role]
     content: list[dict[str, Json]]
     name: str | None
     id: str

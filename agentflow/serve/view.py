@@ -29,7 +29,16 @@ from agentflow.vocabulary.events import (
     PreReasoning,
     ReasoningChunk,
 )
-from agentflow.vocabulary.messages import DataBlock, Msg, Pending, Reply, ToolResultBlock, ToolUseBlock
+from agentflow.vocabulary.messages import (
+    DataBlock,
+    Msg,
+    Outcome,
+    Pending,
+    Reply,
+    ToolResultBlock,
+    ToolState,
+    ToolUseBlock,
+)
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.typed_state import state_name
 
@@ -56,12 +65,8 @@ __all__ = [
 CLOSING_TEXTS: Final = frozenset({"denied", "stopped", "limited"})
 """Synthetic messages that are meant for the user."""
 
-ToolStatus: TypeAlias = Literal[
-    "running", "success", "error", "not_found", "timeout", "denied", "interrupted", "suspended"
-]
-PublicOutcome: TypeAlias = Literal[
-    "completed", "denied", "stopped", "suspended", "limited", "failed", "interrupted", "parked"
-]
+ToolStatus: TypeAlias = Literal["running", ToolState]
+PublicOutcome: TypeAlias = Literal[Outcome, "parked"]
 
 
 class Public(BaseModel):

@@ -46,7 +46,6 @@ from agentflow.tools.contracts import Contract, contract_of
 from agentflow.tools.schema_arguments import Outside, WithSchema
 from agentflow.tools.signature import ArgumentPlan, local_names, plain_function
 from agentflow.tools.tool_checks import (
-    OPTIONS,
     check_external,
     check_kind,
     check_limits,
@@ -144,7 +143,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         streaming = bool(flags & inspect.CO_ASYNC_GENERATOR)
         check_kind(name, function, in_thread, flags)
         if plain is not None:
-            check_signature(name, plain, function, fixed)
+            check_signature(name, plain, function, fixed, _OPTIONS)
         check_limits(name, timeout, retries)
         external = external or isinstance(function, Outside)
         if external:
@@ -314,8 +313,8 @@ class Tool(HookedTool, Generic[P, R_co]):
         fixes = f"create another tool: tool({self.name}.function, {name}=...)"
         if name == "hooks":
             fixes = f"register them: {self.name}.hook(h)"
-        elif name not in (*OPTIONS, "fixed"):
-            fixes = f"no attribute can; create another tool with {', '.join(OPTIONS)}: tool({self.name}.function, ...)"
+        elif name not in _OPTIONS:
+            fixes = f"no attribute can; create another tool with {', '.join(_OPTIONS)}: tool({self.name}.function, ...)"
         raise AttributeError(
             f"Tool {self.name!r} is shared by its agents, so {name} cannot be set; {fixes}.",
             name=name,
@@ -324,6 +323,10 @@ class Tool(HookedTool, Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"Tool({self.name!r}, type={self.type!r})"
+
+
+_OPTIONS: Final = tuple(Tool.__init__.__kwdefaults__ or ())
+"""The keywords of `@tool`; every other one fixes a parameter."""
 
 
 @objects_of(Tool)
@@ -558,9 +561,6 @@ def tool(function: Callable[..., Any] | None = None, /, **options: object) -> An
         >>> distance.type, list(distance.spec.parameters["properties"])
         ('read', ['start', 'end'])
     """
-    chosen: dict[str, Any] = {key: options.pop(key) for key in OPTIONS if key in options}
-    named = cast("Mapping[str, object]", options.pop("fixed", None) or {})
-    fixed = {**named, **options}
-    if function is not None:
-        return Tool(function, **chosen, fixed=fixed)
-    return partial(Tool, **chosen, fixed=fixed)
+    chosen: dict[str, Any] = {key: options.pop(key) for key in _OPTIONS if key in options}
+    chosen["fixed"] = {**(chosen.get("fixed") or {}), **options}
+    return partial(Tool, **chosen) if function is None else Tool(function, **chosen)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from agentflow.vocabulary.specs import ToolType
 
 __all__ = [
-    "OPTIONS",
     "check_external",
     "check_kind",
     "check_limits",
@@ -26,21 +25,6 @@ __all__ = [
     "checked_type",
     "strictest",
 ]
-
-OPTIONS: Final = (
-    "name",
-    "description",
-    "type",
-    "timeout",
-    "lock",
-    "retries",
-    "tags",
-    "idempotent",
-    "requires_approval",
-    "in_thread",
-    "external",
-)
-"""The keywords of `@tool`; every other one fixes a parameter."""
 
 _NAME: Final = r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}"
 _VARIADIC: Final = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
@@ -137,7 +121,11 @@ def check_external(
 
 
 def check_signature(
-    name: str, plain: FunctionType, function: Callable[..., Any], fixed: Mapping[str, object] | None
+    name: str,
+    plain: FunctionType,
+    function: Callable[..., Any],
+    fixed: Mapping[str, object] | None,
+    options: Iterable[str],
 ) -> None:
     code = plain.__code__
     if function is plain and not hasattr(plain, "__wrapped__"):
@@ -157,7 +145,7 @@ def check_signature(
     unknown = [key for key in fixed or () if key not in known]
     if unknown:
         raise UsageError(
-            f"@tool on {name!r} got {', '.join(unknown)}, which is neither an option ({', '.join(OPTIONS)}, fixed) nor "
+            f"@tool on {name!r} got {', '.join(unknown)}, which is neither an option ({', '.join(options)}) nor "
             f"a parameter to fix ({', '.join(known) or 'the function has none'})."
             f"{f' Hooks are registered on the tool: {name}.hook(h).' if 'hooks' in unknown else ''}"
         )

@@ -27,7 +27,7 @@ from agentflow.recording.entries import (
     ReplyEntry,
     RequestEntry,
 )
-from agentflow.recording.fields import EventFields, FactFields
+from agentflow.recording.fields import EventFields, FactFields, VerdictData
 from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.tools import schema_tool
@@ -36,6 +36,7 @@ from agentflow.vocabulary.facts import Compacted, Fact, Injected, RoundSuspended
 from agentflow.vocabulary.messages import DataBlock
 from agentflow.vocabulary.saving.codec import fact_from_json, msg_to_dict
 from agentflow.vocabulary.specs import ModelOptions
+from agentflow.vocabulary.verdicts import AnyVerdict
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -350,7 +351,7 @@ async def test_without_content_no_word_is_kept(tmp_path: Path) -> None:
 
 
 def test_no_field_is_lost_in_reading() -> None:
-    """Every recorded field of an event or a fact is known to the reader of a log; unknown ones are left out."""
+    """Every recorded field of an event, a fact or a verdict is known to the reader of a log; unknown ones are left out."""
     streamed = {"ActingChunk", "ReasoningChunk"}  # recorded as pieces, not as fields
     for kind in EVENT_TYPES:
         if kind.__name__ not in streamed:
@@ -364,6 +365,8 @@ def test_no_field_is_lost_in_reading() -> None:
             assert own <= EventFields.__annotations__.keys(), kind
     for fact in get_args(Fact):
         assert set(fact._fields) <= FactFields.__annotations__.keys(), fact
+    for verdict in get_args(AnyVerdict):
+        assert set(verdict.__match_args__) <= VerdictData.__annotations__.keys(), verdict
 
 
 def test_what_a_line_leaves_out() -> None:

@@ -264,7 +264,7 @@ def test_a_tool_cannot_be_changed() -> None:
         setattr(add, "timout", 3)  # noqa: B010
     assert str(caught.value) == (
         "Tool 'add' is shared by its agents, so timout cannot be set; no attribute can; create another tool with "
-        "name, description, type, timeout, lock, retries, tags, idempotent, requires_approval, in_thread, external: "
+        "name, description, type, timeout, lock, retries, tags, idempotent, requires_approval, in_thread, external, fixed: "
         "tool(add.function, ...)."
     )
     with pytest.raises(AttributeError, match=r"^Tool 'add' has no attribute 'timout'$"):

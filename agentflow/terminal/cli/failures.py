@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import IO, Any, Final
+from typing import IO, Any, Final, get_args
 
 import click
 
@@ -24,15 +24,7 @@ UNUSABLE: Final = 2
 INTERRUPTED: Final = 130
 
 EXIT_CODES: Final[Mapping[Outcome, int]] = MappingProxyType(
-    {
-        "completed": 0,
-        "denied": FAILED,
-        "stopped": FAILED,
-        "suspended": FAILED,
-        "limited": FAILED,
-        "failed": FAILED,
-        "interrupted": INTERRUPTED,
-    }
+    {**dict.fromkeys(get_args(Outcome), FAILED), "completed": 0, "interrupted": INTERRUPTED}
 )
 """Exit codes by the outcome of a call."""
 
