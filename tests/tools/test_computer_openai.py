@@ -646,6 +646,15 @@ def test_the_fold_of_the_split_is_what_was_received(actions: list[Any], checks: 
     sent = [{**received, "id": "cu_call_1"}, seen("call_1", **more)]
     assert joined([*calls, *outputs], ()) == sent
     assert len({one for one, _ in parts}) == len(actions)
+    # A later reply with the same id and one action more: the ids that are used already were replaced.
+    again = [
+        {"type": "function_call", "call_id": one, "name": "computer", "arguments": text}
+        for one, text in split(call("call_1", *actions, {"type": "screenshot"}, checks=checks))
+    ]
+    for n, item in enumerate(again[:-1]):
+        item["call_id"] = f"other_{n}"
+    later = [*again, *[returned(item["call_id"], [IMAGE]) for item in again]]
+    assert joined([*calls, *outputs, *later], ()) == [*sent, *later]
 
 
 # ---- models
