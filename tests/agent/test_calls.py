@@ -362,9 +362,10 @@ async def test_a_call_that_was_disposed_at_once_was_still_used() -> None:
 
 
 def test_a_dropped_call_warns() -> None:
-    """A call that is neither awaited nor subscribed to logs a warning."""
-    with pytest.warns(RuntimeWarning, match="was never awaited"):
+    """A call that is neither awaited nor subscribed to logs a warning at the line that drops it."""
+    with pytest.warns(RuntimeWarning, match="was never awaited") as warned:
         Agent("a", ScriptedModel(["x"])).call("go")
+    assert [warning.filename for warning in warned] == [__file__]
 
 
 async def test_the_reply() -> None:

@@ -68,6 +68,14 @@ async def test_a_truncated_answer_with_calls_does_not_run_them() -> None:
     assert ran == []
 
 
+@pytest.mark.parametrize("summary", ["", cut("so fa")], ids=["empty", "cut off"])
+async def test_a_summary_is_never_asked_for_again(summary: Any) -> None:
+    """At the limit of `max_iterations` the call ends with the summary, however it is."""
+    model = ScriptedModel([use("t1", "nope"), summary])
+    reply = await Agent("a", model, max_iterations=1).call("go")
+    assert (reply.outcome, len(model.requests)) == ("limited", 2)
+
+
 async def test_the_counts_are_per_run() -> None:
     """Each run has its retries."""
     agent = Agent("a", ScriptedModel(["", "one", "", "two"]))

@@ -84,12 +84,14 @@ async def test_a_failing_hook_aborts_on_a_decision(kind: type) -> None:
 
 @pytest.mark.parametrize("kind", NOTIFICATIONS, ids=lambda kind: kind.__name__)
 async def test_a_failing_hook_is_skipped_and_disabled_on_a_notification(kind: type) -> None:
-    """On a notification a failure is reported and skipped, and the hook is not called for that type again in this run."""
-    bad = Bad(kind)
-    agent = agent_of(bad)
+    """On a notification a failure is reported and skipped, and the hook is not called for that type again in this run.
+    Other hooks are."""
+    bad, other = Bad(kind), Recorder()
+    agent = agent_of(bad, other)
     lines = await streamed(agent)
     assert lines[-1] == "CallEnded completed"
     assert bad.calls == 1
+    assert other.log == lines
     reported = [text for text in lines if text.startswith("Error")]
     assert reported == ([] if kind is CallEnded else ["Error hook ValueError: hook broke"])
 

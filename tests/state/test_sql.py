@@ -306,6 +306,15 @@ async def test_a_lease_is_renewed_twice_before_it_could_run_out(open_store: Open
     assert holder._until_renewal() is None
 
 
+async def test_a_shorter_lease_is_taken_beside_a_long_one(open_store: OpenStore) -> None:
+    """Its first renewal is due before the thread has waited at all; the store continues to work."""
+    store = open_store()
+    async with asyncio.timeout(10):
+        for session, seconds in (("long", 60), ("short", 0.0003)):
+            await store.claim(session, lease=seconds)
+        assert await store.sessions() == []
+
+
 def expiry(url: str) -> float:
     engine = create_engine(url)
     with engine.begin() as connection:
