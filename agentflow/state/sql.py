@@ -484,6 +484,7 @@ class SqlStore(KeepsLogs, SessionStore):
                 release = update(LEASES).where(LEASES.c.owner.in_(list(self._leases))).values(expires=0)
                 self._transact(lambda connection: connection.execute(release), "Giving back leases")
         finally:
+            self._leases = {}  # a renewal that is due now would take them again
             self._database.dispose()
 
     async def __aenter__(self) -> Self:

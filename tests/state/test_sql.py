@@ -331,6 +331,14 @@ async def test_closing_gives_leases_back(open_store: OpenStore) -> None:
     assert await open_store().lease("s", "next", 60)
 
 
+async def test_a_lease_stays_released_when_its_renewal_is_due_at_the_close(open_store: OpenStore, url: str) -> None:
+    """A closed store renews nothing."""
+    store = open_store()
+    held = await store.claim("s", lease=0.0003)
+    await store.close()
+    assert (held.lost, expiry(url)) == (False, 0)
+
+
 async def test_who_has_lost_the_lease_writes_nothing(open_store: OpenStore, url: str) -> None:
     """A process that was frozen for longer than its lease finds that another one has the session: it writes nothing,
     at any version, there and in sessions inside; the owner writes, and so does the next owner.
