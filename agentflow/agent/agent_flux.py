@@ -88,13 +88,13 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
                 yield chunk
 
     def partials(self) -> Flux[Partial[T_co]]:
-        """Yield the fields of the typed output while the model streams them: a growing mapping; the last one has the
-        `output`.
+        """Yield the fields of the typed output while the model streams them, as mappings that grow; the last mapping has
+        the `output`.
 
         A field appears once it is complete and valid; strings grow. The values are plain data, so nothing has the
         output's type before it is complete. If the model is asked again, a new mapping begins. The cost of a chunk does
         not depend on the earlier ones. If the output is a function, its arguments are shown, and the last `output` is
-        its return value. Of several outputs `partial.kind` is the name of this one.
+        its return value. With several outputs, `partial.kind` is the name of the one that the model writes.
 
         Raises:
             UsageError: The call has no output.

@@ -126,7 +126,7 @@ class ToolCall:
 
     @property
     def waits(self) -> Waits:
-        """The waits of its work."""
+        """Its waits for people, hooks and readers, which do not count as the tool's time."""
         waits = self.progress.waits
         if waits is None:
             waits = self.progress.waits = Waits(self.run.config.clock.monotonic, self.run.scope.waits)
@@ -188,7 +188,7 @@ class ToolCall:
         await written(self._decide(hook))
 
     def _decide(self, hook: str) -> Awaitable[None] | None:
-        """Consider the approval, and make the decision on the call a fact."""
+        """Decide on the call by its approval and its hooks, and record the decision as a fact."""
         run, use, tool = self.run, self.use, self.tool
         if (
             self.approval is not None

@@ -3,7 +3,7 @@
 Rules:
 
 1. A batch is an uploaded file of requests for one endpoint. Its replies and its failures are in two files, in any order.
-2. Its name here is in its metadata, by which it is found again.
+2. Each batch has a name of ours in its metadata, by which a restarted process finds it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ class OpenAIBatch(OpenAIWire, BatchWire):
         path: The file that records submitted batches and their results (SQLite), one for each job. If a process is killed, the
             next one that makes the same requests gets their results.
         window: How long requests are collected, in seconds from the first one.
-        poll: The longest wait between two looks at a submitted batch, in seconds.
+        poll: The longest wait between two requests for a batch's status, in seconds.
         max_requests: The largest batch; by default the provider's limit.
-        keep_cancelled: Whether a batch continues at the provider, for the next start, if all its runs were cancelled.
+        keep_cancelled: Whether the provider continues a batch if all its runs were cancelled, so that the next process can
+            use the results.
 
     Example:
         >>> OpenAIBatch("gpt-5-mini", path="job.db").name
@@ -135,7 +136,7 @@ def _replayed(body: Mapping[str, Any]) -> Iterable[bytes]:
 
 
 def _invalid(found: Mapping[str, object]) -> ProviderError:
-    """Return the error of a batch that the provider did not accept; only a full queue passes."""
+    """Return the error of a batch that the provider did not accept; it is temporary only if the provider's queue is full."""
     errors = items(field(found.get("errors"), "data"))
     first = errors[0] if errors else None
     code = str(field(first, "code") or "invalid_batch")

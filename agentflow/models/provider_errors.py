@@ -1,4 +1,4 @@
-"""Converts providers' failures to `ModelError`, with one line of the model, the problem and advice.
+"""Converts providers' failures to `ModelError`: one line with the model, the problem and advice.
 
 Rules:
 
@@ -40,7 +40,7 @@ __all__ = [
     "secrets_in",
 ]
 
-_NO_EVENTS = "without a stream of events"  # in `http.refusal`, for a page, or JSON that is not a reply
+_NO_EVENTS = "without a stream of events"  # how `http.refusal` describes an HTML page, or JSON that is not a reply
 _NOT_HERE = ("bound to a different conversation", "invalid_encrypted_content")
 _KEY_NAME = re.compile(r"\b[A-Z][A-Z0-9_]*_(?:API_KEY|KEY|TOKEN)\b")
 _SECRET_NAME = re.compile(r"(?:key|token|secret|password|credentials?|authorization|cookie)$", re.IGNORECASE)
@@ -89,7 +89,7 @@ def model_error(
         model: The model's name, for the message.
         secrets: Texts to hide: some servers echo the key that they refuse. Keys in the environment are hidden anyway.
         now: Returns the seconds since the epoch; dates in headers are relative to it.
-        place: The URL of the request, for failures that a wrong URL explains.
+        place: The URL of the request, shown if a wrong URL may be the cause.
 
     Example:
         >>> model_error(ConnectionResetError("reset by peer"), "openai/gpt-5").retryable

@@ -34,7 +34,7 @@ class _Results:
         self.replacements = Replacements()
 
     def update(self, messages: Sequence[Msg], least: int) -> None:
-        """Find the tool results in a request, and those large enough to clear; the part shared with the last one is known."""
+        """Find the tool results that are new since the last request, and those large enough to clear."""
         view, before = messages if isinstance(messages, MessageView) else None, self.messages
         begin, new = 0 if view is None else view.shared(before), messages
         if self.cleared and not (isinstance(before, MessageView) and begin == before.shared(before)):
@@ -63,8 +63,8 @@ class ClearOldResults(Hook):
     Rounds are cleared in steps: between two steps the start of the request stays the same, byte for byte, so a provider's
     prompt cache keeps working.
 
-    If the provider reports that the conversation is too long, it clears all it may at once, if necessary also half of the
-    rounds that `keep` protects, and sends the request once more.
+    If the provider reports that the conversation is too long, it clears all unprotected rounds at once, if necessary also
+    half of the rounds that `keep` protects, and sends the request once more.
 
     Priority 400 (behaviour).
 

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. Everything is made of the view's events, so a page receives what `View` allows, in another form.
-2. After an error there is nothing.
-3. A step is a reply of the model with its tool calls. The results of calls from the request before belong to no new step.
-4. If the page has another text than the reply's, the reply's follows as a part `data-reply`.
+1. The chunks are made from the view's events only, so a page receives nothing that `View` hides.
+2. An error is the last chunk.
+3. A step is a reply of the model with its tool calls. A result never opens a step; the next reply after it does.
+4. If the streamed text differs from the reply's, such as after an edit by a hook, a part `data-reply` has the reply's.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Slots:
         """Use a slot in the block.
 
         Raises:
-            Refusal: None is free.
+            Refusal: No slot is free.
         """
         if self._used[owner] >= self._each:
             text = f"You have {self._each} {self._units} already. Wait until one ends."

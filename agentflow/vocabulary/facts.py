@@ -2,10 +2,10 @@
 
 Rules:
 
-1. A fact is an output or a decision, never an input again and never a single token.
+1. A fact is an output or a decision. It repeats no input of an earlier fact, and is never a single token.
 2. Natural keys: the run with the iteration, or the call with the tool-use id and the attempt; additions of hooks and
    tools are numbered within their call. So a fact that is delivered twice is recognised.
-3. Committed decisions are never taken again: a resume continues at the first missing fact.
+3. A committed decision is never made again: a resume continues at the first missing fact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,8 +66,8 @@ class CallOpened(NamedTuple):
 
 
 class CallResumed(NamedTuple):
-    """A run that was suspended, or interrupted by a crash, continues in a new call; `decisions` holds its answers, by
-    key.
+    """A run that was suspended, or interrupted by a crash, continues in a new call; `decisions` holds the decisions on
+    its pending entries, by their keys.
     """
 
     run_id: str
@@ -136,8 +136,8 @@ class RoundClosed(NamedTuple):
 
 
 class RoundSuspended(NamedTuple):
-    """The run waits for a decision from outside. Finished results are kept, the round stays open, and unfinished calls
-    are evaluated again.
+    """The run waits for a decision from outside. Finished results are kept and the round stays open. The resume
+    evaluates unfinished calls again.
     """
 
     run_id: str
@@ -148,8 +148,8 @@ class RoundSuspended(NamedTuple):
 class Injected(NamedTuple):
     """Messages joined the conversation; while a round is open they wait for its end, ordered by call index.
 
-    `key`: the position in the run, if the chain that added them can run again after a crash. `number`: the number of
-    the addition among those of hooks and tools in this call, from 1.
+    `key`: the position in the run, if the hooks that added them can run again after a crash: the second time they are
+    recognised. `number`: counts the additions by hooks and tools in this call, from 1.
     """
 
     run_id: str

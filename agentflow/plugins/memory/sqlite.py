@@ -11,15 +11,15 @@ __all__ = ["SqliteMemory"]
 
 
 class SqliteMemory(SqliteTexts, TextMemory[sqlite3.Connection]):
-    """A `MemoryBank` in a SQLite file. A full-text search finds them: the rarer the terms that a memory shares with the
-    query, the better it is. With an embedder, those with a similar meaning are found too.
+    """A `MemoryBank` in a SQLite file. A full-text search finds memories that share terms with the query, and ranks rare
+    terms higher. With an embedder, memories with a similar meaning are found too.
 
-    The file is opened on first use, and closed by `close`, or with this object. Several processes can use it. Deleted text
-    is overwritten in the file.
+    The file is opened on first use, and closed by `close` or when this object is deleted. Several processes can use it.
+    Deleted text is overwritten in the file.
 
     Args:
         path: The file; created with the first memory. `":memory:"` keeps all in this object.
-        embedder: The model for vectors; a file has those of one model.
+        embedder: The model for vectors; all vectors of a file must come from one model.
 
     Example:
         >>> bank = SqliteMemory(":memory:")

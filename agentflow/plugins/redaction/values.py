@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A clean value is returned as the same object, after a cheap check: a set of clean texts, then the scanner's hints. Only
-   values that may contain something are taken apart.
+1. A clean value is returned as the same object. The check is cheap: texts known to be clean, then the scanner's hints. Only
+   values that may contain a secret are searched.
 2. A clean value stays clean until the vault gets a new value.
 """
 
@@ -59,7 +59,7 @@ class Cleaning:
 
     # ---- replacements
     def masking(self, *, by_model: bool = False) -> Replacer:
-        """Replace all finds by placeholders."""
+        """Replace all secrets by placeholders."""
         vault = self.vault
 
         def replacer(kind: str, text: str, /) -> str:
@@ -82,7 +82,7 @@ class Cleaning:
         return replacer
 
     def showing(self) -> Replacer:
-        """Replace finds for readers: their own values stay, the model's own are hidden."""
+        """Show a text to readers: values from users and tools are restored, secrets that only the model wrote are hidden."""
         if not self._restore:
             return self.masking(by_model=True)
         vault = self.vault
@@ -118,7 +118,7 @@ class Cleaning:
         return True
 
     def are_clean_arguments(self, raw: str) -> bool:
-        """Return the same for the JSON text of a call's arguments, and all values in it."""
+        """Return whether the JSON text of a call's arguments, and all values in it, are certainly clean."""
         key = (raw,)  # a tuple, since the text itself may be clean while its values are not
         if key in self._spotless:
             return True
@@ -129,7 +129,7 @@ class Cleaning:
         return True
 
     def is_clean_result(self, result: ToolResultBlock) -> bool:
-        """Return the same for a tool's result; false for one with several blocks."""
+        """Return whether a tool's result is certainly clean; False for one with several blocks."""
         return isinstance(result.content, str) and self.is_clean(result.content) and self.is_clean(result.name)
 
     def _is_clean_block(self, block: ContentBlock) -> bool:
@@ -148,7 +148,7 @@ class Cleaning:
     # ---- texts and JSON-like values
 
     def text(self, text: str, replacer: Replacer) -> str:
-        """Replace the finds in a text."""
+        """Replace the secrets or placeholders in a text."""
         if self.is_clean(text):
             return text
         parts, _ = scan(self.scanner, text, 0, True, replacer)
@@ -182,7 +182,7 @@ class Cleaning:
 
     def arguments(self, raw: str) -> str:
         """Redact the JSON text of a call's arguments, escapes included; unchanged if there is nothing to redact."""
-        masked = ("masked", raw)  # it may contain placeholders, but nothing else
+        masked = ("masked", raw)  # known to contain no secrets, but maybe placeholders
         if masked in self._spotless or self.are_clean_arguments(raw):
             return raw
         replacer = self.masking(by_model=True)
@@ -325,7 +325,7 @@ class Cleaning:
         return None if after is before else after
 
     def _view(self, view: MessageView) -> MessageView | None:
-        """Redact a request: the same object if it has no secrets, None if it has replacements of another hook.
+        """Redact a request. Return the same object if it has no secrets, None if another hook replaced messages in it.
 
         Only messages added since the last request are searched, so the cost does not grow with the history.
         """

@@ -39,7 +39,7 @@ class Variant:
     Args:
         agent: The agent as it was recorded.
         options: The change, as for `Replay.arun`: `hooks`, `without`, `system`, `model` and others. If a hook in `hooks` makes
-            the decision of one in `without`, with the same text, nothing has changed.
+            the recorded decision of a hook in `without`, with the same text, the run counts as unchanged.
 
     Raises:
         UsageError: The agent has no hook of a name in `without`.
@@ -73,13 +73,13 @@ class RunResult:
         log: The name of its log.
         run: Its id; empty if the log is unreadable.
         reason: Why it is not comparable; of a changed run, the text of the new verdict.
-        passing: Whether that may be different next time, as after a time limit. Such a result is not stored.
+        passing: Whether the reason is temporary, such as a time limit. Such a result is not stored.
         kind: `"decision"`: another decision; `"wording"`: the same verdict with another text; `"edit"`: another event or
             request; `"unrecorded"`: a model call or tool that the recording lacks.
         event: The event's class; `"request"` for a request to a model. `seq` is its number, `source` the path of sub-agents.
         field: The field that differs.
         recorded: The recorded decision or value; empty if there was none. `now` is the one in the replay.
-        hooks: The hooks that changed the event, or decided on it, in the replay.
+        hooks: The hooks that changed the event or decided on it in the replay.
         refused: Whether it is a possible false refusal: a success in the recording that is refused now.
         tokens: The tokens of the whole recorded run; `cost` is in dollars, None if unknown.
         rest_tokens: The tokens of the recorded run after the difference: the most that can be saved. `rest_cost` likewise.
@@ -211,7 +211,7 @@ def _text(value: Any) -> str:
 
 
 def _decision(entry: object) -> tuple[str, str, str]:
-    """Return the deciding hook, its verdict and the verdict's text; a hook that failed decided too."""
+    """Return the deciding hook, its verdict and the verdict's text; a failure counts as a decision."""
     if isinstance(entry, EventEntry) and entry.type == "Error" and "error" in entry.fields:
         return entry.fields.get("hook") or "", "failed", str(entry.fields["error"].get("message"))
     if not isinstance(entry, EventEntry) or entry.decision is None:

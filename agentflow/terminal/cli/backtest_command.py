@@ -73,7 +73,7 @@ def backtest(
 def _variant(
     agent: str, hooks: Sequence[str], without: Sequence[str], system: str | None, output: str | None, model: str | None
 ) -> Variant:
-    """Import the variant, in this process and in each of the others."""
+    """Import the variant: once in this process, and once in each worker process."""
     options: ReplayOptions = {"hooks": [load_hook(name) for name in hooks], "without": without, "model": model}
     if system is not None:
         options["system"] = system

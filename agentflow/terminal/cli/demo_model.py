@@ -1,7 +1,7 @@
 """The model of `agentflow demo`: a wire server on the loopback interface, and the function that produces its replies.
 
 The replies depend on the conversation: the function requests data that it does not have yet, and reports data that it has.
-With other files in the folder, the sum differs.
+The sum that it reports depends on the files in the folder.
 """
 
 from __future__ import annotations

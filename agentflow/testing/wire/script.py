@@ -69,7 +69,7 @@ class ScriptPlayer:
         return self._lines[self._used - 1]
 
     def check(self) -> None:
-        """Fail if the script was not used exactly.
+        """Fail if replies are left, or if the script had an error.
 
         Raises:
             AssertionError: There are replies left, or an error in the script.
