@@ -18,7 +18,6 @@ from typing import Any, cast
 
 from agentflow._support.media import sniff
 from agentflow.errors import UsageError
-from agentflow.models.conversion import SIGNATURE_MARK
 from agentflow.models.loose import (
     NotUnderstoodError,
     as_text,
@@ -30,6 +29,7 @@ from agentflow.models.loose import (
     place,
     skipped,
 )
+from agentflow.models.wire_names import SIGNATURE_MARK
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 from agentflow.vocabulary.messages import Citation, DataBlock, ThinkingBlock
 from agentflow.vocabulary.specs import Usage

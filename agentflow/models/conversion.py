@@ -10,13 +10,13 @@ Rules (for every provider; the order of messages is legal already):
 6. The result is new dicts: LiteLLM modifies the messages that it gets.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TypeAlias, cast
 
 from agentflow.models.content_out import EMPTY, Json, part, refusal, text_part
 from agentflow.models.profiles import WireProfile
+from agentflow.models.wire_names import wire_id, wire_name
 from agentflow.vocabulary.messages import (
     ContentBlock,
     DataBlock,
@@ -29,63 +29,13 @@ from agentflow.vocabulary.messages import (
 )
 from agentflow.vocabulary.transcript import NOTE, note
 
-__all__ = ["Conversation", "Json", "WireMessage", "thawed", "wire_id", "wire_name"]
+__all__ = ["Conversation", "Json", "WireMessage", "thawed"]
 
 WireMessage: TypeAlias = dict[str, Json]
 
 NO_OUTPUT = "(no output)"
 BRIDGE = "(noted)"
 IMAGES_FOLLOW = "(see the attached content below)"
-SIGNATURE_MARK = "__thought__"
-
-_LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
-_NINE = re.compile(r"[a-zA-Z0-9]{9}\Z")
-_LEGAL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}\Z")
-_NAME_TRASH = re.compile(r"[^a-zA-Z0-9_-]+")
-_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-
-def wire_id(id: str, profile: WireProfile) -> str:  # noqa: A002 - the field's own name
-    """Make a tool-use id legal for a family; the result is the same for the call and for its result.
-
-    Example:
-        >>> from agentflow.models.profiles import MISTRAL, OPENAI
-        >>> wire_id("call_1", OPENAI), len(wire_id("call_1", MISTRAL))
-        ('call_1', 9)
-    """
-    if profile.ids == "nine":
-        return id if _NINE.match(id) else _digest_nine(id)
-    if _LEGAL_ID.match(id) or (profile.ids == "gemini" and SIGNATURE_MARK in id):
-        return id
-    import hashlib  # takes 6 ms, and is rarely needed
-
-    return "call_" + hashlib.sha256(id.encode()).hexdigest()[:24]
-
-
-def _digest_nine(text: str) -> str:
-    import hashlib
-
-    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
-    letters: list[str] = []
-    for _ in range(9):
-        number, place = divmod(number, len(_ALPHABET))
-        letters.append(_ALPHABET[place])
-    return "".join(letters)
-
-
-def wire_name(name: str) -> str:
-    """Make a tool's name legal for every provider: `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`.
-
-    Example:
-        >>> wire_name("files.read"), wire_name("2fast"), wire_name("")
-        ('files_read', '_2fast', 'unnamed_tool')
-    """
-    if _LEGAL_NAME.match(name):
-        return name
-    cleaned = _NAME_TRASH.sub("_", name)
-    if not cleaned.strip("_"):
-        return "unnamed_tool"
-    return (cleaned if cleaned[0].isalpha() or cleaned[0] == "_" else f"_{cleaned}")[:64]
 
 
 class Conversation:

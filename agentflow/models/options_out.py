@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from agentflow.errors import UsageError
-from agentflow.models.conversion import Json, thawed, wire_name
+from agentflow.models.conversion import Json, thawed
 from agentflow.models.profiles import WireProfile
+from agentflow.models.wire_names import wire_name
 from agentflow.vocabulary.messages import ContentBlock, Msg, ThinkingBlock
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec

@@ -17,10 +17,11 @@ from laws_programs import Program
 from agentflow.errors import CallTimeoutError
 from agentflow.loop.history import fold_events, fold_facts
 from agentflow.models.adapter import PreparedRequest
-from agentflow.models.conversion import Conversation, wire_name
+from agentflow.models.conversion import Conversation
 from agentflow.models.options_out import Thinking
 from agentflow.models.profiles import PROFILES
 from agentflow.models.responses_out import over_responses, responses_body
+from agentflow.models.wire_names import wire_name
 from agentflow.testing.wire import Dialect
 from agentflow.testing.wire.rules import Subject, first_refusal
 from agentflow.testing.wire.wires import ANTHROPIC, OPENAI, RESPONSES

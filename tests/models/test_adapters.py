@@ -13,10 +13,10 @@ import pytest
 from agentflow import plugins
 from agentflow.errors import ModelError, UsageError
 from agentflow.models.anthropic_wire import AnthropicWire
-from agentflow.models.conversion import wire_id
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.profiles import PROFILES
+from agentflow.models.wire_names import wire_id
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Dialect, Fault, Say, Script, ScriptedCall, UseTool, WireReply, WireServer, WireUsage
 from agentflow.vocabulary.chunks import ModelChunk, fold

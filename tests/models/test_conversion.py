@@ -5,9 +5,10 @@ import tracemalloc
 
 import pytest
 
-from agentflow.models.conversion import EMPTY, Conversation, wire_id, wire_name
+from agentflow.models.conversion import EMPTY, Conversation
 from agentflow.models.options_out import Thinking, ToolMemory, options_out, thinking_out
 from agentflow.models.profiles import PROFILES, profile_for
+from agentflow.models.wire_names import wire_id, wire_name
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec

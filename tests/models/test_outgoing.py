@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from agentflow.errors import ModelError, UsageError
-from agentflow.models.conversion import wire_id
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import cost_of, library
 from agentflow.models.profiles import PROFILES, Family, claude
+from agentflow.models.wire_names import wire_id
 from agentflow.vocabulary.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest, resolve_model
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec

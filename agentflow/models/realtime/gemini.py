@@ -19,7 +19,6 @@ import msgspec
 
 from agentflow._support.logs import logger
 from agentflow.errors import UnsupportedContentError, UsageError
-from agentflow.models.conversion import wire_name
 from agentflow.models.realtime.live import (
     NO_TRANSCRIPT,
     LiveConnection,
@@ -28,6 +27,7 @@ from agentflow.models.realtime.live import (
     RealtimeModel,
     ReplyPart,
 )
+from agentflow.models.wire_names import wire_name
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest

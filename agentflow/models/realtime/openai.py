@@ -22,7 +22,6 @@ import msgspec
 
 from agentflow._support.logs import logger
 from agentflow.errors import ModelError, UnsupportedContentError
-from agentflow.models.conversion import wire_name
 from agentflow.models.provider_errors import ProviderError, model_error
 from agentflow.models.realtime.live import (
     NO_TRANSCRIPT,
@@ -33,6 +32,7 @@ from agentflow.models.realtime.live import (
     RealtimeOptions,
     ReplyPart,
 )
+from agentflow.models.wire_names import wire_name
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest
