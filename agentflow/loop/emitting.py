@@ -193,13 +193,14 @@ class Events:
         buffer = self.buffer
         if buffer is None or self.chains[kind] is not None:
             return None
-        put, scope, now, frame, iteration = buffer.put, self.scope, self._now, self.frame, self.iteration
+        put: Callable[[E], Any] = buffer.put
+        scope, now, frame, iteration = self.scope, self._now, self.frame, self.iteration
 
         def tell(values: tuple[object, ...]) -> Emitted[E]:
             if scope.stopped:
                 return self.fire(kind, values)
             self.seq = seq = self.seq + 1
-            return cast("Emitted[E]", put(kind.make(frame, iteration, seq, now(), values)))
+            return put(kind.make(frame, iteration, seq, now(), values))
 
         return tell
 
@@ -283,9 +284,13 @@ class Events:
     def hand_over_after(self, writing: Awaitable[None] | None, event: Event | None) -> Awaitable[object] | None:
         """Wait until its decision is stored, then pass an event to the reader; return an awaitable only if either needs
         time."""
-        if event is None or self.buffer is None:
+        buffer = self.buffer
+        if event is None or buffer is None:
             return writing
-        return self.hand_over(event) if writing is None else self._handed_over_after(writing, event)
+        if writing is not None:
+            return self._handed_over_after(writing, event)
+        full = buffer.put(event)
+        return None if full is None or not self._waits() else self._after(event, full)
 
     async def _handed_over_after(self, writing: Awaitable[None], event: Event) -> None:
         await writing

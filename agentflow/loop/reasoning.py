@@ -117,12 +117,14 @@ def _accept(
     """Pass the reply through the Post chain, make it a fact, and hand over the event. An awaitable is returned only if
     that needs time."""
     events = run.events
-    if purpose == "reason" and events.buffer is None:
-        chain = events.chains[PostReasoning]
-        if chain is None or chain.passes(reply):
-            events.seq += 1
-            reasoned = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
+    chain = events.chains[PostReasoning]
+    if purpose == "reason" and (chain is None or chain.passes(reply)):
+        events.seq += 1
+        reasoned = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
+        if events.buffer is None:
             return run.journal.append_new(Reasoned, reasoned)
+        event = events.sealed(PostReasoning, (reply, used, duration_ms, purpose, model))
+        return events.hand_over_after(run.journal.append_new(Reasoned, reasoned), event)
     emitted = events.decide(PostReasoning, (reply, used, duration_ms, purpose, model))
     if emitted is None or isinstance(emitted, Event):
         return _accept_with(run, emitted, reply, purpose, duration_ms, used, model)

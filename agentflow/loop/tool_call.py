@@ -102,13 +102,10 @@ class ToolCall:
     def _restore(self) -> int:
         """Restore the decision on the call, and the number of attempts before its agent's call was continued."""
         run, call = self.run, self.original.id
-        started = run.machine.started
-        resumption = run.resumption
+        started, resumption = run.machine.started, run.resumption
         if resumption is not None and resumption.in_round:
             self.approval = resumption.decisions.get(call)
-            if (
-                call in resumption.in_subagents and call not in started
-            ):  # a sub-agent in it has decisions, so it continues
+            if call in resumption.in_subagents and call not in started:  # its sub-agent has decisions, so it continues
                 self.approval = Approve()
         self.recovers = call in started
         return started.get(call, 0)
@@ -428,17 +425,19 @@ class ToolCall:
     def close(self) -> Awaitable[object] | None:
         """Pass the result through its Post chain, make it a fact, and hand over the event. An awaitable is returned only
         if that needs time."""
-        run, result, progress = self.run, self.result, self.progress
+        run, progress = self.run, self.progress
+        events, waits, began = run.events, progress.waits, progress.began
+        result = progress.before_hooks = self.result
         assert result is not None
-        progress.before_hooks = result
-        waits, began = progress.waits, progress.began
         waited = 0.0 if waits is None else waits.seconds * 1000
         duration = 0.0 if began is None else (run.config.clock.monotonic() - began) * 1000 - waited
         self.phase = "closed"
-        events = run.events
-        if self.hooks is None and PostActing not in events.handled:
+        if self.hooks is None and events.chains[PostActing] is None:
             events.seq += 1
-            return self._finished(duration, waited)
+            if events.buffer is None:
+                return self._finished(duration, waited)
+            event = events.sealed(PostActing, (self.use, self.original, result, duration, waited))
+            return events.hand_over_after(self._finished(duration, waited), event)
         emitted = events.decide(PostActing, (self.use, self.original, result, duration, waited), self.hooks)
         if emitted is None or isinstance(emitted, Event):
             return self._close_with(emitted, duration, waited)
