@@ -36,7 +36,7 @@ __all__ = ["act", "close_open_round"]
 
 
 class _Round:
-    """A running round."""
+    """A running round of several calls, or with a verdict or a wrapping hook; otherwise a `ToolCall` is the round."""
 
     __slots__ = ("calls", "halted", "results", "run", "stop", "suspended", "tool_calls")
 
@@ -87,13 +87,11 @@ class _Round:
 
     def ordered(self) -> tuple[ToolResultBlock, ...]:
         """Return the results in call order; calls without one are suspended."""
-        results, calls = self.results, self.run.machine.transcript.open_round
-        if len(calls) == 1 and results:
-            return tuple(results.values())
+        results = self.results
         return tuple(
             [
                 results.get(call.id) or tool_result(call.id, call.name, "Suspended: waits for a decision.", "suspended")
-                for call in calls
+                for call in self.run.machine.transcript.open_round
             ]
         )
 
@@ -220,17 +218,16 @@ class _Round:
 
 async def act(run: RunBase) -> None:
     """Run the open round and make its results a fact."""
-    machine = run.machine
-    calls = machine.open_calls if machine.finished else machine.transcript.open_round
-    run.round = round_ = _Round(run, calls)
-    if round_.stop is not None and not machine.finished:  # the reply itself was stopped
-        round_.answer_rest("Not run: the call was stopped.", "denied")
-        await written(_close(run, round_, round_.ordered(), origin="stopped"))
+    machine, events = run.machine, run.events
+    open_round = machine.transcript.open_round
+    calls = machine.open_calls if machine.finished else open_round
+    if not calls or (machine.stop is not None and not machine.finished):
+        await written(_close_without_work(run, calls))
         return
-    if not calls:  # crashed after the last result
-        await written(_finish(run, round_))
-        return
-    events, event = run.events, None
+    wrapped = PreToolRound in events.hooks.wraps
+    running = ToolCall(run, calls[0], 0) if len(open_round) == 1 and not wrapped else _Round(run, calls)
+    run.round = running
+    event: PreToolRound | None = None
     try:
         if PreToolRound in events.handled:
             additions = run.additions
@@ -240,30 +237,60 @@ async def act(run: RunBase) -> None:
             additions.repeatable = ""
         else:
             events.seq += 1
-        if event is not None and event.decision is not None and round_.answer_with(event.verdict, event.decision.hook):
-            pass
-        elif PreToolRound in events.hooks.wraps:
-            await _through_arounds(run, round_, event)
-        elif len(machine.transcript.open_round) == 1 and round_.stop is None:
-            call = calls[0]  # fast path for the common case
-            tool_call = round_.tool_calls[call.id] = ToolCall(run, call, 0)
-            try:
-                await tool_call.run_to_end()
-            finally:
-                round_.note(call, tool_call)
+        if event is not None and (answered := _answered(run, calls, event)) is not None:
+            run.round = running = answered
+        elif isinstance(running, ToolCall):
+            await running.run_to_end()
+        elif wrapped:
+            await _through_arounds(run, running, event)
         else:
-            await round_.run_calls()
+            await running.run_calls()
     except BaseException as error:  # every PreToolRound has its PostToolRound
+        run.round = round_ = _round_of(running)
         await _interrupt(run, round_, error)
         raise
-    if (finishing := _finish(run, round_)) is not None:
+    if (finishing := _finish(run, running)) is not None:
         await finishing
+
+
+def _round_of(running: _Round | ToolCall, ended: bool = True) -> _Round:
+    """Return a running round, or the round of a lone call, which needs one only if it does not just return a result.
+
+    Args:
+        running: The round or the call.
+        ended: Whether the call has ended, so that its result counts.
+    """
+    if isinstance(running, _Round):
+        return running
+    call = running.original
+    round_ = _Round(running.run, (call,))
+    round_.tool_calls[call.id] = running
+    if ended:
+        round_.note(call, running)
+    return round_
+
+
+def _answered(run: RunBase, calls: tuple[ToolUseBlock, ...], event: PreToolRound) -> _Round | None:
+    """Return the round if a verdict replaces the work of its calls."""
+    if event.decision is None:
+        return None
+    round_ = _Round(run, calls)
+    return round_ if round_.answer_with(event.verdict, event.decision.hook) else None
+
+
+def _close_without_work(run: RunBase, calls: tuple[ToolUseBlock, ...]) -> Awaitable[object] | None:
+    """Close a round whose reply was stopped, or that was interrupted by a crash after its last result."""
+    round_ = _Round(run, calls)
+    if not calls:
+        return _finish(run, round_)
+    round_.answer_rest("Not run: the call was stopped.", "denied")
+    return _close(run, round_, round_.ordered(), origin="stopped")
 
 
 async def close_open_round(run: RunBase) -> None:
     """Close the round that was running when the run was detached from its driver; see `agentflow.loop.endings`."""
-    if isinstance(run.round, _Round):
-        run.round = clone = run.round.clone_for(run)
+    if isinstance(run.round, _Round | ToolCall):
+        run.round = clone = _round_of(run.round, ended=False).clone_for(run)
         await _interrupt(run, clone, asyncio.CancelledError())
 
 
@@ -307,22 +334,30 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
         round_.answer_rest("(no result)", "error")
 
 
-def _finish(run: RunBase, round_: _Round) -> Awaitable[object] | None:
+def _finish(run: RunBase, running: _Round | ToolCall) -> Awaitable[object] | None:
     """Complete a round with all calls answered or suspended: Post chain, facts, then the event for the reader."""
     events = run.events
-    if round_.halted or round_.suspended or round_.stop is not None or events.chains[PostToolRound] is not None:
-        return _finish_slowly(run, round_)
-    open_round, results = run.machine.transcript.open_round, round_.ordered()
+    if events.chains[PostToolRound] is not None or running.stop is not None:
+        return _finish_slowly(run, _round_of(running))
+    if isinstance(running, ToolCall):
+        result = running.result
+        results = () if result is None or running.pending or running.open_end else (result,)
+    else:
+        results = () if running.halted or running.suspended else running.ordered()
+    if not results:  # halted or suspended
+        return _finish_slowly(run, _round_of(running))
     events.seq += 1
-    event = None if events.buffer is None else events.sealed(PostToolRound, (open_round, results))
-    writing = run.journal.append_new(RoundClosed, (run.run_id, run.config.new_id("msg_"), results, None))
-    if writing is not None:
-        run.round = None
-    return writing if event is None else events.hand_over_after(writing, event)
+    run.round = None
+    closed = (run.run_id, run.config.new_id("msg_"), results, None)
+    if events.buffer is None:
+        return run.journal.append_new(RoundClosed, closed)
+    event = events.sealed(PostToolRound, (run.machine.transcript.open_round, results))
+    return events.hand_over_after(run.journal.append_new(RoundClosed, closed), event)
 
 
 async def _finish_slowly(run: RunBase, round_: _Round) -> None:
     """Complete a round that has hooks, or that was stopped, suspended or halted."""
+    run.round = round_
     events, calls = run.events, run.machine.transcript.open_round
     if round_.halted and not round_.suspended:
         await events.emit(PostToolRound, (calls, round_.ordered()))
@@ -347,8 +382,7 @@ async def _finish_slowly(run: RunBase, round_: _Round) -> None:
         writing = _with_verdict(run, round_, event)
     else:
         writing = _close(run, round_, results)
-    if writing is not None:
-        run.round = None
+    run.round = None
     if (waits := events.hand_over_after(writing, event)) is not None:
         await waits
 

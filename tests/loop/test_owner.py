@@ -37,6 +37,7 @@ from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
 from agentflow.tools.tool_context import ToolEmitter
 from agentflow.vocabulary.events import CallEnded, Error, Event, PostActing, PostToolRound, PreCall
+from agentflow.vocabulary.ports.model import ModelRequest
 
 MANY = [f"{n} " for n in range(20)]
 
@@ -379,6 +380,56 @@ def test_a_call_that_was_abandoned_in_a_hook_of_preacting_has_its_postacting(cal
     kinds = [kind.__name__ for kind in seen]
     assert kinds.count("PostActing") == kinds.count("PreActing") == len(calls)
     assert kinds[-2:] == ["PostToolRound", "CallEnded"]
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_result_whose_hooks_never_return_is_not_stored(calls: int) -> None:
+    """A hook of `PostActing`, which may have to hide a part of the result, swallows every cancellation."""
+
+    @on(PostActing)
+    async def hide(event: PostActing) -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+    async def main() -> list[str]:
+        session, uses = Session.fresh(), [use(f"t{n}", "add", a=1, b=2) for n in range(calls)]
+        with pytest.raises(CallTimeoutError):
+            await Agent("a", ScriptedModel([uses]), tools=[add], hooks=[hide]).call("go", session=session, timeout=10)
+        return history(session)[2:]
+
+    assert [line.count("interrupted") for line in run_virtual(main())] == [calls]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_call_that_was_abandoned_in_the_model_after_a_round_does_not_end_the_round_again(
+    calls: int, watched: bool
+) -> None:
+    """The model swallows every cancellation. The call has its last event, and the session is ready."""
+    seen: list[str] = []
+
+    class StubbornModel(ScriptedModel):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+            while len(self.requests) == 1:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(3600)
+            async for chunk in super().stream(request):
+                yield chunk
+
+    @on(PostToolRound, CallEnded) if watched else on(CallEnded)
+    def see(event: PostToolRound | CallEnded) -> None:
+        seen.append(type(event).__name__)
+
+    async def main() -> Session:
+        session = Session.fresh()
+        model = StubbornModel([[use(f"t{n}", "add", a=1, b=2) for n in range(calls)], "never"])
+        with pytest.raises(CallTimeoutError):
+            await Agent("a", model, tools=[add], hooks=[see]).call("go", session=session, timeout=10)
+        return session
+
+    assert run_virtual(main()).status == "ready"
+    assert seen == (["PostToolRound", "CallEnded"] if watched else ["CallEnded"])
 
 
 def test_hooks_of_the_end_of_an_abandoned_call_read_its_whole_trace() -> None:
