@@ -29,7 +29,7 @@ from agentflow.loop.suspended import positions
 from agentflow.loop.waits import Waits
 from agentflow.reactive.tasks import reader_of
 
-__all__ = ["CLEANUP_TIMEOUT", "Cause", "CauseKind", "RunScope"]
+__all__ = ["CLEANUP_TIMEOUT", "Cause", "CauseKind", "Requester", "RunScope"]
 
 CLEANUP_TIMEOUT: Final = 5.0
 """The default limit for cleanup after a cancellation, in seconds."""
@@ -38,6 +38,11 @@ _INSISTENCE: Final = 100
 """How often late cleanup is cancelled before it is abandoned, since code may legitimately swallow a few cancellations."""
 
 CauseKind: TypeAlias = Literal["interrupted", "timeout", "cancelled", "closed", "shutdown"]
+
+
+Requester: TypeAlias = Literal["interrupt", "failure", "caller"]
+"""The source of a cancellation that code of the run or of a parent requests: one of its hooks or tools, a failure of one of
+several parallel tool calls (which cancels only the others), or the caller's run."""
 
 
 class Cause(NamedTuple):
@@ -80,7 +85,7 @@ class RunScope:
         at: The `positions` at which it was cancelled from outside.
         listener: Called when it is cancelled, after the cause is set, or when a parallel tool call fails beside others.
         turn: Awaited with its id by each call of a parallel round before it starts; set by a replay.
-        delay: Called with a cancellation that its own code requests, and whether a tool call failed; set by a replay.
+        delay: Called with a cancellation that its own code or its caller requests; set by a replay.
         requested: The kind and reason of a cancellation from another thread, until it is the `cause`.
         waits: What it waits for as a part of a tool call; None if it is not a part of one.
     """
@@ -92,7 +97,7 @@ class RunScope:
     settled: tuple[Any, BaseException | None] = (None, None)
     _abandon: Callable[[], object] | None = None
     turn: Callable[[str], Awaitable[None]] | None = None
-    delay: Callable[[Callable[[], None], bool], object] | None = None
+    delay: Callable[[Callable[[], None], Requester], object] | None = None
     _caller: weakref.ref[asyncio.Task[Any]] | None = None
     _inner: list[RunScope] | None = None
     _raised_in: tuple[asyncio.Task[Any] | None, ...] = ()
@@ -270,16 +275,16 @@ class RunScope:
             loop.call_soon_threadsafe(self.cancel, kind, reason)  # its own thread decides where the run stops
             return
         inside = self.works_in(running_task())
-        if inside and self.delay is not None:
-            self.delay(partial(self._cancel, kind, reason, True), False)
+        by_caller = not inside and self.parent is not None and self.parent.includes(running_task())
+        if self.delay is not None and (inside or by_caller):
+            self.delay(partial(self._cancel, kind, reason, inside, by_caller), "caller" if by_caller else "interrupt")
         else:
-            self._cancel(kind, reason, inside)
+            self._cancel(kind, reason, inside, by_caller)
 
-    def _cancel(self, kind: CauseKind, reason: str, inside: bool) -> None:
+    def _cancel(self, kind: CauseKind, reason: str, inside: bool = False, by_caller: bool = False) -> None:
         if self.state == "done":
             return
         if self.cause is None and self.state != "ending":
-            by_caller = not inside and self.parent is not None and self.parent.includes(running_task())
             self.cause = Cause(kind, reason, inside, by_caller)
             self.stopped = True
             if not inside and not by_caller:
@@ -311,7 +316,7 @@ class RunScope:
         if self.delay is None or self.stopped:
             stop()
         else:
-            self.delay(stop, True)
+            self.delay(stop, "failure")
 
     def stop(self) -> None:
         """Let the parallel tool calls raise at their next checkpoints."""
@@ -403,7 +408,7 @@ class RunScope:
         if self.stopped:
             self.mark_raised()
             if self.cause is None and self.requested is not None:
-                self._cancel(*self.requested, False)
+                self._cancel(*self.requested)
             raise asyncio.CancelledError("" if self.cause is None else self.cause.reason)
 
     def mark_raised(self) -> None:

@@ -70,6 +70,11 @@ def _beside(names: str, *hooks: HookPlan) -> Program:
             _beside("flow cleans", HookPlan("ActingChunk", "raise-cancelled", 1, "edit", "async", "abort", 200, True)),
             store="slow",
         ),
+        _beside(
+            "slow_look slow_look helper",
+            HookPlan("PreActing", "inject-raise", 1, "edit", "sync", None, 10),
+            HookPlan("PreActing", "interrupt", 1, "edit", "async", None, 5),
+        ),
         _beside("helper helper talk", HookPlan("PostActing", "interrupt", 2, "edit", "mono", "skip", 300)),
         _beside(
             "read slow_read cleans",

@@ -273,7 +273,8 @@ def test_a_run_that_was_cut_is_cut_at_the_same_place(program: Program) -> None:
 
 
 TIMED = ("sleep", "hang", "timeout", "deadline", "complete")
-BY_EVENTS = st.builds(Path, st.sampled_from(["call", "stream", "close", "break", "throw"]), st.integers(0, 20))
+TO_THE_END = st.builds(Path, st.sampled_from(["call", "stream"]))
+"""No reader leaves: how far a run is at that moment depends on how often its hooks are awaited, so two live runs part there."""
 
 
 def _shows(plan: HookPlan) -> bool:
@@ -286,7 +287,7 @@ def _shows(plan: HookPlan) -> bool:
 @st.composite
 def exchanges(draw: st.DrawFn) -> tuple[Program, Program]:
     """Draw a program, and the same one with one hook exchanged, removed or added."""
-    program = replayable(draw(programs(names=NAMES, paths=BY_EVENTS)))
+    program = replayable(draw(programs(names=NAMES, paths=TO_THE_END)))
     program = replace(
         program,
         hooks=tuple(filter(_shows, program.hooks)),

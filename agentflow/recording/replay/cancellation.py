@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 from agentflow.hooks.recording import in_awaited_hook
 from agentflow.loop.run import RunBase
-from agentflow.loop.scope import CauseKind, RunScope
+from agentflow.loop.scope import CauseKind, Requester, RunScope
 from agentflow.loop.session import FullSession
 from agentflow.recording.entries import InterruptEntry
 from agentflow.recording.replay.clock import ReplayClock
@@ -33,6 +33,8 @@ _LOOKS: Final = 40
 """Number of checks while the recorded time passes."""
 _PATIENCE: Final = 1.0
 """Seconds to wait for a run that does not start."""
+_PLACES: Final[dict[Requester, int]] = {"interrupt": 0, "failure": 1, "caller": 2}
+"""The last part of the keys of cancellations in the order."""
 
 
 def kind_of(entry: InterruptEntry) -> CauseKind:
@@ -216,18 +218,24 @@ class Cancellations:
         progress.on_cancellation = self._schedule
         progress.on_early_cancellation = self._cancel_again
 
-    def delay(self, call: str, cancel: Callable[[], None], failed: bool) -> None:
-        """Let an interrupt by an awaited hook, or the cancellation of tool calls after a failure, happen in its turn."""
-        key: Key = ("cut", call, int(failed))
-        known = key in self._script.requests and key not in self._requests and self._progress.is_ahead(key)
-        if known and (failed or in_awaited_hook()) and not self._progress.free():
-            self._requests[key] = CancellationRequest(cancel)
-            if self._progress.next_key == key:
-                self._progress.report_cancellation()
-        elif failed and not self._progress.free() and self._progress.is_ahead(("cut", call, 0)):
-            self._requests[key] = CancellationRequest(cancel)  # the run was cancelled before
-        else:
+    def delay(self, call: str, cancel: Callable[[], None], requester: Requester) -> None:
+        """Let an interrupt by an awaited hook, a cancellation by the caller's run, or the cancellation of tool calls after a
+        failure, happen in its turn."""
+        key: Key = ("cut", call, _PLACES[requester])
+        known = self._progress.is_ahead(key) and not self._progress.free()
+        if known and requester == "caller" and key in self._requests:
+            return  # it will be cancelled
+        known = known and key not in self._requests
+        if known and requester == "interrupt":
+            known = key in self._script.requests and in_awaited_hook()
+        elif not known and requester == "failure":  # if the run was cancelled before
+            known = not self._progress.free() and self._progress.is_ahead(("cut", call, 0))
+        if not known:
             cancel()
+            return
+        self._requests[key] = CancellationRequest(cancel)
+        if self._progress.next_key == key:
+            self._progress.report_cancellation()
 
     def requested(self, call: str) -> Awaitable[None] | None:
         """Return what a hook awaits that has requested an interrupt; None if it has not."""
@@ -245,6 +253,9 @@ class Cancellations:
         request, cut = self._requests.get(key), self._script.cuts.get(call)
         if self._progress.free():
             return
+        if key[2] == _PLACES["caller"]:
+            asyncio.get_running_loop().call_soon(self._cancel_by_caller, key)
+            return
         wait, scope = self._script.order.wait_before(key), partial(self._scope_of, call)
         if request is not None:
             known = self._script.requests[key]
@@ -258,6 +269,12 @@ class Cancellations:
                 self.closed.add(call)
             finish = partial(self._finish, key, cut.time)
             RecordedCancellation(cut.at, wait, scope, partial(cancel_from_outside, cut), finish).start()
+
+    def _cancel_by_caller(self, key: Key) -> None:
+        """Cancel a call if its caller has requested it already; otherwise the caller cancels it later, by itself."""
+        if (request := self._requests.get(key)) is not None:
+            request.perform()
+        self._progress.mark_done(key)
 
     def _finish(self, key: Key, time: float) -> None:
         if not self._paced:

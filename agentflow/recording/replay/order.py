@@ -27,8 +27,9 @@ __all__ = ["Key", "Order", "Progress", "cancel_again"]
 
 Key: TypeAlias = tuple[str, str | int, int]
 """`("event", call, place in the call)`; of a reply's or a tool's work `("begun" | "over", n, 0)`, `("chunk", n, place)` and
-`("mark", n, place)`; of an event's hooks `("mark", "call seq", place)`; of a cancellation from outside `("cut", call, 0)`;
-of a wait for an event's reader `("read", call, seq)`; of a hook's failure `("failed", "call seq hook", n)`."""
+`("mark", n, place)`; of an event's hooks `("mark", "call seq", place)` and, if one failed, `("failed", "call seq hook", n)`;
+of a wait for an event's reader `("read", call, seq)`; of a cancellation `("cut", call, n)`: from outside or by an own hook 0,
+of other tool calls after a failure 1, by the caller's run 2."""
 
 _PATIENCE = 1.0
 """Seconds without progress, after the recorded time, for which a step waits for its turn."""

@@ -21,6 +21,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.recording import HookCall, in_awaited_hook
 from agentflow.hooks.wrapping import ModelSource, ToolCallContext, ToolSource
 from agentflow.loop.run import RunBase
+from agentflow.loop.scope import Requester
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.suspended import suspends_as
 from agentflow.reactive import Empty, Flux, Mono
@@ -252,8 +253,8 @@ class Player(Recorder):
         elif failure is not None:
             self._progress.mark_done(failure)
 
-    def _delay(self, call: str, cancel: Callable[[], None], failed: bool) -> None:
-        self._cancellations.delay(self._pairs.get(call, ""), cancel, failed)
+    def _delay(self, call: str, cancel: Callable[[], None], requester: Requester) -> None:
+        self._cancellations.delay(self._pairs.get(call, ""), cancel, requester)
 
     def on_injection(self, hook: Hook, event: Event) -> None:
         """Mark an injection as done, since other steps may wait for it."""

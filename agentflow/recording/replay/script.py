@@ -330,6 +330,8 @@ class Script:
         """Add a cancellation to the order, unless hooks or an enclosing call repeat it."""
         if entry.by_caller and not self._running[entry.call]:
             self._ending[entry.call] = entry
+        elif entry.by_caller:
+            self.order.add(("cut", entry.call, 2), entry.time)
         key: Key = ("cut", entry.call, 0)
         if entry.by_caller or entry.call in self.cuts:
             return
