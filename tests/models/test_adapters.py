@@ -730,7 +730,7 @@ def test_defaults_are_those_of_the_page(adapter: Callable[..., Model]) -> None:
     """Retries, and seconds to wait for them, for the next bytes, and for a connection."""
     page = (Path(__file__).parents[2] / "docs/providers.md").read_text()
     found = re.search(
-        r"`retries` \((\d+)\), `max_wait` \((\d+) s\)[\s\S]*longest silence \((\d+)\); longest time to connect \((\d+)\)",
+        r"`retries` \((\d+)\), `max_wait` \((\d+) s\)[\s\S]*seconds without data \((\d+)\); seconds to connect \((\d+)\)",
         page,
     )
     assert found is not None
