@@ -7,7 +7,6 @@ Rules:
 3. If a hook changes text that has been streamed, the change is shown, so that the output agrees with the history.
 4. A fatal error is not printed here: it is raised, and the code that catches it should print it.
 5. On a terminal the model's text is rendered as Markdown, each block once it is complete (`terminal/markdown.py`).
-6. Only one thread writes at a time, the lines of active work included, and output waits while a question is open.
 """
 
 from __future__ import annotations
@@ -17,17 +16,15 @@ import sys
 import textwrap
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from threading import Event, Thread
 from types import MappingProxyType
 from typing import Final, TextIO, assert_never
 
 from rich.console import Console as RichConsole
 from rich.console import Group
-from rich.live import Live
 from rich.text import Text
 
 from agentflow._support.shown import printable
-from agentflow.plugins.approval.terminal import questions
+from agentflow.terminal.live_lines import LiveLines
 from agentflow.terminal.markdown import Blocks, lines_of, render_block
 from agentflow.terminal.phrases import call_text, duration_text, ends_of, plural, shorten, tokens_text
 from agentflow.terminal.progress import ProgressLines
@@ -58,8 +55,6 @@ __all__ = ["Screen", "make_console"]
 _NAME_WIDTH = 14
 _LABEL_WIDTH = 8 + _NAME_WIDTH
 _PIPE_WIDTH = 160
-_REDRAW = 0.1
-"""Seconds between two redraws of the lines of active work."""
 _SHOWN_WAIT_MS = 500
 """Waits shorter than this are not shown for tool calls, because most hooks take some time."""
 _STATES: Final = MappingProxyType[ToolState, tuple[str, str]](
@@ -135,10 +130,7 @@ class Screen:
         self.tally = Tally()
         self._progress = ProgressLines()
         self._held: list[Callable[[], None]] | None = [] if hold else None
-        self._waiting: list[Callable[[], None]] = []  # output that waits for the end of a question
-        self._live: Live | None = None
-        self._removed = Event()  # ends the thread that redraws `_live`
-        self._unwatch: Callable[[], object] | None = None
+        self._live = LiveLines(console, self._lines)
         self._note = ""  # a wait that no event reports
         self._unsaid: list[str] = []  # lines of new waits
         self._open = ""  # kind (text or thinking) and source of the line in progress
@@ -401,13 +393,12 @@ class Screen:
         above, self._above = self._above, True
 
         def put() -> None:
-            if self._live is not None:
-                self._live.refresh()  # remove the printed text from the preview
+            self._live.refresh()  # remove the printed text from the preview
             if above:
                 self.console.print()
             self.console.print(shown, soft_wrap=True, end="")
 
-        self._out(put)
+        self._live.write(put)
 
     def _end_line(self) -> None:
         blocks, self._blocks = self._blocks, None
@@ -444,26 +435,13 @@ class Screen:
             self._release()
         elif not text.end:  # a line in progress; complete lines are printed above the live display
             self.stop_waiting()
-        self._out(put)
+        self._live.write(put)
 
     def _release(self) -> None:
         held, self._held = self._held or [], None
         self.stop_waiting()
         for put in held:
-            self._out(put)
-
-    def _out(self, put: Callable[[], None]) -> None:
-        """Write after all earlier output, once no question is open."""
-        with questions.terminal:
-            self._waiting.append(put)
-            if not questions.pending:
-                self._write_waiting()
-
-    def _write_waiting(self) -> None:
-        with questions.terminal:
-            waiting, self._waiting = self._waiting, []
-            for put in waiting:
-                put()
+            self._live.write(put)
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line that does not belong to an event."""
@@ -482,31 +460,10 @@ class Screen:
 
     def _draw(self) -> None:
         """Update the live display below the text, if it can be shown now."""
-        if not self._draws or self._open or not self._below:
-            if not self._below:
-                self.stop_waiting()
-            return
-        with questions.terminal:
-            if questions.pending:
-                return
-            self._write_waiting()
-            if self._live is not None:
-                return
-            # Not redrawn by rich's own thread: it erases lines that another thread prints at the same time.
-            self._live = Live(console=self.console, get_renderable=self._lines, auto_refresh=False, transient=True)
-            self._unwatch = questions.watch(self.stop_waiting)
-            self._removed = Event()
-            self._live.start(refresh=True)
-            redraw = Thread(
-                target=self._redraw, args=(self._live, self._removed), name="agentflow: screen", daemon=True
-            )
-            redraw.start()
-
-    def _redraw(self, live: Live, removed: Event) -> None:
-        while not removed.wait(_REDRAW):
-            with questions.terminal:
-                if not removed.is_set():
-                    live.refresh()
+        if not self._below:
+            self.stop_waiting()
+        elif self._draws and not self._open:
+            self._live.show()
 
     @property
     def _below(self) -> bool:
@@ -526,14 +483,7 @@ class Screen:
 
     def stop_waiting(self) -> None:
         """Remove the live display below the text."""
-        with questions.terminal:
-            live, self._live = self._live, None
-            unwatch, self._unwatch = self._unwatch, None
-            if unwatch is not None:
-                unwatch()
-            if live is not None:
-                self._removed.set()
-                live.stop()
+        self._live.remove()
 
     def end(self) -> None:
         """Finish the call's output: end the line, and remove the live display."""
@@ -542,7 +492,7 @@ class Screen:
         self._note = ""
         self._progress.clear()
         self.stop_waiting()
-        self._write_waiting()
+        self._live.write_waiting()
 
     def summary(self) -> None:
         """Print the summary of the call, row by row."""

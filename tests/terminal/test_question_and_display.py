@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from agentflow.plugins.approval.terminal import questions
-from agentflow.terminal import screen as module
+from agentflow.terminal import live_lines as module
 from agentflow.terminal.screen import Screen
 
 
